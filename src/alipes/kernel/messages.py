@@ -1,0 +1,71 @@
+"""What is said: messages and their parts.
+
+Pure values. Two messages with the same content are equal; identity, time and
+storage keys belong to whoever keeps them.
+"""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+Role: TypeAlias = Literal["user", "assistant", "tool", "notice"]
+"""`notice` is the house speaking to the model (go on, sum up); it is never shown as the user's words."""
+Outcome: TypeAlias = Literal["ok", "failed", "denied", "cancelled", "unknown"]
+
+
+class Text(Struct, frozen=True, tag="text"):
+    text: str
+
+
+class Image(Struct, frozen=True, tag="image"):
+    media_type: str
+    data: bytes
+
+
+class Thinking(Struct, frozen=True, tag="thinking", omit_defaults=True):
+    text: str
+    seal: str = ""
+    """The provider's signature or ciphertext; replayed to it verbatim, never read by us."""
+    by: str = ""
+    """Who sealed it, as `provider/model`; nobody else is shown the seal."""
+
+
+class ToolCall(Struct, frozen=True, tag="call", omit_defaults=True):
+    id: str
+    name: str
+    args: dict[str, Json]
+    raw: str = ""
+    """What the model sent in place of a JSON object; such a call is answered, never run."""
+
+
+class ToolResult(Struct, frozen=True, tag="result", omit_defaults=True):
+    call_id: str
+    text: str
+    outcome: Outcome = "ok"
+    """`cancelled`: stopped on purpose; `unknown`: the process died mid-call, the effect may have happened."""
+    images: tuple[Image, ...] = ()
+
+
+Part: TypeAlias = Text | Image | Thinking | ToolCall | ToolResult
+
+
+class Message(Struct, frozen=True):
+    role: Role
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+def user(text: str, *more: Part) -> Message:
+    return Message("user", (Text(text), *more))
+
+
+def assistant(*parts: Part) -> Message:
+    return Message("assistant", parts)

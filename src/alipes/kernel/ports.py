@@ -1,0 +1,155 @@
+"""What the house needs from its wings. Each port has one contract suite in `tests/contract`."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from alipes.kernel.messages import Image, Json, Message
+from alipes.kernel.turns import Delta, Ending, Envelope, Event, Inbound, Op, Recorded, Turn
+
+Emit: TypeAlias = Callable[[Event], Awaitable[None]]
+Effort: TypeAlias = Literal["", "low", "medium", "high"]
+
+
+class ToolSpec(Struct, frozen=True):
+    name: str
+    description: str
+    schema: dict[str, Json]
+    effect: Literal["read", "write"] = "write"
+    """`read` tools run side by side and are run again after a crash; `write` tools neither."""
+
+
+class Request(Struct, frozen=True):
+    """One question to a model, free of any wire's shape."""
+
+    model: str
+    """The model's own name at its provider, without the provider's."""
+    system: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    max_tokens: int = 8192
+    effort: Effort = ""
+    """Empty: the model's own default."""
+    session: str = ""
+    """A stable name of the conversation, for providers that route their prompt cache by it."""
+
+
+class Provider(Protocol):
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
+        """Ask once. Raise `ProviderError` kinds only; retrying is not yours to do.
+
+        A context manager, because a half-read stream must be closed by the turn
+        that opened it and not by the garbage collector. Leaving it early closes
+        its connection at once; reading it to the end keeps the connection for the next.
+        """
+        ...
+
+
+class Act(Protocol):
+    """What a tool is told about the call it serves."""
+
+    @property
+    def call_id(self) -> str: ...
+
+    @property
+    def session(self) -> str: ...
+
+    @property
+    def workdir(self) -> str: ...
+
+    async def progress(self, text: str) -> None:
+        """Show `text` to whoever watches; it does not reach the model."""
+        ...
+
+
+class Output(Struct, frozen=True):
+    """What a tool gives when text alone does not say it."""
+
+    text: str
+    images: tuple[Image, ...] = ()
+
+
+class Tool(Protocol):
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    async def run(self, args: Mapping[str, Json], act: Act) -> str | Output:
+        """Do it. Raise `ToolError` with a sentence for the model; when cancelled, leave nothing running."""
+        ...
+
+
+class TurnStore(Protocol):
+    """Where promises are rows. Every method returns after its rows are on disk."""
+
+    async def accept(self, inbound: Inbound) -> str | None:
+        """Id of the new turn that waits for its session, or None if this inbound was accepted before."""
+        ...
+
+    async def next_turn(self, key: str) -> Turn | None:
+        """Claim the oldest unfinished turn of the session `key`; None when nothing waits.
+
+        Each claim raises the epoch and counts an attempt. Raises `Held` while another
+        living process holds the session.
+        """
+        ...
+
+    async def record(self, turn: Turn, event: Recorded) -> None:
+        """Keep what the turn did. Raises `Fenced` when a later claim exists."""
+        ...
+
+    async def finish(self, turn: Turn, ending: Ending, detail: str, *closing: Message) -> None:
+        """Write the ending and, in the same transaction, the messages that close the transcript."""
+        ...
+
+    async def release(self, key: str) -> None:
+        """Give up holding the session, so that another process may."""
+        ...
+
+    async def put_control(self, key: str, op: Op) -> None:
+        """Leave `op` for whoever holds, or next holds, the session."""
+        ...
+
+    async def drain_control(self, key: str) -> tuple[Op, ...]:
+        """Take what was left, oldest first; each is given out once."""
+        ...
+
+    async def orphans(self) -> tuple[str, ...]:
+        """Keys of sessions with unfinished turns that no living process holds, oldest first."""
+        ...
+
+    async def holder(self, key: str) -> str | None:
+        """The living process that holds the session, or None."""
+        ...
+
+
+class Dispatcher(Protocol):
+    """Brings a session's work to the process that holds it."""
+
+    async def wake(self, key: str) -> None:
+        """Something waits for `key`: whoever holds it, or we if nobody does, is told."""
+        ...
+
+    async def signal(self, key: str, op: Op) -> None:
+        """Hand `op` to the session's holder, wherever it lives; durable before it is sent."""
+        ...
+
+    async def run(self, on_op: Callable[[str, Op], None]) -> None:
+        """Serve until cancelled: call `on_op(key, op)` for each wake (`Take`) and signal meant for us."""
+        ...
+
+
+class Bus(Protocol):
+    """Events between processes of one home: fast and lossy. Who missed some re-reads the journal."""
+
+    def publish(self, envelope: Envelope) -> None:
+        """Hand it to every subscriber of its key; never waits, drops for a reader that does not keep up."""
+        ...
+
+    def subscribe(self, key: str) -> AbstractAsyncContextManager[AsyncIterator[Envelope]]:
+        """What is published under `key` from now on, by us or by the process that holds it.
+
+        The iterator ends when the publishing process goes away; ask the store then.
+        """
+        ...

@@ -1,0 +1,228 @@
+"""What happens: addresses, what arrives, what leaves, the turn between them, and what it tells."""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from alipes.kernel.messages import Image, Json, Message, ToolCall, ToolResult
+
+Ending: TypeAlias = Literal["answered", "stopped", "out_of_steps", "failed"]
+StopCause: TypeAlias = Literal["end", "calls", "length", "refused"]
+
+
+class Address(Struct, frozen=True, omit_defaults=True):
+    """Where a conversation takes place. Its `key` is the session key, and nothing else is."""
+
+    platform: str
+    chat: str
+    chat_type: str = "dm"
+    thread: str = ""
+    user: str = ""
+
+    @property
+    def key(self) -> str:
+        """`agent:main:<platform>:<chat_type>:<chat>[:<thread>][:<user>]`; a colon inside a name is escaped."""
+        names = (self.platform, self.chat_type, self.chat, self.thread, self.user)
+        return "agent:main:" + ":".join(n.replace("%", "%25").replace(":", "%3A") for n in names if n)
+
+
+class Inbound(Struct, frozen=True, omit_defaults=True):
+    """One thing a person said to us, as the platform told it."""
+
+    id: str
+    """The platform's own id; the store refuses the second copy of it."""
+    address: Address
+    sender: str
+    text: str
+    attachments: tuple[Image, ...] = ()
+    model: str = ""
+    """The model asked for on this message alone; empty means the session's."""
+    workdir: str = ""
+    """Where tools work for this message; it travels along, so a resumed turn works in the same place."""
+    trusted: bool = False
+    """The sender said yes beforehand to whatever would be asked (`--yes`)."""
+
+
+class Outbound(Struct, frozen=True, omit_defaults=True):
+    id: str
+    address: Address
+    text: str
+    reply_to: str = ""
+    attachments: tuple[Image, ...] = ()
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """Tokens of one model call; `cached` and `cache_write` are part of `input`, `reasoning` of `output`."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    cost: float | None = None
+    """In US dollars; None when the price is unknown, which is not zero."""
+
+
+class Turn(Struct, frozen=True):
+    """One inbound and everything we do about it."""
+
+    id: str
+    session: str
+    """Id of the conversation it belongs to; `/new` starts another under the same key."""
+    inbound: Inbound
+    began: float = 0.0
+    """When the session began (seconds since the epoch)."""
+    history: tuple[Message, ...] = ()
+    """What the session had said before this turn."""
+    said: tuple[Message, ...] = ()
+    """What this turn had already said; empty unless it is being resumed."""
+    acts: dict[str, ToolResult | None] = {}
+    """By call id: what finished calls gave; None for a call that was begun and never finished."""
+    epoch: int = 0
+    """The claim under which we may write; a later claim fences this one."""
+    attempt: int = 1
+
+    @property
+    def key(self) -> str:
+        return self.inbound.address.key
+
+
+class TextDelta(Struct, frozen=True, tag="text_delta"):
+    text: str
+
+
+class ThinkingDelta(Struct, frozen=True, tag="thinking_delta"):
+    text: str
+
+
+class Replied(Struct, frozen=True):
+    """The end of a model's stream: the whole message, what it cost, and why it ended."""
+
+    message: Message
+    usage: Usage = Usage()
+    stop: StopCause = "end"
+
+
+class TurnStarted(Struct, frozen=True, tag="turn_started", omit_defaults=True):
+    turn: str
+    session: str
+    attempt: int = 1
+    text: str = ""
+
+
+class Said(Struct, frozen=True, tag="said", omit_defaults=True):
+    """A message joined the transcript. The transcript is these, in order, and nothing else."""
+
+    message: Message
+    model: str = ""
+    usage: Usage | None = None
+
+
+class ToolStarted(Struct, frozen=True, tag="tool_started"):
+    call: ToolCall
+
+
+class ToolProgress(Struct, frozen=True, tag="tool_progress"):
+    call_id: str
+    text: str
+
+
+class ToolFinished(Struct, frozen=True, tag="tool_finished", omit_defaults=True):
+    call: ToolCall
+    result: ToolResult
+    seconds: float = 0.0
+
+
+class Retracted(Struct, frozen=True, tag="retracted"):
+    """The text shown since the last `Said` was part of an answer that failed; another follows."""
+
+    reason: str
+
+
+class Noted(Struct, frozen=True, tag="noted"):
+    """A word of the house to the person: waiting, another model, a step limit."""
+
+    text: str
+
+
+class TurnEnded(Struct, frozen=True, tag="turn_ended", omit_defaults=True):
+    turn: str
+    ending: Ending
+    detail: str = ""
+    usage: Usage | None = None
+    """The sum over the turn's model calls."""
+
+
+Delta: TypeAlias = TextDelta | ThinkingDelta | Replied
+"""What a provider may say; a stream is any number of deltas and exactly one `Replied`, last."""
+
+Event: TypeAlias = (
+    TurnStarted
+    | TextDelta
+    | ThinkingDelta
+    | Said
+    | ToolStarted
+    | ToolProgress
+    | ToolFinished
+    | Retracted
+    | Noted
+    | TurnEnded
+)
+"""What a turn may say, to every front end alike."""
+
+Recorded: TypeAlias = Said | ToolStarted | ToolFinished
+"""The events that are rows: kept before they are shown."""
+
+
+class Envelope(Struct, frozen=True):
+    """An event on the bus: whose it is, and which turn told it."""
+
+    key: str
+    turn: str
+    event: Event
+
+
+class Take(Struct, frozen=True, tag="take"):
+    """Something waits in the store for this session: live it, in order."""
+
+
+class Stop(Struct, frozen=True, tag="stop", omit_defaults=True):
+    """End the living turn, keep the session. The only way to interrupt a turn."""
+
+    reason: str = "user_stop"
+    invalidation_reason: str = "session_interrupt"
+    turn: str = ""
+    """Stop only this turn; empty means whichever lives."""
+
+
+Op: TypeAlias = Take | Stop
+"""What a front end may ask of a session. Pure data: it travels between processes."""
+
+__all__ = [
+    "Address",
+    "Delta",
+    "Ending",
+    "Envelope",
+    "Event",
+    "Inbound",
+    "Json",
+    "Noted",
+    "Op",
+    "Outbound",
+    "Recorded",
+    "Replied",
+    "Retracted",
+    "Said",
+    "Stop",
+    "StopCause",
+    "Take",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolFinished",
+    "ToolProgress",
+    "ToolStarted",
+    "Turn",
+    "TurnEnded",
+    "TurnStarted",
+    "Usage",
+]
