@@ -50,6 +50,9 @@ class Endpoint(Struct, frozen=True):
     stall: float = 120.0
     """Seconds without a byte after which a stream counts as dead."""
     connect: float = 10.0
+    """Seconds in which a connection must be made."""
+    model: str = ""
+    """The model meant when only the provider is named."""
 
 
 class ModelFacts(Struct, frozen=True):
@@ -75,3 +78,8 @@ class Proxies(Struct, frozen=True):
     https: str = ""
     all: str = ""
     no: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Without the addresses: a proxy's may carry a password."""
+        used = [name for name in ("http", "https", "all") if getattr(self, name)]
+        return f"Proxies({', '.join(used)}; no={self.no!r})"
