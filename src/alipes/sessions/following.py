@@ -61,7 +61,7 @@ class Following:
                 return self._backlog.popleft()
 
     async def _catch_up(self, turn: str) -> None:
-        """The publisher went away: listen anew first, so that nothing falls between, then read the journal."""
+        """The publisher went away: listen anew first, so that nothing is missed, then read the journal."""
         await self._stack.aclose()
         await self.__aenter__()
         facts = await self._store.archive.turn(turn)

@@ -1,0 +1,104 @@
+"""How figures are taken: whole processes, by the kernel's own count, the two sides in turn."""
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Run(NamedTuple):
+    status: int
+    cpu: float
+    """User and system seconds."""
+    wall: float
+    peak_mb: float
+    stdout: str
+    stderr: str
+
+
+class Row(NamedTuple):
+    """One line of the table that `make bench` prints."""
+
+    what: str
+    ours: str
+    limit: str
+    ratio: str
+    reach: str
+    ok: bool
+
+
+def run(argv: Sequence[str], env: dict[str, str], cwd: Path | None = None) -> Run:
+    """Run a program to its end and say what it cost."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull, "rb") as empty:
+        began = time.perf_counter()
+        here = os.getcwd()
+        os.chdir(cwd or here)
+        try:
+            pid = os.posix_spawn(
+                argv[0],
+                argv,
+                env,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, empty.fileno(), 0),
+                    (os.POSIX_SPAWN_DUP2, out.fileno(), 1),
+                    (os.POSIX_SPAWN_DUP2, err.fileno(), 2),
+                ],
+            )
+        finally:
+            os.chdir(here)
+        _, status, usage = os.wait4(pid, 0)
+        wall = time.perf_counter() - began
+        out.seek(0)
+        err.seek(0)
+        return Run(
+            os.waitstatus_to_exitcode(status),
+            usage.ru_utime + usage.ru_stime,
+            wall,
+            usage.ru_maxrss / 1024,
+            out.read().decode(),
+            err.read().decode(),
+        )
+
+
+def in_turn(times: int, *sides: Sequence[str], env: dict[str, str], cwd: Path) -> list[list[Run]]:
+    """Run the sides alternately, so that other load falls on both; the first round warms up."""
+    runs: list[list[Run]] = [[] for _ in sides]
+    for lap in range(times + 1):
+        for n, argv in enumerate(sides):
+            one = run(argv, env, cwd)
+            if one.status != 0:
+                raise SystemExit(
+                    f"{argv} ended with {one.status}:\n{one.stdout[-500:]}\n{one.stderr[-2000:]}"
+                )
+            if lap:
+                runs[n].append(one)
+    return runs
+
+
+def median_cpu(runs: list[Run]) -> float:
+    return statistics.median(one.cpu for one in runs)
+
+
+def p(values: Sequence[float], percent: float) -> float:
+    """The value below which `percent` of the values lie."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def compare(what: str, ours: float, limit: float, reach: float, unit: str = "ms CPU") -> Row:
+    ratio = ours / limit
+    return Row(
+        what,
+        f"{ours * 1000:.1f} {unit}",
+        f"{limit * 1000:.1f} {unit}",
+        f"{ratio:.2f}",
+        f"<= {reach}",
+        ratio <= reach,
+    )
+
+
+def bounded(what: str, ours: float, reach: float, unit: str) -> Row:
+    return Row(what, f"{ours:.2f} {unit}", "", "", f"<= {reach:g} {unit}", ours <= reach)
