@@ -1,0 +1,182 @@
+"""Runs the calls of one answer: reads side by side, writes in order. What goes wrong is told to the model."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from alipes.agent.arguments import complaint, instead
+from alipes.hooks.relay import Hooks
+from alipes.kernel.errors import StoreError, ToolError
+from alipes.kernel.messages import Image, ToolCall, ToolResult
+from alipes.kernel.ports import Emit, Output, Tool
+from alipes.kernel.turns import ToolFinished, ToolProgress, ToolStarted, Turn
+
+log = logging.getLogger(__name__)
+LIMIT = 50_000
+"""Characters of one result that reach the model."""
+
+
+class Desk(Struct, frozen=True):
+    """What the calls of a turn are run with."""
+
+    tools: Mapping[str, Tool]
+    hooks: Hooks
+    turn: Turn
+    emit: Emit
+    clock: Callable[[], float] = time.monotonic
+    limit: int = LIMIT
+
+    def effect(self, call: ToolCall) -> Literal["read", "write"]:
+        """A tool that is gone counts as one that wrote: what it did cannot be known."""
+        tool = self.tools.get(call.name)
+        return "write" if tool is None else tool.spec.effect
+
+
+class CallAct:
+    """What one running tool is told; after its call is over, nothing it says is passed on."""
+
+    def __init__(self, call: ToolCall, desk: Desk) -> None:
+        self.call_id = call.id
+        self.session = desk.turn.session
+        self.workdir = desk.turn.inbound.workdir
+        self.over = False
+        self.lost: StoreError | None = None
+        """Set when telling failed: then it is not the tool that broke."""
+        self._emit = desk.emit
+
+    async def progress(self, text: str) -> None:
+        if self.over:
+            return
+        try:
+            await self._emit(ToolProgress(self.call_id, text))
+        except StoreError as error:
+            self.lost = error
+            raise
+
+
+async def perform(
+    desk: Desk, calls: tuple[ToolCall, ...], ruled: Mapping[str, ToolResult]
+) -> dict[str, ToolResult]:
+    """The result of every call, by id. Those in `ruled` are not run: that is their result.
+
+    A write waits for all before it and all after it wait for the write, so the order
+    in which the model asked keeps its meaning.
+    """
+    results: dict[str, ToolResult] = {}
+    for batch in _batches(desk, calls, ruled):
+        for result in await _together(desk, batch, ruled):
+            results[result.call_id] = result
+    return results
+
+
+def _batches(
+    desk: Desk, calls: tuple[ToolCall, ...], ruled: Mapping[str, ToolResult]
+) -> Iterator[list[ToolCall]]:
+    reads: list[ToolCall] = []
+    for call in calls:
+        if call.id in ruled or call.name not in desk.tools or desk.effect(call) == "read":
+            reads.append(call)
+            continue
+        if reads:
+            yield reads
+            reads = []
+        yield [call]
+    if reads:
+        yield reads
+
+
+async def _together(desk: Desk, batch: list[ToolCall], ruled: Mapping[str, ToolResult]) -> list[ToolResult]:
+    if len(batch) == 1:
+        return [await _answer(desk, batch[0], ruled)]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_answer(desk, call, ruled), name=call.name) for call in batch]
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+    return [task.result() for task in tasks]
+
+
+def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
+    """What really happened: the group is an accident of running side by side."""
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+async def _answer(desk: Desk, call: ToolCall, ruled: Mapping[str, ToolResult]) -> ToolResult:
+    began = desk.clock()
+    result = ruled.get(call.id) or _barred(desk, call) or await _decided(desk, call)
+    if result is None:
+        await desk.emit(ToolStarted(call))  # the intent is on disk before the act
+        began = desk.clock()
+        result = await _run(desk, call)
+    await desk.emit(ToolFinished(call, result, round(desk.clock() - began, 3)))
+    return result
+
+
+def _barred(desk: Desk, call: ToolCall) -> ToolResult | None:
+    """The answer to a call that cannot be run as it stands."""
+    tool = desk.tools.get(call.name)
+    if tool is None:
+        return ToolResult(
+            call.id, f"there is no tool named {call.name}.{instead(call.name, list(desk.tools))}", "failed"
+        )
+    if call.raw:
+        return ToolResult(
+            call.id,
+            f"not run: send the arguments as one JSON object, which this is not: {cut(call.raw, 400)}",
+            "failed",
+        )
+    if wrong := complaint(tool.spec.schema, call.args):
+        return ToolResult(call.id, f"not run: {wrong}", "failed")
+    return None
+
+
+async def _decided(desk: Desk, call: ToolCall) -> ToolResult | None:
+    verdict = await desk.hooks.before_tool(call, desk.turn)
+    if verdict is not None and verdict.ruling == "deny":
+        return ToolResult(call.id, verdict.reason or "this call was not allowed", "denied")
+    return None
+
+
+async def _run(desk: Desk, call: ToolCall) -> ToolResult:
+    act = CallAct(call, desk)
+    try:
+        text, images = _parts(await desk.tools[call.name].run(call.args, act))
+    except ToolError as error:
+        return ToolResult(call.id, cut(str(error), desk.limit), "failed")
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # nobody cancelled us: something the tool waited for was cancelled, and that is a failure of the tool
+        return ToolResult(call.id, f"{call.name} was cancelled from inside", "failed")
+    except Exception as error:  # bulkhead: a broken tool must not end the turn
+        if act.lost is not None:
+            raise act.lost from None
+        log.exception("tool %s broke", call.name)
+        cause = _first(error) if isinstance(error, ExceptionGroup) else error
+        return ToolResult(call.id, cut(f"{type(cause).__name__}: {cause}", desk.limit), "failed")
+    finally:
+        act.over = True
+    return ToolResult(call.id, cut(text, desk.limit), images=images)
+
+
+def _parts(given: str | Output) -> tuple[str, tuple[Image, ...]]:
+    if isinstance(given, Output):
+        return given.text, given.images
+    if isinstance(given, str):
+        return given, ()
+    raise TypeError(f"a tool gives text, not {type(given).__name__}")
+
+
+def cut(text: str, limit: int) -> str:
+    """At most about `limit` characters: the head, the tail, and a note of what was left out between."""
+    if len(text) <= limit:
+        return text
+    head, tail = limit * 2 // 3, limit // 3
+    left_out = len(text) - head - tail
+    return f"{text[:head]}\n[... {left_out:,} characters left out ...]\n{text[len(text) - tail :]}"

@@ -1,0 +1,121 @@
+"""Who is asked: the wanted model, and those that stand in for it while it rests. It asks nothing itself."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from alipes.kernel.errors import (
+    AlipesError,
+    ConfigError,
+    ContextTooLong,
+    NotAuthorised,
+    OutOfCredit,
+    ProviderError,
+    Refused,
+    Transient,
+)
+from alipes.kernel.ports import Emit
+from alipes.kernel.turns import Noted
+from alipes.providers.opening import Backend
+
+T = TypeVar("T")
+
+
+class Opens(Protocol):
+    """Whoever can open a model by its name."""
+
+    async def open(self, name: str) -> Backend: ...
+
+
+class Chain:
+    """Lives longer than a turn: a model that failed rests a while, then it is first again.
+
+    An outage rests for `cooldown` seconds, or as long as the server asked for; a missing
+    payment or a wrong key, which a person must mend, ten times as long. A refusal concerns
+    one conversation, so it rests nobody.
+    """
+
+    def __init__(self, cooldown: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._cooldown, self._clock = cooldown, clock
+        self._until: dict[str, float] = {}
+
+    def order(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """`names`, each once; the resting ones last, because a tired model is better than none."""
+        once = tuple(dict.fromkeys(names))
+        return tuple(sorted(once, key=self.resting))
+
+    def resting(self, name: str) -> bool:
+        return self._until.get(name, 0.0) > self._clock()
+
+    def rest(self, name: str, error: AlipesError) -> None:
+        match error:
+            case Transient(retry_after=asked):
+                span = max(self._cooldown, asked or 0.0)
+            case OutOfCredit() | NotAuthorised():
+                span = self._cooldown * 10
+            case _:
+                return
+        self._until[name] = self._clock() + span
+
+    def wake(self, name: str) -> None:
+        self._until.pop(name, None)
+
+
+class Line:
+    """The models of one turn, best first. It moves on when one cannot answer, and never back."""
+
+    def __init__(self, chain: Chain, models: Opens, names: tuple[str, ...], *, insist: bool = False) -> None:
+        """`insist`: the first was asked for by name, so it is asked even while it rests."""
+        self._chain, self._models = chain, models
+        self._names = (names[0], *chain.order(names[1:])) if insist else chain.order(names)
+        self._aside = "" if self._names[0] == names[0] else f"{names[0]} rests after a failure"
+        self.backend: Backend | None = None
+        """Whoever was asked last."""
+
+    async def through(self, put: Callable[[Backend], Awaitable[T]], emit: Emit) -> T:
+        """What `put` gives for the first model that can answer; each change of model is told.
+
+        Raises `ContextTooLong` at once; when nobody is left, the error of the first asked.
+        """
+        first: AlipesError | None = None
+        if self._aside:
+            await emit(Noted(f"{self._aside}; asking {self._names[0]}"))
+            self._aside = ""
+        while True:
+            name = self._names[0]
+            try:
+                backend = await self._open(name)
+                given = await put(backend)
+            except ContextTooLong:
+                raise
+            except (ProviderError, ConfigError) as error:
+                if first is None and isinstance(error, ConfigError):
+                    raise  # a setting to be mended, not an outage to be lived through
+                self._chain.rest(name, error)
+                first = first or error
+                if len(self._names) == 1:
+                    raise first from None
+                self._names = self._names[1:]
+                await emit(Noted(f"{name} {_why(error)}; going on with {self._names[0]}"))
+            else:
+                self._chain.wake(name)
+                return given
+
+    async def _open(self, name: str) -> Backend:
+        if self.backend is None or self.backend.name != name:
+            self.backend = await self._models.open(name)
+        return self.backend
+
+
+def _why(error: AlipesError) -> str:
+    match error:
+        case OutOfCredit():
+            return "is out of credit"
+        case NotAuthorised():
+            return "does not accept our key"
+        case Refused():
+            return "declined to answer"
+        case Transient():
+            return f"does not answer ({error})"
+        case _:
+            return f"cannot be asked ({error})"

@@ -1,0 +1,181 @@
+"""The agent loop: ask, act, ask again. It knows no platform, no database and no screen."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from msgspec import Struct, field, structs
+
+from alipes.agent import guards
+from alipes.agent.acting import LIMIT, Desk, perform
+from alipes.agent.asking import Patience, ask
+from alipes.agent.chain import Chain, Line, Opens
+from alipes.agent.mending import mend, recall
+from alipes.agent.transcript import Transcript
+from alipes.hooks.relay import Hooks
+from alipes.kernel.errors import ContextTooLong, ProviderError
+from alipes.kernel.messages import Message, Text, ToolCall
+from alipes.kernel.ports import Effort, Emit, Request, Tool, ToolSpec
+from alipes.kernel.turns import Ending, Noted, Replied, Retracted, Turn
+from alipes.providers.catalog import cost
+from alipes.providers.opening import Backend
+
+Over: TypeAlias = tuple[Ending, str]
+
+
+class Agent(Struct, frozen=True):
+    """What does not change during a turn."""
+
+    models: Opens
+    model: str
+    """As `provider/model`; a turn whose message names another asks that one."""
+    fallback: tuple[str, ...] = ()
+    tools: Mapping[str, Tool] = {}
+    hooks: Hooks = field(default_factory=Hooks)
+    system: Callable[[Turn], str] = lambda _turn: ""
+    """Called once, at the start of the turn."""
+    max_steps: int = 50
+    max_tokens: int = 8192
+    effort: Effort = ""
+    patience: Patience = Patience()
+    chain: Chain = field(default_factory=Chain)
+    """Give every turn of a process the same one: it remembers which models rest."""
+    result_limit: int = LIMIT
+
+
+async def run_turn(agent: Agent, turn: Turn, emit: Emit) -> Over:
+    """Drive one turn to its end; what it says is what it emits.
+
+    To stop it, cancel the task: whatever it opened closes on the way out. The ending is
+    for the caller to write, as are the messages that close a transcript left open. Raises
+    what `emit` raises, and `ConfigError` when the wanted model is not configured.
+    """
+    life = _Life(agent, turn, emit)
+    try:
+        await life.begin()
+        while (over := await life.step()) is None:
+            pass
+    except ContextTooLong as error:
+        return "failed", life.overflow(error)
+    except ProviderError as error:
+        return "failed", str(error)
+    return over
+
+
+class _Life:
+    """One turn being lived. What comes next is read off its last message and never kept beside it,
+    so a turn that is resumed knows as much as one that was never interrupted."""
+
+    def __init__(self, agent: Agent, turn: Turn, emit: Emit) -> None:
+        self._agent, self._turn, self._emit = agent, turn, emit
+        self._talk = Transcript(turn, emit)
+        self._system = agent.system(turn)
+        self._specs = tuple(tool.spec for tool in agent.tools.values())
+        names = (turn.inbound.model or agent.model, *agent.fallback)
+        self._line = Line(agent.chain, agent.models, names, insist=bool(turn.inbound.model))
+        self._desk = Desk(agent.tools, agent.hooks, turn, emit, agent.patience.clock, agent.result_limit)
+        self._blanks = 0
+
+    async def begin(self) -> None:
+        """Say the person's message, unless an earlier attempt did."""
+        if any(message.role == "user" for message in self._talk.said):
+            return
+        for message in mend(self._talk.history):
+            await self._talk.say(message)
+        inbound = self._turn.inbound
+        words = (Text(inbound.text),) if inbound.text or not inbound.attachments else ()
+        await self._talk.say(Message("user", (*words, *inbound.attachments)))
+
+    async def step(self) -> Over | None:
+        """Do what follows from the last message; None means that something follows from that."""
+        last = self._talk.history[-1]
+        if last.calls:
+            return await self._act(last.calls)
+        if last.role == "assistant":
+            return self._limit() if guards.SUM_UP in self._talk.said else ("answered", "")
+        if self._talk.steps >= self._agent.max_steps:
+            return await self._sum_up()
+        return await self._ask()
+
+    def overflow(self, error: ContextTooLong) -> str:
+        """The sentence for a conversation that no longer fits: whoever can shorten it begins here."""
+        backend = self._line.backend
+        window = f" of {backend.facts.window:,} tokens" if backend and backend.facts.window else ""
+        name = backend.name if backend else "the model"
+        return f"the conversation no longer fits into the window{window} of {name}; start a new one ({error})"
+
+    async def _ask(self) -> Over | None:
+        model, reply = await self._line.through(lambda backend: self._put(backend, self._specs), self._emit)
+        if reply.stop == "length":
+            return await self._continue(model, reply)
+        if guards.blank(reply.message):
+            return await self._ask_again(model, reply)
+        self._blanks = 0
+        await self._talk.say(reply.message, model, reply.usage)
+        return None
+
+    async def _put(self, backend: Backend, specs: tuple[ToolSpec, ...]) -> tuple[str, Replied]:
+        facts = backend.facts
+        request = Request(
+            model=backend.model,
+            system=self._system,
+            messages=self._talk.history,
+            tools=() if facts.tools is False else specs,
+            max_tokens=min(self._agent.max_tokens, facts.output or self._agent.max_tokens),
+            effort=self._agent.effort,
+            session=self._turn.session,
+        )
+        request = await self._agent.hooks.before_request(request, self._turn)
+        reply = await ask(backend, request, self._emit, self._agent.patience)
+        if reply.usage.cost is None:
+            priced = structs.replace(reply.usage, cost=cost(reply.usage, facts))
+            reply = structs.replace(reply, usage=priced)
+        return backend.name, reply
+
+    async def _continue(self, model: str, reply: Replied) -> Over | None:
+        """An answer that ran into the output limit: keep what is whole, ask for the rest."""
+        kept, notice = guards.after_cut(reply.message)
+        if guards.blank(kept):
+            self._talk.owe(reply.usage)
+        else:
+            await self._talk.say(kept, model, reply.usage)
+        if kept.calls:
+            return None
+        if guards.cuts(self._talk.said) >= guards.MAX_CUTS:
+            again = f"{model} ran into its output limit {guards.MAX_CUTS + 1} times"
+            return "failed", f"{again}; ask for less at once, or raise max_tokens ({self._agent.max_tokens})"
+        await self._emit(Noted(f"{model} ran into its output limit; asking it to go on"))
+        await self._talk.say(notice)
+        return None
+
+    async def _ask_again(self, model: str, reply: Replied) -> Over | None:
+        self._talk.owe(reply.usage)
+        self._blanks += 1
+        if self._blanks > 1:
+            return "failed", f"{model} gave an empty answer, also when asked again"
+        await self._emit(Retracted(f"{model} gave an empty answer; asking again"))
+        return None
+
+    async def _sum_up(self) -> Over:
+        if self._talk.said[-1] != guards.SUM_UP:
+            await self._emit(Noted(f"{self._agent.max_steps} steps are used up; asking for a summary"))
+            await self._talk.say(guards.SUM_UP)
+        model, reply = await self._line.through(lambda backend: self._put(backend, ()), self._emit)
+        words = tuple(part for part in reply.message.parts if not isinstance(part, ToolCall))
+        summary = Message("assistant", words)
+        if not guards.blank(summary):
+            await self._talk.say(summary, model, reply.usage)
+        return self._limit()
+
+    def _limit(self) -> Over:
+        return "out_of_steps", f"stopped at the limit of {self._agent.max_steps} steps"
+
+    async def _act(self, calls: tuple[ToolCall, ...]) -> Over | None:
+        """Run what may be run, answer the rest, and say all results in the order asked."""
+        known = recall(calls, self._turn.acts, self._desk.effect)
+        done = {name: result for name, result in known.items() if self._turn.acts[name] is not None}
+        refused = guards.refusals(calls, guards.failures(self._talk.said, self._desk.effect))
+        left = tuple(call for call in calls if call.id not in done)
+        results = done | await perform(self._desk, left, refused | known)
+        await self._talk.say(Message("tool", tuple(results[call.id] for call in calls)))
+        stuck = guards.stuck(calls, guards.failures(self._talk.said, self._desk.effect))
+        return ("failed", stuck) if stuck else None

@@ -1,0 +1,49 @@
+"""What a living turn has said so far. It grows by saying, and in no other way; it decides nothing."""
+
+from alipes.agent.mending import distinct
+from alipes.kernel.messages import Message
+from alipes.kernel.ports import Emit
+from alipes.kernel.turns import Said, Turn, Usage
+
+
+class Transcript:
+    def __init__(self, turn: Turn, emit: Emit) -> None:
+        self.history: tuple[Message, ...] = (*turn.history, *turn.said)
+        """All that a model is shown: the session before this turn, and the turn."""
+        self.said: tuple[Message, ...] = turn.said
+        """The turn alone."""
+        self._emit = emit
+        self._ids = {call.id for message in self.history for call in message.calls}
+        self._owed: Usage | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many answers of a model this turn has had."""
+        return sum(message.role == "assistant" for message in self.said)
+
+    async def say(self, message: Message, model: str = "", usage: Usage | None = None) -> None:
+        """Tell it and keep it. A call whose id was used before gets another."""
+        if message.calls:
+            message = distinct(message, self._ids)
+            self._ids.update(call.id for call in message.calls)
+        if usage is not None:
+            self.owe(usage)
+            usage, self._owed = self._owed, None
+        await self._emit(Said(message, model, usage))
+        self.history = (*self.history, message)
+        self.said = (*self.said, message)
+
+    def owe(self, usage: Usage) -> None:
+        """Tokens of an answer that is not said: they are on the bill of the next one that is."""
+        self._owed = usage if self._owed is None else _sum(self._owed, usage)
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        input=one.input + other.input,
+        output=one.output + other.output,
+        cached=one.cached + other.cached,
+        cache_write=one.cache_write + other.cache_write,
+        reasoning=one.reasoning + other.reasoning,
+        cost=None if one.cost is None or other.cost is None else one.cost + other.cost,
+    )
