@@ -1,0 +1,24 @@
+"""`make bench`: every figure promised so far, one table. Names on the command line choose some."""
+
+import asyncio
+import sys
+
+from bench import figures
+from bench.measure import Row
+
+
+def main(names: list[str]) -> int:
+    rows: list[Row] = []
+    for name, figure in figures.ALL.items():
+        if names and name not in names:
+            continue
+        print(f"measuring {name} ...", file=sys.stderr, flush=True)
+        rows += asyncio.run(figure())
+    widths = [max(len(str(row[n])) for row in (*rows, Row._fields)) for n in range(5)]
+    for row in (Row._fields, *rows):
+        last = "" if row is Row._fields else ("yes" if row[5] else "NO")
+        print("  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=False)), last)
+    return 0 if all(row.ok for row in rows) else 1
+
+
+sys.exit(main(sys.argv[1:]))

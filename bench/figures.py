@@ -1,0 +1,147 @@
+"""The figures: what is measured, against which raw limit, and how far it may be."""
+
+import asyncio
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.world.killing import PLAN, configure, environment, trial
+from tests.world.model_server import Served, serve
+
+from bench.measure import Row, bounded, compare, in_turn, median_cpu, p, run
+
+PYTHON = sys.executable
+ALIPES = str(Path(PYTHON).parent / "alipes")
+HERE = Path(__file__).parent
+ROUNDS = 50
+TOKENS = 20_000
+
+
+@asynccontextmanager
+async def world(plan: object) -> AsyncIterator[tuple[Path, Served, dict[str, str]]]:
+    """A scratch home configured for a model server in another process."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with serve(json.dumps(plan), folder) as server:
+            configure(folder / "home", server.url("openai-chat"))
+            yield folder, server, environment(folder / "home")
+
+
+async def version() -> list[Row]:
+    with tempfile.TemporaryDirectory() as name:
+        env = environment(Path(name) / "home")
+        ours, bare = in_turn(
+            15, [ALIPES, "--version"], [PYTHON, "-c", "import asyncio"], env=env, cwd=Path(name)
+        )
+    return [compare("alipes --version / import asyncio", median_cpu(ours), median_cpu(bare), 1.5)]
+
+
+async def oneshot() -> list[Row]:
+    async with world([{"type": "say", "text": "hello there", "pieces": 4}]) as (folder, server, env):
+        url = server.url("openai-chat")
+        raw = [PYTHON, str(HERE / "raw_ask.py"), url, "hi"]
+        ours, limit = await asyncio.to_thread(in_turn, 15, [ALIPES, "ask", "hi"], raw, env=env, cwd=folder)
+        body = server.told("request")[0]["body"]
+        overhead = len(json.dumps([body["messages"][0], body["tools"]], separators=(",", ":")))
+    return [
+        compare("one-shot / raw httpx2", median_cpu(ours), median_cpu(limit), 1.5),
+        bounded("one-shot, peak memory", statistics.median(one.peak_mb for one in ours), 60, "MB"),
+        bounded("system prompt + core tool schemas", overhead, 6000, "bytes"),
+    ]
+
+
+async def tokens() -> list[Row]:
+    text = "token " * TOKENS
+    async with world([{"type": "say", "text": text, "pieces": TOKENS}]) as (folder, server, env):
+        raw = [PYTHON, str(HERE / "raw_ask.py"), server.url("openai-chat"), "hi"]
+        ours, limit = await asyncio.to_thread(in_turn, 5, [ALIPES, "ask", "hi"], raw, env=env, cwd=folder)
+        assert ours[0].stdout.strip() == text.strip()
+    return [compare(f"{TOKENS} streamed tokens / raw loop", median_cpu(ours), median_cpu(limit), 1.5)]
+
+
+async def rounds() -> list[Row]:
+    call = {"type": "calls", "calls": [{"name": "terminal", "args": {"command": "true"}}]}
+    async with world([call] * ROUNDS + [{"type": "say", "text": "done"}]) as (folder, server, env):
+        raw = [PYTHON, str(HERE / "raw_rounds.py"), server.url("openai-chat")]
+        sides: tuple[list[float], list[float]] = ([], [])
+        for lap in range(4):
+            for argv, times in zip(([ALIPES, "ask", "go"], raw), sides, strict=True):
+                before = len(server.told("request"))
+                connected = len(server.told("connected"))
+                one = await asyncio.to_thread(run, argv, env, folder)
+                assert one.status == 0, one.stderr
+                asked = [line["time"] for line in server.told("request")][before:]
+                if argv is not raw:
+                    connections = len(server.told("connected")) - connected
+                if lap:
+                    times.append((asked[-1] - asked[0]) / ROUNDS)
+    ours, limit = (statistics.median(times) for times in sides)
+    return [
+        compare(f"{ROUNDS} terminal rounds, each / raw", ours, limit, 2, "ms"),
+        bounded(f"TCP connections for {ROUNDS + 1} calls", connections, 1, ""),
+    ]
+
+
+async def kills(trials: int = 200) -> list[Row]:
+    dice = random.Random(20)
+    lost = repeated = rejected = shown = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with serve(json.dumps(PLAN), folder) as server:
+            for n in range(trials):
+                told = await trial(folder / str(n), server, dice.random() * 0.25)
+                shown += not told.finished_first
+                lost += told.ending != "answered"
+                repeated += bool(told.repeated)
+                rejected += told.rejected
+                if lost + repeated + rejected:
+                    print(n, told, file=sys.stderr)
+    bad = lost + repeated + rejected
+    figures = f"{lost} lost, {repeated} repeated, {rejected} invalid"
+    return [Row(f"kill -9 at {trials} moments ({shown} mid-turn)", figures, "", "", "0", bad == 0)]
+
+
+async def journal() -> list[Row]:
+    from alipes.store.opening import open_store
+
+    from alipes.kernel.messages import Message, Text
+    from alipes.kernel.turns import Address, Inbound, Said
+
+    with tempfile.TemporaryDirectory() as name:
+        async with open_store(Path(name)) as store:
+            message = Inbound("1", Address("bench", "x"), "me", "hi")
+            await store.turns.accept(message)
+            turn = await store.turns.next_turn(message.address.key)
+            assert turn is not None
+            event = Said(Message("assistant", (Text("x" * 500),)))
+            times = []
+            for _ in range(500):
+                began = time.perf_counter()
+                await store.turns.record(turn, event)
+                times.append((time.perf_counter() - began) * 1000)
+    return [bounded("journal, one step at FULL (median)", p(times, 50), 1, "ms")]
+
+
+async def idle() -> list[Row]:
+    small, large = [
+        float(run([PYTHON, str(HERE / "idle_sessions.py"), str(n)], environment(Path("/nonexistent"))).stdout)
+        for n in (1, 1000)
+    ]
+    return [bounded("1,000 idle sessions above one", large - small, 200, "MB")]
+
+
+ALL: dict[str, Callable[[], Awaitable[list[Row]]]] = {
+    "version": version,
+    "oneshot": oneshot,
+    "tokens": tokens,
+    "rounds": rounds,
+    "journal": journal,
+    "idle": idle,
+    "kills": kills,
+}

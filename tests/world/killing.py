@@ -1,0 +1,106 @@
+"""One trial of the promise: kill the process with -9 at some moment of a turn, start another, look at what remains.
+
+The turn has ten steps, each a write that appends its number to a file. A finished step must not be
+repeated, the turn must reach its end, and the model server (which rejects a transcript with an
+unanswered call) must never have been shown a broken one.
+"""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from alipes.store.opening import open_store
+
+from tests.world.model_server import Served
+from tests.world.races import valid
+
+STEPS = 10
+PLAN = {
+    "replies": [
+        {
+            "type": "calls",
+            "calls": [{"name": "terminal", "args": {"command": f"echo {n} >> steps"}}],
+            "delay": 0.002,
+        }
+        for n in range(STEPS)
+    ]
+    + [{"type": "say", "text": "All ten steps are done.", "pieces": 6, "delay": 0.002}],
+    "by": {"hello": [{"type": "say", "text": "hi"}]},
+}
+
+
+class Trial(NamedTuple):
+    """What one life and its successor left behind."""
+
+    finished_first: bool
+    """The first life ended before the axe fell; such a trial shows nothing."""
+    ending: str
+    repeated: tuple[str, ...]
+    unknown: int
+    """Calls reported to the model as unknown: at most the one that was in flight."""
+    rejected: int
+    """Requests the model server found invalid."""
+    detail: str
+
+
+def environment(home: Path) -> dict[str, str]:
+    keep = ("PATH", "HOME", "LANG", "PYTHONPATH")
+    return {name: os.environ[name] for name in keep if name in os.environ} | {"ALIPES_HOME": str(home)}
+
+
+def configure(home: Path, url: str) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "config.toml").write_text(
+        f'model = "loop/m"\n[providers.loop]\napi = "openai-chat"\nbase_url = "{url}"\n'
+    )
+
+
+async def alipes(home: Path, *argv: str, cwd: Path) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "alipes",
+        *argv,
+        env=environment(home),
+        cwd=cwd,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def trial(folder: Path, server: Served, after: float) -> Trial:
+    """Kill the first life `after` seconds from its first request to the model."""
+    home, work = folder / "home", folder / "work"
+    work.mkdir(parents=True)
+    configure(home, server.url("openai-chat"))
+    before = server.log.stat().st_size
+    first = await alipes(home, "ask", "--session", "long", "--yes", "go", cwd=work)
+    while server.log.stat().st_size == before and first.returncode is None:
+        await asyncio.sleep(0.005)
+    try:
+        await asyncio.wait_for(first.wait(), after)
+    except TimeoutError:
+        first.kill()
+    await first.communicate()
+    second = await alipes(home, "ask", "--session", "other", "hello", cwd=folder)
+    _, errors = await second.communicate()
+    return await _look(home, work, first.returncode == 0, second.returncode, errors.decode())
+
+
+async def _look(home: Path, work: Path, finished_first: bool, status: int | None, errors: str) -> Trial:
+    lines = (work / "steps").read_text().split() if (work / "steps").exists() else []
+    repeated = tuple(sorted({line for line in lines if lines.count(line) > 1}))
+    async with open_store(home) as store:
+        (session,) = [facts for facts in await store.archive.sessions() if facts.key.endswith(":long")]
+        messages = await store.archive.messages(session.id)
+        valid(messages)
+        results = [part for message in messages if message.role == "tool" for part in message.parts]
+        unknown = sum(result.outcome == "unknown" for result in results)
+        done = messages[-1].text == "All ten steps are done."
+    rejected = errors.count("400")
+    return Trial(
+        finished_first, "answered" if done and status == 0 else "lost", repeated, unknown, rejected, errors
+    )
