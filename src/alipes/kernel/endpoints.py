@@ -69,6 +69,10 @@ class ModelFacts(Struct, frozen=True):
     price_output: float | None = None
     price_cached: float | None = None
     price_cache_write: float | None = None
+    long_from: int | None = None
+    """A call with more input than this is billed at the prices times the two factors, all of it."""
+    long_input: float = 1.0
+    long_output: float = 1.0
 
 
 class Proxies(Struct, frozen=True):
