@@ -1,0 +1,87 @@
+"""What `--help` says, page by page. Plain text only; `docs/cli.md` is compared with it."""
+
+TOP = """\
+alipes: a personal agent that stops when told to and never loses a message
+
+usage: alipes [OPTIONS]            talk
+       alipes COMMAND [...]        do one thing; `alipes COMMAND --help` tells more
+
+commands:
+  ask         one question, one answer on standard output
+  sessions    list, show, search, export or delete conversations
+  model       show the models there are, choose another
+  config      show, explain or change settings
+  doctor      check that everything works, and say what to do where it does not
+  backup      write all conversations into one file
+  serve       the gateway for your chats (comes with the gateway)
+
+options:
+  -m, --model MODEL     ask this model, as provider/name
+  --session NAME        talk in the conversation called NAME
+  -c, --continue        go on with the latest conversation of this terminal
+  -y, --yes             allow beforehand whatever would be asked
+  -V, --version         show the version
+  -h, --help            show this page
+"""
+
+ASK = """\
+usage: alipes ask [OPTIONS] PROMPT...
+
+Ask once. The answer streams to standard output, everything else goes to standard
+error. Piped input is added to the prompt as context, or is the prompt if none is given.
+
+options:
+  -m, --model MODEL     ask this model, as provider/name
+  --session NAME        ask in the conversation called NAME (default: a new one)
+  -c, --continue        ask in the latest conversation of this terminal
+  -i, --image FILE      show this image to the model (PNG, JPEG, GIF, WebP; repeatable)
+  -y, --yes             allow beforehand whatever would be asked
+  --json                print every event as one line of JSON, and nothing else
+  -v, --verbose         also show the thinking, the model and what it cost
+  -q, --quiet           show the answer and errors only
+  -h, --help            show this page
+
+Ctrl-C stops the turn. Exit status: 0 answered; 1 failed, or out of steps;
+2 wrong usage or settings; 130 stopped; 141 nobody reads the answer.
+"""
+
+SESSIONS = """\
+usage: alipes sessions list [-n COUNT] [--json]
+       alipes sessions show NAME [--json]
+       alipes sessions search WORDS... [-n COUNT] [--json]
+       alipes sessions export NAME [--format md|json] [-o FILE]
+       alipes sessions delete NAME [--yes]
+
+NAME is a conversation's name, its id, or the beginning of its id.
+
+options:
+  -n, --limit COUNT     show at most so many (default 20)
+  -f, --format FORMAT   md (default) reads well, json keeps everything
+  -o, --output FILE     write there instead of to standard output
+  -y, --yes             delete without asking back
+  --json                one JSON document instead of text
+  -h, --help            show this page
+"""
+
+DOCTOR = """\
+usage: alipes doctor [--live] [--json]
+
+Check everything alipes stands on, and say what to do where something is wrong.
+
+options:
+  --live                also ask the model one short question (this may cost a little)
+  --json                one JSON document instead of text
+  -h, --help            show this page
+
+Exit status: 0 all is well (remarks included); 1 something needs to be done.
+"""
+
+BACKUP = """\
+usage: alipes backup FILE
+
+Write all conversations into FILE, also while alipes is running. FILE is a
+SQLite database like the one in use; an existing file is not overwritten.
+
+options:
+  -h, --help            show this page
+"""
