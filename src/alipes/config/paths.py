@@ -63,7 +63,9 @@ def find_home(environ: Mapping[str, str] | None = None) -> Path:
     try:
         return Path(named or "~/.alipes").expanduser().absolute()
     except (RuntimeError, OSError) as error:
-        raise ConfigError(f"The home folder cannot be found ({error}); set ALIPES_HOME to a folder.") from error
+        raise ConfigError(
+            f"The home folder cannot be found ({error}); set ALIPES_HOME to a folder."
+        ) from error
 
 
 def make_private(folder: Path) -> Path:

@@ -1,0 +1,166 @@
+"""Every setting there is: its name, kind, default and meaning.
+
+The loader, `alipes config why` and docs/configuration.md all read this one table.
+"""
+
+from functools import cache
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from alipes.config.kinds import (
+    ALLOW,
+    BODY,
+    FLAG,
+    HEADERS,
+    HOST,
+    MODEL,
+    MODELS,
+    TEXT,
+    URL,
+    VARIABLE,
+    Kind,
+    choice,
+    number,
+    whole,
+)
+from alipes.kernel.messages import Json
+
+WIRES = ("openai-chat", "openai-responses", "anthropic")
+RESERVED = ("discord", "slack", "matrix", "email", "irc", "plugins", "auxiliary", "spend", "toolsets", "mcp")
+"""Tables of rooms that are not built yet: accepted, and not looked into."""
+OPEN = ("telegram",)
+"""Tables that may hold more than the keys below, for rooms that are not built yet."""
+
+_PRICE = number(0, 100_000, "US dollars")
+_TOKENS = whole(1, 100_000_000)
+_SECONDS = number(0.1, 86_400, "seconds")
+
+
+class Key(Struct, frozen=True):
+    path: str
+    """Names with dots between them; `*` stands for a name the operator chooses."""
+    kind: Kind
+    default: Json
+    doc: str
+
+    @property
+    def variable(self) -> str:
+        """The variable that goes over the file; empty where there is none."""
+        if "*" in self.path or self.kind.parse is None:
+            return ""
+        return "ALIPES_" + self.path.upper().replace(".", "_")
+
+
+KEYS = (
+    Key(
+        "model",
+        MODEL,
+        "",
+        "The model that answers, as provider/model; a provider alone means its default model. Empty: chosen "
+        "at start by the first key found, else a local server, else the embedded model.",
+    ),
+    Key(
+        "fallback",
+        MODELS,
+        [],
+        "Models asked in turn when `model` is out of reach, out of credit or refuses.",
+    ),
+    Key(
+        "effort",
+        choice("", "low", "medium", "high"),
+        "",
+        "How hard a reasoning model should think. Empty: its own default.",
+    ),
+    Key("max_steps", whole(1, 10_000), 50, "Model calls in one turn; after these it sums up and ends."),
+    Key("max_tokens", whole(1, 10_000_000), 8192, "Tokens a single answer of the model may have."),
+    Key("workdir", TEXT, "", "The folder tools work in. Empty: the one alipes was started in."),
+    Key(
+        "log_level",
+        choice("debug", "info", "warning", "error"),
+        "info",
+        "What the log file keeps: this and everything more serious.",
+    ),
+    Key(
+        "embedded.gguf",
+        TEXT,
+        "",
+        "A GGUF file for the embedded model. Empty: the small one that came along.",
+    ),
+    Key("embedded.threads", whole(0, 1024), 0, "Threads the embedded model may use. 0: as many as fit."),
+    Key("embedded.context", whole(512, 10_000_000), 8192, "Context window of the embedded model, in tokens."),
+    Key("serve.host", HOST, "127.0.0.1", "Where `alipes serve` listens."),
+    Key("serve.port", whole(1, 65535), 8742, "The port `alipes serve` listens on."),
+    Key("serve.key_env", VARIABLE, "ALIPES_API_KEY", "The variable that holds the key callers must show."),
+    Key(
+        "providers.*.api",
+        choice(*WIRES),
+        "openai-chat",
+        "How the provider is spoken to. `embedded` and `scripted` are built in and need none.",
+    ),
+    Key(
+        "providers.*.base_url",
+        URL,
+        "",
+        "Its address, up to the part that all calls share: https://HOST/v1 for the OpenAI wires, "
+        "https://HOST for `anthropic`.",
+    ),
+    Key("providers.*.key_env", VARIABLE, "", "The variable that holds its key. Empty: no key is sent."),
+    Key("providers.*.model", TEXT, "", "Its model when only the provider is named."),
+    Key(
+        "providers.*.headers",
+        HEADERS,
+        {},
+        "Sent with every request. `${NAME}` stands for a variable, so that secrets stay in .env.",
+    ),
+    Key("providers.*.body", BODY, {}, "Merged over the JSON body of every request."),
+    Key("providers.*.stall", _SECONDS, 120.0, "Seconds without a byte after which an answer counts as dead."),
+    Key("providers.*.connect", _SECONDS, 10.0, "Seconds in which a connection must be made."),
+    Key("models.*.window", _TOKENS, None, "Context window in tokens, input and output together."),
+    Key("models.*.output", _TOKENS, None, "Tokens one answer may have at most."),
+    Key("models.*.vision", FLAG, None, "Whether it sees images."),
+    Key("models.*.tools", FLAG, None, "Whether it calls tools."),
+    Key("models.*.reasoning", FLAG, None, "Whether it thinks before it answers."),
+    Key("models.*.price_input", _PRICE, None, "US dollars per million tokens read."),
+    Key("models.*.price_output", _PRICE, None, "US dollars per million tokens written."),
+    Key("models.*.price_cached", _PRICE, None, "US dollars per million tokens read from its cache."),
+    Key("models.*.price_cache_write", _PRICE, None, "US dollars per million tokens written to its cache."),
+    Key("telegram.token_env", VARIABLE, "TELEGRAM_BOT_TOKEN", "The variable that holds the bot's token."),
+    Key("telegram.base_url", URL, "https://api.telegram.org", "Address of the Bot API."),
+    Key("telegram.allow", ALLOW, [], "Users who may speak to the bot, by id or name. Empty: nobody."),
+    Key(
+        "telegram.busy",
+        choice("interrupt", "queue", "steer"),
+        "interrupt",
+        "What a message does that arrives while a turn runs.",
+    ),
+)
+Node: TypeAlias = "Key | dict[str, Node]"
+
+
+@cache
+def tree() -> dict[str, Node]:
+    """The keys as nested tables; `*` stands for any name."""
+    root: dict[str, Node] = {}
+    for key in KEYS:
+        *tables, last = key.path.split(".")
+        node = root
+        for name in tables:
+            inner = node.setdefault(name, {})
+            assert isinstance(inner, dict)
+            node = inner
+        node[last] = key
+    return root
+
+
+def find_key(path: tuple[str, ...]) -> Key | None:
+    """The key that `path` names or lies in: `providers.mine.body.x` lies in `providers.*.body`."""
+    node: Node = tree()
+    for name in path:
+        if isinstance(node, Key):
+            return node if node.kind.parse is None else None
+        inner = node.get(name) or node.get("*")
+        if inner is None:
+            return None
+        node = inner
+    return node if isinstance(node, Key) else None

@@ -1,0 +1,207 @@
+"""The kinds of values a setting can have: how each is checked, and how it is read from a variable.
+
+A check takes whatever the file said and gives the value as settings keep it, or raises Wrong.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import cast
+
+from msgspec import Struct
+
+from alipes.config.masking import looks_secret
+from alipes.config.near import did_you_mean
+from alipes.config.urls import Wrong, check_base_url, is_ipv6, is_label
+from alipes.kernel.messages import Json
+
+# Patterns stay text here: compiling them all at import would cost more than reading a configuration.
+_HEADER = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_SECRET_HEADER = r"(?i)(proxy-)?authorization|cookie|.*(api-?key|token|secret|auth)"
+REFERENCE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}"
+
+
+class Kind(Struct, frozen=True):
+    says: str
+    """For people: `whole number from 1 to 65535`."""
+    check: Callable[[object], Json]
+    parse: Callable[[str], object] | None = str
+    """From a variable or the command line; None when only a file can say it."""
+
+
+def whole(low: int, high: int) -> Kind:
+    says = f"whole number from {low} to {high}"
+
+    def check(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise Wrong(f"must be a {says}{_not(value)}")
+        if not low <= value <= high:
+            raise Wrong(f"is out of range: give a {says}")
+        return value
+
+    return Kind(says, check, lambda text: int(text) if re.fullmatch(r"-?\d{1,18}", text) else text)
+
+
+def number(low: float, high: float, unit: str) -> Kind:
+    says = f"number of {unit} from {low:g} to {high:g}"
+
+    def check(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Wrong(f"must be a {says}{_not(value)}")
+        if not low <= value <= high:  # false for nan too
+            raise Wrong(f"is out of range: give a {says}")
+        return float(value)
+
+    return Kind(says, check, lambda text: float(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else text)
+
+
+def choice(*options: str) -> Kind:
+    says = "one of " + ", ".join(f'"{option}"' for option in options)
+
+    def check(value: object) -> str:
+        if value not in options or not isinstance(value, str):
+            meant = did_you_mean(value, options) if isinstance(value, str) else ""
+            raise Wrong(f"must be {says}.{meant}".removesuffix("."))
+        return value
+
+    return Kind(says, check)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise Wrong(f"must be text in quotes{_not(value)}")
+    if any(not c.isprintable() for c in value):
+        raise Wrong("contains control characters: leave them out")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Wrong(f"must be true or false, without quotes{_not(value)}")
+    return value
+
+
+def _model(value: object) -> str:
+    name = _text(value)
+    if name and (name != name.strip() or name.startswith("/") or name.endswith("/")):
+        raise Wrong("must be the name of a model as provider/model, without blanks around it")
+    if "://" in name:
+        raise Wrong("is an address, which goes into base_url of a provider: give the model as provider/model")
+    if looks_secret(name):
+        raise Wrong("looks like a key: keep keys in .env, and give the model as provider/model")
+    return name
+
+
+def _models(value: object) -> list[Json]:
+    if not isinstance(value, list):
+        raise Wrong(f'must be a list like ["provider/model", "other/model"]{_not(value)}')
+    for item in value:
+        if not _model(item):
+            raise Wrong("has an empty entry: give each model as provider/model")
+    if len(set(value)) < len(value):
+        raise Wrong("names a model twice: once is enough")
+    return list(value)
+
+
+def _allow(value: object) -> list[Json]:
+    if not isinstance(value, list) or any(isinstance(i, bool) or not isinstance(i, str | int) for i in value):
+        raise Wrong(f'must be a list of user ids, as in [12345, "name"]{_not(value)}')
+    return [str(item).strip() for item in value]
+
+
+def _variable(value: object) -> str:
+    name = _text(value)
+    if name and (looks_secret(name) or not (name.isascii() and name.isidentifier())):
+        what = (
+            "looks like the key itself"
+            if looks_secret(name) or len(name) > 30
+            else "is not a variable's name"
+        )
+        raise Wrong(f"{what}: put the key into .env as NAME=..., and give NAME here")
+    return name
+
+
+def _host(value: object) -> str:
+    host = _text(value).removeprefix("[").removesuffix("]")
+    if not (is_ipv6(host) or all(map(is_label, host.split(".")))):
+        raise Wrong('must be a host alone, as in "127.0.0.1"; its port is a setting of its own')
+    return host
+
+
+def _url(value: object) -> str:
+    return check_base_url(_text(value)) if value != "" else ""
+
+
+def _headers(value: object) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise Wrong(f'must be a table like {{ "X-Title" = "alipes" }}{_not(value)}')
+    for name, text in value.items():
+        if not re.fullmatch(_HEADER, name):
+            raise Wrong(f"has {name[:40]!r}, which cannot be a header's name")
+        if not isinstance(text, str) or not text.isascii() or any(not c.isprintable() for c in text):
+            raise Wrong(f"must give {name} a plain ASCII text in quotes")
+        if (re.fullmatch(_SECRET_HEADER, name) and not re.search(REFERENCE, text)) or looks_secret(text):
+            raise Wrong(
+                f'holds a secret in {name}: put it into .env as NAME=..., and write {name} = "${{NAME}}" here'
+            )
+    return dict(value)
+
+
+def _body(value: object) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise Wrong(f"must be a table{_not(value)}")
+    _jsonable(value, 0)
+    return cast("dict[str, Json]", value)
+
+
+def _jsonable(value: object, depth: int) -> None:
+    if depth > 32:
+        raise Wrong("is nested too deeply for a request")
+    match value:
+        case bool() | str():
+            return
+        case int() if -(2**63) <= value < 2**64:
+            return
+        case float() if math.isfinite(value):
+            return
+        case list() | dict():
+            for item in value.values() if isinstance(value, dict) else value:
+                _jsonable(item, depth + 1)
+        case _:
+            raise Wrong(f"has {_what(value)} in it, which JSON does not know: use text or ordinary numbers")
+
+
+def _not(value: object) -> str:
+    return f", not {_what(value)}"
+
+
+def _what(value: object) -> str:
+    match value:
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number" if math.isfinite(value) else "an infinite or undefined number"
+        case str():
+            return "text"
+        case list():
+            return "a list"
+        case dict():
+            return "a table"
+        case _:
+            return "a date or time"
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+TEXT = Kind("text", _text)
+FLAG = Kind("true or false", _flag, lambda text: {"true": True, "false": False}.get(text.lower(), text))
+MODEL = Kind("provider/model", _model)
+MODELS = Kind("list of provider/model", _models, _words)
+ALLOW = Kind("list of user ids", _allow, _words)
+VARIABLE = Kind("name of a variable", _variable)
+HOST = Kind("host", _host)
+URL = Kind("address", _url)
+HEADERS = Kind("table of header = text", _headers, None)
+BODY = Kind("table", _body, None)

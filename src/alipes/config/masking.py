@@ -1,0 +1,135 @@
+"""How a value is shown to a person: short, printable, and without its secrets."""
+
+import re
+from collections.abc import Iterable
+
+LONGEST = 100
+HIDDEN = "***"
+
+_SECRET_NAMES = (
+    "key",
+    "apikey",
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "credential",
+    "authorization",
+    "cookie",
+)
+_KEY_STARTS = (
+    *(
+        "sk-ant-",
+        "sk-or-",
+        "sk-",
+        "sk_",
+        "pk-",
+        "gsk_",
+        "xai-",
+        "AIza",
+        "ghp_",
+        "github_pat_",
+        "xoxb-",
+        "xoxp-",
+    ),
+    *("xapp-", "Bearer ", "bearer ", "Basic ", "basic ", "eyJ"),
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether something called `name` holds a secret: `api_key`, `GITHUB_TOKEN`; not `key_env`."""
+    last = name.lower().replace("-", "_").rpartition("_")[2]
+    return last.removesuffix("s") in _SECRET_NAMES
+
+
+def looks_secret(text: str) -> bool:
+    """Whether `text` has the shape of a key or a token."""
+    text = text.strip().strip("\"'")
+    if text.startswith(_KEY_STARTS):
+        return len(text) > 12
+    number, colon, rest = text.partition(":")
+    if colon and number.isdecimal() and len(number) > 5 and len(rest) > 20:
+        return True  # a bot's token
+    if len(text) < 24 or not text.translate(_JOINTS).isalnum():
+        return False
+    mixed = (
+        any(c.islower() for c in text) and any(c.isupper() for c in text) and any(c.isdecimal() for c in text)
+    )
+    return mixed or (len(text) >= 32 and all(c in "0123456789abcdefABCDEF" for c in text))
+
+
+def mask(text: str) -> str:
+    """`text` without passwords: user info and query values of an address, keys and tokens whole."""
+    starts = "|".join(re.escape(start) for start in _KEY_STARTS)
+    text = re.sub(rf"(?<![A-Za-z0-9])({starts})[\w.+/=-]{{6,}}", rf"\1{HIDDEN}", text)
+    if looks_secret(text):
+        return HIDDEN
+    before, at, after = text.rpartition("@")
+    if at and ":" in before:
+        # A raw password may hold any character, so everything before the last @ goes.
+        scheme, mark, _ = before.partition("://")
+        text = (f"{scheme}://" if mark and scheme.isalnum() else "") + HIDDEN + "@" + after
+    return re.sub(r"([?&][^=&#\s]*=)[^&#\s]+", rf"\1{HIDDEN}", text)
+
+
+def show(value: object, name: str = "") -> str:
+    """`value` as the configuration file would write it, masked and cut; `name` tells what it holds."""
+    if name and is_secret_name(name) and value not in ("", None):
+        return f'"{HIDDEN}"'
+    text = _written(value)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _written(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return quoted(mask(value))
+        case list() | tuple():
+            return f"[{', '.join(_written(item) for item in _some(value))}]"
+        case dict():
+            inner = (f"{bare(str(name))} = {show(item, str(name))}" for name, item in _some(value.items()))
+            return f"{{{', '.join(inner)}}}"
+        case _:
+            return _digits(value)
+
+
+def _digits(value: object) -> str:
+    try:
+        return str(value)
+    except ValueError:  # Python writes no more than 4,300 digits
+        return "a very long number"
+
+
+def _some(items: "Iterable[object]") -> list:  # type: ignore[type-arg]
+    return [item for item, _ in zip(items, range(20), strict=False)]
+
+
+def quoted(text: str) -> str:
+    """`text` as a basic TOML string."""
+    return '"' + "".join(_ESCAPES.get(c) or (c if c.isprintable() else _escaped(c)) for c in text) + '"'
+
+
+def bare(name: str) -> str:
+    """`name` as a TOML key: quoted when it has to be."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quoted(name)
+
+
+def dotted(path: Iterable[str | int]) -> str:
+    """A path of names as people write it: `models."openai/gpt-5".window`."""
+    return ".".join(bare(mask(str(name))) for name in path)
+
+
+def sentence(text: str) -> str:
+    """`text` with an end."""
+    return text if text.endswith((".", "?")) else f"{text}."
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_JOINTS = str.maketrans("", "", "-_+=")
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}

@@ -1,0 +1,187 @@
+"""What the operator decided, as frozen values. Nothing above `config` reads a file or a variable for it."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+
+from msgspec import Struct
+
+from alipes.config.checking import Problem
+from alipes.config.endpoints import check_model, endpoints, model_facts, read_secret
+from alipes.config.keys import KEYS
+from alipes.config.masking import dotted, is_secret_name, sentence
+from alipes.config.near import near
+from alipes.config.paths import Paths
+from alipes.config.proxies import PROXY_VARIABLES, proxies
+from alipes.config.reading import Reading, read
+from alipes.config.variables import exposure
+from alipes.kernel.endpoints import Endpoint, ModelFacts, Proxies, Secret
+from alipes.kernel.messages import Json
+from alipes.kernel.ports import Effort
+
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+SHORTEST_SECRET = 6
+"""Shorter ones are not masked in logs: they would blot out ordinary words."""
+
+
+class Embedded(Struct, frozen=True):
+    """The model that runs here, without key or network."""
+
+    gguf: str = ""
+    threads: int = 0
+    context: int = 8192
+
+
+class Serve(Struct, frozen=True):
+    host: str = "127.0.0.1"
+    port: int = 8742
+    key_env: str = "ALIPES_API_KEY"
+    key: Secret = Secret()
+
+
+class Telegram(Struct, frozen=True):
+    token_env: str = "TELEGRAM_BOT_TOKEN"
+    base_url: str = "https://api.telegram.org"
+    allow: tuple[str, ...] = ()
+    busy: Literal["interrupt", "queue", "steer"] = "interrupt"
+    token: Secret = Secret()
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Made by `load`, or by hand in tests. The meaning of each key is told in `keys`."""
+
+    home: Path
+    model: str = ""
+    """`provider/model`, `embedded`, `scripted`; empty means choose."""
+    fallback: tuple[str, ...] = ()
+    providers: dict[str, Endpoint] = {}
+    """Configured ones first, then every known one, with its key or without."""
+    models: dict[str, ModelFacts] = {}
+    effort: Effort = ""
+    max_steps: int = 50
+    max_tokens: int = 8192
+    workdir: str = ""
+    log_level: LogLevel = "info"
+    embedded: Embedded = Embedded()
+    serve: Serve = Serve()
+    telegram: Telegram = Telegram()
+    proxies: Proxies = Proxies()
+    notes: tuple[str, ...] = ()
+    """Words for the operator about things that are no errors."""
+    hidden: tuple[Secret, ...] = ()
+
+    @property
+    def paths(self) -> Paths:
+        return Paths(self.home)
+
+    def secrets(self) -> tuple[str, ...]:
+        """Values that must never reach a log or a screen, longest first."""
+        return tuple(sorted({secret.reveal() for secret in self.hidden}, key=len, reverse=True))
+
+
+def load(home: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings in effect. Raises one ConfigError that tells every problem and where it is."""
+    return build(read(home, environ))
+
+
+def build(reading: Reading) -> Settings:
+    """Settings from what was read; raises ConfigError with every problem."""
+    picked = {key.path: reading.picked(*key.path.split(".")).value for key in KEYS if "*" not in key.path}
+    picked["workdir"] = _path(reading, "workdir", Path.is_dir)
+    picked["embedded.gguf"] = _path(reading, "embedded.gguf", Path.is_file)
+    known = endpoints(reading)
+    model = _known_models(reading, known, "model")
+    settings = Settings(
+        home=reading.paths.home,
+        model=model[0] if model else "",
+        fallback=_known_models(reading, known, "fallback"),
+        providers=known,
+        models=_facts(reading, known),
+        effort=cast("Effort", picked["effort"]),
+        max_steps=cast("int", picked["max_steps"]),
+        max_tokens=cast("int", picked["max_tokens"]),
+        workdir=cast("str", picked["workdir"]),
+        log_level=cast("LogLevel", picked["log_level"]),
+        embedded=Embedded(**_under(picked, "embedded")),
+        serve=Serve(**_under(picked, "serve"), key=_secret(reading, "serve.key_env")),
+        telegram=Telegram(**_under(picked, "telegram"), token=_secret(reading, "telegram.token_env")),
+        proxies=proxies(reading),
+        notes=_notes(reading),
+        hidden=tuple(Secret(value) for value in _hidden(reading) if len(value) >= SHORTEST_SECRET),
+    )
+    reading.refuse()
+    return settings
+
+
+def _under(picked: dict[str, Json], table: str) -> dict[str, Any]:
+    """The values of one table, as its Struct takes them."""
+    inner = {path.partition(".")[2]: value for path, value in picked.items() if path.startswith(f"{table}.")}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in inner.items()}
+
+
+def _known_models(reading: Reading, known: dict[str, Endpoint], key: str) -> tuple[str, ...]:
+    value = reading.picked(key).value
+    names = []
+    for item, name in enumerate(value if isinstance(value, list) else [value]):
+        try:
+            names.append(check_model(str(name), known) if name else "")
+        except ValueError as error:
+            reading.fault(key, str(name), str(error), item if isinstance(value, list) else None)
+    return tuple(names)
+
+
+def _facts(reading: Reading, known: dict[str, Endpoint]) -> dict[str, ModelFacts]:
+    facts = model_facts(reading)
+    for name in facts:
+        try:
+            check_model(name, known)
+        except ValueError as error:
+            reading.problems.append(
+                Problem(("models", name), sentence(f"[{dotted(('models', name))}] {error}"))
+            )
+    return {name: ModelFacts(**cast("dict[str, Any]", values)) for name, values in facts.items()}
+
+
+def _path(reading: Reading, key: str, test: Callable[[Path], bool]) -> str:
+    """A path, from the home where it is relative, that passes `test`."""
+    text = str(reading.picked(*key.split(".")).value)
+    if not text:
+        return ""
+    try:
+        path = reading.paths.home / Path(text).expanduser()
+        if test(path):
+            return str(path)
+        what = "folder" if test is Path.is_dir else "file"
+        wrong = f"is not there as a {what}: make it, or correct the path"
+    except (OSError, RuntimeError) as error:
+        wrong = f"cannot be a path: {error}"
+    reading.fault(key, text, wrong)
+    return ""
+
+
+def _secret(reading: Reading, key: str) -> Secret:
+    return read_secret(reading, str(reading.picked(*key.split(".")).value), needed=True)
+
+
+def _notes(reading: Reading) -> tuple[str, ...]:
+    ours = {key.variable for key in KEYS if key.variable}
+    for name in sorted(reading.variables.names()):
+        if name.startswith("ALIPES_") and name not in ours and (meant := near(name, ours, 1)):
+            reading.notes.append(f"The variable {name} means nothing to us. Did you mean {meant[0]}?")
+    warning = exposure(reading.paths.env) if reading.variables.lines else ""
+    return tuple([*reading.notes, warning] if warning else reading.notes)
+
+
+def _hidden(reading: Reading) -> set[str]:
+    """Secrets in use, what `.env` holds, variables named like secrets, passwords in proxy addresses."""
+    variables = reading.variables
+    plain = {*PROXY_VARIABLES, *(name.lower() for name in PROXY_VARIABLES)}
+    told = {
+        line.value
+        for name, line in variables.lines.items()
+        if not name.startswith("ALIPES_") or is_secret_name(name)
+    }
+    named = {value for name, value in variables.environ.items() if is_secret_name(name)}
+    users = {variables.get(name).partition("://")[2].rpartition("@")[0] for name in plain}
+    addresses = {variables.get(name) for name in plain}
+    return (reading.secrets | told | named | users | {user.partition(":")[2] for user in users}) - addresses
