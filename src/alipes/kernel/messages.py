@@ -4,11 +4,14 @@ Pure values. Two messages with the same content are equal; identity, time and
 storage keys belong to whoever keeps them.
 """
 
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+if TYPE_CHECKING:
+    Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+else:
+    Json = Any  # decoders are built from it at run time, and none takes a type that names itself
 Role: TypeAlias = Literal["user", "assistant", "tool", "notice"]
 """`notice` is the house speaking to the model (go on, sum up); it is never shown as the user's words."""
 Outcome: TypeAlias = Literal["ok", "failed", "denied", "cancelled", "unknown"]
