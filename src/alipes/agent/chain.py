@@ -40,9 +40,8 @@ class Chain:
         self._until: dict[str, float] = {}
 
     def order(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """`names`, each once; the resting ones last, because a tired model is better than none."""
-        once = tuple(dict.fromkeys(names))
-        return tuple(sorted(once, key=self.resting))
+        """`names` with the resting ones last, because a tired model is better than none."""
+        return tuple(sorted(names, key=self.resting))
 
     def resting(self, name: str) -> bool:
         return self._until.get(name, 0.0) > self._clock()
@@ -67,6 +66,7 @@ class Line:
     def __init__(self, chain: Chain, models: Opens, names: tuple[str, ...], *, insist: bool = False) -> None:
         """`insist`: the first was asked for by name, so it is asked even while it rests."""
         self._chain, self._models = chain, models
+        names = tuple(dict.fromkeys(names))
         self._names = (names[0], *chain.order(names[1:])) if insist else chain.order(names)
         self._aside = "" if self._names[0] == names[0] else f"{names[0]} rests after a failure"
         self.backend: Backend | None = None
