@@ -211,6 +211,12 @@ async def test_a_long_result_is_cut_in_the_middle():
     assert cut("short", 300) == "short"
 
 
+@pytest.mark.parametrize("does", ["na\udcefve", ToolError("na\udcefve")])
+async def test_half_characters_do_not_reach_the_wires(does):
+    (result,), _ = await do(call("c1", "look"), tools=[Hand("look", does=does)])
+    assert result.text == "na?ve"
+
+
 async def test_a_lost_pen_reaches_the_caller_as_itself_and_stops_the_neighbours():
     stopped = asyncio.Event()
 

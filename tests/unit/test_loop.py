@@ -10,7 +10,7 @@ from alipes.agent.asking import Patience
 from alipes.agent.loop import run_turn
 from alipes.hooks.relay import Hooks
 from alipes.kernel.endpoints import ModelFacts
-from alipes.kernel.errors import ContextTooLong, Fenced, ToolError, Transient
+from alipes.kernel.errors import ContextTooLong, Fenced, ProviderError, ToolError, Transient
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Noted, Replied, Retracted, Said, TextDelta, ToolFinished, ToolStarted, Usage
 from alipes.providers.scripted import Scripted
@@ -216,6 +216,12 @@ async def test_calls_in_a_summary_are_left_out():
         an_agent(play(call("c", "look"), call("d", "look")), [Hand("look", "read")], max_steps=1)
     )
     assert silent.ending == "out_of_steps" and silent.said[-1] == guards.SUM_UP
+
+
+async def test_a_summary_that_cannot_be_had_does_not_hide_the_limit():
+    model = play(call("c", "look"), ProviderError("no tools, no answer"))
+    scene = await live(an_agent(model, [Hand("look", "read")], max_steps=1))
+    assert scene.ending == "out_of_steps" and "no tools, no answer" in scene.detail
 
 
 async def test_an_answer_cut_off_at_the_limit_is_continued():

@@ -52,7 +52,7 @@ class CallAct:
         if self.over:
             return
         try:
-            await self._emit(ToolProgress(self.call_id, text))
+            await self._emit(ToolProgress(self.call_id, readable(text)))
         except StoreError as error:
             self.lost = error
             raise
@@ -147,7 +147,7 @@ async def _run(desk: Desk, call: ToolCall) -> ToolResult:
     try:
         text, images = _parts(await desk.tools[call.name].run(call.args, act))
     except ToolError as error:
-        return ToolResult(call.id, cut(str(error), desk.limit), "failed")
+        return ToolResult(call.id, readable(cut(str(error), desk.limit)), "failed")
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
@@ -159,10 +159,10 @@ async def _run(desk: Desk, call: ToolCall) -> ToolResult:
             raise act.lost from None
         log.exception("tool %s broke", call.name)
         cause = _first(error) if isinstance(error, ExceptionGroup) else error
-        return ToolResult(call.id, cut(f"{type(cause).__name__}: {cause}", desk.limit), "failed")
+        return ToolResult(call.id, readable(cut(f"{type(cause).__name__}: {cause}", desk.limit)), "failed")
     finally:
         act.over = True
-    return ToolResult(call.id, cut(text, desk.limit), images=images)
+    return ToolResult(call.id, readable(cut(text, desk.limit)), images=images)
 
 
 def _parts(given: str | Output) -> tuple[str, tuple[Image, ...]]:
@@ -171,6 +171,15 @@ def _parts(given: str | Output) -> tuple[str, tuple[Image, ...]]:
     if isinstance(given, str):
         return given, ()
     raise TypeError(f"a tool gives text, not {type(given).__name__}")
+
+
+def readable(text: str) -> str:
+    """The text without half characters, as file names may have them: no wire and no journal takes those."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
+    return text
 
 
 def cut(text: str, limit: int) -> str:

@@ -159,15 +159,18 @@ class _Life:
         if self._talk.said[-1] != guards.SUM_UP:
             await self._emit(Noted(f"{self._agent.max_steps} steps are used up; asking for a summary"))
             await self._talk.say(guards.SUM_UP)
-        model, reply = await self._line.through(lambda backend: self._put(backend, ()), self._emit)
+        try:
+            model, reply = await self._line.through(lambda backend: self._put(backend, ()), self._emit)
+        except ProviderError as error:
+            return self._limit(f", and there is no summary: {error}")
         words = tuple(part for part in reply.message.parts if not isinstance(part, ToolCall))
         summary = Message("assistant", words)
         if not guards.blank(summary):
             await self._talk.say(summary, model, reply.usage)
         return self._limit()
 
-    def _limit(self) -> Over:
-        return "out_of_steps", f"stopped at the limit of {self._agent.max_steps} steps"
+    def _limit(self, more: str = "") -> Over:
+        return "out_of_steps", f"stopped at the limit of {self._agent.max_steps} steps{more}"
 
     async def _act(self, calls: tuple[ToolCall, ...]) -> Over | None:
         """Run what may be run, answer the rest, and say all results in the order asked."""
