@@ -1,0 +1,38 @@
+"""SQLite's and the system's complaints, translated into a sentence for whoever runs us. Opens nothing."""
+
+import sqlite3
+from pathlib import Path
+
+import msgspec
+
+from alipes.kernel.errors import StoreError
+
+_SENTENCES = {
+    sqlite3.SQLITE_FULL: "the disk of {path} is full and nothing was saved; make room and start again",
+    sqlite3.SQLITE_IOERR: "the disk of {path} fails and nothing was saved; make room and check its health",
+    sqlite3.SQLITE_READONLY: "the store {path} is read-only; make it writable or use another home",
+    sqlite3.SQLITE_CANTOPEN: "the store {path} cannot be opened; open its folder to us or use another home",
+    sqlite3.SQLITE_CORRUPT: "the store {path} is damaged; bring back a good backup with `alipes restore`",
+    sqlite3.SQLITE_NOTADB: "the store {path} is damaged; bring back a good backup with `alipes restore`",
+    sqlite3.SQLITE_BUSY: "another program keeps the store {path} locked; close it and start again",
+    sqlite3.SQLITE_LOCKED: "another program keeps the store {path} locked; close it and start again",
+}
+
+
+def ours(error: BaseException, path: Path) -> BaseException:
+    """What `error` means to whoever must act; a stranger's error stays as it is."""
+    match error:
+        case sqlite3.Error():
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            why = _SENTENCES.get(code, "the store {path} failed")
+            sentence = f"{why.format(path=path)} ({error})"
+        case msgspec.DecodeError():
+            sentence = f"the store {path} holds a row that cannot be read ({error}); see `alipes doctor`"
+        case OSError():
+            why = error.strerror or str(error)
+            sentence = f"the store {path} cannot be opened ({why}); make it writable or use another home"
+        case _:
+            return error
+    translated = StoreError(sentence)
+    translated.__cause__ = error
+    return translated

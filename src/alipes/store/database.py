@@ -1,0 +1,245 @@
+"""One SQLite file, one connection, one thread that touches it. What the rows mean is for others to say."""
+
+import asyncio
+import logging
+import os
+import sqlite3
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from alipes.kernel.errors import AlipesError, StoreError
+from alipes.store.complaints import ours
+from alipes.store.migrations import migrate
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+BATCH = 256
+"""Writes that share one commit at most, so that other processes get the file in between."""
+
+
+class _Job(Generic[T]):
+    __slots__ = ("told", "work")
+
+    def __init__(self, work: Callable[[sqlite3.Connection], T], told: "asyncio.Future[T]") -> None:
+        self.work, self.told = work, told
+
+
+class Database:
+    """Transactions in the order they were asked for; each asker is told after its rows are on disk.
+
+    Writes that arrive while one commit is under way are committed together by the next,
+    each in a savepoint of its own: one that fails takes no other along.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, thread: ThreadPoolExecutor) -> None:
+        self.path = path
+        self._connection, self._thread = connection, thread
+        self._queue: deque[_Job[Any]] = deque()
+        self._single: deque[_Job[Any]] = deque()
+        self._busy: asyncio.Future[list[Any]] | None = None
+        self._closed: asyncio.Future[None] | None = None
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do `work` in one transaction; once asked for, it happens, even if the asker is cancelled.
+
+        `work` may be tried more than once and must touch nothing but the connection.
+        Raises what `work` raises; SQLite's own complaints as `StoreError`.
+        """
+        self._refuse_when_closed()
+        told: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Job(work, told))
+        if self._busy is None:
+            self._next()
+        try:
+            return await asyncio.shield(told)
+        except asyncio.CancelledError:
+            told.add_done_callback(_log_unheard)
+            raise
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do `work`, which only reads, on one consistent view of the file."""
+        self._refuse_when_closed()
+        look = partial(self._look, work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, look)
+
+    async def close(self) -> None:
+        """Finish what was asked for, then let go of the file. A cancellation waits until that is done."""
+        if self._closed is None:
+            self._closed = asyncio.get_running_loop().create_future()
+            if self._busy is None:
+                self._next()
+        await surely(self._closed)
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed is not None:
+            raise StoreError(f"the store {self.path} is closed")
+
+    def _next(self) -> None:
+        if self._single:
+            batch = [self._single.popleft()]
+        else:
+            batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+        loop = asyncio.get_running_loop()
+        if not batch:
+            self._busy = None
+            if self._closed is not None:
+                loop.run_in_executor(self._thread, self._connection.close).add_done_callback(self._let_go)
+            return
+        self._busy = loop.run_in_executor(self._thread, self._commit_together, batch)
+        self._busy.add_done_callback(partial(self._tell, batch))
+
+    def _tell(self, batch: list[_Job[Any]], done: "asyncio.Future[list[Any]]") -> None:
+        error = done.exception()
+        if error is None:
+            for job, outcome in zip(batch, done.result(), strict=True):
+                if isinstance(outcome, _Failed):
+                    job.told.set_exception(outcome.error)
+                else:
+                    job.told.set_result(outcome)
+        elif len(batch) == 1:
+            batch[0].told.set_exception(ours(error, self.path))
+        else:  # nothing of it was kept, and whose fault it was is found out one by one
+            self._single.extend(batch)
+        self._next()
+
+    def _let_go(self, closing: "asyncio.Future[None]") -> None:
+        closing.result()
+        if self._closed is not None:
+            self._closed.set_result(None)
+
+    def _commit_together(self, batch: list[_Job[Any]]) -> list[Any]:
+        """On the thread: the outcomes, all on disk; raises when the transaction as a whole was lost."""
+        db = self._connection
+        try:
+            db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            return [_Failed(ours(error, self.path)) for _ in batch]
+        with _ending(db):
+            if len(batch) == 1:
+                return [batch[0].work(db)]
+            return [self._apart(job) for job in batch]
+
+    def _apart(self, job: _Job[Any]) -> Any:
+        db = self._connection
+        db.execute("SAVEPOINT job")
+        try:
+            outcome = job.work(db)
+        except (AlipesError, sqlite3.Error) as error:
+            if not db.in_transaction:  # a full disk, for one, has rolled back the others too
+                raise
+            db.execute("ROLLBACK TO job")
+            outcome = _Failed(ours(error, self.path))
+        db.execute("RELEASE job")
+        return outcome
+
+    def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            self._connection.execute("BEGIN")
+            with _ending(self._connection):
+                return work(self._connection)
+        except (sqlite3.Error, msgspec.DecodeError) as error:
+            raise ours(error, self.path) from error
+
+
+class _Failed:
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+@contextmanager
+def _ending(db: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+def _log_unheard(told: "asyncio.Future[Any]") -> None:
+    if not told.cancelled() and (error := told.exception()) is not None:
+        log.warning("a write failed after its asker was cancelled: %s", error)
+
+
+async def surely(future: "asyncio.Future[T]") -> T:
+    """Wait for `future` to its end; a cancellation meanwhile is passed on only then."""
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait((future,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return future.result()
+
+
+@asynccontextmanager
+async def open_database(path: Path, *, patience: float = 10.0) -> AsyncIterator[Database]:
+    """`path` opened, made and brought up to our schema as needed.
+
+    `patience`: the seconds a write waits for another process's before it fails.
+    """
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(1, thread_name_prefix="sqlite") as thread:
+        opening = loop.run_in_executor(thread, partial(_connect, path, patience))
+        try:
+            database = Database(path, await surely(opening), thread)
+        except asyncio.CancelledError:
+            if opening.exception() is None:
+                thread.submit(opening.result().close)
+            raise
+        try:
+            yield database
+        finally:
+            await database.close()
+
+
+def _connect(path: Path, patience: float) -> sqlite3.Connection:
+    try:
+        _make(path)
+        connection = sqlite3.connect(path, isolation_level=None, timeout=patience)
+        try:
+            _prepare(connection, time.monotonic() + patience)
+        except (sqlite3.Error, AlipesError):
+            connection.close()
+            raise
+    except (sqlite3.Error, OSError) as error:
+        raise ours(error, path) from error
+    return connection
+
+
+def _make(path: Path) -> None:
+    """An empty file only its owner may read. An existing one is never opened by hand:
+    closing any descriptor of it would drop the locks SQLite holds on it in this process."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        if not os.access(path, os.W_OK):
+            raise PermissionError(f"{path} is read-only") from None
+
+
+def _prepare(connection: sqlite3.Connection, deadline: float) -> None:
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError as error:  # two first openers: SQLite does not wait here by itself
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+    migrate(connection)

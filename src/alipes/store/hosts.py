@@ -1,0 +1,171 @@
+"""Which processes of a home are alive. Each is a locked file, which the kernel unlocks for the dead."""
+
+import asyncio
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from alipes.kernel.errors import StoreError
+
+SOCKET_PATH_LIMIT = 100
+"""The kernel takes 107 bytes; a longer home gets its sockets under /tmp."""
+STALE = 60.0
+
+
+class Peer(Struct, frozen=True):
+    """What a process says of itself in its lock file."""
+
+    host: str
+    pid: int
+    socket: str
+    started: float
+
+
+_peers = msgspec.json.Decoder(Peer)
+
+
+class Hosts:
+    """The folder `run` of a home, seen by the process `me`. All calls take microseconds and do not wait."""
+
+    def __init__(self, run: Path) -> None:
+        self.me = os.urandom(6).hex()
+        self._run = run
+
+    def alive(self, host: str | None) -> bool:
+        """Does the process that called itself `host` still run? Asked of the kernel, not of a pid."""
+        if host is None or host == self.me:
+            return host is not None
+        try:
+            lock = os.open(self._lock(host), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+    async def gone(self, host: str, within: float = 2.0) -> bool:
+        """Wait for the end of a process whose socket just fell silent; False when it lives on."""
+        deadline = time.monotonic() + within
+        while self.alive(host):
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.005)
+        return True
+
+    def others(self) -> list[Peer]:
+        """The living processes of this home, without us."""
+        names = (entry.name for entry in os.scandir(self._run) if entry.name.endswith(".lock"))
+        hosts = (name.removesuffix(".lock") for name in names)
+        peers = (self.find(host) for host in hosts if host != self.me and self.alive(host))
+        return [peer for peer in peers if peer is not None]
+
+    def find(self, host: str) -> Peer | None:
+        try:
+            return _peers.decode(self._lock(host).read_bytes())
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def listen(self) -> socket.socket:
+        """Our socket, bound and listening; `join` tells the others where it is."""
+        path = self._run / f"{self.me}.sock"
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
+                _private(self.me).mkdir(0o700)
+                path = _private(self.me) / "sock"
+            door.bind(os.fspath(path))
+            path.chmod(0o600)
+            door.listen(128)
+        except OSError as error:
+            self.leave(door)
+            raise _unusable(self._run, error) from error
+        return door
+
+    @contextmanager
+    def join(self, door: socket.socket) -> Iterator[None]:
+        """Be alive, for as long as the context lasts."""
+        lock = self._enter(Peer(self.me, os.getpid(), door.getsockname(), time.time()))
+        try:
+            yield
+        finally:
+            self._lock(self.me).unlink(missing_ok=True)
+            os.close(lock)
+
+    def _enter(self, me: Peer) -> int:
+        """The file that says so appears locked and written, or not at all."""
+        young = self._run / f"{self.me}.new"
+        try:
+            lock = os.open(young, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                os.write(lock, msgspec.json.encode(me))
+                young.rename(self._lock(self.me))
+            except OSError:
+                os.close(lock)
+                young.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise _unusable(self._run, error) from error
+        return lock
+
+    def leave(self, door: socket.socket) -> None:
+        """Take our socket away, once nobody can be told of it any more."""
+        door.close()
+        self._remove_sockets(self.me)
+
+    def sweep(self) -> None:
+        """Remove what the dead left behind."""
+        long_ago = time.time() - STALE  # younger files without a lock may belong to someone who just starts
+        for entry in list(os.scandir(self._run)):
+            host, _, kind = entry.name.partition(".")
+            with suppress(FileNotFoundError):
+                if kind == "lock" and not self.alive(host):
+                    self._remove_sockets(host)
+                    os.unlink(entry.path)
+                elif kind in ("sock", "new") and entry.stat().st_mtime < long_ago and not self.alive(host):
+                    os.unlink(entry.path)
+
+    def _lock(self, host: str) -> Path:
+        return self._run / f"{host}.lock"
+
+    def _remove_sockets(self, host: str) -> None:
+        (self._run / f"{host}.sock").unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            (_private(host) / "sock").unlink(missing_ok=True)
+            _private(host).rmdir()
+
+
+def _private(host: str) -> Path:
+    return Path("/tmp") / f"alipes-{host}"
+
+
+def open_hosts(home: Path) -> Hosts:
+    """`home` and its `run`, made if need be and closed to others, swept of the dead."""
+    run = home / "run"
+    try:
+        home.mkdir(0o700, parents=True, exist_ok=True)
+        run.mkdir(0o700, exist_ok=True)
+        if run.stat().st_mode & 0o077:
+            run.chmod(0o700)
+        hosts = Hosts(run)
+        hosts.sweep()
+    except OSError as error:
+        raise _unusable(home, error) from error
+    return hosts
+
+
+def _unusable(home: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"the folder {home} cannot be used ({error.strerror or error}); make it writable or use another home"
+    )

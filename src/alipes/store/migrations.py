@@ -1,0 +1,118 @@
+"""The schema, as the numbered steps that led to it. A released step is never edited: add the next one."""
+
+import sqlite3
+
+from alipes.kernel.errors import StoreError
+
+_FIRST = (
+    """CREATE TABLE sessions (          -- one conversation; a key may have had several
+        id        TEXT PRIMARY KEY,
+        key       TEXT NOT NULL,
+        platform  TEXT NOT NULL,
+        address   TEXT NOT NULL,
+        title     TEXT NOT NULL DEFAULT '',
+        created   REAL NOT NULL,
+        updated   REAL NOT NULL
+    )""",
+    "CREATE INDEX sessions_by_key ON sessions (key)",
+    "CREATE INDEX sessions_by_time ON sessions (updated)",
+    """CREATE TABLE seats (             -- who lives a session now, and the claim under which they may write
+        key       TEXT PRIMARY KEY,
+        session   TEXT REFERENCES sessions (id) ON DELETE SET NULL,
+        holder    TEXT,
+        epoch     INTEGER NOT NULL DEFAULT 0
+    ) WITHOUT ROWID""",
+    "CREATE INDEX seats_by_session ON seats (session)",
+    """CREATE TABLE turns (
+        number    INTEGER PRIMARY KEY,
+        id        TEXT NOT NULL UNIQUE,
+        key       TEXT NOT NULL,
+        session   TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+        platform  TEXT NOT NULL,
+        inbound_id TEXT NOT NULL,
+        inbound   TEXT NOT NULL,
+        epoch     INTEGER NOT NULL DEFAULT 0,
+        attempts  INTEGER NOT NULL DEFAULT 0,
+        ending    TEXT,                 -- NULL while it waits or lives
+        detail    TEXT NOT NULL DEFAULT '',
+        created   REAL NOT NULL,
+        ended     REAL,
+        UNIQUE (platform, inbound_id)   -- the second copy of a message is refused here
+    )""",
+    "CREATE INDEX turns_by_session ON turns (session)",
+    "CREATE INDEX turns_unfinished ON turns (key) WHERE ending IS NULL",
+    """CREATE TABLE said (              -- the transcript: these rows by number, and nothing else
+        number    INTEGER PRIMARY KEY,
+        turn      INTEGER NOT NULL REFERENCES turns (number) ON DELETE CASCADE,
+        session   TEXT NOT NULL,
+        role      TEXT NOT NULL,
+        message   TEXT NOT NULL,
+        model     TEXT NOT NULL DEFAULT '',
+        input     INTEGER,              -- usage: NULL when no model was asked
+        output    INTEGER,
+        cached    INTEGER,
+        cache_write INTEGER,
+        reasoning INTEGER,
+        cost      REAL,                 -- NULL when the price is unknown
+        created   REAL NOT NULL
+    )""",
+    "CREATE INDEX said_by_turn ON said (turn)",
+    "CREATE INDEX said_by_session ON said (session)",
+    "CREATE INDEX said_by_time ON said (created) WHERE input IS NOT NULL",
+    """CREATE TABLE acts (              -- calls of unfinished turns; a finished turn's are in its transcript
+        turn      INTEGER NOT NULL REFERENCES turns (number) ON DELETE CASCADE,
+        call_id   TEXT NOT NULL,
+        result    TEXT,                 -- NULL: begun, not known to have finished
+        UNIQUE (turn, call_id)
+    )""",
+    """CREATE TABLE controls (          -- stops and the like, until whoever holds the session takes them
+        number    INTEGER PRIMARY KEY AUTOINCREMENT,
+        key       TEXT NOT NULL,
+        kind      TEXT NOT NULL,
+        op        TEXT NOT NULL
+    )""",
+    "CREATE INDEX controls_by_key ON controls (key)",
+    "CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'unicode61 remove_diacritics 2')",
+    "CREATE TRIGGER said_unsaid AFTER DELETE ON said BEGIN DELETE FROM words WHERE rowid = old.number; END",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+SCHEMA = len(MIGRATIONS)
+
+
+def migrate(db: sqlite3.Connection, steps: tuple[tuple[str, ...], ...] = MIGRATIONS) -> None:
+    """Take the steps that `db` lacks, each in its own transaction; safe beside others who do the same.
+
+    Raises `StoreError` when a newer alipes has already taken further steps.
+    """
+    if version(db) == len(steps):
+        return
+    done = False
+    while not done:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            done = _step(db, steps)
+            db.execute("COMMIT")
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+
+
+def _step(db: sqlite3.Connection, steps: tuple[tuple[str, ...], ...]) -> bool:
+    have = version(db)
+    if have > len(steps):
+        raise StoreError(
+            f"this home was written by a newer alipes (schema {have}, this one knows {len(steps)}); "
+            "upgrade alipes or use another home"
+        )
+    if have < len(steps):
+        for statement in steps[have]:
+            db.execute(statement)
+        db.execute(f"PRAGMA user_version = {have + 1}")
+    return have + 1 >= len(steps)
+
+
+def version(db: sqlite3.Connection) -> int:
+    """How many steps `db` has behind it."""
+    (number,) = db.execute("PRAGMA user_version").fetchone()
+    return int(number)

@@ -1,0 +1,65 @@
+"""The store of a home, opened whole: turns, archive, dispatcher and bus over one file and one socket."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from alipes.store import wire
+from alipes.store.archive import Archive
+from alipes.store.bus import LocalBus
+from alipes.store.database import Database, open_database
+from alipes.store.dispatcher import LocalDispatcher
+from alipes.store.hosts import Hosts, open_hosts
+from alipes.store.node import Node, Tasks
+from alipes.store.turns import SqliteTurns
+
+FILE = "alipes.db"
+
+
+class Store(NamedTuple):
+    """What the rest of the house uses; all of it ends with `open_store`."""
+
+    host: str
+    """The name of this process among those of the home."""
+    turns: SqliteTurns
+    archive: Archive
+    dispatcher: LocalDispatcher
+    bus: LocalBus
+    database: Database
+
+
+@asynccontextmanager
+async def open_store(home: Path, *, patience: float = 10.0) -> AsyncIterator[Store]:
+    """The store of `home`, made if need be; raises `StoreError` when it cannot be used.
+
+    At the end what was asked for is written, then we count as dead, then our connections close:
+    who sees one close finds our sessions free.
+    """
+    hosts = open_hosts(home)
+    async with Tasks() as tasks, AsyncExitStack() as last:
+        door = hosts.listen()
+        last.callback(hosts.leave, door)
+        with hosts.join(door):
+            async with open_database(home / FILE, patience=patience) as database:
+                announced = asyncio.Event()
+                turns = SqliteTurns(database, hosts, before_claim=announced.wait)
+                bus = LocalBus(hosts, tasks.spawn, turns.abandoned)
+                dispatcher = LocalDispatcher(turns, hosts)
+                node = Node(tasks, bus, dispatcher)
+                server = await asyncio.start_unix_server(node.admit, sock=door, limit=wire.LINE)
+                last.callback(server.close)
+                tasks.spawn(_announce(hosts, announced))
+                try:
+                    yield Store(hosts.me, turns, Archive(database), dispatcher, bus, database)
+                finally:
+                    bus.end()
+
+
+async def _announce(hosts: Hosts, announced: asyncio.Event) -> None:
+    """Tell the living that we may publish; when that is done, whoever listens already does so here too."""
+    async with asyncio.TaskGroup() as told:
+        for peer in hosts.others():
+            told.create_task(wire.tell(peer, wire.Hello(hosts.me)))
+    announced.set()

@@ -1,0 +1,252 @@
+"""The turns of a home as rows of SQLite: accepted, claimed, recorded, finished. Nothing here runs a turn."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable
+
+from alipes.kernel.errors import Fenced, Held
+from alipes.kernel.messages import Message, ToolResult
+from alipes.kernel.turns import Ending, Inbound, Op, Recorded, Said, ToolFinished, ToolStarted, Turn
+from alipes.store import rows
+from alipes.store.database import Database
+from alipes.store.hosts import Hosts
+
+_SAY = """
+    INSERT INTO said (turn, session, role, message, model,
+                      input, output, cached, cache_write, reasoning, cost, created)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+
+
+class SqliteTurns:
+    """`TurnStore` on one file; who is alive is asked of `hosts`, what time it is of `clock`.
+
+    `before_claim` is awaited before each claim, so that whoever listens for us can be found first.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        hosts: Hosts,
+        *,
+        clock: Callable[[], float] = time.time,
+        before_claim: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        self._database, self._hosts = database, hosts
+        self._clock, self._before_claim = clock, before_claim
+
+    async def accept(self, inbound: Inbound) -> str | None:
+        turn, session = os.urandom(8).hex(), os.urandom(6).hex()
+        text, now = rows.dump(inbound), self._clock()
+        address, platform = rows.dump(inbound.address), inbound.address.platform
+        key, inbound_id = inbound.address.key, rows.whole(inbound.id)
+
+        def work(db: sqlite3.Connection) -> str | None:
+            copy = "SELECT 1 FROM turns WHERE platform = ? AND inbound_id = ?"
+            if db.execute(copy, (platform, inbound_id)).fetchone():
+                return None
+            current = _one(db, "SELECT session FROM seats WHERE key = ?", key)
+            if current is None:
+                current = _open_session(db, (session, key, platform, address, now, now))
+            else:
+                db.execute("UPDATE sessions SET updated = ? WHERE id = ?", (now, current))
+            if not _unfinished(db, key):  # a stop that found nothing to stop must not meet a later turn
+                db.execute("DELETE FROM controls WHERE key = ? AND kind = 'stop'", (key,))
+            db.execute(
+                "INSERT INTO turns (id, key, session, platform, inbound_id, inbound, created) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (turn, key, current, platform, inbound_id, text, now),
+            )
+            return turn
+
+        return await self._database.run(work)
+
+    async def next_turn(self, key: str) -> Turn | None:
+        if self._before_claim is not None:
+            await self._before_claim()
+
+        def work(db: sqlite3.Connection) -> int | None:
+            number = _one(db, "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL", key)
+            if number is None:
+                return None
+            self._refuse_if_held(db, key)
+            (epoch,) = db.execute(
+                "UPDATE seats SET holder = ?, epoch = epoch + 1 WHERE key = ? RETURNING epoch",
+                (self._hosts.me, key),
+            ).fetchone()
+            db.execute(
+                "UPDATE turns SET epoch = ?, attempts = attempts + 1 WHERE number = ?", (epoch, number)
+            )
+            return int(number)
+
+        claimed = await self._database.run(work)
+        if claimed is None:
+            return None
+        return await self._database.read(lambda db: _turn(db, claimed))
+
+    async def record(self, turn: Turn, event: Recorded) -> None:
+        match event:
+            case Said():
+                await self._say(turn, event)
+            case ToolStarted(call):
+                await self._act(turn, call.id, None)
+            case ToolFinished(call, result):
+                await self._act(turn, call.id, rows.dump(result))
+
+    async def _say(self, turn: Turn, said: Said) -> None:
+        row, words, now = _columns(said), rows.words(said.message), self._clock()
+        anew = [rows.whole(call.id) for call in said.message.calls]
+
+        def work(db: sqlite3.Connection) -> None:
+            number, session = _mine(db, turn)
+            _say(db, (number, session, *row, now), words)
+            if anew:  # some models number their calls anew at each step: a call just said has not begun
+                db.executemany(
+                    "DELETE FROM acts WHERE turn = ? AND call_id = ?", [(number, id) for id in anew]
+                )
+
+        await self._database.run(work)
+
+    async def _act(self, turn: Turn, call_id: str, result: str | None) -> None:
+        call_id = rows.whole(call_id)
+
+        def work(db: sqlite3.Connection) -> None:
+            number, _ = _mine(db, turn)
+            db.execute(
+                "INSERT INTO acts (turn, call_id, result) VALUES (?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET result = excluded.result",
+                (number, call_id, result),
+            )
+
+        await self._database.run(work)
+
+    async def finish(self, turn: Turn, ending: Ending, detail: str, *closing: Message) -> None:
+        last = [(_columns(Said(message)), rows.words(message)) for message in closing]
+        detail, now = rows.whole(detail), self._clock()
+
+        def work(db: sqlite3.Connection) -> None:
+            number, session = _mine(db, turn)
+            for row, words in last:
+                _say(db, (number, session, *row, now), words)
+            db.execute(
+                "UPDATE turns SET ending = ?, detail = ?, ended = ? WHERE number = ?",
+                (ending, detail, now, number),
+            )
+            db.execute("DELETE FROM acts WHERE turn = ?", (number,))
+            db.execute("UPDATE sessions SET updated = ? WHERE id = ?", (now, session))
+
+        await self._database.run(work)
+
+    async def release(self, key: str) -> None:
+        sql = "UPDATE seats SET holder = NULL WHERE key = ? AND holder = ?"
+        await self._database.run(lambda db: db.execute(sql, (key, self._hosts.me)).rowcount)
+
+    async def put_control(self, key: str, op: Op) -> None:
+        kind, text = str(op.__struct_config__.tag), rows.dump(op)
+        sql = "INSERT INTO controls (key, kind, op) VALUES (?, ?, ?)"
+        await self._database.run(lambda db: db.execute(sql, (key, kind, text)).rowcount)
+
+    async def drain_control(self, key: str) -> tuple[Op, ...]:
+        """As the port says; raises `Held` while another living process holds the session."""
+
+        def work(db: sqlite3.Connection) -> list[str]:
+            self._refuse_if_held(db, key)
+            taken = db.execute("SELECT op FROM controls WHERE key = ? ORDER BY number", (key,)).fetchall()
+            if taken:
+                db.execute("DELETE FROM controls WHERE key = ?", (key,))
+            return [op for (op,) in taken]
+
+        return tuple(rows.ops.decode(op) for op in await self._database.run(work))
+
+    async def orphans(self) -> tuple[str, ...]:
+        sql = (
+            "SELECT key, holder FROM turns LEFT JOIN seats USING (key) "
+            "WHERE ending IS NULL GROUP BY key ORDER BY min(number)"
+        )
+        waiting = await self._database.read(lambda db: db.execute(sql).fetchall())
+        living = {host: self._hosts.alive(host) for host in {holder for _, holder in waiting}}
+        return tuple(key for key, holder in waiting if not living[holder])
+
+    async def holder(self, key: str) -> str | None:
+        host = await self._database.read(lambda db: _one(db, "SELECT holder FROM seats WHERE key = ?", key))
+        return str(host) if self._hosts.alive(host) else None
+
+    async def waits(self, key: str) -> bool:
+        """Is there an unfinished turn of `key`, claimed or not?"""
+        return await self._database.read(lambda db: _unfinished(db, key))
+
+    async def abandoned(self, key: str) -> bool:
+        """Is there work that no living process holds?"""
+        return await self.waits(key) and await self.holder(key) is None
+
+    def _refuse_if_held(self, db: sqlite3.Connection, key: str) -> None:
+        holder = _one(db, "SELECT holder FROM seats WHERE key = ?", key)
+        if holder is not None and holder != self._hosts.me and self._hosts.alive(holder):
+            raise Held(key, holder)
+
+
+def _open_session(db: sqlite3.Connection, row: tuple[str, str, str, str, float, float]) -> str:
+    columns = "id, key, platform, address, created, updated"
+    db.execute(f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?)", row)
+    seat = (
+        "INSERT INTO seats (session, key) VALUES (?, ?) ON CONFLICT DO UPDATE SET session = excluded.session"
+    )
+    db.execute(seat, row[:2])
+    return row[0]
+
+
+def _mine(db: sqlite3.Connection, turn: Turn) -> tuple[int, str]:
+    sql = "SELECT number, session FROM turns WHERE id = ? AND epoch = ? AND ending IS NULL"
+    row = db.execute(sql, (turn.id, turn.epoch)).fetchone()
+    if row is None:
+        raise Fenced(f"turn {turn.id} of session {turn.key} is lived by someone else, or over")
+    return row[0], row[1]
+
+
+def _say(db: sqlite3.Connection, row: tuple[object, ...], words: str) -> None:
+    number = db.execute(_SAY, row).lastrowid
+    if words:
+        db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (number, words))
+
+
+def _columns(said: Said) -> tuple[object, ...]:
+    message = said.message
+    return (message.role, rows.dump(message), rows.whole(said.model), *rows.usage_columns(said.usage))
+
+
+def _turn(db: sqlite3.Connection, number: int) -> Turn:
+    sql = (
+        "SELECT turns.id, session, inbound, sessions.created, epoch, attempts "
+        "FROM turns JOIN sessions ON sessions.id = session WHERE number = ?"
+    )
+    id, session, inbound, began, epoch, attempts = db.execute(sql, (number,)).fetchone()
+    said = db.execute(
+        "SELECT turn, message FROM said WHERE session = ? ORDER BY number", (session,)
+    ).fetchall()
+    acts = db.execute("SELECT call_id, result FROM acts WHERE turn = ?", (number,)).fetchall()
+    read = rows.messages.decode
+    return Turn(
+        id=id,
+        session=session,
+        inbound=rows.inbounds.decode(inbound),
+        began=began,
+        history=tuple(read(message) for turn, message in said if turn != number),
+        said=tuple(read(message) for turn, message in said if turn == number),
+        acts={call_id: _result(text) for call_id, text in acts},
+        epoch=epoch,
+        attempt=attempts,
+    )
+
+
+def _result(text: str | None) -> ToolResult | None:
+    return None if text is None else rows.results.decode(text)
+
+
+def _unfinished(db: sqlite3.Connection, key: str) -> bool:
+    return _one(db, "SELECT 1 FROM turns WHERE key = ? AND ending IS NULL LIMIT 1", key) is not None
+
+
+def _one(db: sqlite3.Connection, sql: str, key: str) -> str | None:
+    """The only column of the first row, or None."""
+    row = db.execute(sql, (key,)).fetchone()
+    return None if row is None else row[0]
