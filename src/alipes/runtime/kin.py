@@ -1,0 +1,217 @@
+"""Whose process is this? Marks a child, finds what descends from it, and ends all of it. It starts nothing.
+
+On Linux a mark is two things a descendant inherits: a variable in its environment, and a soft
+limit on realtime CPU time of some centuries, which limits nothing, is read with one system call
+(of a zombie too) and survives `setsid`, a double fork and a cleared environment. Elsewhere the
+process group is all there is: who leaves it is not found.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+LINUX = sys.platform == "linux" and hasattr(os, "pidfd_open")
+VARIABLE = "ALIPES_CHILD"
+SCOPES = 10**6
+"""A mark is `owner * SCOPES + number`; an owner has twelve digits."""
+_PR_SET_CHILD_SUBREAPER = 36
+_PASSES = 50
+_LIBC = ctypes.CDLL(None)
+
+
+class Kin(NamedTuple):
+    """One process; its start time tells it from a later one with the same number."""
+
+    pid: int
+    start: int
+
+
+class Family(Protocol):
+    """What one child scope has begotten."""
+
+    def living(self) -> list[Kin]:
+        """Everyone alive, parents before children; zombies nobody else waits for are put to rest."""
+        ...
+
+    def tell(self, number: signal.Signals) -> None:
+        """Send a signal to everyone alive."""
+        ...
+
+    def kill(self) -> None:
+        """Freeze everyone so that nobody can fork, then end everyone. Does not wait."""
+        ...
+
+
+def adopt_orphans() -> None:
+    """From now on a descendant whose parent dies becomes our child, not init's, so it can be found."""
+    if LINUX:
+        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def marked_environment(env: Mapping[str, str], mark: int) -> dict[str, str]:
+    """`env` with `mark` added to those it already bears: an alipes may run inside an alipes."""
+    return {**env, VARIABLE: ":".join(filter(None, (env.get(VARIABLE), str(mark))))}
+
+
+def tree(pid: int, mark: int) -> "Tree":
+    """The family of our direct child `pid`, which must have been started with `marked_environment`."""
+    with suppress(OSError, ValueError):  # it is gone already, or its limits may not be raised
+        _, hard = resource.prlimit(pid, resource.RLIMIT_RTTIME)
+        resource.prlimit(pid, resource.RLIMIT_RTTIME, (mark, hard))
+    return Tree(pid, mark)
+
+
+class Tree:
+    """A family on Linux: the child, its descendants, and orphans of theirs that became our children."""
+
+    def __init__(self, pid: int, mark: int) -> None:
+        self._root, self._mark = pid, mark
+
+    def living(self) -> list[Kin]:
+        alive: list[Kin] = []
+        seen: set[int] = set()
+        children = _kinship()
+        queue = [pid for pid in children(os.getpid()) if pid == self._root or bears(pid, self._mark)]
+        for pid in queue:
+            found = _look(pid)
+            if found is None or pid in seen:
+                continue
+            seen.add(pid)
+            queue.extend(children(pid))
+            if found.alive:
+                alive.append(Kin(pid, found.start))
+            elif found.parent == os.getpid() and pid != self._root:
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+        return alive
+
+    def tell(self, number: signal.Signals) -> None:
+        for kin in self.living():
+            send(kin, number)
+
+    def kill(self) -> None:
+        caught: set[Kin] = set()
+        for _ in range(_PASSES):  # a chain of forks may outrun one look, hardly fifty
+            fresh = [kin for kin in self.living() if kin not in caught]
+            if not fresh:
+                break
+            for kin in fresh:
+                send(kin, signal.SIGSTOP)
+            caught.update(fresh)
+        for kin in caught:
+            send(kin, signal.SIGKILL)
+
+
+class Group:
+    """A family where there is no /proc: the process group, which a child can leave by `setsid`."""
+
+    def __init__(self, pid: int) -> None:
+        self._group = pid
+
+    def living(self) -> list[Kin]:
+        try:
+            os.killpg(self._group, 0)
+        except (ProcessLookupError, PermissionError):  # macOS answers EPERM for a group of zombies
+            return []
+        return [Kin(self._group, 0)]
+
+    def tell(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._group, number)
+
+    def kill(self) -> None:
+        self.tell(signal.SIGKILL)
+
+
+def bears(pid: int, mark: int) -> bool:
+    """Does the process bear exactly this mark?"""
+    limit = _limit(pid)
+    if limit == mark:
+        return True
+    return limit // SCOPES != mark // SCOPES and str(mark) in _marks(pid)
+
+
+def descended(owner: int) -> Iterator[Kin]:
+    """Every process on this machine that bears a mark of `owner`, and that we may see."""
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (found := _look(int(name))) and found.alive:
+            pid = int(name)
+            if _limit(pid) // SCOPES == owner or any(m.startswith(str(owner)) for m in _marks(pid)):
+                yield Kin(pid, found.start)
+
+
+def send(kin: Kin, number: signal.Signals) -> None:
+    """Signal exactly this process: never one that was given its number after it died."""
+    try:
+        handle = os.pidfd_open(kin.pid)
+    except OSError:
+        return
+    try:
+        found = _look(kin.pid)
+        if found is not None and found.start == kin.start:
+            with suppress(ProcessLookupError, PermissionError):  # died meanwhile; or became another user
+                signal.pidfd_send_signal(handle, number)
+    finally:
+        os.close(handle)
+
+
+class _Look(NamedTuple):
+    alive: bool
+    parent: int
+    start: int
+
+
+def _look(pid: int) -> _Look | None:
+    stat = _read(f"/proc/{pid}/stat")
+    if not stat:
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()  # the name before it may hold blanks and brackets
+    alive = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1  # its first thread may die before the others
+    return _Look(alive, int(fields[1]), int(fields[19]))
+
+
+def _kinship() -> Callable[[int], Iterable[int]]:
+    """Who are the children of a process? Asked of the kernel where it tells, else found among everyone."""
+    if os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+        return _children
+    parents: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (found := _look(int(name))):
+            parents.setdefault(found.parent, []).append(int(name))
+    return lambda pid: parents.get(pid, ())
+
+
+def _children(pid: int) -> Iterable[int]:
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    lists = [_read(f"/proc/{pid}/task/{thread}/children") for thread in threads]
+    return [int(child) for listed in lists for child in listed.split()]
+
+
+def _limit(pid: int) -> int:
+    try:
+        return resource.prlimit(pid, resource.RLIMIT_RTTIME)[0]
+    except OSError:
+        return 0
+
+
+def _marks(pid: int) -> list[str]:
+    for entry in _read(f"/proc/{pid}/environ").split(b"\0"):
+        if entry.startswith(VARIABLE.encode() + b"="):
+            return entry.partition(b"=")[2].decode(errors="replace").split(":")
+    return []
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return b""

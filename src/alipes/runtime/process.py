@@ -1,0 +1,206 @@
+"""Child processes that die with their scope: the child and whatever it begot. It judges no command.
+
+`docs/adr/0008-a-child-dies-with-its-scope.md` says how, and what is promised where.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+
+from alipes.runtime import kin
+from alipes.runtime.orphans import Keeper, new_owner
+
+log = logging.getLogger(__name__)
+GRACE = 0.03
+"""Seconds between SIGTERM and SIGKILL: enough to remove a lock file, short enough to feel like a stop."""
+PATIENCE = 2.0
+"""Seconds to wait for the killed to be gone; only a process stuck in the kernel takes longer."""
+CHUNK = 65536
+_POLL = 0.01
+
+
+class Child:
+    """A running child. `open_child` makes it and ends it."""
+
+    def __init__(self, popen: "subprocess.Popen[bytes]", output: int, family: kin.Family) -> None:
+        self.pid = popen.pid
+        self.family = family
+        self.returncode: int | None = None
+        """Negative: the signal that ended it. None while it runs."""
+        self._popen, self._output = popen, output
+        self._loop = asyncio.get_running_loop()
+        self._exited = asyncio.Event()
+        self._stirred: asyncio.Future[None] | None = None
+        self._rest = CHUNK
+        self._handle = os.pidfd_open(self.pid) if isinstance(family, kin.Tree) else -1
+        if self._handle >= 0:
+            self._loop.add_reader(self._handle, self._see_exit)
+        else:
+            self._see_exit()
+
+    async def read(self) -> bytes:
+        """The next piece of what it writes; empty when there will be no more.
+
+        That is when every writer closed the pipe, or when the child exited and all it wrote was read: a
+        grandchild that keeps the pipe open, or floods it, does not keep us. One reader at a time.
+        """
+        while True:
+            await asyncio.sleep(0)  # a flood must leave the loop to others too
+            piece = self._take()
+            if piece is not None:
+                return piece
+            self._stirred = self._loop.create_future()
+            self._loop.add_reader(self._output, self._stir)
+            try:
+                await self._stirred
+            finally:
+                self._loop.remove_reader(self._output)
+                self._stirred = None
+
+    async def wait(self) -> int:
+        """Wait until the child itself has exited; its return code."""
+        await self._exited.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    def close(self) -> None:
+        """Let go of its pipe and put it to rest; for `open_child`, when the family is gone."""
+        self._loop.remove_reader(self._output)
+        os.close(self._output)
+        self._output = -1
+        self._unwatch()
+        if self._popen.poll() is None:
+            self._popen.returncode = -signal.SIGKILL  # stuck in the kernel: it dies there, unwatched
+
+    def _take(self) -> bytes | None:
+        exited = self.returncode is not None
+        if exited and not self._rest:
+            return b""
+        try:
+            piece = os.read(self._output, self._rest if exited else CHUNK)
+        except BlockingIOError:
+            return b"" if exited else None
+        if exited:  # the pipe held no more than this when the child exited; the rest is others'
+            self._rest -= len(piece)
+        return piece
+
+    def _stir(self) -> None:
+        if self._stirred is not None and not self._stirred.done():
+            self._stirred.set_result(None)
+
+    def _see_exit(self) -> None:
+        if self._output < 0:
+            return
+        code = self._exit_code()
+        if code is not None:
+            self._unwatch()
+            self.returncode = code
+            self._exited.set()
+            self._stir()
+        elif self._handle < 0:
+            self._loop.call_later(_POLL, self._see_exit)
+
+    def _unwatch(self) -> None:
+        if self._handle >= 0:
+            self._loop.remove_reader(self._handle)
+            os.close(self._handle)
+            self._handle = -1
+
+    def _exit_code(self) -> int | None:
+        if self._handle < 0:
+            return self._popen.poll()
+        # looked at, not reaped: while it is a zombie its number and its group's cannot become a stranger's
+        seen = os.waitid(os.P_PIDFD, self._handle, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if seen is None:
+            return None
+        return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
+
+
+@asynccontextmanager
+async def open_child(
+    command: str | Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    keeper: Keeper | None = None,
+    portable: bool = not kin.LINUX,
+) -> AsyncIterator[Child]:
+    """Run an argv, or a line of shell, in a session of its own; it reads nothing and writes to one pipe.
+
+    Leaving the scope, in whichever way, ends the child and all its descendants and returns when they are
+    gone: after SIGTERM and `GRACE` for whoever is still alive. `env` is the whole environment, but for
+    the mark. `keeper` sees to it that they also die if we are killed. `portable` trusts the process
+    group alone, as must be where there is no /proc. Raises OSError when it cannot be started.
+    """
+    argv = _shell(command, env.get("PATH", os.defpath)) if isinstance(command, str) else list(command)
+    mark = (keeper.guard() if keeper else new_owner()) * kin.SCOPES + secrets.randbelow(kin.SCOPES)
+    child = _start(argv, cwd, kin.marked_environment(env, mark), None if portable else mark)
+    try:
+        yield child
+    finally:
+        await _end(child)
+
+
+def _start(argv: list[str], cwd: str, env: dict[str, str], mark: int | None) -> Child:
+    if mark is not None:
+        kin.adopt_orphans()
+    with ExitStack() as undo:
+        output, writing = os.pipe()
+        undo.callback(os.close, output)
+        try:
+            # no preexec_fn: without it the child is made by vfork, in half the time and safe beside threads
+            popen = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        undo.pop_all()
+    os.set_blocking(output, False)
+    return Child(popen, output, kin.Group(popen.pid) if mark is None else kin.tree(popen.pid, mark))
+
+
+async def _end(child: Child) -> None:
+    try:
+        if child.family.living():
+            await _stop(child)
+    finally:
+        child.close()
+
+
+async def _stop(child: Child) -> None:
+    try:
+        child.family.tell(signal.SIGTERM)
+        await _gone(child, GRACE)
+    finally:
+        child.family.kill()  # before any waiting, so also when we are cancelled once more
+        if not await _gone(child, PATIENCE, kill=True):
+            log.error("begun by process %d, and does not die: %s", child.pid, child.family.living())
+
+
+async def _gone(child: Child, within: float, *, kill: bool = False) -> bool:
+    loop = asyncio.get_running_loop()
+    until, pause = loop.time() + within, 0.001
+    while child.family.living():
+        if loop.time() >= until:
+            return False
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, 0.005)
+        if kill:
+            child.family.kill()
+    return True
+
+
+def _shell(line: str, path: str) -> list[str]:
+    return [shutil.which("bash", path=path) or "/bin/sh", "-c", line]
