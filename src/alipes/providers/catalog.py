@@ -23,15 +23,19 @@ def catalog() -> dict[str, ModelFacts]:
     )
 
 
-def facts(name: str, overrides: Mapping[str, ModelFacts] | None = None) -> ModelFacts:
-    """What is known of `provider/model`: the operator's word over the catalog's; a dated name is its model."""
-    found = catalog().get(name) or catalog().get(_DATED.sub("", name)) or ModelFacts()
+def facts(
+    name: str, overrides: Mapping[str, ModelFacts] | None = None, *, known: ModelFacts | None = None
+) -> ModelFacts:
+    """What is known of `provider/model`, the operator's word first; `known` stands in for the catalog's.
+
+    A dated name means its model.
+    """
+    found = known or catalog().get(name) or catalog().get(_DATED.sub("", name)) or ModelFacts()
     said = (overrides or {}).get(name)
     if said is None:
         return found
-    changes = {
-        field: value for field in ModelFacts.__struct_fields__ if (value := getattr(said, field)) is not None
-    }
+    fields = {field: getattr(said, field) for field in ModelFacts.__struct_fields__}
+    changes = {field: value for field, value in fields.items() if value is not None}
     if not any(price in changes for price in _PRICES):  # our surcharge belongs to our prices, not to theirs
         for field in _LONG:
             changes.pop(field, None)

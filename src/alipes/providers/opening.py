@@ -1,0 +1,165 @@
+"""From a name to a model that can be asked. Provider modules are loaded here, by name, when first used."""
+
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from msgspec import Struct
+
+from alipes.config.known import BUILT_IN
+from alipes.config.settings import Settings
+from alipes.kernel.endpoints import Endpoint, ModelFacts
+from alipes.kernel.errors import ConfigError
+from alipes.kernel.ports import Provider
+from alipes.providers.catalog import catalog, facts, near
+from alipes.runtime.clients import ClientScope, Http
+
+
+class Backend(Struct, frozen=True):
+    """A model that can be asked."""
+
+    name: str
+    """`provider/model`."""
+    model: str
+    """Its name at the provider."""
+    provider: Provider
+    facts: ModelFacts = ModelFacts()
+
+
+class Models:
+    """Opens models by name, each endpoint once. Owns the embedded model; the scope owns the network."""
+
+    def __init__(self, settings: Settings, scope: ClientScope) -> None:
+        self._settings, self._scope = settings, scope
+        self._providers: dict[str, Provider] = {}
+        self._embedded: dict[str, Backend] = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._embedded, self._providers = {}, {}
+        await self._stack.aclose()
+
+    async def open(self, name: str) -> Backend:
+        """The model called `name`. Raises ConfigError with near matches, or the variable of a missing key.
+
+        Opening asks nobody: a model that its provider does not have shows at the first question.
+        """
+        endpoint, model = resolve(self._settings, name)
+        if endpoint.api == "embedded":
+            return await self._open_embedded(model)
+        if endpoint.key_env and not endpoint.key:
+            raise ConfigError(
+                f"{endpoint.name} needs a key: write {endpoint.key_env}=... into {self._settings.paths.env}, "
+                f"or set the variable {endpoint.key_env}."
+            )
+        if endpoint.name not in self._providers:
+            self._providers[endpoint.name] = _load(endpoint, self._scope)
+        full = f"{endpoint.name}/{model}"
+        return Backend(full, model, self._providers[endpoint.name], facts(full, self._settings.models))
+
+    def names(self) -> tuple[str, ...]:
+        """Models that can be asked with what is configured: those we know of providers that need no more."""
+        return tuple(name for name in known(self._settings) if ready(self._settings, name))
+
+    async def _open_embedded(self, model: str) -> Backend:
+        from alipes.providers.embedded import TOY, Embedded, Engine, find_weights  # noqa: PLC0415
+        from alipes.providers.openai_chat import OpenAIChat  # noqa: PLC0415
+
+        if model in self._embedded:
+            return self._embedded[model]
+        set_up = self._settings.embedded
+        gguf = "" if model == TOY else set_up.gguf
+        weights = find_weights(gguf, set_up.threads, set_up.context)
+        if model not in ("", weights.model):
+            raise ConfigError(
+                f"The embedded model is {weights.model}, not {model}; set embedded.gguf to use another."
+            )
+        engine = await self._stack.enter_async_context(Engine(weights))
+        provider = Embedded(engine, lambda at: OpenAIChat(at, _http(at, self._scope, base_url="")))
+        name = f"embedded/{weights.model}"
+        known_facts = facts(name, self._settings.models, known=weights.facts)
+        backend = Backend(name, weights.model, provider, known_facts)
+        self._embedded[model] = self._embedded[weights.model] = backend
+        return backend
+
+
+def resolve(settings: Settings, name: str) -> tuple[Endpoint, str]:
+    """Whom `name` means, and which of their models. Raises ConfigError with near matches.
+
+    A provider alone means its usual model; a model alone its provider, when only one has it.
+    """
+    first, slash, model = name.strip().partition("/")
+    endpoint = settings.providers.get(first)
+    if endpoint is not None and (model or not slash):
+        model = model or endpoint.model or ("echo" if endpoint.api == "scripted" else "")
+        if model or first in BUILT_IN:
+            return endpoint, model
+        raise ConfigError(f"{first} is a provider: name a model of it, as in {first}/MODEL.")
+    candidates = [each for each in known(settings) if each.partition("/")[2] == name]
+    if len(candidates) == 1:
+        return resolve(settings, candidates[0])
+    if candidates:
+        raise ConfigError(f"Several providers have {name}; name one of {', '.join(candidates)}.")
+    raise ConfigError(unknown(settings, name))
+
+
+def known(settings: Settings) -> tuple[str, ...]:
+    """Every `provider/model` we can name: what the operator wrote, then the catalog."""
+    written = [settings.model, *settings.fallback, *settings.models]
+    usual = [
+        f"{endpoint.name}/{endpoint.model}" for endpoint in settings.providers.values() if endpoint.model
+    ]
+    listed = [name for name in (*written, *catalog(), *usual) if name.partition("/")[0] in settings.providers]
+    return tuple(dict.fromkeys(name for name in listed if "/" in name))
+
+
+def ready(settings: Settings, name: str) -> bool:
+    """Whether `name` has all that it needs here; a local server may still be down."""
+    endpoint = settings.providers.get(name.partition("/")[0])
+    return endpoint is not None and bool(endpoint.key or not endpoint.key_env)
+
+
+def unknown(settings: Settings, name: str) -> str:
+    """The sentence for a name that means nothing: what is near, and what is configured."""
+    close = near(name, (*known(settings), *settings.providers))
+    keyed = [endpoint.name for endpoint in settings.providers.values() if endpoint.key]
+    meant = f" Did you mean {_either(close)}?" if close else ""
+    have = f"Keys are set for {', '.join(keyed)}." if keyed else "No provider has a key yet."
+    return f"No model or provider is called {name!r}.{meant} {have} `alipes model` lists what there is."
+
+
+def _either(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _load(endpoint: Endpoint, scope: ClientScope) -> Provider:
+    """Costs nothing for whom nobody asks: a module is imported by the first model that speaks through it."""
+    match endpoint.api:
+        case "scripted":
+            from alipes.providers.scripted import Scripted  # noqa: PLC0415
+
+            return Scripted()
+        case "anthropic":
+            from alipes.providers.anthropic import Anthropic  # noqa: PLC0415
+
+            return Anthropic(endpoint, _http(endpoint, scope))
+        case "openai-responses":
+            from alipes.providers.openai_responses import OpenAIResponses  # noqa: PLC0415
+
+            return OpenAIResponses(endpoint, _http(endpoint, scope))
+        case _:
+            from alipes.providers.openai_chat import OpenAIChat  # noqa: PLC0415
+
+            return OpenAIChat(endpoint, _http(endpoint, scope))
+
+
+def _http(endpoint: Endpoint, scope: ClientScope, base_url: str | None = None) -> Http:
+    base_url = endpoint.base_url if base_url is None else base_url
+    return scope.http(endpoint.name, base_url=base_url, stall=endpoint.stall, connect=endpoint.connect)
