@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -289,44 +290,42 @@ async def test_empty_answers_are_forgiven_between_good_ones():
     assert (await live(an_agent(model, [Hand("look", "read")]))).ending == "answered"
 
 
-async def test_the_loop_adds_little_to_each_piece_of_a_stream():
+def test_the_loop_adds_next_to_nothing_to_each_piece_of_a_stream():
+    """On a loop of its own: debug mode makes every await ten times dearer and would hide what we add."""
     many = 20_000
     reply = Replied(Message("assistant", (Text("x"),)))
+    told = []
 
     class Fast(Scripted):
-        def stream(self, request):
-            return self
+        @asynccontextmanager
+        async def stream(self, request):
+            async def deltas():
+                for _ in range(many):
+                    yield TextDelta("x")
+                yield reply
 
-        async def __aenter__(self):
-            return self._deltas()
-
-        async def __aexit__(self, *error):
-            return None
-
-        async def _deltas(self):
-            for _ in range(many):
-                yield TextDelta("x")
-            yield reply
-
-    count = 0
+            yield deltas()
 
     async def emit(event):
-        nonlocal count
-        count += 1
+        told.append(event)
 
     async def bare():
         async with Fast().stream(None) as deltas:
             async for delta in deltas:
                 await emit(delta)
 
-    agent = an_agent(Fast(), patience=Patience())
-    best = []
-    for _ in range(3):
+    async def cost_of(work):
         began = time.process_time()
-        await bare()
-        middle = time.process_time()
-        await run_turn(agent, turn(), emit)
-        best.append((time.process_time() - middle) / (middle - began))
-    assert count == 3 * (2 * many + 1 + 2)
-    print(f"per piece, loop over bare: {min(best):.2f}")
-    assert min(best) < 1.5
+        await work
+        return time.process_time() - began
+
+    async def added():
+        """The best of some rounds: a busy machine only ever makes it look worse."""
+        agent = an_agent(Fast(), patience=Patience())
+        rounds = [await cost_of(run_turn(agent, turn(), emit)) - await cost_of(bare()) for _ in range(5)]
+        return min(rounds) / many * 1e6
+
+    microseconds = asyncio.run(added(), debug=False)
+    assert sum(isinstance(event, TextDelta) for event in told) == 10 * many
+    print(f"the loop adds {microseconds:.2f} µs to each piece")
+    assert microseconds < 2  # a raw client spends about 14 on each
