@@ -87,12 +87,12 @@ class Ears:
 
     async def listen(self, key: str) -> None:
         """Returns when every living process has been told that we listen for `key`."""
-        await _answered([self._say(peer, key) for peer in self._hosts.others()])
+        await self._answers([self._say(peer, key) for peer in self._hosts.others()])
 
     async def greet(self, host: str) -> None:
         """A new process: listen there for all that we listen for."""
         if (peer := self._hosts.find(host)) is not None:
-            await _answered([self._say(peer, key) for key in self._hearer.awaited()])
+            await self._answers([self._say(peer, key) for key in self._hearer.awaited()])
 
     def ignore(self, key: str) -> None:
         for host, ear in list(self._ears.items()):
@@ -117,9 +117,8 @@ class Ears:
             del self._ears[ear.peer.host]
         await self._hearer.lose(ear.peer.host)
 
-
-async def _answered(answers: "list[asyncio.Future[None]]") -> None:
-    if answers:
-        _, silent = await asyncio.wait(answers, timeout=wire.PATIENCE)
-        if silent:
-            log.warning("a process of this home does not answer; what it publishes may be missed")
+    async def _answers(self, answers: "list[asyncio.Future[None]]") -> None:
+        if answers:
+            _, silent = await asyncio.wait(answers, timeout=self._hosts.within)
+            if silent:
+                log.warning("a process of this home does not answer; what it publishes may be missed")

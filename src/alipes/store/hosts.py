@@ -34,8 +34,10 @@ _peers = msgspec.json.Decoder(Peer)
 class Hosts:
     """The folder `run` of a home, seen by the process `me`. All calls take microseconds and do not wait."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, within: float) -> None:
         self.me = os.urandom(6).hex()
+        self.within = within
+        """Seconds for a living process to answer, or for a dying one to be gone."""
         self._run = run
 
     def alive(self, host: str | None) -> bool:
@@ -54,9 +56,9 @@ class Hosts:
             os.close(lock)
         return False
 
-    async def gone(self, host: str, within: float = 2.0) -> bool:
+    async def gone(self, host: str) -> bool:
         """Wait for the end of a process whose socket just fell silent; False when it lives on."""
-        deadline = time.monotonic() + within
+        deadline = time.monotonic() + self.within
         while self.alive(host):
             if time.monotonic() > deadline:
                 return False
@@ -150,7 +152,7 @@ def _private(host: str) -> Path:
     return Path("/tmp") / f"alipes-{host}"
 
 
-def open_hosts(home: Path) -> Hosts:
+def open_hosts(home: Path, *, within: float) -> Hosts:
     """`home` and its `run`, made if need be and closed to others, swept of the dead."""
     run = home / "run"
     try:
@@ -158,7 +160,7 @@ def open_hosts(home: Path) -> Hosts:
         run.mkdir(0o700, exist_ok=True)
         if run.stat().st_mode & 0o077:
             run.chmod(0o700)
-        hosts = Hosts(run)
+        hosts = Hosts(run, within)
         hosts.sweep()
     except OSError as error:
         raise _unusable(home, error) from error

@@ -67,7 +67,9 @@ class Node:
                 if pump is None and isinstance(request, wire.Listen):
                     pump = self._tasks.spawn(_pump(lent, writer))
                 writer.write(wire.line(wire.Done()))
-        except (OSError, ValueError, msgspec.DecodeError, StoreError) as error:
+        except OSError as error:
+            log.debug("a process of this home hung up: %s", error)
+        except (ValueError, msgspec.DecodeError, StoreError) as error:
             log.warning("a process of this home was not served: %s", error)
         finally:
             for key in keys:

@@ -31,13 +31,14 @@ class Store(NamedTuple):
 
 
 @asynccontextmanager
-async def open_store(home: Path, *, patience: float = 10.0) -> AsyncIterator[Store]:
+async def open_store(home: Path, *, patience: float = 10.0, within: float = 2.0) -> AsyncIterator[Store]:
     """The store of `home`, made if need be; raises `StoreError` when it cannot be used.
 
+    `patience`: how long a write waits for another process's; `within`: for its answer on the socket.
     At the end what was asked for is written, then we count as dead, then our connections close:
     who sees one close finds our sessions free.
     """
-    hosts = open_hosts(home)
+    hosts = open_hosts(home, within=within)
     async with Tasks() as tasks, AsyncExitStack() as last:
         door = hosts.listen()
         last.callback(hosts.leave, door)
@@ -61,5 +62,5 @@ async def _announce(hosts: Hosts, announced: asyncio.Event) -> None:
     """Tell the living that we may publish; when that is done, whoever listens already does so here too."""
     async with asyncio.TaskGroup() as told:
         for peer in hosts.others():
-            told.create_task(wire.tell(peer, wire.Hello(hosts.me)))
+            told.create_task(wire.tell(peer, wire.Hello(hosts.me), within=hosts.within))
     announced.set()

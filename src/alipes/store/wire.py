@@ -20,8 +20,6 @@ log = logging.getLogger(__name__)
 
 LINE = 64 * 1024 * 1024
 """The longest line; what would be longer is not sent and counts as missed."""
-PATIENCE = 2.0
-"""Seconds for a living process to answer; a stopped one must not stop us."""
 
 
 class Wake(Struct, frozen=True, tag="wake"):
@@ -93,15 +91,15 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
-async def tell(peer: Peer | None, request: Request) -> bool:
+async def tell(peer: Peer | None, request: Request, *, within: float) -> bool:
     """Say `request` to `peer`; False when it is gone, or went before it said `Done`.
 
-    One that lives but does not answer in time counts as told: the line lies in its socket.
+    One that lives but does not answer `within` seconds counts as told: the line lies in its socket.
     """
     if peer is None:
         return False
     try:
-        async with asyncio.timeout(PATIENCE), connected(peer.socket) as (reader, writer):
+        async with asyncio.timeout(within), connected(peer.socket) as (reader, writer):
             writer.write(line(request))
             return bool(await reader.readline())
     except TimeoutError:
