@@ -13,18 +13,18 @@ def _local(name: str, port: int) -> Endpoint:
 
 _ALL = (
     _keyed("anthropic", "anthropic", "https://api.anthropic.com", "claude-sonnet-5-5"),
-    _keyed("openai", "openai-responses", "https://api.openai.com/v1", "gpt-5.5"),
+    _keyed("openai", "openai-responses", "https://api.openai.com/v1", "gpt-6.1-sol"),
     _keyed("openrouter", "openai-chat", "https://openrouter.ai/api/v1", "openrouter/auto"),
     _keyed(
         "gemini",
         "openai-chat",
         "https://generativelanguage.googleapis.com/v1beta/openai",
-        "gemini-flash-latest",
+        "gemini-3.8-flash",
     ),
-    _keyed("deepseek", "openai-chat", "https://api.deepseek.com/v1", "deepseek-chat"),
+    _keyed("deepseek", "openai-chat", "https://api.deepseek.com/v1", "deepseek-flash"),
     _keyed("groq", "openai-chat", "https://api.groq.com/openai/v1", "openai/gpt-oss-120b"),
-    _keyed("xai", "openai-chat", "https://api.x.ai/v1", "grok-4-1-fast"),
-    _keyed("mistral", "openai-chat", "https://api.mistral.ai/v1", "mistral-large-latest"),
+    _keyed("xai", "openai-chat", "https://api.x.ai/v1", "grok-4.7"),
+    _keyed("mistral", "openai-chat", "https://api.mistral.ai/v1", "mistral-large-4"),
     _local("ollama", 11434),
     _local("lmstudio", 1234),
     _local("llamacpp", 8080),

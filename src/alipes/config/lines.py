@@ -62,14 +62,12 @@ class _Scan:
         self.skip()
         while self.at < len(self.text):
             begun = self.at
-            if self.take("[["):
-                table = self.inside(self.names(), grow=True)
-                self.take("]]")
-                self.note(table, begun)
-            elif self.take("["):
-                table = self.inside(self.names())
-                self.take("]")
-                self.note(table, begun)
+            if self.take("["):
+                many = self.take("[")
+                table = self.inside(self.names(), grow=many)
+                self.take("]]" if many else "]")
+                for length in range(1, len(table) + 1):
+                    self.note(table[:length], begun)
             else:
                 self.pair(table)
             self.skip()

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 LONGEST = 100
+DEEPEST = 8
 HIDDEN = "***"
 
 _SECRET_NAMES = (
@@ -46,7 +47,7 @@ def looks_secret(text: str) -> bool:
     """Whether `text` has the shape of a key or a token."""
     text = text.strip().strip("\"'")
     if text.startswith(_KEY_STARTS):
-        return len(text) > 12
+        return len(text) > 12 and "${" not in text
     number, colon, rest = text.partition(":")
     if colon and number.isdecimal() and len(number) > 5 and len(rest) > 20:
         return True  # a bot's token
@@ -74,23 +75,26 @@ def mask(text: str) -> str:
 
 def show(value: object, name: str = "") -> str:
     """`value` as the configuration file would write it, masked and cut; `name` tells what it holds."""
-    if name and is_secret_name(name) and value not in ("", None):
-        return f'"{HIDDEN}"'
-    text = _written(value)
+    text = written(value, name)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
-def _written(value: object) -> str:
+def written(value: object, name: str = "", depth: int = 0) -> str:
+    """`value` as the configuration file would write it, masked and whole."""
+    if name and is_secret_name(name) and value not in ("", None):
+        return f'"{HIDDEN}"'
     match value:
         case bool():
             return "true" if value else "false"
         case str():
             return quoted(mask(value))
-        case list() | tuple():
-            return f"[{', '.join(_written(item) for item in _some(value))}]"
-        case dict():
-            inner = (f"{bare(str(name))} = {show(item, str(name))}" for name, item in _some(value.items()))
+        case list() | tuple() if depth < DEEPEST:
+            return f"[{', '.join(written(item, '', depth + 1) for item in value)}]"
+        case dict() if depth < DEEPEST:
+            inner = (f"{bare(each)} = {written(item, each, depth + 1)}" for each, item in value.items())
             return f"{{{', '.join(inner)}}}"
+        case list() | tuple() | dict():
+            return "…"
         case _:
             return _digits(value)
 
@@ -100,10 +104,6 @@ def _digits(value: object) -> str:
         return str(value)
     except ValueError:  # Python writes no more than 4,300 digits
         return "a very long number"
-
-
-def _some(items: "Iterable[object]") -> list:  # type: ignore[type-arg]
-    return [item for item, _ in zip(items, range(20), strict=False)]
 
 
 def quoted(text: str) -> str:

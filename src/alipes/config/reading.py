@@ -45,8 +45,8 @@ class Reading:
             return found
         if way in self.values:
             return Found(self.values[way], "file")
-        if way[0] == "providers" and (known := KNOWN.get(way[1])) and (value := getattr(known, way[2])):
-            return Found(value, "known")
+        if way[0] == "providers" and (known := KNOWN.get(way[1])) and getattr(known, way[2]) != key.default:
+            return Found(getattr(known, way[2]), "known")
         return Found(key.default, "default")
 
     def _override(self, key: Key) -> Found | None:

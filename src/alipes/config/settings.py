@@ -164,7 +164,9 @@ def _secret(reading: Reading, key: str) -> Secret:
 
 
 def _notes(reading: Reading) -> tuple[str, ...]:
-    ours = {key.variable for key in KEYS if key.variable}
+    ours = {"ALIPES_HOME", *(key.variable for key in KEYS if key.variable)}
+    ours |= {str(value) for way, value in reading.values.items() if way[-1].endswith("_env")}
+    ours |= {str(key.default) for key in KEYS if key.path.endswith("_env")}
     for name in sorted(reading.variables.names()):
         if name.startswith("ALIPES_") and name not in ours and (meant := near(name, ours, 1)):
             reading.notes.append(f"The variable {name} means nothing to us. Did you mean {meant[0]}?")
@@ -175,7 +177,7 @@ def _notes(reading: Reading) -> tuple[str, ...]:
 def _hidden(reading: Reading) -> set[str]:
     """Secrets in use, what `.env` holds, variables named like secrets, passwords in proxy addresses."""
     variables = reading.variables
-    plain = {*PROXY_VARIABLES, *(name.lower() for name in PROXY_VARIABLES)}
+    plain = {spelt for name in PROXY_VARIABLES for spelt in (name, name.lower())}
     told = {
         line.value
         for name, line in variables.lines.items()

@@ -143,9 +143,7 @@ def _without_scheme(text: str, example: str) -> Wrong:
         guess = "http" if near_by or "/v1" not in example else "https"
         return Wrong(f"has no scheme: write {guess}://{text}")
     if "/v1" in example:
-        return Wrong(
-            f"looks like the name of a model, which goes into `model`: write an address like {example}"
-        )
+        return Wrong(f"looks like a model's name, which goes into `model`: write an address like {example}")
     return Wrong(f"is not an address (a model's name, perhaps?): write {example}")
 
 
