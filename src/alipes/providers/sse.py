@@ -1,0 +1,99 @@
+"""Server-sent events out of bytes, however the network cut them. What is in them it leaves to others."""
+
+LONGEST = 8 * 1024 * 1024
+"""Bytes that one event may have; a server that sends more is broken or hostile."""
+_FIELDS = (b"", b"data", b"event", b"id", b"retry")
+"""What a line may begin with before its colon; nothing begins a comment."""
+_BOM = b"\xef\xbb\xbf"
+
+
+class Overlong(Exception):
+    """An event grew beyond all measure."""
+
+
+class NotEvents(Exception):
+    """What arrives is something else: a web page, a JSON document. Carries what was read of it."""
+
+    def __init__(self, begun: bytes) -> None:
+        super().__init__("not a stream of events")
+        self.begun = begun
+
+
+class Events:
+    """Takes bytes as they come, gives the data of each event as soon as it is whole.
+
+    Names, ids and comments are dropped: the APIs we speak repeat what matters in the data.
+    """
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+        """The beginning of a line whose end has not come."""
+        self._held = 0
+        self._data: list[bytes] = []
+        """The data lines of an event whose end has not come."""
+        self._size = 0
+        self._sure = False
+        """Has one line of the stream been an event's?"""
+
+    def feed(self, block: bytes) -> list[bytes]:
+        """The data of the events that `block` completes. Raises `Overlong` and `NotEvents`."""
+        if b"\n" not in block and b"\r" not in block:
+            self._hold(block)
+            return []
+        if self._rest:
+            block = b"".join((*self._rest, block))
+            self._rest, self._held = [], 0
+        if b"\r" in block:
+            # A carriage return at the very end may be half of a line end: it waits for the next block.
+            block, last = (block[:-1], b"\r") if block.endswith(b"\r") else (block, b"")
+            block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + last
+        if not self._sure:
+            block = self._recognised(block)
+        *lines, rest = block.split(b"\n")
+        if rest:
+            self._hold(rest)
+        return self._events(lines)
+
+    def end(self) -> list[bytes]:
+        """The data of a last event that was not closed by an empty line. Raises `NotEvents`."""
+        last = b"".join(self._rest).rstrip(b"\r")
+        self._rest = []
+        if not self._sure:
+            last = self._recognised(last)
+        return self._events([last, b""])
+
+    def _events(self, lines: list[bytes]) -> list[bytes]:
+        whole: list[bytes] = []
+        data = self._data
+        for line in lines:
+            if line[:5] == b"data:":
+                data.append(line[6:] if line[5:6] == b" " else line[5:])
+                if len(data) > 1:
+                    self._weigh(len(line))
+            elif not line and data:
+                whole.append(data[0] if len(data) == 1 else b"\n".join(data))
+                data.clear()
+                self._size = 0
+        return whole
+
+    def _recognised(self, block: bytes) -> bytes:
+        """`block` without a byte order mark, once its first line is seen to be an event's."""
+        block = block.removeprefix(_BOM)
+        first = block.lstrip(b"\n").partition(b"\n")[0]
+        if first.strip():
+            name, colon, _ = first.partition(b":")
+            if name not in _FIELDS or not (colon or name):
+                raise NotEvents(block)
+            self._sure = True
+        return block
+
+    def _hold(self, piece: bytes) -> None:
+        self._rest.append(piece)
+        self._held += len(piece)
+        if self._held > LONGEST:
+            raise Overlong(f"an event of more than {LONGEST >> 20} MiB")
+
+    def _weigh(self, size: int) -> None:
+        self._size += size
+        if self._size > LONGEST:
+            raise Overlong(f"an event of more than {LONGEST >> 20} MiB")
