@@ -117,7 +117,7 @@ def test_the_persons_own_words_are_not_repeated():
 
 def test_endings_that_are_no_answer_are_said():
     assert told(TurnEnded("t", "failed", "no such model"))[1] == ["alipes: failed: no such model"]
-    assert told(TurnEnded("t", "stopped", "user_stop"))[1] == ["alipes: stopped"]
+    assert told(TurnEnded("t", "stopped", "user_stop"))[1] == ["· stopped"]
     assert told(TurnEnded("t", "out_of_steps"))[1][0].startswith("alipes: out of steps")
 
 

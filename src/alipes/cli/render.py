@@ -36,7 +36,7 @@ def harmless(text: str) -> str:
 
 def one_line(text: str, width: int = 0) -> str:
     """The text with runs of blanks made one, safe for a terminal, cut to `width` columns if given."""
-    return _cut(" ".join(harmless(text).split()), width) if width else " ".join(harmless(text).split())
+    return cut(" ".join(harmless(text).split()), width) if width else " ".join(harmless(text).split())
 
 
 def columns(text: str) -> int:
@@ -44,6 +44,18 @@ def columns(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(_columns(char) for char in text)
+
+
+def cut(text: str, width: int) -> str:
+    """The text, shortened with an ellipsis where it takes more columns than `width`."""
+    if columns(text) <= width:
+        return text
+    taken = 0
+    for end, char in enumerate(text):
+        taken += _columns(char)
+        if taken > width - 1:
+            return text[:end].rstrip() + "…"
+    return text
 
 
 def pad(text: str, width: int) -> str:
@@ -195,7 +207,7 @@ class Telling:
         self._tell_thought()
         self._finish_line()
         if line := ending_line(end):
-            self._remark(f"alipes: {line}")
+            self._remark(f"{'·' if end.ending == 'stopped' else 'alipes:'} {line}")
         if self._verbose and end.usage is not None:
             self._remark(f"· {usage_line(end.usage, self._model)}")
 
@@ -221,17 +233,6 @@ def _columns(char: str) -> int:
     if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
-
-
-def _cut(text: str, width: int) -> str:
-    if columns(text) <= width:
-        return text
-    taken = 0
-    for end, char in enumerate(text):
-        taken += _columns(char)
-        if taken > width - 1:
-            return text[:end].rstrip() + "…"
-    return text
 
 
 def _argument(args: dict[str, Json]) -> str:

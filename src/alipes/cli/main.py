@@ -1,0 +1,129 @@
+"""The front door: which command is meant. It loads that command's room and nothing else."""
+
+import os
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, TextIO
+
+from alipes import __version__
+from alipes.cli import manual
+from alipes.kernel.errors import AlipesError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from alipes.app import App
+    from alipes.config.settings import Settings
+
+COMMANDS = ("ask", "sessions", "model", "config", "doctor", "backup")
+LATER = {
+    "serve": "comes with the gateway",
+    "send": "comes with the gateway",
+    "setup": "comes with the full terminal; until then use `alipes config set` and `alipes model`",
+    "plugins": "comes with the plugins",
+    "skills": "comes with the plugins",
+    "schedule": "comes with the schedules",
+    "import": "comes with the import of other agents' homes",
+    "restore": "comes with a dry run of its own; until then put the backup in place of the database",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Do what the words say; the exit status. Errors end as one sentence on standard error."""
+    words = sys.argv[1:] if argv is None else argv
+    sys.excepthook = _unforeseen
+    try:
+        status = _obey(words)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        _hush()
+        return 141
+    except (AlipesError, ExceptionGroup) as error:
+        from alipes.cli import mishaps  # noqa: PLC0415
+
+        return mishaps.report(error)
+    return status
+
+
+def _obey(words: list[str]) -> int:
+    match words:
+        case ["--version" | "-V", *_]:
+            print(f"alipes {__version__}")
+            return 0
+        case ["--help" | "-h" | "help"]:
+            print(manual.TOP, end="")
+            return 0
+        case ["help", name, *_]:
+            return _obey([name, "--help"])
+        case [name, *_] if not name.startswith("-"):
+            return _command(name, words[1:])
+        case _:
+            return _talk(words)
+
+
+def _talk(argv: list[str]) -> int:
+    """With a prompt where a person sits at both ends; else line by line."""
+    if _is_terminal(sys.stdin) and _is_terminal(sys.stdout):
+        from alipes.cli import talk  # noqa: PLC0415
+
+        return talk.run(argv, _open_app)
+    from alipes.cli import lines  # noqa: PLC0415
+
+    return lines.run(argv)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
+
+
+def _open_app(settings: "Settings") -> "AbstractAsyncContextManager[App]":
+    """Loaded only now, when the prompt stands already."""
+    from alipes.app import open_app  # noqa: PLC0415
+
+    return open_app(settings)
+
+
+def _command(name: str, argv: list[str]) -> int:
+    match name:
+        case "ask":
+            from alipes.cli.ask import run  # noqa: PLC0415
+        case "sessions":
+            from alipes.cli.sessions_command import run  # noqa: PLC0415
+        case "model":
+            from alipes.cli.model_command import run  # noqa: PLC0415
+        case "config":
+            from alipes.cli.config_command import run  # noqa: PLC0415
+        case "doctor":
+            from alipes.cli.doctor_command import run  # noqa: PLC0415
+        case "backup":
+            from alipes.cli.backup_command import run  # noqa: PLC0415
+        case _:
+            return _refuse(name)
+    return run(argv)
+
+
+def _refuse(name: str) -> int:
+    if name in LATER:
+        sys.stderr.write(f"alipes {name} {LATER[name]}.\n")
+        return 2
+    from alipes.config.near import did_you_mean  # noqa: PLC0415
+
+    meant = did_you_mean(name, (*COMMANDS, *LATER))
+    sys.stderr.write(f"alipes: there is no command {name!r}.{meant}\nTry `alipes --help`.\n")
+    return 2
+
+
+def _hush() -> None:
+    """Nobody reads our output any more: what is still buffered must not fail again at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _unforeseen(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    from alipes.cli import mishaps  # noqa: PLC0415
+
+    mishaps.unforeseen(kind, error, trace)

@@ -1,0 +1,188 @@
+"""`alipes sessions`: conversations listed, shown, searched, exported, deleted. It starts no turn."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from alipes.cli import arguments, render
+from alipes.cli.arguments import SessionsOptions
+from alipes.config.settings import Settings, load
+from alipes.kernel.errors import ConfigError
+from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolResult
+from alipes.kernel.turns import Usage
+from alipes.store.archive import Archive
+from alipes.store.exporting import markdown
+from alipes.store.facts import Hit, SessionFacts
+from alipes.store.opening import open_store
+
+T = TypeVar("T")
+ID = 6
+"""Letters of an id that are shown; any beginning that is unique will do."""
+WHO = {"user": "you", "assistant": "alipes", "tool": "tools", "notice": "note"}
+
+
+def run(argv: list[str]) -> int:
+    options = arguments.sessions(argv)
+    settings = load()
+    match options.action:
+        case "list":
+            _show_list(_look(settings, lambda archive: archive.sessions(options.limit)), options)
+        case "search":
+            hits = _look(settings, lambda archive: archive.search(options.name, options.limit))
+            return _show_hits(hits, options)
+        case "show":
+            _show(*_look(settings, lambda archive: _transcript(archive, options.name)), options.json)
+        case "export":
+            _write(_look(settings, lambda archive: _document(archive, options.name)), options)
+        case _:
+            return _delete(settings, options)
+    return 0
+
+
+def _look(settings: Settings, question: Callable[[Archive], Awaitable[T]]) -> T:
+    """One question to the archive; the store is closed again before anything is printed or asked back."""
+
+    async def within() -> T:
+        async with open_store(settings.home) as store:
+            return await question(store.archive)
+
+    return asyncio.run(within())
+
+
+def _show_list(sessions: list[SessionFacts], options: SessionsOptions) -> None:
+    if options.json:
+        _print_json(sessions)
+        return
+    if not sessions:
+        print('There are no conversations yet; `alipes ask "hello"` begins one.')
+        return
+    head = ("ID", "LAST USED", "TURNS", "NAME", "TITLE")
+    rows = [
+        (s.id[:ID], render.ago(s.updated), _turns(s), _name(s), render.one_line(s.title)) for s in sessions
+    ]
+    _print_lines(render.table([head, *rows]))
+
+
+def _show_hits(hits: list[Hit], options: SessionsOptions) -> int:
+    """As `grep` does: status 1 when nothing was found."""
+    if options.json:
+        _print_json(hits)
+    elif not hits:
+        print(f"Nothing was said about {render.one_line(options.name)!r}.")
+    for hit in () if options.json else hits:
+        print(f"{hit.session[:ID]}  {render.ago(hit.when)}  {render.one_line(hit.title, 60)}")
+        print(f"    {WHO[hit.role]}: {render.one_line(hit.snippet)}")
+    return 0 if hits else 1
+
+
+async def _transcript(archive: Archive, name: str) -> tuple[SessionFacts, tuple[Message, ...]]:
+    facts = await archive.resolve(name)
+    return facts, await archive.messages(facts.id)
+
+
+def _show(facts: SessionFacts, messages: tuple[Message, ...], json: bool) -> None:
+    if json:
+        _print_json({"session": facts, "messages": messages})
+        return
+    print(render.one_line(facts.title))
+    print(" · ".join(_summary(facts)))
+    for message in messages:
+        print(f"\n{WHO[message.role]}:")
+        for line in _lines(message):
+            print(f"  {line}".rstrip())
+
+
+def _summary(facts: SessionFacts) -> Iterator[str]:
+    yield f"{facts.id} {_name(facts)}"
+    yield f"{facts.turns} turn{'' if facts.turns == 1 else 's'}"
+    if facts.unfinished:
+        yield f"{facts.unfinished} unfinished"
+    yield f"begun {render.ago(facts.created)}, last used {render.ago(facts.updated)}"
+    if facts.spent.usage != Usage():
+        yield render.usage_line(facts.spent.usage)
+
+
+def _lines(message: Message) -> Iterator[str]:
+    for part in message.parts:
+        match part:
+            case Text(text):
+                yield from render.harmless(text.strip("\n")).splitlines()
+            case ToolCall():
+                yield f"· {render.call_line(part)}"
+            case ToolResult(_, text, outcome):
+                yield from (() if outcome == "ok" else (f"{outcome}:",))
+                yield from _head(render.harmless(text).splitlines())
+            case Image(media_type, data):
+                yield f"[{media_type}, {render.size(len(data))}]"
+
+
+def _head(lines: list[str], most: int = 10) -> list[str]:
+    return lines if len(lines) <= most else [*lines[:most], f"… {len(lines) - most} more lines"]
+
+
+async def _document(archive: Archive, name: str) -> dict[str, Json]:
+    facts = await archive.resolve(name)
+    return await archive.export(facts.id)
+
+
+def _write(document: dict[str, Json], options: SessionsOptions) -> None:
+    if options.format == "json":
+        text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    else:
+        text = markdown(document)
+    if not options.output or options.output == "-":
+        print(text, end="")
+        return
+    try:
+        Path(options.output).expanduser().write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--output {options.output}: {error.strerror or error}") from error
+
+
+def _delete(settings: Settings, options: SessionsOptions) -> int:
+    facts = _look(settings, lambda archive: archive.resolve(options.name))
+    what = f"{facts.id[:ID]} {render.one_line(facts.title, 60)!r} ({_turns(facts)} turns)"
+    if not options.yes and not _agreed(f"Delete {what} for good?"):
+        sys.stderr.write("alipes: nothing was deleted\n")
+        return 1
+    _look(settings, lambda archive: archive.delete(facts.id))
+    print(f"Deleted {what}.")
+    return 0
+
+
+def _agreed(question: str) -> bool:
+    if not sys.stdin.isatty():
+        raise ConfigError("there is nobody to ask back; say --yes to delete")
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _turns(facts: SessionFacts) -> str:
+    return f"{facts.turns}{'*' if facts.unfinished else ''}"
+
+
+def _title(facts: SessionFacts) -> str:
+    return render.one_line(facts.title)
+
+
+def _name(facts: SessionFacts) -> str:
+    """What `--session` takes; for conversations elsewhere also where."""
+    place = facts.address
+    return render.one_line(place.chat if place.platform == "terminal" else f"{place.platform}:{place.chat}")
+
+
+def _print_lines(lines: Sequence[str]) -> None:
+    """To a terminal no wider than it is; elsewhere whole."""
+    width = os.get_terminal_size(1).columns if sys.stdout.isatty() else 0
+    for line in lines:
+        print(render.cut(line, width) if width else line)
+
+
+def _print_json(value: object) -> None:
+    print(msgspec.json.encode(value).decode())
