@@ -1,0 +1,144 @@
+"""Take a picture of a terminal program: run it in a real pty, type, draw the last screen as SVG.
+
+    python tools/picture.py OUT.svg [--size 92x24] [--theme dark] [--type TEXT --until WORDS]... -- COMMAND...
+
+Each `--type` is sent as typed, with Enter, once the words of the `--until` before it stand on the screen.
+"""
+
+import argparse
+import fcntl
+import html
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pyte
+
+THEMES = {
+    "dark": {"background": "#16181d", "default": "#d7dae0", "frame": "#2b2f38"},
+    "light": {"background": "#fbfbf9", "default": "#2b2f36", "frame": "#d9dad6"},
+}
+COLOURS = {
+    "black": "#3b4048", "red": "#d1605e", "green": "#5a9e63", "brown": "#b58a3c", "blue": "#5486c6",
+    "magenta": "#a374b8", "cyan": "#4a9ca6", "white": "#b9bec7", "brightblack": "#7d8590",
+    "brightred": "#e07b79", "brightgreen": "#7cc084", "brightyellow": "#d7ab5d", "brightblue": "#79a6e0",
+    "brightmagenta": "#c298d4", "brightcyan": "#6fbfc8", "brightwhite": "#ffffff",
+}  # fmt: skip
+CELL, LINE, MARGIN = 8.4, 18, 14
+
+
+class Terminal:
+    """A child in a pty and the screen it draws."""
+
+    def __init__(self, command: list[str], columns: int, lines: int) -> None:
+        self.screen = pyte.Screen(columns, lines)
+        self._stream = pyte.ByteStream(self.screen)
+        self._child, self._pty = pty.fork()
+        if self._child == 0:
+            os.environ.update(TERM="xterm-256color", COLUMNS=str(columns), LINES=str(lines))
+            os.execvp(command[0], command)
+        fcntl.ioctl(self._pty, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def type(self, text: str) -> None:
+        for letter in text + "\r":
+            os.write(self._pty, letter.encode())
+            self.read(0.02)
+
+    def read(self, seconds: float) -> bool:
+        """Draw what arrives within `seconds`; False when the child has gone."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if select.select([self._pty], [], [], left)[0]:
+                try:
+                    data = os.read(self._pty, 65536)
+                except OSError:
+                    return False
+                if b"\x1b[6n" in data:  # where is the cursor?
+                    answer = f"\x1b[{self.screen.cursor.y + 1};{self.screen.cursor.x + 1}R"
+                    os.write(self._pty, answer.encode())
+                self._stream.feed(data)
+        return True
+
+    def until(self, words: str, seconds: float = 60) -> None:
+        end = time.monotonic() + seconds
+        while words not in "\n".join(self.screen.display):
+            if time.monotonic() > end or not self.read(0.1):
+                raise SystemExit(f"{words!r} did not appear:\n" + "\n".join(self.screen.display))
+        self.read(0.4)
+
+    def close(self) -> None:
+        os.kill(self._child, signal.SIGHUP)
+        os.waitpid(self._child, 0)
+
+
+def draw(screen: pyte.Screen, theme: dict[str, str]) -> str:
+    """The screen as SVG: one text element per run of equal looks."""
+    rows = max((y for y, line in enumerate(screen.display) if line.strip()), default=0) + 1
+    width, height = screen.columns * CELL + 2 * MARGIN, rows * LINE + 2 * MARGIN
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,monospace" font-size="14">',
+        f'<rect width="100%" height="100%" rx="8" fill="{theme["background"]}" stroke="{theme["frame"]}"/>',
+    ]
+    for y in range(rows):
+        out += _row(screen, y, theme)
+    return "\n".join([*out, "</svg>"]) + "\n"
+
+
+def _row(screen: pyte.Screen, y: int, theme: dict[str, str]) -> list[str]:
+    runs: list[tuple[int, tuple[str, bool, bool], str]] = []
+    for x in range(screen.columns):
+        cell = screen.buffer[y][x]
+        look = (_colour(cell.fg, theme), cell.bold, cell.italics)
+        if runs and runs[-1][1] == look:
+            runs[-1] = (runs[-1][0], look, runs[-1][2] + cell.data)
+        else:
+            runs.append((x, look, cell.data))
+    base = MARGIN + y * LINE + 13
+    drawn = []
+    for x, (colour, bold, italic), text in runs:
+        if text := text.rstrip():
+            looks = (' font-weight="600"' if bold else "") + (' font-style="italic"' if italic else "")
+            drawn.append(
+                f'<text x="{MARGIN + x * CELL:.1f}" y="{base}" xml:space="preserve" fill="{colour}"{looks}'
+                f' textLength="{len(text) * CELL:.1f}">{html.escape(text)}</text>'
+            )
+    return drawn
+
+
+def _colour(name: str, theme: dict[str, str]) -> str:
+    if name == "default":
+        return theme["default"]
+    return COLOURS.get(name, f"#{name}" if len(name) == 6 else theme["default"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--size", default="92x24")
+    parser.add_argument("--theme", choices=THEMES, default="dark")
+    parser.add_argument("--type", action="append", default=[], dest="typed")
+    parser.add_argument("--until", action="append", default=[])
+    own, command = sys.argv[1 : sys.argv.index("--")], sys.argv[sys.argv.index("--") + 1 :]
+    options = parser.parse_args(own)
+    columns, lines = map(int, options.size.split("x"))
+    terminal = Terminal(command, columns, lines)
+    try:
+        for n, words in enumerate(options.until):
+            terminal.until(words)
+            if n < len(options.typed):
+                terminal.type(options.typed[n])
+        options.out.write_text(draw(terminal.screen, THEMES[options.theme]))
+    finally:
+        terminal.close()
+
+
+main()
