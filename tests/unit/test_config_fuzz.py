@@ -42,7 +42,13 @@ VALUES = [
         "[[1]]",
     ),
 ]
-PATHS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(".".join)
+REAL = st.builds(
+    lambda key, name, cut: ".".join(key.path.replace("*", name).split(".")[: cut or None]),
+    st.sampled_from(KEYS),
+    st.sampled_from(["mine", "groq", '"groq/x"', '"a b"']),
+    st.sampled_from([0, 0, 0, 1, 2]),
+)
+PATHS = REAL | st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(".".join)
 LINES = st.one_of(
     st.builds("{} = {}".format, PATHS, st.sampled_from(VALUES)),
     st.builds("[{}]".format, PATHS),
@@ -82,6 +88,7 @@ def outcome(home: Path, environ: dict[str, str]) -> str:
 @example("[[providers]]\n[[providers]]", "", {})
 @example("[providers.groq.headers]\n'' = 'x'", "", {})
 @example("providers.groq.key = [1]", "", {})
+@example("providers.mine = 3", "", {})
 def test_any_file_is_settings_or_an_error_that_says_where(tmp_path, text, env, environ):
     (tmp_path / "config.toml").write_text(text)
     (tmp_path / ".env").write_text(env)

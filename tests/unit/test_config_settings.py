@@ -204,6 +204,9 @@ def test_the_environment_wins_over_env_file_and_both_over_the_file(home):
         ("[providers.embedded]\nstall = 1", "is built in"),
         ("[providers.'a/b']\nbase_url = 'http://x'", "no name for a provider"),
         ("[providers]\nmine = 'x'", "must be a table"),
+        ("[providers]\nmine = 3", "config.toml:2: providers.mine = 3 must be a table"),
+        ("[[providers.mine]]\nstall = 3", "must be a table"),
+        ("[providers.groq]\nbase_url = ''", "is empty: write http://HOST:PORT/v1"),
         ("[models.'gpt']\nwindow = 1", 'write [models."provider/gpt"]'),
         ("[models.'nope/gpt']\nwindow = 1", "names a provider we do not know"),
         ("[models.'groq/x']\nwindow = '1'", "config.toml:2:"),
@@ -299,6 +302,13 @@ def test_a_key_that_cannot_be_sent_is_told_unless_nobody_asked_for_it(home, key)
     settings = load(write(home, ""), {"GROQ_API_KEY": key})
     assert not settings.providers["groq"].key
     assert "GROQ_API_KEY is not used" in settings.notes[0]
+
+
+def test_a_broken_key_of_a_room_that_is_not_used_is_noted(home):
+    settings = load(home, {"ALIPES_API_KEY": "'quoted'"})
+    assert not settings.serve.key
+    assert "ALIPES_API_KEY is not used" in settings.notes[0]
+    assert "ALIPES_API_KEY" in problems(home, "[serve]\nport = 1", ALIPES_API_KEY="'quoted'")
 
 
 def test_a_line_break_after_a_key_is_harmless(home):

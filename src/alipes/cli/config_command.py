@@ -217,8 +217,8 @@ def _set(key: str, value: str) -> Iterator[str]:
         raise ConfigError(f"{key!r} is not the name of a setting: write it with dots, as in serve.port.")
     left = set_value(way, value)
     reading = read()
-    if known := find_key(way):
-        yield from _from(reading, way[: known.path.count(".") + 1])
+    if setting := find_key(way):
+        yield from _from(reading, way[: setting.path.count(".") + 1])
     else:
         yield f"{dotted(way)} is set, {reading.where(way)}"
     if left:

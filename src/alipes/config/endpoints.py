@@ -26,12 +26,11 @@ def _endpoint(reading: Reading, name: str) -> Endpoint:
         return KNOWN[name]
     fields = {field: reading.picked("providers", name, field).value for field in _FIELDS}
     ours = name in reading.names("providers")
-    if ours and not fields["base_url"] and "base_url" not in reading.tables["providers"][name]:
-        way = ("providers", name)
+    table = reading.tables["providers"][name] if ours else None
+    if isinstance(table, dict) and not fields["base_url"] and "base_url" not in table:
+        fix = "add its address, as in http://HOST:PORT/v1"
         reading.problems.append(
-            Problem(
-                way, f"[providers.{bare(name)}] has no base_url: add its address, as in http://HOST:PORT/v1."
-            )
+            Problem(("providers", name), f"[providers.{bare(name)}] has no base_url: {fix}.")
         )
     variable = cast("str", fields["key_env"])
     headers = cast("dict[str, str]", fields["headers"])

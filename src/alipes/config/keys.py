@@ -102,8 +102,8 @@ KEYS = (
         "providers.*.base_url",
         URL,
         "",
-        "Its address, up to the part that all calls share, as in https://HOST/v1; with `anthropic` the /v1 may "
-        "be left out.",
+        "Its address, up to the part that all calls share, as in https://HOST/v1; with `anthropic` the /v1 "
+        "may be left out.",
     ),
     Key("providers.*.key_env", VARIABLE, "", "The variable that holds its key. Empty: no key is sent."),
     Key("providers.*.model", TEXT, "", "Its model when only the provider is named."),

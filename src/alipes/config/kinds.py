@@ -129,7 +129,7 @@ def _host(value: object) -> str:
 
 
 def _url(value: object) -> str:
-    return check_base_url(_text(value)) if value != "" else ""
+    return check_base_url(_text(value))
 
 
 def _headers(value: object) -> dict[str, Json]:

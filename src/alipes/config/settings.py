@@ -160,7 +160,8 @@ def _path(reading: Reading, key: str, test: Callable[[Path], bool]) -> str:
 
 
 def _secret(reading: Reading, key: str) -> Secret:
-    return read_secret(reading, str(reading.picked(*key.split(".")).value), needed=True)
+    table, _, name = key.partition(".")
+    return read_secret(reading, str(reading.picked(table, name).value), needed=table in reading.tables)
 
 
 def _notes(reading: Reading) -> tuple[str, ...]:
