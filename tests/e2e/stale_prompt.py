@@ -1,0 +1,98 @@
+"""The program that `test_stale_clients` runs in a pty: a prompt, and beside it someone who misbehaves.
+
+argv: a JSON object with `mode`, `kinds`, `urls`, `log` and `report`. What happens beside the
+screen is written to `report`, a JSON line each: "ready" once the prompt is drawn, "done" when the
+misbehaving is over, and at last the line that was typed.
+"""
+
+import asyncio
+import gc
+import importlib
+import json
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.patch_stdout import patch_stdout
+
+from alipes.runtime.guard import guarding
+from alipes.runtime.logs import open_log
+
+PLAN = json.loads(sys.argv[1])
+
+
+def report(word: object) -> None:
+    with Path(PLAN["report"]).open("a") as file:
+        file.write(json.dumps(word) + "\n")
+
+
+async def use(kind: str, url: str) -> object:
+    """A client as careless code makes it, with a connection that is kept alive."""
+    if kind in ("httpx", "httpx2"):
+        client = importlib.import_module(kind).AsyncClient()
+        await client.get(f"{url}/v1/models")
+        return client
+    sdk = importlib.import_module(kind)
+    kinds = {"openai": ("AsyncOpenAI", f"{url}/v1"), "anthropic": ("AsyncAnthropic", url)}
+    name, base_url = kinds[kind]
+    client = getattr(sdk, name)(api_key="sk-test", base_url=base_url)
+    await client.models.list()
+    return client
+
+
+def leak(kind: str, url: str) -> list[object]:
+    """Runs in a thread: the client is born on a loop of its own, which is closed before the client."""
+    loop = asyncio.new_event_loop()
+    try:
+        return [loop.run_until_complete(use(kind, url))]
+    finally:
+        loop.close()
+
+
+async def leave_clients() -> None:
+    for kind in PLAN["kinds"]:
+        for url in PLAN["urls"]:
+            kept = await asyncio.to_thread(leak, kind, url)
+            kept.clear()
+            for _ in range(3):
+                gc.collect()
+                await asyncio.sleep(0.02)
+
+
+async def fail_otherwise() -> None:
+    async def unlucky() -> None:
+        raise ValueError("the task of a plugin")
+
+    def worse() -> None:
+        raise LookupError("the callback of a plugin")
+
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(unlucky())
+    await asyncio.sleep(0.05)
+    del task
+    gc.collect()
+    loop.call_soon(worse)
+    await asyncio.sleep(0.05)
+
+
+async def main() -> None:
+    session: PromptSession[str] = PromptSession("you> ")
+    misbehave = fail_otherwise if PLAN["mode"] == "other" else leave_clients
+
+    async def beside() -> None:
+        while not session.app.renderer.height_is_known and not session.app.is_running:
+            await asyncio.sleep(0.01)
+        report("ready")
+        await misbehave()
+        report("done")
+
+    guarded = PLAN["mode"] != "unguarded"
+    with patch_stdout(), guarding(print) if guarded else nullcontext():
+        async with asyncio.TaskGroup() as group:
+            group.create_task(beside())
+            report([await session.prompt_async(set_exception_handler=not guarded)])
+
+
+with open_log(Path(PLAN["log"]), "debug"):
+    asyncio.run(main())
