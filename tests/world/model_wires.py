@@ -198,7 +198,7 @@ class MessagesWire:
     stops: ClassVar = {"end": "end_turn", "calls": "tool_use", "length": "max_tokens", "refused": "refusal"}
 
     def frames(self, answer: Answer) -> Iterator[Frame]:
-        message = {**self.whole(answer), "content": [], "stop_reason": None}
+        message = {**self.about(answer), "content": [], "stop_reason": None, "stop_sequence": None}
         message["usage"] = {**self.usage(answer.usage), "output_tokens": 1}
         yield "head", _event("message_start", message=message)
         yield "head", _event("ping")
@@ -259,18 +259,20 @@ class MessagesWire:
     def broken(self, reply: Broken) -> bytes:
         return _event("error", error={"type": reply.kind, "message": reply.message})
 
+    def about(self, answer: Answer) -> dict[str, object]:
+        return {"id": f"msg_{answer.serial}", "type": "message", "role": "assistant", "model": answer.model}
+
     def whole(self, answer: Answer) -> dict[str, object]:
         content = [
             {**block, "input": msgspec.json.decode(str(block["input"]))} if "input" in block else block
             for block in self.content(answer)
         ]
-        about = {"id": f"msg_{answer.serial}", "type": "message", "role": "assistant", "model": answer.model}
         end = {
             "stop_reason": self.stops[answer.stop],
             "stop_sequence": None,
             "usage": self.usage(answer.usage),
         }
-        return {**about, "content": content, **end}
+        return {**self.about(answer), "content": content, **end}
 
 
 class ResponsesWire:

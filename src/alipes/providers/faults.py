@@ -116,7 +116,7 @@ def _from_object(error: dict[str, object], status: int, retry_after: float | Non
 
 def ours(place: Place, fault: Fault) -> ProviderError:
     """The error that tells the loop what to do, with a sentence for the person who must act."""
-    said = _masked(place, fault.message)
+    said = masked(place, fault.message)
     words = f"{fault.kind} {said}"
     number = f" ({fault.status})" if fault.status else ""
     # Some call every limit a quota, and say when it ends: that one passes.
@@ -152,7 +152,7 @@ def _missing(place: Place, fault: Fault, said: str) -> ProviderError:
 def network(place: Place, error: Exception) -> ProviderError:
     """The same for trouble on the way there."""
     endpoint, where = place.endpoint, place.where
-    said = _masked(place, str(error)) or type(error).__name__
+    said = masked(place, str(error)) or type(error).__name__
     match error:
         case httpx2.ConnectTimeout():
             return Transient(f"{place.who}: no connection to {where} within {endpoint.connect:g} s")
@@ -225,7 +225,7 @@ def _sentence(value: object) -> str:
     return line if len(line) <= 400 else line[:400] + "…"
 
 
-def _masked(place: Place, text: str) -> str:
+def masked(place: Place, text: str) -> str:
     """Without keys: vendors like to repeat the key they did not accept."""
     for secret in (place.endpoint.key.reveal(), *place.endpoint.headers.values()):
         if len(secret) >= 6:

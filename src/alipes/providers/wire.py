@@ -15,18 +15,23 @@ from alipes.kernel.endpoints import Endpoint
 from alipes.kernel.errors import NotAuthorised, ProviderError, Transient
 from alipes.kernel.messages import Json
 from alipes.kernel.turns import Delta, Replied, TextDelta, ThinkingDelta
-from alipes.providers.faults import Place, fault, network, ours, wait
+from alipes.providers.faults import Place, fault, masked, network, ours, wait
 from alipes.providers.sse import Events, NotEvents, Overlong
 from alipes.runtime.clients import Http
 
-LARGEST = 32 * 1024 * 1024
-"""Characters that one answer may have, its thinking and arguments counted in."""
-LINGER = 2.0
-"""Seconds we listen on after the answer is whole: for the counts, and so that the connection can be kept."""
 EXPLAINING = 64 * 1024
 """Bytes we read of a complaint."""
+EXPLAINED = 2.0
+"""Seconds in which it must come."""
 ANTHROPIC_VERSION = "2026-10-21"
 T = TypeVar("T")
+
+
+class Bounds(Struct, frozen=True):
+    largest: int = 32 * 1024 * 1024
+    """Characters that one answer may have, its thinking and arguments counted in."""
+    linger: float = 2.0
+    """Seconds we listen on after the answer is whole: for the counts, and to keep the connection."""
 
 
 class Draft:
@@ -101,6 +106,7 @@ class Stream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
 
     def __init__(self, http: Http, request: Outgoing, reader: Reader) -> None:
         self._http, self._request, self._reader = http, request, reader
+        self.bounds = Bounds()
         self._news = asyncio.Event()
         self._reply: Replied | None = None
         self._failure: ProviderError | None = None
@@ -176,7 +182,7 @@ class Stream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
                     if not reader.ended:
                         self._take(events.feed(block))
                     if reader.whole and limit.when() is None:
-                        limit.reschedule(asyncio.get_running_loop().time() + LINGER)
+                        limit.reschedule(asyncio.get_running_loop().time() + self.bounds.linger)
                 if not reader.ended:
                     self._take(events.end())
         except (TimeoutError, httpx2.HTTPError, ProviderError):
@@ -194,8 +200,8 @@ class Stream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
             if reader.ended:
                 self._conclude()
                 break
-        if reader.draft.length > LARGEST:
-            raise ProviderError(f"{self._request.place.who} sent an answer of more than {LARGEST} characters")
+        if reader.draft.length > (largest := self.bounds.largest):
+            raise ProviderError(f"{self._request.place.who} sent an answer of more than {largest} characters")
         self._news.set()
 
     def _conclude(self) -> None:
@@ -306,7 +312,7 @@ async def _complaint(
     """What the server says in place of an answer, as our error."""
     body = bytearray(begun)
     try:
-        async with asyncio.timeout(LINGER):
+        async with asyncio.timeout(EXPLAINED):
             async for block in blocks:
                 body += block
                 if len(body) > EXPLAINING:
@@ -314,11 +320,11 @@ async def _complaint(
     except (TimeoutError, httpx2.HTTPError):
         pass  # what came of it is all we shall know
     told = _told(bytes(body))
+    if (location := response.headers.get("location")) and response.status_code < 400:
+        return ProviderError(f"{place.who} has moved to {location.partition('?')[0]}; set base_url to that")
     if response.status_code >= 400 or (isinstance(told, dict) and "error" in told):
         return _rejection(place, response, told)
-    if location := response.headers.get("location"):
-        return ProviderError(f"{place.who} has moved to {location.partition('?')[0]}; set base_url to that")
-    return ProviderError(f"{place.who} did not answer with a stream of events: {_shown(told)}")
+    return ProviderError(f"{place.who} did not answer with a stream of events: {masked(place, _shown(told))}")
 
 
 def _rejection(place: Place, response: httpx2.Response, told: Json) -> ProviderError:
