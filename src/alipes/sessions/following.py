@@ -65,8 +65,11 @@ class Following:
         await self._stack.aclose()
         await self.__aenter__()
         facts = await self._store.archive.turn(turn)
+        if facts is None:
+            self._backlog.append(TurnEnded(turn, "failed", "its session was deleted meanwhile"))
+            return
         self._backlog.extend(Said(message) for message in facts.said[self._heard :])
         if facts.ending is not None:
-            self._backlog.append(TurnEnded(turn, facts.ending, facts.detail, facts.usage))
+            self._backlog.append(TurnEnded(turn, facts.ending, facts.detail, facts.spent.usage))
         else:
             await self._store.dispatcher.wake(self._key)
