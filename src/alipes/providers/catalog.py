@@ -10,6 +10,8 @@ import msgspec
 from alipes.kernel.endpoints import ModelFacts
 from alipes.kernel.turns import Usage
 
+TOY = "smollm2-135m"
+"""The embedded model unless another GGUF is set."""
 _PRICES = ("price_input", "price_output", "price_cached", "price_cache_write")
 _LONG = ("long_from", "long_input", "long_output")
 _DATED = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")

@@ -24,9 +24,9 @@ from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import Provider, Request
 from alipes.kernel.turns import Delta, Replied
+from alipes.providers.catalog import TOY, facts
 
 log = logging.getLogger(__name__)
-TOY = "smollm2-135m"
 TOY_WINDOW = 8192
 """What it was trained with; beyond that it only babbles."""
 TOY_SYSTEM = "You are a helpful AI assistant named Alipes."
@@ -56,12 +56,8 @@ class Weights(Struct, frozen=True):
 
     @property
     def facts(self) -> ModelFacts:
-        free = ModelFacts(
-            window=self.context, price_input=0.0, price_output=0.0, price_cached=0.0, price_cache_write=0.0
-        )
-        return (
-            structs.replace(free, output=512, vision=False, tools=True, reasoning=False) if self.toy else free
-        )
+        free = ModelFacts(price_input=0.0, price_output=0.0, price_cached=0.0, price_cache_write=0.0)
+        return structs.replace(facts(f"embedded/{TOY}") if self.toy else free, window=self.context)
 
 
 def find_weights(gguf: str = "", threads: int = 0, context: int = TOY_WINDOW) -> Weights:
@@ -190,7 +186,10 @@ class _Child(asyncio.SubprocessProtocol):
     def __init__(self, key: Secret) -> None:
         self.gone = asyncio.Event()
         self.listening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.endpoint = Endpoint("embedded", "openai-chat", key=key, stall=600.0)
+        # it closes the connection after every stream whatever its headers promise, so we promise nothing
+        self.endpoint = Endpoint(
+            "embedded", "openai-chat", key=key, headers={"connection": "close"}, stall=600.0
+        )
         self.pid = 0
         self._answer = b""
         self._complaints = b""

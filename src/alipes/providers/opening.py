@@ -2,17 +2,17 @@
 
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from pathlib import PurePath
 from types import TracebackType
 from typing import Self
 
 from msgspec import Struct
 
-from alipes.config.known import BUILT_IN
 from alipes.config.settings import Settings
 from alipes.kernel.endpoints import Endpoint, ModelFacts
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.ports import Provider
-from alipes.providers.catalog import catalog, facts, near
+from alipes.providers.catalog import TOY, catalog, facts, near
 from alipes.runtime.clients import ClientScope, Http
 
 
@@ -68,25 +68,23 @@ class Models:
         return tuple(name for name in known(self._settings) if ready(self._settings, name))
 
     async def _open_embedded(self, model: str) -> Backend:
-        from alipes.providers.embedded import TOY, Embedded, Engine, find_weights  # noqa: PLC0415
+        from alipes.providers.embedded import Embedded, Engine, find_weights  # noqa: PLC0415
         from alipes.providers.openai_chat import OpenAIChat  # noqa: PLC0415
 
         if model in self._embedded:
             return self._embedded[model]
-        set_up = self._settings.embedded
-        gguf = "" if model == TOY else set_up.gguf
-        weights = find_weights(gguf, set_up.threads, set_up.context)
-        if model not in ("", weights.model):
+        wanted = self._settings.embedded
+        weights = find_weights("" if model == TOY else wanted.gguf, wanted.threads, wanted.context)
+        if model != weights.model:
             raise ConfigError(
                 f"The embedded model is {weights.model}, not {model}; set embedded.gguf to use another."
             )
         engine = await self._stack.enter_async_context(Engine(weights))
         provider = Embedded(engine, lambda at: OpenAIChat(at, _http(at, self._scope, base_url="")))
-        name = f"embedded/{weights.model}"
-        known_facts = facts(name, self._settings.models, known=weights.facts)
-        backend = Backend(name, weights.model, provider, known_facts)
-        self._embedded[model] = self._embedded[weights.model] = backend
-        return backend
+        name = f"embedded/{model}"
+        told = facts(name, self._settings.models, known=weights.facts)
+        self._embedded[model] = Backend(name, model, provider, told)
+        return self._embedded[model]
 
 
 def resolve(settings: Settings, name: str) -> tuple[Endpoint, str]:
@@ -97,9 +95,8 @@ def resolve(settings: Settings, name: str) -> tuple[Endpoint, str]:
     first, slash, model = name.strip().partition("/")
     endpoint = settings.providers.get(first)
     if endpoint is not None and (model or not slash):
-        model = model or endpoint.model or ("echo" if endpoint.api == "scripted" else "")
-        if model or first in BUILT_IN:
-            return endpoint, model
+        if usual := model or _usual(settings, endpoint):
+            return endpoint, usual
         raise ConfigError(f"{first} is a provider: name a model of it, as in {first}/MODEL.")
     candidates = [each for each in known(settings) if each.partition("/")[2] == name]
     if len(candidates) == 1:
@@ -107,6 +104,16 @@ def resolve(settings: Settings, name: str) -> tuple[Endpoint, str]:
     if candidates:
         raise ConfigError(f"Several providers have {name}; name one of {', '.join(candidates)}.")
     raise ConfigError(unknown(settings, name))
+
+
+def _usual(settings: Settings, endpoint: Endpoint) -> str:
+    match endpoint.api:
+        case "scripted":
+            return "echo"
+        case "embedded":
+            return PurePath(settings.embedded.gguf).stem.lower() or TOY
+        case _:
+            return endpoint.model
 
 
 def known(settings: Settings) -> tuple[str, ...]:
