@@ -85,6 +85,7 @@ class Archive:
                 raise SessionError(f"session {session} has an unfinished turn; stop it first")
             db.execute("PRAGMA secure_delete = ON")  # what is forgotten should not stay in free pages
             db.execute("DELETE FROM sessions WHERE id = ?", (session,))
+            db.execute("INSERT INTO words (words) VALUES ('optimize')")  # nor in old pieces of the index
             db.execute("PRAGMA secure_delete = OFF")
 
         await self._database.run(work)
@@ -159,9 +160,9 @@ def _resolve(db: sqlite3.Connection, name: str) -> SessionFacts:
         "key = :name",
         "json_extract(address, '$.chat') = :name",
         "title = :name COLLATE NOCASE",
-        "length(:name) > 0 AND substr(id, 1, length(:name)) = :name",
+        "substr(id, 1, length(:name)) = :name",
     )
-    for test in tests:
+    for test in tests if name.strip() else ():
         sql = f"SELECT id, key FROM sessions WHERE {test} ORDER BY updated DESC"
         found = db.execute(sql, {"name": rows.whole(name)}).fetchall()
         if len({key for _, key in found}) > 1:

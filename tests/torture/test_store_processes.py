@@ -1,0 +1,278 @@
+"""The store among real processes: who is killed frees its sessions, what was acknowledged is there."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from alipes.kernel.messages import user
+from alipes.kernel.turns import Address, Envelope, Inbound, Said, Stop, Take, TextDelta
+from alipes.store.opening import open_store
+
+HERE = Address("cli", "here")
+ROOT = Path(__file__).parents[2]
+
+PRELUDE = """
+import asyncio, json, os, sys
+from pathlib import Path
+from alipes.kernel.errors import *
+from alipes.kernel.messages import *
+from alipes.kernel.turns import *
+from alipes.store.opening import open_store
+
+home, HERE = Path(sys.argv[1]), Address("cli", "here")
+
+def tell(*words):
+    print(*words, flush=True)
+
+def inbound(id, address=HERE):
+    return Inbound(id=str(id), address=address, sender="me", text="hello")
+"""
+
+HOLD = """
+async def main():
+    async with open_store(home) as store, asyncio.TaskGroup() as group:
+        await store.turns.accept(inbound("held"))
+        turn = await store.turns.next_turn(HERE.key)
+        await store.turns.record(turn, Said(user("hello")))
+        group.create_task(store.dispatcher.run(lambda key, op: tell(key, type(op).__name__)))
+        await asyncio.sleep(0)
+        tell("holding", store.host)
+        for line in iter(lambda: None, 0):
+            await asyncio.sleep(0.01)
+            store.bus.publish(Envelope(HERE.key, turn.id, TextDelta("tick")))
+asyncio.run(main())
+"""
+
+ACCEPT = """
+async def main():
+    async with open_store(home) as store, asyncio.TaskGroup() as group:
+        async def visitor(n):
+            address = Address("cli", f"{os.getpid()} {n}")
+            for message in range(10_000):
+                id = await store.turns.accept(inbound(f"{address.chat} {message}", address))
+                tell(id)
+                turn = await store.turns.next_turn(address.key)
+                await store.turns.record(turn, Said(user("hello")))
+                await store.turns.finish(turn, "answered", "")
+                tell("ended", turn.id)
+        for n in range(8):
+            group.create_task(visitor(n))
+asyncio.run(main())
+"""
+
+FIRST = """
+async def main():
+    async with open_store(home) as store:
+        tell(await store.turns.accept(inbound(os.getpid())))
+asyncio.run(main())
+"""
+
+
+def command(script: str, home: Path) -> list[str]:
+    return [sys.executable, "-c", PRELUDE + script, str(home)]
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+
+
+@asynccontextmanager
+async def child(script: str, home: Path):
+    process = await asyncio.create_subprocess_exec(
+        *command(script, home), stdout=asyncio.subprocess.PIPE, env=ENVIRONMENT
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.stdout.read()
+        await process.wait()
+
+
+async def line(process) -> list[str]:
+    return (await process.stdout.readline()).decode().split()
+
+
+@pytest.mark.deadline(60)
+async def test_the_sessions_of_a_killed_process_are_free_at_once(tmp_path):
+    async with open_store(tmp_path) as store, child(HOLD, tmp_path) as holder:
+        _, host = await line(holder)
+        assert await store.turns.holder(HERE.key) == host
+        assert await store.turns.orphans() == ()
+        holder.kill()
+        await holder.wait()
+        assert await store.turns.holder(HERE.key) is None
+        assert await store.turns.orphans() == (HERE.key,)
+        turn = await store.turns.next_turn(HERE.key)
+        assert (turn.attempt, turn.said) == (2, (user("hello"),))
+
+
+@pytest.mark.deadline(60)
+async def test_what_a_killed_process_left_lying_is_swept_by_the_next(tmp_path):
+    async with child(HOLD, tmp_path) as holder:
+        await line(holder)
+        run = tmp_path / "run"
+        assert len(list(run.iterdir())) == 2
+        assert run.stat().st_mode & 0o077 == 0
+        assert all(file.stat().st_mode & 0o077 == 0 for file in run.iterdir())
+        holder.kill()
+        await holder.wait()
+    async with open_store(tmp_path) as store:
+        assert {file.stem for file in run.iterdir()} == {store.host}
+    assert list(run.iterdir()) == []
+
+
+@pytest.mark.deadline(60)
+async def test_a_stopped_process_is_alive_and_keeps_its_sessions(tmp_path):
+    async with open_store(tmp_path, within=0.2) as store, child(HOLD, tmp_path) as holder:
+        _, host = await line(holder)
+        holder.send_signal(signal.SIGSTOP)
+        await store.dispatcher.wake(HERE.key)
+        async with store.bus.subscribe(HERE.key):
+            assert await store.turns.holder(HERE.key) == host
+        holder.send_signal(signal.SIGCONT)
+        assert await line(holder) == [HERE.key, "Take"]
+
+
+@pytest.mark.deadline(60)
+async def test_a_stop_and_a_wake_reach_the_other_process(tmp_path):
+    async with open_store(tmp_path) as store, child(HOLD, tmp_path) as holder:
+        await line(holder)
+        await store.dispatcher.signal(HERE.key, Stop())
+        assert await line(holder) == [HERE.key, "Stop"]
+        await store.dispatcher.wake(HERE.key)
+        assert await line(holder) == [HERE.key, "Take"]
+
+
+@pytest.mark.deadline(60)
+async def test_a_watcher_hears_the_other_process_until_it_is_killed(tmp_path):
+    async with open_store(tmp_path) as store, child(HOLD, tmp_path) as holder:
+        await line(holder)
+        async with store.bus.subscribe(HERE.key) as events:
+            for _ in range(3):
+                assert isinstance((await anext(events)).event, TextDelta)
+            holder.kill()
+            async for _ in events:
+                pass
+        assert await store.turns.orphans() == (HERE.key,)
+
+
+@pytest.mark.deadline(60)
+async def test_whoever_wakes_a_session_while_its_holder_is_killed_gets_the_work(tmp_path):
+    ops = asyncio.Queue()
+    async with open_store(tmp_path) as store, asyncio.TaskGroup() as group:
+        serving = group.create_task(store.dispatcher.run(lambda key, op: ops.put_nowait((key, op))))
+        async with child(HOLD, tmp_path) as holder:
+            await line(holder)
+            holder.send_signal(signal.SIGSTOP)
+            waking = group.create_task(store.dispatcher.wake(HERE.key))
+            await asyncio.sleep(0.05)
+            holder.kill()
+            await waking
+        assert await ops.get() == (HERE.key, Take())
+        assert (await store.turns.next_turn(HERE.key)).attempt == 2
+        serving.cancel()
+
+
+@pytest.mark.deadline(120)
+@pytest.mark.parametrize("seed", range(3))
+async def test_nothing_acknowledged_is_lost_by_killing_writers_at_any_moment(tmp_path, seed):
+    dice = random.Random(seed)
+    acknowledged = []
+
+    async def murder():
+        async with child(ACCEPT, tmp_path) as writer:
+            acknowledged.append((await writer.stdout.readline()).decode())
+            asyncio.get_running_loop().call_later(dice.uniform(0.05, 0.5), writer.kill)
+            while text := await writer.stdout.readline():
+                if text.endswith(b"\n"):
+                    acknowledged.append(text.decode())
+
+    for _ in range(2):
+        async with asyncio.TaskGroup() as group:
+            for _ in range(3):
+                group.create_task(murder())
+    with closing(sqlite3.connect(tmp_path / "alipes.db")) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        endings = dict(db.execute("SELECT id, ending FROM turns").fetchall())
+    for promise in acknowledged:
+        *word, id = promise.split()
+        assert id in endings, f"seed {seed}: accepted and lost"
+        assert not word or endings[id] == "answered", f"seed {seed}: ended and forgotten"
+    assert len(acknowledged) > 20
+    async with open_store(tmp_path) as store:
+        orphans = await store.turns.orphans()
+        assert len(orphans) == len({t for t, ending in endings.items() if ending is None})
+        for key in orphans:
+            turn = await store.turns.next_turn(key)
+            await store.turns.finish(turn, "answered", "")
+        assert await store.turns.orphans() == ()
+        assert await store.archive.check() == []
+
+
+@pytest.mark.deadline(60)
+async def test_many_processes_may_open_a_new_home_at_once(tmp_path):
+    home = tmp_path / "new"
+    started = [
+        subprocess.Popen(command(FIRST, home), stdout=subprocess.PIPE, env=ENVIRONMENT) for _ in range(6)
+    ]
+    printed = await asyncio.to_thread(
+        lambda: [process.communicate()[0].decode().strip() for process in started]
+    )
+    assert [process.returncode for process in started] == [0] * 6
+    async with open_store(home) as store:
+        for id in printed:
+            assert (await store.archive.turn(id)).ending is None
+        assert len(await store.archive.sessions()) == 1, "all six spoke in one conversation"
+
+
+@pytest.mark.deadline(60)
+async def test_a_home_with_a_long_path_has_its_sockets_elsewhere(tmp_path):
+    home = tmp_path / ("deep " * 12) / ("deeper " * 12)
+    async with open_store(home) as store:
+        (lock,) = (home / "run").iterdir()
+        socket = Path(json.loads(lock.read_text())["socket"])
+        assert len(os.fsencode(socket)) < 108 and not socket.is_relative_to(home)
+        assert socket.parent.stat().st_mode & 0o077 == 0
+        async with child(HOLD, home) as holder:
+            await line(holder)
+            await store.dispatcher.signal(HERE.key, Stop())
+            assert await line(holder) == [HERE.key, "Stop"]
+            theirs = {Path(json.loads(f.read_text())["socket"]) for f in (home / "run").iterdir()} - {socket}
+            holder.kill()
+            await holder.wait()
+        async with open_store(home):
+            assert not any(path.parent.exists() for path in theirs), (
+                "the next process cleans up after the dead"
+            )
+    assert not socket.parent.exists()
+
+
+@pytest.mark.deadline(60)
+async def test_processes_that_come_and_go_leave_nothing_behind(tmp_path):
+    def held() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    async with open_store(tmp_path) as store, store.bus.subscribe(HERE.key) as events:
+        baseline = held()
+        for n in range(30):
+            async with open_store(tmp_path) as visitor:
+                await visitor.turns.accept(Inbound(id=str(n), address=HERE, sender="me", text="hello"))
+                turn = await visitor.turns.next_turn(HERE.key)
+                await visitor.turns.record(turn, Said(user("hello")))
+                visitor.bus.publish(Envelope(HERE.key, turn.id, TextDelta(str(n))))
+                await visitor.turns.finish(turn, "answered", "")
+            if n == 0:
+                assert [e.event.text async for e in events] == ["0"]
+        async with asyncio.timeout(10):  # SQLite keeps one descriptor of a file that is open twice
+            while held() > baseline + 1 or len(asyncio.all_tasks()) > 1:
+                await asyncio.sleep(0.01)
