@@ -250,6 +250,17 @@ async def test_a_stop_that_found_nothing_does_not_meet_a_later_turn(opened):
         assert await store.turns.drain_control(HERE.key) == (Stop(),), "the first turn still waits for it"
 
 
+async def test_a_stop_for_a_turn_that_waits_behind_another_waits_with_it(opened):
+    async with opened() as store:
+        first, second, third = [await store.turns.accept(said(str(n))) for n in range(3)]
+        for turn in (third, second, first, "long gone"):
+            await store.turns.put_control(HERE.key, Stop(turn=turn))
+        assert await store.turns.drain_control(HERE.key) == (Stop(turn=first), Stop(turn="long gone"))
+        for turn in (second, third):
+            await store.turns.finish(await store.turns.next_turn(HERE.key), "answered", "")
+            assert await store.turns.drain_control(HERE.key) == (Stop(turn=turn),)
+
+
 async def test_the_ending_and_the_closing_words_are_one(opened):
     answer = Message("tool", (ToolResult("c1", "stopped", "cancelled"),))
     async with opened() as store:

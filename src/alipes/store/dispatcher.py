@@ -86,7 +86,7 @@ class LocalDispatcher:
         """False when `host` is gone, so that it is worth looking again who holds the session."""
         if host is None:
             return False
-        if await wire.tell(self._hosts.find(host), request, within=self._hosts.within):
+        if await wire.tell(self._hosts, host, request):
             return True
         if await self._hosts.gone(host):
             return False

@@ -87,7 +87,8 @@ class Ears:
 
     async def listen(self, key: str) -> None:
         """Returns when every living process has been told that we listen for `key`."""
-        await self._answers([self._say(peer, key) for peer in self._hosts.others()])
+        said = [(peer, self._say(peer, key)) for peer in self._hosts.others()]
+        await self._answers([answer for peer, answer in said if not self._hosts.stopped(peer)])
 
     async def greet(self, host: str) -> None:
         """A new process: listen there for all that we listen for."""

@@ -78,6 +78,14 @@ class Hosts:
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
+    def stopped(self, peer: Peer) -> bool:
+        """Is it suspended (Ctrl-Z)? It lives then, but waiting for its answer would be in vain."""
+        try:
+            state = Path(f"/proc/{peer.pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        except (OSError, IndexError):
+            return False
+        return state in (b"T", b"t")
+
     def listen(self) -> socket.socket:
         """Our socket, bound and listening; `join` tells the others where it is."""
         path = self._run / f"{self.me}.sock"

@@ -22,7 +22,7 @@ class Tasks:
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
         self._living: set[asyncio.Task[None]] = set()
-        self._closing = False
+        self.closing = False
 
     async def __aenter__(self) -> "Tasks":
         await self._group.__aenter__()
@@ -31,7 +31,7 @@ class Tasks:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._closing = True
+        self.closing = True
         for task in self._living:
             task.cancel()
         cancelled = isinstance(error, asyncio.CancelledError)
@@ -41,7 +41,7 @@ class Tasks:
         task = self._group.create_task(work)
         self._living.add(task)
         task.add_done_callback(self._living.discard)
-        if self._closing:
+        if self.closing:
             task.cancel()
         return task
 
@@ -54,7 +54,10 @@ class Node:
 
     def admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A connection was made: serve it in a task of ours."""
-        self._tasks.spawn(self._serve(reader, writer))
+        if self._tasks.closing:
+            writer.transport.abort()
+        else:
+            self._tasks.spawn(self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         lent = Subscription()

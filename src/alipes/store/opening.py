@@ -28,6 +28,7 @@ class Store(NamedTuple):
     dispatcher: LocalDispatcher
     bus: LocalBus
     database: Database
+    hosts: Hosts
 
 
 @asynccontextmanager
@@ -53,7 +54,7 @@ async def open_store(home: Path, *, patience: float = 10.0, within: float = 2.0)
                 last.callback(server.close)
                 tasks.spawn(_announce(hosts, announced))
                 try:
-                    yield Store(hosts.me, turns, Archive(database), dispatcher, bus, database)
+                    yield Store(hosts.me, turns, Archive(database), dispatcher, bus, database, hosts)
                 finally:
                     bus.end()
 
@@ -62,5 +63,5 @@ async def _announce(hosts: Hosts, announced: asyncio.Event) -> None:
     """Tell the living that we may publish; when that is done, whoever listens already does so here too."""
     async with asyncio.TaskGroup() as told:
         for peer in hosts.others():
-            told.create_task(wire.tell(peer, wire.Hello(hosts.me), within=hosts.within))
+            told.create_task(wire.tell(hosts, peer.host, wire.Hello(hosts.me)))
     announced.set()

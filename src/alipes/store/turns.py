@@ -17,6 +17,13 @@ _SAY = """
                       input, output, cached, cache_write, reasoning, cost, created)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
+_DRAIN = """
+    WITH unfinished AS (SELECT number, id FROM turns WHERE key = :key AND ending IS NULL)
+    SELECT number, op FROM controls
+    WHERE key = :key AND coalesce(json_extract(op, '$.turn'), '') NOT IN
+        (SELECT id FROM unfinished WHERE number > (SELECT min(number) FROM unfinished))
+    ORDER BY number"""
+
 
 class SqliteTurns:
     """`TurnStore` on one file; who is alive is asked of `hosts`, what time it is of `clock`.
@@ -147,14 +154,16 @@ class SqliteTurns:
         await self._database.run(lambda db: db.execute(sql, (key, kind, text)).rowcount)
 
     async def drain_control(self, key: str) -> tuple[Op, ...]:
-        """As the port says; raises `Held` while another living process holds the session."""
+        """As the port says; what names a turn that waits behind another stays until that one is first.
+
+        Raises `Held` while another living process holds the session.
+        """
 
         def work(db: sqlite3.Connection) -> list[str]:
             self._refuse_if_held(db, key)
-            taken = db.execute("SELECT op FROM controls WHERE key = ? ORDER BY number", (key,)).fetchall()
-            if taken:
-                db.execute("DELETE FROM controls WHERE key = ?", (key,))
-            return [op for (op,) in taken]
+            taken = db.execute(_DRAIN, {"key": key}).fetchall()
+            db.executemany("DELETE FROM controls WHERE number = ?", [(number,) for number, _ in taken])
+            return [op for _, op in taken]
 
         return tuple(rows.ops.decode(op) for op in await self._database.run(work))
 

@@ -14,12 +14,14 @@ from msgspec import Struct
 
 from alipes.kernel.turns import Envelope
 from alipes.store import rows
-from alipes.store.hosts import Peer
+from alipes.store.hosts import Hosts
 
 log = logging.getLogger(__name__)
 
 LINE = 64 * 1024 * 1024
 """The longest line; what would be longer is not sent and counts as missed."""
+BRIEFLY = 0.02
+"""Seconds to put a line into the socket of a suspended process."""
 
 
 class Wake(Struct, frozen=True, tag="wake"):
@@ -91,15 +93,17 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
-async def tell(peer: Peer | None, request: Request, *, within: float) -> bool:
-    """Say `request` to `peer`; False when it is gone, or went before it said `Done`.
+async def tell(hosts: Hosts, host: str, request: Request) -> bool:
+    """Say `request` to `host`; False when it is gone, or went before it said `Done`.
 
-    One that lives but does not answer `within` seconds counts as told: the line lies in its socket.
+    One that lives but does not answer in time counts as told: the line lies in its socket.
     """
+    peer = hosts.find(host)
     if peer is None:
         return False
     try:
-        async with asyncio.timeout(within), connected(peer.socket) as (reader, writer):
+        limit = asyncio.timeout(BRIEFLY if hosts.stopped(peer) else hosts.within)
+        async with limit, connected(peer.socket) as (reader, writer):
             writer.write(line(request))
             return bool(await reader.readline())
     except TimeoutError:
