@@ -34,6 +34,7 @@ class Events:
         self._size = 0
         self._sure = False
         """Has one line of the stream been an event's?"""
+        self._first = True
 
     def feed(self, block: bytes) -> list[bytes]:
         """The data of the events that `block` completes. Raises `Overlong` and `NotEvents`."""
@@ -47,9 +48,11 @@ class Events:
             # A carriage return at the very end may be half of a line end: it waits for the next block.
             block, last = (block[:-1], b"\r") if block.endswith(b"\r") else (block, b"")
             block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + last
-        if not self._sure:
-            block = self._recognised(block)
+        if self._first:
+            block, self._first = block.removeprefix(_BOM), False
         *lines, rest = block.split(b"\n")
+        if not self._sure:
+            self._recognise(lines, block)
         if rest:
             self._hold(rest)
         return self._events(lines)
@@ -58,8 +61,10 @@ class Events:
         """The data of a last event that was not closed by an empty line. Raises `NotEvents`."""
         last = b"".join(self._rest).rstrip(b"\r")
         self._rest = []
+        if self._first:
+            last = last.removeprefix(_BOM)
         if not self._sure:
-            last = self._recognised(last)
+            self._recognise([last], last)
         return self._events([last, b""])
 
     def _events(self, lines: list[bytes]) -> list[bytes]:
@@ -76,16 +81,13 @@ class Events:
                 self._size = 0
         return whole
 
-    def _recognised(self, block: bytes) -> bytes:
-        """`block` without a byte order mark, once its first line is seen to be an event's."""
-        block = block.removeprefix(_BOM)
-        first = block.lstrip(b"\n").partition(b"\n")[0]
-        if first.strip():
-            name, colon, _ = first.partition(b":")
-            if name not in _FIELDS or not (colon or name):
+    def _recognise(self, lines: list[bytes], block: bytes) -> None:
+        """The first line that says anything says whether these are events."""
+        first = next((line for line in lines if line.strip()), None)
+        if first is not None:
+            if first.partition(b":")[0] not in _FIELDS:
                 raise NotEvents(block)
             self._sure = True
-        return block
 
     def _hold(self, piece: bytes) -> None:
         self._rest.append(piece)
