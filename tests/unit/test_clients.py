@@ -3,7 +3,10 @@
 import asyncio
 import gc
 import logging
+import os
+import random
 import ssl
+import subprocess
 import sys
 
 import httpx2
@@ -12,7 +15,8 @@ import pytest
 from alipes.kernel.endpoints import Endpoint, Proxies, Secret
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.clients import ClientScope
-from alipes.runtime.routes import Trust, _pattern
+from alipes.runtime.routes import Trust, _pattern, system_trust
+from tests.conftest import require
 from tests.world.tls import (
     Seen,
     always_json,
@@ -139,6 +143,30 @@ async def test_a_stream_cancelled_twice_leaves_nothing_in_the_pool():
         assert task.cancelled()
         (pool,) = http._client._transport._pools.values()
         assert "Requests: 0 active" in repr(pool._pool)
+
+
+@pytest.mark.deadline(60)
+async def test_turns_stopped_at_any_moment_leave_no_file_open():
+    dice = random.Random(7)
+    async with open_loopback(half_a_stream, tls=True) as server, ClientScope(trust=client_context()) as scope:
+        http = scope.http("model", base_url=server.url)
+        open_files = lambda: len(os.listdir("/proc/self/fd"))  # noqa: E731
+        before = open_files()
+        gc.disable()  # what only the collector closes was left open
+        try:
+            for turn in range(80):
+                async with asyncio.TaskGroup() as group:
+                    task = group.create_task(http.request("POST", "/", content=b"x" * 1000))
+                    await asyncio.sleep(dice.random() * 0.02)
+                    task.cancel()
+                    if turn % 3 == 0:
+                        await asyncio.sleep(0)
+                        task.cancel()
+            while open_files() > before:
+                await asyncio.sleep(0.01)
+        finally:
+            gc.enable()
+        assert server.connections
 
 
 async def test_a_request_that_fails_does_not_disturb_the_next():
@@ -328,6 +356,24 @@ def test_the_system_trust_checks_names_and_certificates():
     assert context.check_hostname
 
 
+async def test_a_system_that_hashes_its_cas_is_believed_without_reading_them_all(tmp_path):
+    openssl = require("openssl", "the package openssl")
+    bundle, folder = ca_file(tmp_path), tmp_path / "certs"
+    folder.mkdir()
+    argv = [openssl, "x509", "-hash", "-noout", "-in", str(bundle)]
+    name = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+    link = folder / f"{name}.0"
+    link.symlink_to(bundle)
+    paths = ssl.get_default_verify_paths()._replace(openssl_cafile=str(bundle), openssl_capath=str(folder))
+    context = system_trust(paths)
+    assert context.cert_store_stats()["x509_ca"] == 0, "nothing is read before a handshake asks for it"
+    async with open_loopback(tls=True) as server, ClientScope(trust=context) as scope:
+        assert (await scope.http("model", base_url=server.url).request("GET", "/")).is_success
+    link.unlink()
+    link.symlink_to(tmp_path / "gone.pem")
+    assert system_trust(paths).cert_store_stats()["x509_ca"] > 0, "dangling names are no CAs: read the bundle"
+
+
 def test_a_ca_file_that_is_none_is_the_operators_to_mend(tmp_path):
     (tmp_path / "empty.pem").write_text("")
     for name in ("missing.pem", "empty.pem"):
@@ -500,6 +546,23 @@ async def test_collecting_an_sdk_object_schedules_nothing_and_its_connection_is_
         await scope.http("web").request("GET", server.url)
         await server.connections[0].closed.wait()
         assert [c.kind for c in scope.open_clients()] == ["http"]
+
+
+@SDKS
+@pytest.mark.deadline(60)
+async def test_a_collected_or_half_closed_sdk_object_leaves_no_connection_when_the_scope_ends(kind):
+    async with open_loopback() as server:
+        async with ClientScope() as scope:
+            endpoint, dropped = make(scope, kind, server.url)
+            half_closed = getattr(scope, kind)(endpoint)
+            await dropped.models.list()
+            await half_closed.models.list()
+            del dropped
+            gc.collect()
+            half_closed._client._state = type(half_closed._client._state).CLOSED
+        for connection in server.connections:
+            await connection.closed.wait()
+        assert len(server.connections) == 2
 
 
 @pytest.mark.deadline(60)

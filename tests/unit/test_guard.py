@@ -97,13 +97,14 @@ async def test_a_client_that_fails_to_close_on_a_dead_loop_is_only_logged(shown,
 
 
 async def test_anything_else_that_meets_a_dead_loop_is_shown(shown):
-    async def request(client: httpx2.AsyncClient) -> None:
-        dead_loop().call_soon(print)
+    class Asking(httpx2.AsyncClient):
+        async def ask(self) -> None:
+            dead_loop().call_soon(print)
 
-    async with httpx2.AsyncClient() as client:
+    async with Asking() as client:
         with guarding(shown.append):
             start(Foreign().aclose())
-            start(request(client))
+            start(client.ask())
             await settle()
     assert [("Event loop is closed" in line) for line in shown] == [True, True]
 

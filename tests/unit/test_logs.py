@@ -119,7 +119,8 @@ def test_two_processes_share_a_log_and_lose_no_line_to_rotation(tmp_path):
     )
     path = tmp_path / "a.log"
     argv = [sys.executable, "-c", script, str(path)]
-    children = [subprocess.Popen([*argv, name]) for name in ("a", "b")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    children = [subprocess.Popen([*argv, name], env=environment) for name in ("a", "b")]
     assert [child.wait(timeout=30) for child in children] == [0, 0]
     got = [(r["logger"], r["message"]) for p in tmp_path.iterdir() for r in lines(p)]
     assert len(got) == len(set(got)) == 1000

@@ -95,7 +95,6 @@ class ClientScope:
         trace: TracebackType | None,
     ) -> None:
         self._loop = None
-        self._handles = {}
         failures: list[Exception] = []
 
         async def close_all() -> None:
@@ -105,6 +104,7 @@ class ClientScope:
                 self._owned = {}
 
         await _to_the_end(close_all)
+        self._handles = {}
         if failures and error is None:
             raise failures[0]
 

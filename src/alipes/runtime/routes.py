@@ -33,7 +33,7 @@ class Trust:
         if isinstance(self._given, ssl.SSLContext):
             return self._given
         if self._given is None:
-            return _system_trust()
+            return system_trust(ssl.get_default_verify_paths())
         try:
             return ssl.create_default_context(cafile=self._given)
         except (OSError, ssl.SSLError) as error:
@@ -47,13 +47,12 @@ class Trust:
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def _system_trust() -> ssl.SSLContext:
+def system_trust(paths: ssl.DefaultVerifyPaths) -> ssl.SSLContext:
     """The system's CAs, looked up by hash at the handshake where the system offers that.
 
     Reading the whole bundle costs 20 ms of CPU; its folder of hashed names costs 3, and is as
     good when it holds no fewer certificates than the bundle.
     """
-    paths = ssl.get_default_verify_paths()
     bundle, folder = paths.openssl_cafile, paths.openssl_capath
     if not (os.path.isfile(bundle) and os.path.isdir(folder)):
         return httpx2.create_ssl_context(trust_env=False)
