@@ -9,7 +9,7 @@ import pytest
 from alipes.kernel.errors import StoreError
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Said, Usage
-from alipes.store import exporting
+from alipes.store import archive, exporting
 from alipes.store.facts import SessionError
 from alipes.store.opening import open_store
 
@@ -187,6 +187,18 @@ async def test_deleting_forgets_the_session_and_no_other(tmp_path):
         assert again.session != a.session and again.history == ()
     content = b"".join(file.read_bytes() for file in (tmp_path / "home").glob("alipes.db*"))
     assert b"stays" in content and b"unforgettable" not in content
+
+
+async def test_a_long_session_is_forgotten_part_by_part(tmp_path):
+    async with opened(tmp_path) as store:
+        turn = await talk(store, "a", "q", "a", end=False)
+        rows = "INSERT INTO said (turn, session, role, message, created) VALUES (1, ?, '', '', 0)"
+        many = [(turn.session,)] * (2 * archive.PART + 3)
+        await store.database.run(lambda db: db.executemany(rows, many).rowcount)
+        await store.turns.finish(turn, "answered", "")
+        await store.archive.delete(turn.session)
+        facts = await store.archive.facts()
+    assert (facts.sessions, facts.turns, facts.messages) == (0, 0, 0)
 
 
 async def test_a_session_at_work_is_not_deleted(tmp_path):

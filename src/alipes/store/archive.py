@@ -20,6 +20,8 @@ _SESSION = """
 _SPENT = """
     count(input), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning), sum(cost),
     count(input) - count(cost) FROM said"""
+PART = 1000
+"""Messages forgotten in one transaction."""
 _GROUPS: dict[Grouping, str] = {
     "turn": "(SELECT id FROM turns WHERE number = said.turn)",
     "session": "session",
@@ -79,16 +81,8 @@ class Archive:
 
     async def delete(self, session: str) -> None:
         """Forget it, with its turns and what can be found by search. Refuses while a turn is unfinished."""
-
-        def work(db: sqlite3.Connection) -> None:
-            if _session(db, session).unfinished:
-                raise SessionError(f"session {session} has an unfinished turn; stop it first")
-            db.execute("PRAGMA secure_delete = ON")  # what is forgotten should not stay in free pages
-            db.execute("DELETE FROM sessions WHERE id = ?", (session,))
-            db.execute("INSERT INTO words (words) VALUES ('optimize')")  # nor in old pieces of the index
-            db.execute("PRAGMA secure_delete = OFF")
-
-        await self._database.run(work)
+        while await self._database.run(lambda db: _forget(db, session)):
+            pass
 
     async def rename(self, session: str, title: str) -> None:
         """Give it a title; an empty one brings back the first words."""
@@ -152,6 +146,21 @@ def _session(db: sqlite3.Connection, id: str) -> SessionFacts:
     if not found:
         raise SessionError(f"there is no session {id}; `alipes sessions list` shows those there are")
     return found[0]
+
+
+def _forget(db: sqlite3.Connection, id: str) -> bool:
+    """A part of it at a time, so that nobody waits long for the file; False when all is gone."""
+    if _session(db, id).unfinished:
+        raise SessionError(f"session {id} has an unfinished turn; stop it first")
+    db.execute("UPDATE seats SET session = NULL WHERE session = ?", (id,))  # what is said now begins another
+    db.execute("PRAGMA secure_delete = ON")  # what is forgotten should not stay in free pages
+    part = "DELETE FROM said WHERE number IN (SELECT number FROM said WHERE session = ? LIMIT ?)"
+    more = db.execute(part, (id, PART)).rowcount == PART
+    if not more:
+        db.execute("DELETE FROM sessions WHERE id = ?", (id,))
+        db.execute("INSERT INTO words (words) VALUES ('optimize')")  # nor in old pieces of the index
+    db.execute("PRAGMA secure_delete = OFF")
+    return more
 
 
 def _resolve(db: sqlite3.Connection, name: str) -> SessionFacts:
