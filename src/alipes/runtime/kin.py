@@ -11,8 +11,9 @@ import os
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
 LINUX = sys.platform == "linux" and hasattr(os, "pidfd_open")
@@ -35,7 +36,11 @@ class Family(Protocol):
     """What one child scope has begotten."""
 
     def living(self) -> list[Kin]:
-        """Everyone alive, parents before children; zombies nobody else waits for are put to rest."""
+        """Everyone alive, parents before children. Buries on the way."""
+        ...
+
+    def bury(self) -> int:
+        """Put to rest the zombies that nobody else waits for; how many."""
         ...
 
     def tell(self, number: signal.Signals) -> None:
@@ -58,11 +63,31 @@ def marked_environment(env: Mapping[str, str], mark: int) -> dict[str, str]:
     return {**env, VARIABLE: ":".join(filter(None, (env.get(VARIABLE), str(mark))))}
 
 
+@contextmanager
+def bearing(mark: int) -> Iterator[None]:
+    """Who is started inside bears the mark from its first instruction."""
+    before = resource.getrlimit(resource.RLIMIT_RTTIME)
+    with suppress(OSError, ValueError):  # someone has set a lower limit; the environment is marked too
+        resource.setrlimit(resource.RLIMIT_RTTIME, (mark, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_RTTIME, before)
+
+
 def tree(pid: int, mark: int) -> "Tree":
-    """The family of our direct child `pid`, which must have been started with `marked_environment`."""
-    with suppress(OSError, ValueError):  # it is gone already, or its limits may not be raised
-        _, hard = resource.prlimit(pid, resource.RLIMIT_RTTIME)
-        resource.prlimit(pid, resource.RLIMIT_RTTIME, (mark, hard))
+    """The family of `pid`, a child that was just started, `bearing` and with `marked_environment`."""
+    ours = {
+        os.getpid(),
+        threading.get_native_id(),
+    }  # orphans come to the first thread, children stay with theirs
+    for thread in set(_threads(os.getpid())) - ours:
+        for other in _children_of(os.getpid(), thread):
+            if _limit(other) == mark:  # that thread started it at the same moment: it is no kin
+                with suppress(OSError, ValueError):
+                    resource.prlimit(
+                        other, resource.RLIMIT_RTTIME, resource.getrlimit(resource.RLIMIT_RTTIME)
+                    )
     return Tree(pid, mark)
 
 
@@ -73,22 +98,33 @@ class Tree:
         self._root, self._mark = pid, mark
 
     def living(self) -> list[Kin]:
+        dead: set[int] = set()
+        for _ in range(_PASSES):
+            known = frozenset(dead)
+            alive = self._walk(dead)
+            # who died while we looked may have had children that we had not seen: they are ours by now
+            if alive or dead == known:
+                return alive
+        return [Kin(pid, 0) for pid in dead - known]  # not settled, so not "nobody"
+
+    def _walk(self, dead: set[int]) -> list[Kin]:
         alive: list[Kin] = []
-        seen: set[int] = set()
-        children = _kinship()
-        queue = [pid for pid in children(os.getpid()) if pid == self._root or bears(pid, self._mark)]
+        children, me = _kinship(), os.getpid()
+        queue = [pid for pid in children(me) if pid == self._root or bears(pid, self._mark)]
         for pid in queue:
             found = _look(pid)
-            if found is None or pid in seen:
-                continue
-            seen.add(pid)
-            queue.extend(children(pid))
-            if found.alive:
+            if found is not None and found.alive:
                 alive.append(Kin(pid, found.start))
-            elif found.parent == os.getpid() and pid != self._root:
-                with suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
+                queue.extend(children(pid))
+                continue
+            if found is not None and found.parent == me and pid != self._root:
+                _lay_to_rest(pid)
+            dead.add(pid)
         return alive
+
+    def bury(self) -> int:
+        adopted = (pid for pid in _kinship()(os.getpid()) if pid != self._root)
+        return sum(_lay_to_rest(pid) for pid in adopted if bears(pid, self._mark))
 
     def tell(self, number: signal.Signals) -> None:
         for kin in self.living():
@@ -119,6 +155,9 @@ class Group:
         except (ProcessLookupError, PermissionError):  # macOS answers EPERM for a group of zombies
             return []
         return [Kin(self._group, 0)]
+
+    def bury(self) -> int:
+        return 0  # orphans go to init
 
     def tell(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -187,12 +226,24 @@ def _kinship() -> Callable[[int], Iterable[int]]:
 
 
 def _children(pid: int) -> Iterable[int]:
+    return [child for thread in _threads(pid) for child in _children_of(pid, thread)]
+
+
+def _children_of(pid: int, thread: int) -> Iterable[int]:
+    return map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+
+
+def _threads(pid: int) -> Iterable[int]:
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
+        return map(int, os.listdir(f"/proc/{pid}/task"))
     except OSError:
-        return []
-    lists = [_read(f"/proc/{pid}/task/{thread}/children") for thread in threads]
-    return [int(child) for listed in lists for child in listed.split()]
+        return ()
+
+
+def _lay_to_rest(pid: int) -> bool:
+    with suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    return False
 
 
 def _limit(pid: int) -> int:

@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 
 from alipes.runtime import kin
 from alipes.runtime.orphans import Keeper, new_owner
@@ -19,10 +19,11 @@ from alipes.runtime.orphans import Keeper, new_owner
 log = logging.getLogger(__name__)
 GRACE = 0.03
 """Seconds between SIGTERM and SIGKILL: enough to remove a lock file, short enough to feel like a stop."""
-PATIENCE = 2.0
+PATIENCE = 5.0
 """Seconds to wait for the killed to be gone; only a process stuck in the kernel takes longer."""
 CHUNK = 65536
 _POLL = 0.01
+_BUSY, _IDLE = 0.05, 2.0
 
 
 class Child:
@@ -43,6 +44,7 @@ class Child:
             self._loop.add_reader(self._handle, self._see_exit)
         else:
             self._see_exit()
+        self._timer = self._loop.call_later(_BUSY, self._sweep, _BUSY)
 
     async def read(self) -> bytes:
         """The next piece of what it writes; empty when there will be no more.
@@ -75,6 +77,7 @@ class Child:
         os.close(self._output)
         self._output = -1
         self._unwatch()
+        self._timer.cancel()
         if self._popen.poll() is None:
             self._popen.returncode = -signal.SIGKILL  # stuck in the kernel: it dies there, unwatched
 
@@ -105,6 +108,11 @@ class Child:
             self._stir()
         elif self._handle < 0:
             self._loop.call_later(_POLL, self._see_exit)
+
+    def _sweep(self, pause: float) -> None:
+        """Now and then bury orphans that died by themselves: a long life may leave thousands."""
+        pause = _BUSY if self.family.bury() > 10 else min(pause * 2, _IDLE)
+        self._timer = self._loop.call_later(pause, self._sweep, pause)
 
     def _unwatch(self) -> None:
         if self._handle >= 0:
@@ -140,6 +148,8 @@ async def open_child(
     """
     argv = _shell(command, env.get("PATH", os.defpath)) if isinstance(command, str) else list(command)
     mark = (keeper.guard() if keeper else new_owner()) * kin.SCOPES + secrets.randbelow(kin.SCOPES)
+    if not portable:
+        kin.adopt_orphans()
     child = _start(argv, cwd, kin.marked_environment(env, mark), None if portable else mark)
     try:
         yield child
@@ -148,27 +158,30 @@ async def open_child(
 
 
 def _start(argv: list[str], cwd: str, env: dict[str, str], mark: int | None) -> Child:
-    if mark is not None:
-        kin.adopt_orphans()
     with ExitStack() as undo:
         output, writing = os.pipe()
         undo.callback(os.close, output)
         try:
-            # no preexec_fn: without it the child is made by vfork, in half the time and safe beside threads
-            popen = subprocess.Popen(
-                argv,
-                cwd=cwd,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=writing,
-                stderr=writing,
-                start_new_session=True,
-            )
+            with nullcontext() if mark is None else kin.bearing(mark):
+                popen = _spawn(argv, cwd, env, writing)
         finally:
             os.close(writing)
         undo.pop_all()
     os.set_blocking(output, False)
     return Child(popen, output, kin.Group(popen.pid) if mark is None else kin.tree(popen.pid, mark))
+
+
+def _spawn(argv: list[str], cwd: str, env: dict[str, str], output: int) -> "subprocess.Popen[bytes]":
+    # no preexec_fn: without it the child is made by vfork, in half the time and safe beside threads
+    return subprocess.Popen(
+        argv,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
 
 
 async def _end(child: Child) -> None:
@@ -180,26 +193,24 @@ async def _end(child: Child) -> None:
 
 
 async def _stop(child: Child) -> None:
-    try:
-        child.family.tell(signal.SIGTERM)
-        await _gone(child, GRACE)
-    finally:
-        child.family.kill()  # before any waiting, so also when we are cancelled once more
-        if not await _gone(child, PATIENCE, kill=True):
-            log.error("begun by process %d, and does not die: %s", child.pid, child.family.living())
-
-
-async def _gone(child: Child, within: float, *, kill: bool = False) -> bool:
-    loop = asyncio.get_running_loop()
-    until, pause = loop.time() + within, 0.001
+    """Ask, then kill, until nobody is left. Cancelled again: ask no longer, and pass that on at the end."""
+    clock = asyncio.get_running_loop().time
+    grace, patience, pause = clock() + GRACE, clock() + PATIENCE, 0.001
+    again: asyncio.CancelledError | None = None
+    child.family.tell(signal.SIGTERM)
     while child.family.living():
-        if loop.time() >= until:
-            return False
-        await asyncio.sleep(pause)
-        pause = min(pause * 1.5, 0.005)
-        if kill:
+        if clock() >= patience:
+            log.error("begun by process %d, and does not die: %s", child.pid, child.family.living())
+            break
+        if again or clock() >= grace:
             child.family.kill()
-    return True
+        try:
+            await asyncio.sleep(pause)
+        except asyncio.CancelledError as cancelled:
+            again = cancelled
+        pause = min(pause * 1.5, 0.005)
+    if again:
+        raise again
 
 
 def _shell(line: str, path: str) -> list[str]:

@@ -1,0 +1,156 @@
+"""Stop means stop, for processes: trees that resist, stopped at random moments, and a host that is killed."""
+
+import asyncio
+import os
+import random
+import signal
+import statistics
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from alipes.runtime.orphans import reap
+from alipes.runtime.process import open_child
+
+ENV = {"PATH": os.environ["PATH"], "PYTHONPATH": "src"}
+TRIALS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "50"))
+CHAIN = "import os, sys\nwhile True:\n    if os.fork(): os._exit(0)\n    if len(sys.argv) > 2: os.setsid()\n"
+TREE = textwrap.dedent("""
+    setsid bash -c 'trap "" TERM HUP INT; while :; do sleep 300.{name}; done' {name} &
+    (env -i setsid -f bash -c 'trap "" TERM; sleep 300.{name}; sleep 300.{name}' {name} >/dev/null 2>&1)
+    {python} -Sc '{chain}' {name} &
+    {python} -Sc '{chain}' {name} setsid &
+    sleep 300.{name}
+""")
+HOST = """
+import asyncio, sys
+from pathlib import Path
+from alipes.runtime.orphans import open_keeper
+from alipes.runtime.process import open_child
+
+async def main():
+    async with open_keeper(Path(sys.argv[1])) as keeper:
+        print(keeper.owner, flush=True)
+        async with open_child(sys.argv[2], cwd="/", env={"PATH": sys.argv[3]}, keeper=keeper) as child:
+            await child.wait()
+
+asyncio.run(main())
+"""
+
+
+def tree(name: str) -> str:
+    return TREE.format(name=name, python=sys.executable, chain=CHAIN)
+
+
+def living(name: str) -> list[str]:
+    """The command lines of all processes that bear the name, but for ours."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if name.encode() in line and entry.name != str(os.getpid()):
+            found.append(line.replace(b"\0", b" ").decode()[:80])
+    return found
+
+
+def unique(random_: random.Random) -> str:
+    return f"{random_.randrange(10**9):09d}{os.getpid():07d}"
+
+
+async def until(fact, seconds: float = 20):
+    async with asyncio.timeout(seconds):
+        while not fact():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.deadline(300)
+async def test_a_resisting_tree_is_gone_when_its_scope_is_left_at_any_moment(seed=2026):
+    dice = random.Random(seed)
+    took = []
+    for trial in range(TRIALS):
+        name, moment = unique(dice), dice.uniform(0, 0.25)
+
+        async def scope(name=name):
+            async with open_child(tree(name), cwd="/", env=ENV) as child:
+                await child.wait()
+
+        task = asyncio.create_task(scope())
+        await asyncio.sleep(moment)
+        began = time.perf_counter()
+        task.cancel()
+        await asyncio.wait([task])
+        took.append(time.perf_counter() - began)
+        assert living(name) == [], f"trial {trial} of seed {seed}, stopped after {moment:.3f} s"
+    took.sort()
+    print(
+        f"\nstop of a resisting tree: p50 {statistics.median(took) * 1e3:.0f} ms, p99 {took[-1] * 1e3:.0f} ms"
+    )
+    assert statistics.median(took) < 1
+
+
+@pytest.mark.deadline(120)
+async def test_many_resisting_trees_are_stopped_at_once():
+    dice = random.Random(7)
+    names = [unique(dice) for _ in range(8)]
+
+    async def scope(name):
+        async with open_child(tree(name), cwd="/", env=ENV) as child:
+            await child.wait()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1), asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(scope(name))
+    assert [line for name in names for line in living(name)] == []
+
+
+async def host(run: Path, name: str) -> tuple[asyncio.subprocess.Process, int]:
+    """A process that keeps a resisting tree, and its owner number; returns when the tree is up."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOST, str(run), tree(name), ENV["PATH"], env=ENV, stdout=asyncio.subprocess.PIPE
+    )
+    owner = int(await process.stdout.readline())
+    await until(lambda: any(line.startswith("sleep") for line in living(name)))
+    return process, owner
+
+
+@pytest.mark.deadline(60)
+async def test_a_tree_dies_when_its_host_is_killed(tmp_path):
+    name = unique(random.Random())
+    process, owner = await host(tmp_path, name)
+    process.kill()
+    await process.wait()
+    await until(lambda: not living(name))
+    await until(lambda: not living(f"alipes-watchdog\0{owner}"))
+
+
+@pytest.mark.deadline(60)
+async def test_a_tree_whose_host_and_watchdog_were_killed_dies_at_the_next_start(tmp_path):
+    name = unique(random.Random())
+    process, owner = await host(tmp_path, name)
+    for entry in Path("/proc").glob("[0-9]*"):
+        if b"alipes-watchdog\0%d" % owner in (entry / "cmdline").read_bytes():
+            os.kill(int(entry.name), signal.SIGKILL)
+    assert reap(tmp_path) == 0, "its host lives"
+    process.kill()
+    await process.wait()
+    assert living(name) != []
+    assert await asyncio.to_thread(reap, tmp_path) >= 2
+    await until(lambda: not living(name))
+    assert list((tmp_path / "children").iterdir()) == []
+
+
+@pytest.mark.deadline(60)
+async def test_a_host_that_is_asked_to_end_leaves_nothing(tmp_path):
+    name = unique(random.Random())
+    process, owner = await host(tmp_path, name)
+    process.send_signal(signal.SIGINT)
+    await process.wait()
+    assert living(name) == []
+    assert living(f"alipes-watchdog\0{owner}") == []
+    assert list((tmp_path / "children").iterdir()) == []
