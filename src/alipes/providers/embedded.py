@@ -78,8 +78,14 @@ def find_weights(gguf: str = "", threads: int = 0, context: int = TOY_WINDOW) ->
         gguf=path,
         site=str(Path(library.origin).parent.parent),
         context=context if gguf else min(context, TOY_WINDOW),
-        threads=threads or min(os.cpu_count() or 1, 4),
+        threads=threads or _threads(),
     )
+
+
+def _threads() -> int:
+    """One core is left to others: threads that wait for one on a busy core are slower than one alone."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return max(1, min(cores - 1, 4))
 
 
 def _installed() -> Path:
