@@ -144,7 +144,7 @@ def _in(pattern: str, words: str) -> bool:
 
 def _missing(place: Place, fault: Fault, said: str) -> ProviderError:
     number = f" ({fault.status})" if fault.status else ""
-    if "model" in said.lower() or _in(_UNKNOWN_MODEL, fault.kind):
+    if "model" in f"{fault.kind} {said}".lower():
         return ProviderError(f"{place.who} has no model {place.model!r}{number}: {said}")
     return ProviderError(f"{place.who}: nothing answers at {place.where}{number}; check base_url: {said}")
 

@@ -324,7 +324,9 @@ async def _complaint(
         return ProviderError(f"{place.who} has moved to {location.partition('?')[0]}; set base_url to that")
     if response.status_code >= 400 or (isinstance(told, dict) and "error" in told):
         return _rejection(place, response, told)
-    return ProviderError(f"{place.who} did not answer with a stream of events: {masked(place, _shown(told))}")
+    # A page or a document is what is there; half a document may be whole the next time.
+    kind = Transient if isinstance(told, str) and bytes(body[:1]) in (b"{", b"[") else ProviderError
+    return kind(f"{place.who} did not answer with a stream of events: {masked(place, _shown(told))}")
 
 
 def _rejection(place: Place, response: httpx2.Response, told: Json) -> ProviderError:
