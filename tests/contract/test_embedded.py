@@ -18,7 +18,7 @@ from msgspec import structs
 
 from alipes.config.settings import load
 from alipes.kernel.endpoints import Endpoint
-from alipes.kernel.errors import NotAuthorised, ProviderError, Transient
+from alipes.kernel.errors import ContextTooLong, NotAuthorised, ProviderError, Transient
 from alipes.kernel.messages import Message, ToolCall, ToolResult, user
 from alipes.kernel.ports import Request, ToolSpec
 from alipes.kernel.turns import Replied, TextDelta
@@ -134,6 +134,13 @@ async def test_a_stream_that_is_left_early_keeps_nobody_waiting(api):
             assert isinstance(await anext(aiter(deltas)), TextDelta)
         end = (await heard(provider, request(user("Hello"), max_tokens=4)))[-1]
         assert isinstance(end, Replied)
+
+
+@pytest.mark.parametrize("api", WIRES)
+async def test_what_does_not_fit_into_its_window_is_too_long(api):
+    async with serving(api) as (provider, _):
+        with pytest.raises(ContextTooLong):
+            await heard(provider, request(user("and so on " * 2000)))
 
 
 async def test_nobody_without_its_key_is_answered():

