@@ -304,6 +304,13 @@ async def test_responses_that_failed_or_were_filtered_are_not_answers():
             await converse(acme, "hello")
 
 
+async def test_responses_whose_sealed_reasoning_is_damaged_are_not_answers():
+    item = b'{"type":"response.output_item.done","item":{"type":"reasoning","skipped":"\x80","encrypted_content":"x"}}'
+    async with talking(RESPONSES, Raw(b"data: " + item + b"\n\n")) as (acme, _):
+        with pytest.raises(Transient, match="damaged"):
+            await converse(acme, "hello")
+
+
 async def test_anthropic_marks_four_ends_at_most_and_the_last_requests_end_among_them():
     calls = tuple(ToolCall(f"c{n}", "look", {}) for n in range(15))
     history = ("a", assistant(*calls), results(*calls), assistant(Text("d")), "e", assistant(Text("f")), "g")
@@ -436,3 +443,13 @@ async def test_a_user_may_show_an_image_without_a_word():
     for api in (CHAT, RESPONSES, ANTHROPIC):
         async with talking(api, Say("ok")) as (acme, _):
             assert (await converse(acme, ask(user("a"), assistant(Text("b")), image))).text == "ok"
+
+
+async def test_anthropic_is_told_of_tools_that_were_used_before():
+    call = ToolCall("c1", "look", {})
+    async with talking(ANTHROPIC, Say("ok"), Say("ok")) as (acme, server):
+        await converse(acme, ask("look", assistant(call), results(call), tools=()))
+        await converse(acme, ask("hello", tools=()))
+    assert [tool["name"] for tool in server.bodies[0]["tools"]] == ["look"]
+    assert server.bodies[0]["tool_choice"] == {"type": "none"}
+    assert not {"tools", "tool_choice"} & server.bodies[1].keys()

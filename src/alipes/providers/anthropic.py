@@ -44,16 +44,29 @@ def _to_wire(request: Request, us: str) -> Wire:
     body["messages"] = messages
     if request.system:
         body["system"] = [{"type": "text", "text": request.system, "cache_control": MARK}]
+    body |= _tools(request, messages)
+    if request.effort:
+        body |= _thinking(request, messages)
+    return body
+
+
+def _tools(request: Request, messages: list[Wire]) -> Wire:
     if request.tools:
-        body["tools"] = [
+        tools: list[Wire] = [
             {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
             for tool in request.tools
         ]
         if not request.system:
-            body["tools"][-1]["cache_control"] = MARK
-    if request.effort:
-        body |= _thinking(request, messages)
-    return body
+            tools[-1]["cache_control"] = MARK
+        return {"tools": tools}
+    called = {
+        block["name"] for message in messages for block in message["content"] if block["type"] == "tool_use"
+    }
+    if not called:
+        return {}
+    # A transcript with calls is rejected where no tools are defined: they are named, and may not be used.
+    named = [{"name": name, "input_schema": {"type": "object"}} for name in sorted(called)]
+    return {"tools": named, "tool_choice": {"type": "none"}}
 
 
 def _thinking(request: Request, messages: list[Wire]) -> Wire:
@@ -70,7 +83,7 @@ def _thinking(request: Request, messages: list[Wire]) -> Wire:
 
 
 def _thoughtless_loop(messages: list[Wire]) -> bool:
-    if messages[-1]["content"][0]["type"] != "tool_result":
+    if len(messages) < 2 or messages[-1]["content"][0]["type"] != "tool_result":
         return False
     return messages[-2]["content"][0]["type"] not in ("thinking", "redacted_thinking")
 

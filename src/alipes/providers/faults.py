@@ -43,6 +43,7 @@ _PASSING = (
 )
 _UNKNOWN_MODEL = r"model_not_found|not_found|does not exist|no endpoints found"
 _LOOKS_SECRET = r"\b(?:sk|gsk|xai|pk|key|AIza)[-_A-Za-z0-9*]{12,}"
+_PRIVATE = r"auth|key|token|secret|cookie"
 _SPAN = r"(\d+(?:\.\d+)?)(ms|h|m|s)"
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DATE = r"\w{3}, (\d\d) (\w{3}) (\d{4}) (\d\d):(\d\d):(\d\d) GMT"
@@ -227,7 +228,9 @@ def _sentence(value: object) -> str:
 
 def masked(place: Place, text: str) -> str:
     """Without keys: vendors like to repeat the key they did not accept."""
-    for secret in (place.endpoint.key.reveal(), *place.endpoint.headers.values()):
+    endpoint = place.endpoint
+    private = (value for name, value in endpoint.headers.items() if _in(_PRIVATE, name))
+    for secret in (endpoint.key.reveal(), *(word for value in private for word in value.split())):
         if len(secret) >= 6:
             text = text.replace(secret, "***")
     return re.sub(_LOOKS_SECRET, "***", text)

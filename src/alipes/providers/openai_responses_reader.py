@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Struct
 
-from alipes.kernel.errors import Refused
+from alipes.kernel.errors import Refused, Transient
 from alipes.kernel.messages import Json, Message, Part, Text, Thinking
 from alipes.kernel.turns import Replied, StopCause, Usage
 from alipes.providers import parts
@@ -171,9 +171,17 @@ class ResponsesReader:
         growing = self._items.setdefault(index, _Growing(item))
         growing.item = item
         if done:
-            growing.raw = bytes(raw).decode()
-            self.draft.length += len(growing.raw) if item.type == "reasoning" else 0
+            if item.type == "reasoning":
+                growing.raw = self._verbatim(raw)
+                self.draft.length += len(growing.raw)
             self._show_whole(growing)
+
+    def _verbatim(self, raw: msgspec.Raw) -> str:
+        try:
+            return bytes(raw).decode()
+        except UnicodeDecodeError as error:
+            # Inside a field that was skipped: the decoder did not look there.
+            raise Transient(f"{self._place.who} sent a damaged event: {error}") from error
 
     def _show_whole(self, growing: _Growing) -> None:
         """What a server did not send in pieces is shown when the item is whole."""
