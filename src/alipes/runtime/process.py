@@ -34,6 +34,8 @@ class Child:
         self.family = family
         self.returncode: int | None = None
         """Negative: the signal that ended it. None while it runs."""
+        self.survivors = 0
+        """How many of its family were alive when its scope was left, and were ended then."""
         self._popen, self._output = popen, output
         self._loop = asyncio.get_running_loop()
         self._exited = asyncio.Event()
@@ -186,7 +188,8 @@ def _spawn(argv: list[str], cwd: str, env: dict[str, str], output: int) -> "subp
 
 async def _end(child: Child) -> None:
     try:
-        if child.family.living():
+        child.survivors = len(child.family.living())
+        if child.survivors:
             await _stop(child)
     finally:
         child.close()

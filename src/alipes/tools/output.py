@@ -1,0 +1,138 @@
+"""What a command wrote: its head and tail for the model, the whole in a file. It runs nothing."""
+
+import asyncio
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HEAD, TAIL = 8_000, 12_000
+"""Bytes shown of a long output: what was done comes early, what went wrong comes late."""
+FLUSH = 256 * 1024
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # colours and cursor
+    r"|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # titles, links and other strings
+    r"|[ -/]*[0-~]?)"
+    r"|\x9b[0-?]*[ -/]*[@-~]"
+)
+_OVERSTRUCK = re.compile(r"[^\n\x08]\x08")
+_CONTROLS = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(127, 160)])
+
+
+def clean(raw: bytes | bytearray) -> str:
+    """`raw` as the text a screen would have kept: no escapes, no bells, no progress that was overwritten."""
+    text = _ESCAPES.sub("", raw.decode("utf-8", "replace"))
+    if "\r" in text:
+        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return _OVERSTRUCK.sub("", text).translate(_CONTROLS)
+
+
+class Spill:
+    """The folder of whole outputs. The oldest go when there are too many bytes or days of them."""
+
+    def __init__(
+        self, folder: Path, *, largest: int = 50 << 20, total: int = 500 << 20, days: int = 7
+    ) -> None:
+        self.folder = folder
+        self.largest = largest
+        """Bytes kept of one output."""
+        self._total, self._days = total, days
+
+    def new(self) -> Path:
+        """Make room, then a new file for our eyes only."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._make_room()
+        path = self.folder / f"terminal-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}.txt"
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        return path
+
+    def _make_room(self) -> None:
+        with os.scandir(self.folder) as entries:
+            found = [(entry.stat(follow_symlinks=False), entry.path) for entry in entries]
+        room, oldest = self._total - self.largest, time.time() - self._days * 86400
+        for stat, path in sorted(found, key=lambda each: each[0].st_mtime, reverse=True):
+            room -= stat.st_size
+            if room < 0 or stat.st_mtime < oldest:
+                Path(path).unlink(missing_ok=True)
+
+
+class Transcript:
+    """Takes an output of any length piece by piece and keeps little of it in memory."""
+
+    def __init__(self, spill: Spill, mask: Callable[[str], str]) -> None:
+        self._mask = mask
+        self._whole = _Whole(spill, mask)
+        self._head, self._tail = bytearray(), bytearray()
+        self._size = 0
+
+    async def feed(self, piece: bytes) -> None:
+        """Add what was written next."""
+        fitted = self._size <= HEAD + TAIL
+        self._size += len(piece)
+        room = max(HEAD - len(self._head), 0)
+        self._head += piece[:room]
+        self._tail += piece[room:]
+        if self._size > HEAD + TAIL:
+            await self._whole.add(bytes(self._head + self._tail) if fitted else piece)
+        if len(self._tail) > 8 * TAIL:
+            del self._tail[:-TAIL]
+
+    async def text(self) -> str:
+        """All of it, or head and tail around a note that says where the whole is."""
+        if self._size <= HEAD + TAIL:
+            return self._mask(clean(self._head + self._tail))
+        await self._whole.finish()
+        head, tail = self._head, self._tail[-TAIL:]
+        if b"\n" in head:  # whole lines read better, and half a secret is not masked
+            head = head[: head.rindex(b"\n") + 1]
+        if b"\n" in tail[:-1]:
+            tail = tail[tail.index(b"\n") + 1 :]
+        left_out = self._size - len(head) - len(tail)
+        note = f"[... {left_out:,} bytes left out here; {self._whole.whereabouts()} ...]"
+        return f"{self._mask(clean(head)).rstrip()}\n\n{note}\n\n{self._mask(clean(tail))}"
+
+
+class _Whole:
+    """The file with everything. Written in a thread: a slow disk must not hold up the loop."""
+
+    def __init__(self, spill: Spill, mask: Callable[[str], str]) -> None:
+        self._spill, self._mask = spill, mask
+        self._path: Path | None = None
+        self._waiting = bytearray()
+        self._room = spill.largest
+        self._trouble = ""
+
+    async def add(self, piece: bytes) -> None:
+        taken = piece[: self._room - len(self._waiting)] if not self._trouble else b""
+        self._waiting += taken
+        if len(taken) < len(piece) and not self._trouble:
+            self._trouble = f"the first {self._spill.largest:,} bytes are"
+        if len(self._waiting) >= FLUSH:
+            # cut where no character, escape or secret is in two halves
+            await self._write(self._waiting.rfind(b"\n") + 1 or len(self._waiting))
+
+    async def finish(self) -> None:
+        await self._write(len(self._waiting))
+
+    def whereabouts(self) -> str:
+        if self._path is None:
+            return f"they could not be kept: {self._trouble}"
+        return f"{self._trouble or 'the whole is'} in {self._path}, see read_file"
+
+    async def _write(self, count: int) -> None:
+        block = bytes(self._waiting[:count])
+        del self._waiting[:count]
+        self._room -= count
+        try:
+            await asyncio.to_thread(self._append, block)
+        except OSError as error:
+            self._trouble = self._trouble or f"({error.strerror}) a part is"
+            self._waiting.clear()
+
+    def _append(self, block: bytes) -> None:
+        if self._path is None:
+            self._path = self._spill.new()
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(self._mask(clean(block)))

@@ -1,0 +1,54 @@
+"""Where a path leads, and which files hold secrets. It opens nothing."""
+
+import os
+import re
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+Secrecy: TypeAlias = Literal["", "ours", "personal"]
+"""`ours`: no tool reads it; `personal`: somebody must have said yes."""
+
+_KERNEL = re.compile(r"/proc/(?:[^/]+/(?:task/[^/]+/)?(?:environ|mem)|kcore|kmsg|vmcore)$")
+_OURS = re.compile(r"(?:run/.*|\.env.*|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock)(?:\.[^/]*)?)$")
+_SYSTEM = re.compile(
+    r"/etc/(?:g?shadow-?|sudoers(?:\.d/.*)?|ssh/ssh_host_.*_key|security/opasswd|ssl/private/.*)$"
+)
+_PERSONAL = re.compile(
+    r"(?:\.ssh/(?:id_[^/]*|identity)(?<!\.pub)"
+    r"|\.(?:netrc|git-credentials|pgpass|pypirc|npmrc|aws/credentials|kube/config|docker/config\.json)"
+    r"|\.(?:cargo/credentials(?:\.toml)?|config/gh/hosts\.yml|vault-token)"
+    r"|\.(?:gnupg|config/gcloud|azure|password-store|local/share/keyrings)(?:/.*)?)$"
+)
+
+
+class Places(Struct, frozen=True):
+    """The folders that give paths their meaning."""
+
+    home: str
+    """The person's."""
+    own: str
+    """Ours: configuration, database, sockets."""
+
+    def locate(self, path: str, workdir: str) -> Path:
+        """Where what the model calls `path` lies. Links are not followed yet."""
+        if path == "~" or path.startswith("~/"):
+            path = self.home + path[1:]
+        return Path(os.path.join(workdir or os.getcwd(), path))
+
+    def secrecy(self, real: str) -> Secrecy:
+        """What the file with this real path is to us. Follow links first, and ask again after opening."""
+        inside = _below(real, self.own)
+        if _KERNEL.match(real) or (inside and _OURS.match(inside)):
+            return "ours"
+        inside = _below(real, self.home)
+        if _SYSTEM.match(real) or (inside and _PERSONAL.match(inside)):
+            return "personal"
+        return ""
+
+
+def _below(path: str, folder: str) -> str:
+    """`path` seen from `folder`; empty unless it is below it."""
+    start = os.path.realpath(folder).rstrip("/") + "/"
+    return path[len(start) :] if path.startswith(start) else ""

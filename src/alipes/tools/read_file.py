@@ -1,0 +1,165 @@
+"""Read a file: text by lines, images as images, folders as lists. Secrets and devices are not read."""
+
+import asyncio
+import io
+import os
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from alipes.config.near import near
+from alipes.kernel.errors import ToolError
+from alipes.kernel.messages import Image, Json
+from alipes.kernel.ports import Act, Output, ToolSpec
+from alipes.tools.kinds import binary_kind, image_type
+from alipes.tools.paths import Places
+from alipes.tools.slices import WIDE, Slice, cut, encoding_of, narrow
+
+LINES, ROOM = 2_000, 40_000
+"""Lines by default, and bytes at most, of one answer."""
+LARGEST_IMAGE = 3_750_000
+"""Bytes: what fits into five million once it is written in base 64, the least that any provider takes."""
+ENTRIES = 200
+UNSIZED = 4 << 20
+"""Bytes read of a file that does not know its size, as under /proc."""
+
+
+class ReadFile:
+    """The `read_file` tool."""
+
+    spec = ToolSpec(
+        name="read_file",
+        description="Read a text file, look at an image (png, jpeg, gif, webp), or list a folder.",
+        schema={
+            "type": "object",
+            "properties": {
+                "path": {"type": "string"},
+                "offset": {"type": "integer", "description": "first line, from 1; negative: from the end"},
+                "limit": {"type": "integer", "description": "lines, default 2000"},
+            },
+            "required": ["path"],
+        },
+        effect="read",
+    )
+
+    def __init__(self, places: Places, *, mask: Callable[[str], str] = str) -> None:
+        """`mask` takes secrets out of what is shown."""
+        self._places, self._mask = places, mask
+
+    async def run(self, args: Mapping[str, Json], act: Act) -> str | Output:
+        path = self._places.locate(str(args["path"]), act.workdir)
+        offset, limit = _whole(args, "offset", 1), max(1, _whole(args, "limit", LINES))
+        try:
+            given = await asyncio.to_thread(self._read, path, offset, limit)
+        except (OSError, ValueError) as error:
+            raise ToolError(_complaint(path, error)) from error
+        return self._mask(given) if isinstance(given, str) else given
+
+    def _read(self, path: Path, offset: int, limit: int) -> str | Output:
+        self._refuse_secrets(os.path.realpath(path))
+        # without O_NONBLOCK the opening of a pipe nobody writes to would never return
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            facts = os.fstat(handle)
+            self._refuse_secrets(_opened(handle, path))  # what the links led to when it was opened
+            if stat.S_ISDIR(facts.st_mode):
+                return _listing(path)
+            if not stat.S_ISREG(facts.st_mode):
+                raise ToolError(f"{path} is {_special(facts.st_mode)}; only files and folders can be read")
+            with open(handle, "rb", closefd=False) as file:
+                known = file if facts.st_size else io.BytesIO(file.read(UNSIZED))
+                return _show(known, path, offset, limit)
+        finally:
+            os.close(handle)
+
+    def _refuse_secrets(self, real: str) -> None:
+        if self._places.secrecy(real) == "ours":
+            raise ToolError(f"{real} holds secrets or the state of this program and is not shown")
+
+
+def _show(file: BinaryIO, path: Path, offset: int, limit: int) -> str | Output:
+    start = file.read(65536)
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    if kind := image_type(start):
+        if size > LARGEST_IMAGE:
+            raise ToolError(f"{path} is an image of {size:,} bytes; more than {LARGEST_IMAGE:,} is too large")
+        return Output(f"[{kind}, {size:,} bytes]", (Image(kind, file.read()),))
+    if not start:
+        return "(empty file)"
+    encoding = encoding_of(start)
+    text = narrow(file, encoding) if encoding else None
+    if text is None:
+        what = f"{encoding} text of more than {WIDE:,} bytes" if encoding else binary_kind(start)
+        return f"[{path} is {what}, {size:,} bytes; use the terminal to look into it]"
+    found = cut(text, offset=offset or 1, limit=limit, room=ROOM, encoding=_narrow_name(encoding))
+    return _headed(found, encoding)
+
+
+def _headed(found: Slice, encoding: str) -> str:
+    last = found.first + found.count - 1
+    total = f" of {found.lines:,}" if found.lines is not None else ""
+    if not found.count:
+        raise ToolError(f"there is no line {found.first}; the file has {found.lines or 'fewer'}")
+    notes = [] if encoding == "utf-8" else [f"from {encoding}"]
+    if found.first > 1 or last != found.lines:
+        notes.append(f"lines {found.first}-{last}{total}")
+    if last != found.lines:
+        notes.append(f"go on with offset={last + 1}")
+    return f"[{'; '.join(notes)}]\n{found.text}" if notes else found.text
+
+
+def _narrow_name(encoding: str) -> str:
+    return "latin-1" if encoding == "latin-1" else "utf-8"
+
+
+def _listing(path: Path) -> str:
+    with os.scandir(path) as entries:
+        names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
+    more = f"\n[{len(names) - ENTRIES:,} more]" if len(names) > ENTRIES else ""
+    return f"[{path} is a folder of {len(names):,}]\n" + "\n".join(names[:ENTRIES]) + more
+
+
+def _opened(handle: int, path: Path) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{handle}")
+    except OSError:
+        return os.path.realpath(path)
+
+
+def _special(mode: int) -> str:
+    names = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISBLK, "a disk"))
+    return next((name for test, name in names if test(mode)), "a device")
+
+
+def _complaint(path: Path, error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return f"there is no {path}.{_instead(path)}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{path} cannot be read: {error.strerror}"
+    return f"{path} cannot be read: {error}"
+
+
+def _instead(path: Path) -> str:
+    """What the model probably meant, or what there is."""
+    folder = path.parent
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return ""
+    wanted = path.relative_to(folder).parts[0]
+    found = near(wanted, names) or [name for name in names if wanted.lower() in name.lower()][:3]
+    if found:
+        return f" Did you mean {' or '.join(str(folder / name) for name in found)}?"
+    some = ", ".join(sorted(names)[:10])
+    return (
+        f" {folder} has {some}{' and more' if len(names) > 10 else ''}." if names else f" {folder} is empty."
+    )
+
+
+def _whole(args: Mapping[str, Json], name: str, default: int) -> int:
+    given = args.get(name)
+    return given if isinstance(given, int) else default
