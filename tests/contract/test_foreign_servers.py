@@ -153,7 +153,7 @@ FAULTS = {
     "a dropped connection before the first piece": lambda mock: mock.disconnect(after_chunks=0),
     "a truncated stream": lambda mock: mock.truncate(after_chunks=2, times=2),
     "a corrupt piece": lambda mock: mock.corrupt(after_chunks=1),
-    "a stall": lambda mock: mock.stall(after_chunks=1, seconds=5),
+    "a stall": lambda mock: mock.stall(after_chunks=1, seconds=20),
 }
 
 
@@ -164,7 +164,7 @@ async def test_llmock_finds_us_resilient(api, fault, llmock):
     # Paced, so that it sees us leave: what it has sent to the end counts as accepted.
     llmock.tool_mode("off").reply("all is well", times=None).pace(50)
     FAULTS[fault](llmock)
-    async with a_turn(api, llmock, stall=1.0) as go:
+    async with a_turn(api, llmock, stall=2.0) as go:
         scene = await go()
     assert (scene.ending, scene.said[-1]) == ("answered", assistant(Text("all is well"))), scene.detail
     assert scene.of(Noted), "the person is told of each wait"

@@ -172,8 +172,8 @@ async def test_an_error_in_the_middle_of_a_stream_is_translated_too(api, said):
 @EVERY
 @pytest.mark.parametrize("reply", [Stall(None), Stall(""), Stall("so far")], ids=str)
 async def test_a_stall_is_transient_and_gives_the_connection_up(api, reply):
-    async with talking(api, reply, Say("ok"), stall=0.3) as (acme, server):
-        with pytest.raises(Transient, match=r"nothing for 0\.3 s"):
+    async with talking(api, reply, Say("ok"), stall=0.5) as (acme, server):
+        with pytest.raises(Transient, match=r"nothing for 0\.5 s"):
             await converse(acme, "hello")
         await server.closed_early()
         assert (await converse(acme, "hello")).text == "ok"
