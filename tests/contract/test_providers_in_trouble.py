@@ -261,6 +261,17 @@ async def test_a_key_that_no_server_takes_is_not_sent_and_not_shown(api, key):
     assert key not in str(caught.value)
 
 
+@EVERY
+async def test_what_cannot_be_sent_is_said(api):
+    async with talking(api, headers={"X-Team": "grün"}) as (acme, server):
+        with pytest.raises(ProviderError, match="X-Team"):
+            await converse(acme, "hello")
+        assert server.connections == 0
+    async with talking(api) as (acme, _):
+        with pytest.raises(ProviderError, match="no text"):
+            await converse(acme, "half a sign: \udcff")
+
+
 GOOD = b'data: {"choices":[{"delta":{"content":"x"}}],"type":"ping"}\n\n'
 HOSTILE = {
     "a web page": (Raw(b"<!doctype html><html>login</html>", content_type="text/html"), "web page"),

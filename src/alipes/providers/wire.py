@@ -185,7 +185,7 @@ class Stream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
                         limit.reschedule(asyncio.get_running_loop().time() + self.bounds.linger)
                 if not reader.ended:
                     self._take(events.end())
-        except (TimeoutError, httpx2.HTTPError, ProviderError):
+        except (TimeoutError, httpx2.HTTPError, ProviderError, Overlong):
             if not reader.whole:
                 raise
         if not reader.whole:
@@ -231,13 +231,11 @@ _head = msgspec.json.Decoder(_Head)
 def known(decode: "msgspec.json.Decoder[T]", data: bytes, place: Place, types: frozenset[str]) -> T | None:
     """The same for APIs that name their events: one of another name may have any shape, and is None."""
     try:
-        return decode.decode(data)
-    except msgspec.ValidationError as error:
-        if decoded(_head, data, place).type not in types:
-            return None
-        raise ProviderError(f"{place.who} sent an event that its API does not have: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Transient(f"{place.who} sent a damaged event: {error}") from error
+        return decoded(decode, data, place)
+    except ProviderError as error:
+        if isinstance(error, Transient) or decoded(_head, data, place).type in types:
+            raise
+        return None
 
 
 def headers(endpoint: Endpoint) -> dict[str, str]:
@@ -247,6 +245,11 @@ def headers(endpoint: Endpoint) -> dict[str, str]:
         raise NotAuthorised(
             f"the key in {endpoint.key_env or endpoint.name} has signs that no key has; copy it again"
         )
+    for name, value in endpoint.headers.items():
+        if not (name + value).isascii():
+            raise ProviderError(
+                f"the header {name!r} of provider {endpoint.name} has signs that none may have"
+            )
     ours = {
         "content-type": "application/json",
         "accept": "text/event-stream, application/json",
@@ -263,8 +266,11 @@ def headers(endpoint: Endpoint) -> dict[str, str]:
 
 
 def outgoing(endpoint: Endpoint, model: str, path: str, body: Mapping[str, object]) -> Outgoing:
-    """Raises `NotAuthorised` for a key that cannot be sent."""
-    content = msgspec.json.encode({**body, **endpoint.body})
+    """Raises `ProviderError` kinds for what cannot be sent."""
+    try:
+        content = msgspec.json.encode({**body, **endpoint.body})
+    except UnicodeEncodeError as error:
+        raise ProviderError(f"the conversation holds signs that are no text: {error}") from error
     return Outgoing(Place(endpoint, model), _url(endpoint, path), headers(endpoint), content)
 
 
