@@ -48,7 +48,7 @@ async def oneshot() -> list[Row]:
         raw = [PYTHON, str(HERE / "raw_ask.py"), url, "hi"]
         ours, limit = await asyncio.to_thread(in_turn, 15, [ALIPES, "ask", "hi"], raw, env=env, cwd=folder)
         body = server.told("request")[0]["body"]
-        overhead = len(json.dumps([body["messages"][0], body["tools"]], separators=(",", ":")))
+        overhead = len(json.dumps([body["messages"][0], body.get("tools")], separators=(",", ":")))
     return [
         compare("one-shot / raw httpx2", median_cpu(ours), median_cpu(limit), 1.5),
         bounded("one-shot, peak memory", statistics.median(one.peak_mb for one in ours), 60, "MB"),
@@ -108,10 +108,9 @@ async def kills(trials: int = 200) -> list[Row]:
 
 
 async def journal() -> list[Row]:
-    from alipes.store.opening import open_store
-
     from alipes.kernel.messages import Message, Text
     from alipes.kernel.turns import Address, Inbound, Said
+    from alipes.store.opening import open_store
 
     with tempfile.TemporaryDirectory() as name:
         async with open_store(Path(name)) as store:

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from alipes.providers.opening import Backend
-
 from alipes.agent.asking import Patience
 from alipes.agent.loop import Agent, run_turn
 from alipes.kernel.endpoints import ModelFacts
@@ -13,6 +11,7 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Message, Part, ToolCall
 from alipes.kernel.ports import Output, Provider, ToolSpec
 from alipes.kernel.turns import Address, Event, Inbound, Replied, Said, Turn, Usage
+from alipes.providers.opening import Backend
 from alipes.providers.scripted import Line, Scripted
 
 

@@ -4,7 +4,6 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from alipes.providers.opening import Backend
 
 from alipes.agent.asking import Patience, ask
 from alipes.kernel.endpoints import ModelFacts
@@ -12,6 +11,7 @@ from alipes.kernel.errors import ContextTooLong, ProviderError, Refused, Transie
 from alipes.kernel.messages import Text, Thinking
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Noted, Replied, Retracted, TextDelta, ThinkingDelta
+from alipes.providers.opening import Backend
 from alipes.providers.scripted import Scripted
 from alipes.runtime.retry import backoff
 

@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from alipes.providers.scripted import Scripted
 
 from alipes.hooks.relay import Hooks
 from alipes.kernel.messages import ToolCall, ToolResult, user
 from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import Noted, Said, Stop, TextDelta, TurnEnded, TurnStarted
+from alipes.providers.scripted import Scripted
 from tests.world.house import inbound, open_house
 
 

@@ -6,14 +6,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from alipes.agent.loop import Agent
-from alipes.providers.opening import Backend
-from alipes.store.opening import Store, open_store
-
 from alipes.hooks.relay import Hooks
 from alipes.kernel.endpoints import ModelFacts
 from alipes.kernel.ports import Provider, Tool
 from alipes.kernel.turns import Address, Event, Inbound, Turn, TurnEnded
+from alipes.providers.opening import Backend
 from alipes.sessions.lobby import Lobby
+from alipes.store.opening import Store, open_store
 
 
 class One:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from alipes.store.opening import open_store
-
 from tests.world.model_server import Served
 from tests.world.races import valid
 
