@@ -47,6 +47,15 @@ class Places(Struct, frozen=True):
             return "personal"
         return ""
 
+    def is_linked(self, facts: os.stat_result) -> bool:
+        """Is it our file of keys under another name, by a hard link?"""
+        if facts.st_nlink < 2:
+            return False
+        try:
+            return os.path.samestat(facts, os.stat(os.path.join(self.own, ".env")))
+        except OSError:
+            return False
+
 
 def _below(path: str, folder: str) -> str:
     """`path` seen from `folder`; empty unless it is below it."""

@@ -62,7 +62,7 @@ class ReadFile:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
             facts = os.fstat(handle)
-            self._refuse_secrets(_opened(handle, path))  # what the links led to when it was opened
+            self._refuse_secrets(_opened(handle, path), facts)  # what the links led to when it was opened
             if stat.S_ISDIR(facts.st_mode):
                 return _listing(path)
             if not stat.S_ISREG(facts.st_mode):
@@ -73,8 +73,8 @@ class ReadFile:
         finally:
             os.close(handle)
 
-    def _refuse_secrets(self, real: str) -> None:
-        if self._places.secrecy(real) == "ours":
+    def _refuse_secrets(self, real: str, facts: os.stat_result | None = None) -> None:
+        if self._places.secrecy(real) == "ours" or (facts and self._places.is_linked(facts)):
             raise ToolError(f"{real} holds secrets or the state of this program and is not shown")
 
 

@@ -9,6 +9,8 @@ from msgspec import Struct
 BLOCK = 1 << 20
 COUNTED = 256 << 20
 """The lines of files up to this many bytes are counted."""
+FARTHEST = 1 << 30
+"""Bytes into a file that a line is looked for."""
 WIDE = 32 << 20
 """Files of two or four bytes per character are read up to this size."""
 LONGEST_LINE = 4_000
@@ -67,7 +69,7 @@ def narrow(file: BinaryIO, encoding: str) -> BinaryIO | None:
 def cut(file: BinaryIO, *, offset: int, limit: int, room: int, encoding: str = "utf-8") -> Slice:
     """Up to `limit` lines and about `room` bytes from line `offset`; a negative offset counts from the end.
 
-    The file must be at its beginning, and is left anywhere.
+    The file is left anywhere. Raises ValueError when the line is too far in to be looked for.
     """
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
@@ -108,6 +110,8 @@ def _skip(file: BinaryIO, lines: int) -> bool:
             return True
         lines -= here
         at += len(block)
+        if at >= FARTHEST:
+            raise ValueError(f"that line lies beyond the first {FARTHEST:,} bytes; use the terminal")
     return True
 
 
@@ -120,6 +124,8 @@ def _line(file: BinaryIO) -> bytes:
         more += len(rest)
         if rest.endswith(b"\n"):
             break
+        if more > COUNTED:
+            file.seek(0, io.SEEK_END)
     if not more:
         return line
     return line + f" [... {more:,} more bytes in this line]\n".encode()
