@@ -40,6 +40,14 @@ def test_an_operator_who_names_a_price_is_not_given_our_surcharge():
     assert cost(Usage(input=400_000, output=100_000), flat) == pytest.approx(0.5)
 
 
+def test_an_operator_may_name_a_surcharge():
+    own = {"xai/grok-4.7": ModelFacts(long_from=10, long_input=3.0), "mine/own": ModelFacts(long_from=5)}
+    mixed, plain = facts("xai/grok-4.7", own), facts("xai/grok-4.7")
+    assert (mixed.long_from, mixed.long_input) == (10, 3.0)
+    assert (mixed.long_output, mixed.price_input) == (plain.long_output, plain.price_input)
+    assert facts("mine/own", own) == ModelFacts(long_from=5)
+
+
 def test_cached_and_written_tokens_are_part_of_the_input_with_prices_of_their_own():
     usage = Usage(input=10 * M, cached=6 * M, cache_write=3 * M, output=M)
     assert cost(usage, PRICED) == pytest.approx(1 * 2.0 + 6 * 0.2 + 3 * 2.5 + 10.0)

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from alipes.cli.config_command import run
-from alipes.config.edit import set_secret, set_value
+from alipes.config.edit import change, holds, set_secret, set_value
+from alipes.config.lines import split_key
 from alipes.config.settings import load
 from alipes.config.variables import parse_env
 from alipes.kernel.errors import ConfigError
@@ -256,6 +257,68 @@ def test_secrets_go_to_the_env_file_for_us_alone(config, home):
     assert not (home / "config.toml").exists()
 
 
+def test_unset_takes_out_what_set_put_in_and_keeps_every_comment(config, written):
+    status, out, err = config("unset", "serve.port")
+    assert (status, err) == (0, "")
+    assert out == f"serve.port is no longer set, {written}:5\nserve.port = 8742\n  from default\n"
+    assert tomllib.loads(written.read_text()) == {"model": "groq/llama", "serve": {}}
+    assert "# how I like it" in written.read_text() and "# the fast one" in written.read_text()
+    assert config("unset", "serve.port") == (0, f"serve.port is not set in {written}\n", "")
+
+
+@pytest.mark.parametrize(
+    "key", ["providers.mine", 'models."groq/llama"', "serve", "servee", "providers.groq.key"]
+)
+def test_unset_takes_out_tables_and_names_that_are_no_settings(config, written, key):
+    written.write_text(
+        "max_steps = 3 # three\n[serve]\nport = 3\n[servee]\na = 1\n[providers.groq]\nkey = 'sk-canary-canary'\n"
+        "[providers.mine]\nbase_url = 'http://h/v1'\n[models.\"groq/llama\"]\nvision = true\n"
+    )
+    status, out, err = config("unset", key)
+    assert status == 0 and out.startswith(f"{key} is no longer set, {written}:") and "canary" not in out + err
+    assert not holds(tomllib.loads(written.read_text()), split_key(key))
+    assert written.read_text().startswith("max_steps = 3 # three\n")
+
+
+def test_unset_does_not_take_out_what_others_stand_on(config, written):
+    written.write_text('model = "mine/x"\n[providers.mine]\nbase_url = "http://h/v1"\n')
+    before = written.read_text()
+    for key, said in (
+        ("providers.mine", "names a provider we do not know"),
+        ("providers.mine.base_url", "no base_url"),
+    ):
+        status, _, err = config("unset", key)
+        assert status == 2 and said in err and written.read_text() == before
+    assert config("unset", "serve.prot")[0] == 2
+
+
+def test_unset_takes_a_secret_out_of_the_env_file(config, home):
+    home.mkdir()
+    (home / ".env").write_text("# keys\nA=1\nGROQ_API_KEY=gsk_canary\nB=2\n")
+    status, out, err = config("unset", "GROQ_API_KEY")
+    assert (status, out, err) == (0, f"GROQ_API_KEY is no longer set, {home}/.env:3\n", "")
+    assert (home / ".env").read_text() == "# keys\nA=1\nB=2\n"
+    assert config("unset", "GROQ_API_KEY") == (0, f"GROQ_API_KEY is not set in {home}/.env\n", "")
+
+
+def test_settings_and_secrets_are_changed_together_or_not_at_all(home):
+    ways = {("model",): "mine/x", ("providers", "mine", "base_url"): "http://h/v1"}
+    both = {**ways, ("providers", "mine", "key_env"): "MINE_KEY"}
+    assert change(both, {"MINE_KEY": "abc-def"}, home=home, environ={}) == []
+    assert load(home, {}).providers["mine"].key.reveal() == "abc-def"
+    before = (home / "config.toml").read_text(), (home / ".env").read_text()
+    (home / ".config.toml.new").mkdir()
+    with pytest.raises(ConfigError, match="cannot be written"):
+        change({("max_steps",): "3"}, {"MINE_KEY": "other", "NEW": "1"}, home=home, environ={})
+    with pytest.raises(ConfigError, match="out of range"):
+        change({("max_steps",): "0"}, {"MINE_KEY": "other"}, home=home, environ={})
+    assert ((home / "config.toml").read_text(), (home / ".env").read_text()) == before
+    (home / ".env").unlink()
+    with pytest.raises(ConfigError):
+        change({("max_steps",): "3"}, {"NEW": "1"}, home=home, environ={})
+    assert not (home / ".env").exists()
+
+
 @pytest.mark.parametrize(
     "argv",
     [
@@ -264,6 +327,8 @@ def test_secrets_go_to_the_env_file_for_us_alone(config, home):
         ["why"],
         ["set"],
         ["set", "x"],
+        ["unset"],
+        ["unset", "a", "b"],
         ["show", "x"],
         ["path", "x"],
         ["get", "a", "b"],

@@ -380,6 +380,35 @@ def test_a_deeply_nested_file_is_refused(home):
     assert "is not a setting" in problems(home, "x = " + "[" * 300 + "]" * 300)
 
 
+def test_tls_trusts_the_file_of_the_setting_else_of_the_variable(home, monkeypatch):
+    monkeypatch.chdir(home)
+    (home / "ours.pem").touch()
+    (home / "theirs.pem").touch()
+    assert load(home, {}).ca_file == ""
+    assert load(home, {"SSL_CERT_FILE": "theirs.pem"}).ca_file == str(home / "theirs.pem")
+    assert load(home, {"ALIPES_CA_FILE": "ours.pem", "SSL_CERT_FILE": "/nowhere"}).ca_file == str(
+        home / "ours.pem"
+    )
+    write(home, 'ca_file = "ours.pem"')
+    assert load(home, {"SSL_CERT_FILE": "theirs.pem"}).ca_file == str(home / "ours.pem")
+    assert problems(home, 'ca_file = "gone.pem"') == (
+        'config.toml:1: ca_file = "gone.pem" is not there as a file: make it, or correct the path.'
+    )
+    assert problems(home, "", SSL_CERT_FILE="/nowhere").startswith(
+        'environment: SSL_CERT_FILE = "/nowhere" is not'
+    )
+
+
+def test_a_surcharge_for_long_calls_can_be_told(home):
+    write(home, '[models."groq/x"]\nlong_from = 9\nlong_input = 2\nlong_output = 1.5\n')
+    told = load(home, {}).models["groq/x"]
+    assert told == ModelFacts(long_from=9, long_input=2.0, long_output=1.5)
+
+
+def test_a_llama_server_is_asked_to_close_as_it_does_anyway(home):
+    assert load(home, {}).providers["llamacpp"].headers == {"connection": "close"}
+
+
 def test_the_home_is_where_the_variable_says(home, monkeypatch):
     monkeypatch.chdir(home)
     assert find_home({"ALIPES_HOME": "sub/dir"}) == home / "sub" / "dir"

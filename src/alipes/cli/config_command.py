@@ -6,15 +6,17 @@ from getpass import getpass
 
 from alipes.cli.arguments import Words
 from alipes.config.checking import Found, Way
-from alipes.config.edit import set_secret, set_value
+from alipes.config.edit import change, holds, set_secret, set_value
 from alipes.config.keys import KEYS, Key, find_key, tree
 from alipes.config.known import KEYED
 from alipes.config.lines import split_key
 from alipes.config.masking import HIDDEN, bare, dotted, mask, written
 from alipes.config.near import did_you_mean
+from alipes.config.paths import Paths, find_home
 from alipes.config.proxies import PROXY_VARIABLES
 from alipes.config.reading import Reading, read
-from alipes.config.settings import Settings, build
+from alipes.config.settings import CA_VARIABLE, Settings, build
+from alipes.config.variables import read_variables
 from alipes.kernel.errors import ConfigError
 
 PAGE = """\
@@ -22,11 +24,13 @@ usage: alipes config show             all settings in effect, and where each com
        alipes config get KEY          the value of one
        alipes config why KEY          its value, its origin and its meaning
        alipes config set KEY VALUE    change one in config.toml, keeping its comments
+       alipes config unset KEY        take one out of config.toml again
        alipes config path             where config.toml is
 
 KEY is a name with dots, such as serve.port, providers.mine.base_url or
 models."openai/gpt-5.5".window. A KEY in capitals, such as OPENAI_API_KEY, is a
-secret: `set` keeps it in .env, and a VALUE of - reads it from standard input.
+secret: `set` keeps it in .env, `unset` takes it out of there, and a VALUE of -
+reads it from standard input.
 
 options:
   -h, --help            show this page
@@ -38,7 +42,7 @@ Exit status: 0 done; 2 wrong usage or settings.
 def run(argv: list[str]) -> int:
     """Do what the words say. Answers go to standard output, errors to standard error."""
     words = Words("alipes config", PAGE)
-    words.add_argument("action", choices=("show", "get", "set", "why", "path"))
+    words.add_argument("action", choices=("show", "get", "set", "unset", "why", "path"))
     words.add_argument("key", nargs="?", default="")
     words.add_argument("value", nargs="?")
     try:
@@ -62,6 +66,8 @@ def _answer(action: str, key: str, value: str | None) -> Iterator[str]:
     if action == "set":
         assert value is not None
         return _set(key, value)
+    if action == "unset":
+        return _unset(key)
     reading = read()
     if action == "path":
         return iter([str(reading.paths.config)])
@@ -123,7 +129,7 @@ def _show(reading: Reading, settings: Settings) -> Iterator[str]:
     ]
     if missing:
         yield f"\n# known providers whose key is not set: {', '.join(missing)}"
-    for name in (*PROXY_VARIABLES, *(name.lower() for name in PROXY_VARIABLES)):
+    for name in (*PROXY_VARIABLES, *(name.lower() for name in PROXY_VARIABLES), CA_VARIABLE):
         if text := reading.variables.get(name):
             yield f"# {name} = {written(mask(text))}, {reading.variables.where(name)}"
     for note in settings.notes:
@@ -221,6 +227,28 @@ def _set(key: str, value: str) -> Iterator[str]:
         yield from _from(reading, way[: setting.path.count(".") + 1])
     else:
         yield f"{dotted(way)} is set, {reading.where(way)}"
+    if left:
+        print("Still wrong in the file:", *left, sep="\n", file=sys.stderr)
+
+
+def _unset(key: str) -> Iterator[str]:
+    if _is_variable(key):
+        where = read_variables(Paths(find_home()).env, {}).where(key)
+        if where:
+            change({}, {key: None})
+        yield f"{key} is no longer set, {where}" if where else f"{key} is not set in {Paths(find_home()).env}"
+        return
+    reading = read()
+    way = split_key(key)
+    if not way or not holds(reading.tables, way):
+        way = _way(reading, key)
+        yield f"{dotted(way)} is not set in {reading.paths.config}"
+        return
+    where = reading.where(way)
+    left = change({way: None})
+    yield f"{dotted(way)} is no longer set, {where}"
+    if find_key(way):
+        yield from _from(read(), way)
     if left:
         print("Still wrong in the file:", *left, sep="\n", file=sys.stderr)
 

@@ -51,7 +51,10 @@ def _examine(options: DoctorOptions) -> Report:
 
 async def _look_inside(settings: Settings, live: bool) -> tuple[list[Finding], tuple[OpenClient, ...]]:
     findings = await examine_store(settings)
-    async with ClientScope(settings.proxies) as scope, Models(settings, scope) as models:
+    async with (
+        ClientScope(settings.proxies, trust=settings.ca_file or None) as scope,
+        Models(settings, scope) as models,
+    ):
         findings += await examine_models(settings, scope, models, live=live)
         return findings, scope.open_clients()
 

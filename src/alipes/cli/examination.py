@@ -190,7 +190,7 @@ async def _reach(settings: Settings, model: str) -> Finding:
     where = _bare(_by_way_of(settings, endpoint))
     try:
         async with asyncio.timeout(PATIENCE):
-            await _connect(where)
+            await _connect(where, settings.ca_file)
     except (OSError, TimeoutError) as error:
         why = str(error) or f"no answer within {PATIENCE:.0f} s"
         return Finding("reach", "wrong", f"{where} cannot be reached: {why}", "check network and address")
@@ -206,10 +206,10 @@ def _by_way_of(settings: Settings, endpoint: Endpoint) -> str:
     return (proxies.https if parts.scheme == "https" else proxies.http) or proxies.all or endpoint.base_url
 
 
-async def _connect(url: str) -> None:
+async def _connect(url: str, ca_file: str) -> None:
     parts = urlsplit(url)
     secure = parts.scheme == "https"
-    trust = ssl.create_default_context() if secure else None
+    trust = ssl.create_default_context(cafile=ca_file or None) if secure else None
     _, writer = await asyncio.open_connection(
         parts.hostname, parts.port or (443 if secure else 80), ssl=trust
     )

@@ -65,7 +65,7 @@ def run(argv: list[str]) -> int:
 
 
 async def _show(settings: Settings, *, live: bool, all: bool) -> list[str]:
-    async with ClientScope(settings.proxies) as scope:
+    async with ClientScope(settings.proxies, trust=settings.ca_file or None) as scope:
         choice = await choose(settings, scope)
         offers = await _ask_around(settings, scope) if live else {}
     return [
@@ -120,7 +120,10 @@ def _hints(settings: Settings, all: bool) -> Iterator[str]:
 
 async def _switch(settings: Settings, name: str, *, live: bool, anyway: bool) -> list[str]:
     """Raises ConfigError, with everything as it was, unless `name` can be asked."""
-    async with ClientScope(settings.proxies) as scope, Models(settings, scope) as opened:
+    async with (
+        ClientScope(settings.proxies, trust=settings.ca_file or None) as scope,
+        Models(settings, scope) as opened,
+    ):
         backend = await opened.open(name)
         endpoint, model = resolve(settings, name)
         offered, trouble = await _ask(endpoint, scope.http("list")) if live else ((), "")

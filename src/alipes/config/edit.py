@@ -4,7 +4,7 @@ import copy
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from alipes.config.paths import Paths, find_home, make_private
 from alipes.config.reading import Reading, read
 from alipes.config.settings import build
 from alipes.config.urls import Wrong, check_no_proxy, check_proxy
-from alipes.config.variables import parse_env, read_text
+from alipes.config.variables import Variables, parse_env, read_text
 from alipes.kernel.errors import ConfigError
 
 
@@ -31,40 +31,83 @@ def set_value(
 
     Raises ConfigError, with the file as it was, when the value or the place for it is wrong.
     """
-    value = _parsed(way, text)
-    _refuse([checked for _, checked in check_tables(_nested({}, way, value)) if isinstance(checked, Problem)])
-    with _alone(Paths(home or find_home(environ))) as paths:
-        before = read(paths.home, environ)
-        edited = _edited(before, way, value)
-        after = Reading(paths, before.variables, edited)
-        old, new = _problems(before), _problems(after)
-        _refuse([problem for problem in new if problem not in old])
-        _replace(paths.config, edited)
-    return [f"{after.where(problem.place)}: {problem.text}" for problem in new if not problem.where]
+    return change({way: text}, home=home, environ=environ)
 
 
 def set_secret(
     name: str, value: str, *, home: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> Path:
     """Write one variable into `.env`, readable by its owner only. Raises ConfigError, the file as it was."""
+    change({}, {name: value}, home=home, environ=environ)
+    return Paths(home or find_home(environ)).env
+
+
+def change(
+    values: Mapping[Way, str | None],
+    secrets: Mapping[str, str | None] | None = None,
+    *,
+    home: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Write settings into config.toml and variables into `.env`: all of them, or none. None takes one out.
+
+    Tells which older problems of config.toml are left. Raises ConfigError, with both files as they were.
+    """
+    parsed = {way: None if text is None else _parsed(way, text) for way, text in values.items()}
+    given = [_nested({}, way, value) for way, value in parsed.items() if value is not None]
+    checked = [checked for tables in given for _, checked in check_tables(tables)]
+    _refuse([each for each in checked if isinstance(each, Problem)])
+    for name, value in (secrets or {}).items():
+        _check_variable(name, value)
+    with _alone(Paths(home or find_home(environ))) as paths, ExitStack() as undo:
+        env = read_text(paths.env)
+        kept = _kept(paths.env, env or "", secrets or {})
+        edited, left = _checked(paths, environ, kept, parsed) if parsed else ("", [])
+        if secrets:
+            undo.callback(_restore, paths.env, env)
+            _replace(paths.env, kept, private=True)
+        if parsed:
+            _replace(paths.config, edited)
+        undo.pop_all()
+    return left
+
+
+def _checked(
+    paths: Paths, environ: Mapping[str, str] | None, env: str, values: Mapping[Way, object]
+) -> tuple[str, list[str]]:
+    """The text of config.toml with `values` in it, beside such an `.env`, and its older problems."""
+    before = after = read(paths.home, environ)
+    variables = Variables(before.variables.environ, paths.env, parse_env(env, paths.env))
+    for way, value in values.items():
+        after = Reading(paths, variables, _edited(after, way, value))
+    old, new = _problems(before), _problems(after)
+    _refuse([problem for problem in new if problem not in old])
+    return after.text, [
+        f"{after.where(problem.place)}: {problem.text}" for problem in new if not problem.where
+    ]
+
+
+def _kept(file: Path, text: str, secrets: Mapping[str, str | None]) -> str:
+    """The text of `.env` with `secrets` in it, each line where it was."""
+    known = parse_env(text, file)
+    lines: list[str | None] = list(text.rstrip("\n").split("\n")) if text else []
+    for name, value in secrets.items():
+        line = None if value is None else f"{name}={_quoted(value)}"
+        if name in known:
+            lines[known[name].number - 1] = line
+        else:
+            lines.append(line)
+    edited = "".join(f"{line}\n" for line in lines if line is not None)
+    left = parse_env(edited, file)
+    assert all(value == (left[name].value if name in left else None) for name, value in secrets.items())
+    return edited
+
+
+def _check_variable(name: str, value: str | None) -> None:
+    if value is None:
+        return
     if not value or any(not c.isprintable() for c in value):
         raise ConfigError(f"{name} cannot be empty or hold control characters: paste it again.")
-    _check_variable(name, value)
-    with _alone(Paths(home or find_home(environ))) as paths:
-        text = read_text(paths.env) or ""
-        known = parse_env(text, paths.env)
-        lines = text.rstrip("\n").split("\n") if text else []
-        if name in known:
-            lines[known[name].number - 1] = f"{name}={_quoted(value)}"
-        else:
-            lines.append(f"{name}={_quoted(value)}")
-        edited = "\n".join(lines) + "\n"
-        assert parse_env(edited, paths.env)[name].value == value
-        _replace(paths.env, edited, private=True)
-    return paths.env
-
-
-def _check_variable(name: str, value: str) -> None:
     check = {"HTTP_PROXY": check_proxy, "HTTPS_PROXY": check_proxy, "ALL_PROXY": check_proxy}.get(
         name.upper()
     )
@@ -96,23 +139,54 @@ def _refuse(problems: list[Problem]) -> None:
 
 
 def _edited(before: Reading, way: Way, value: object) -> str:
-    """The file's text with `value` at `way`, everything else as it was."""
+    """The file's text with `value` at `way`, None for nothing there, and everything else as it was."""
     try:
         document = tomlkit.parse(before.text)
         table: Any = document
         for name in way[:-1]:
-            if name not in table:
+            if name not in table and value is not None:
                 table[name] = tomlkit.table(is_super_table=name != way[-2])
             table = table[name]
-        table[way[-1]] = value
+        if value is None:
+            del table[way[-1]]
+        else:
+            table[way[-1]] = value
         edited = tomlkit.dumps(document)
-        if tomllib.loads(edited) == _nested(before.tables, way, value):
+        if _as_meant(before.tables, tomllib.loads(edited), way, value):
             return edited
     except (TOMLKitError, ValueError, TypeError, AttributeError, KeyError):
         pass
     raise ConfigError(
-        f"{before.where(way)}: {dotted(way)} cannot be set by a command: edit the file by hand."
+        f"{before.where(way)}: {dotted(way)} cannot be changed by a command: edit the file by hand."
     )
+
+
+def _as_meant(before: dict[str, Any], after: dict[str, Any], way: Way, value: object) -> bool:
+    if value is not None:
+        return after == _nested(before, way, value)
+    # A table that lost its last key may stay or go.
+    return not holds(after, way) and _without(before, way) == _without(after, way)
+
+
+def holds(tables: object, way: Way) -> bool:
+    """Whether something stands at `way`, of whatever kind."""
+    for name in way:
+        if not isinstance(tables, dict) or name not in tables:
+            return False
+        tables = tables[name]
+    return True
+
+
+def _without(tables: dict[str, Any], way: Way) -> dict[str, Any]:
+    """A copy of `tables` with nothing at `way`, nor tables on the way there that are empty."""
+    root = copy.deepcopy(tables)
+    for depth in range(len(way), 0, -1):
+        table: Any = root
+        for name in way[: depth - 1]:
+            table = table.get(name, {}) if isinstance(table, dict) else {}
+        if isinstance(table, dict) and (depth == len(way) or table.get(way[depth - 1]) == {}):
+            table.pop(way[depth - 1], None)
+    return root
 
 
 def _nested(tables: dict[str, Any], way: Way, value: object) -> dict[str, Any]:
@@ -173,6 +247,13 @@ def _replace(file: Path, text: str, *, private: bool = False) -> None:
             new.unlink(missing_ok=True)
         raise ConfigError(f"{file} cannot be written: {error.strerror}. It is as it was.") from error
     _sync(target.parent)
+
+
+def _restore(file: Path, text: str | None) -> None:
+    if text is None:
+        file.unlink(missing_ok=True)
+    else:
+        _replace(file, text, private=True)
 
 
 def _sync(folder: Path) -> None:

@@ -33,6 +33,7 @@ OPEN = ("telegram",)
 """Tables that may hold more than the keys below, for rooms that are not built yet."""
 
 _PRICE = number(0, 100_000, "US dollars")
+_FACTOR = number(0, 1000, "times the price")
 _TOKENS = whole(1, 100_000_000)
 _SECONDS = number(0.1, 86_400, "seconds")
 
@@ -75,6 +76,13 @@ KEYS = (
     Key("max_steps", whole(1, 10_000), 50, "Model calls in one turn; after these it sums up and ends."),
     Key("max_tokens", whole(1, 10_000_000), 8192, "Tokens a single answer of the model may have."),
     Key("workdir", TEXT, "", "The folder tools work in. Empty: the one alipes was started in."),
+    Key(
+        "ca_file",
+        TEXT,
+        "",
+        "A PEM file with the certificates TLS trusts, in place of the system's. Empty: what the variable "
+        "`SSL_CERT_FILE` names, else the system's.",
+    ),
     Key(
         "log_level",
         choice("debug", "info", "warning", "error"),
@@ -125,6 +133,11 @@ KEYS = (
     Key("models.*.price_output", _PRICE, None, "US dollars per million tokens written."),
     Key("models.*.price_cached", _PRICE, None, "US dollars per million tokens read from its cache."),
     Key("models.*.price_cache_write", _PRICE, None, "US dollars per million tokens written to its cache."),
+    Key(
+        "models.*.long_from", _TOKENS, None, "A call that reads more tokens than this costs more, all of it."
+    ),
+    Key("models.*.long_input", _FACTOR, None, "What reading costs in such a call, in times the price."),
+    Key("models.*.long_output", _FACTOR, None, "What writing costs in such a call, in times the price."),
     Key("telegram.token_env", VARIABLE, "TELEGRAM_BOT_TOKEN", "The variable that holds the bot's token."),
     Key("telegram.base_url", URL, "https://api.telegram.org", "Address of the Bot API."),
     Key("telegram.allow", ALLOW, [], "Users who may speak to the bot, by id or name. Empty: nobody."),

@@ -1,5 +1,7 @@
 """The providers everybody knows, as data. What the operator writes in `[providers.NAME]` goes over it."""
 
+from msgspec import structs
+
 from alipes.kernel.endpoints import Api, Endpoint
 
 
@@ -27,7 +29,8 @@ _ALL = (
     _keyed("mistral", "openai-chat", "https://api.mistral.ai/v1", "mistral-large-4"),
     _local("ollama", 11434),
     _local("lmstudio", 1234),
-    _local("llamacpp", 8080),
+    # Its server promises to keep a connection and closes it after each answer: better asked for.
+    structs.replace(_local("llamacpp", 8080), headers={"connection": "close"}),
     _local("vllm", 8000),
     Endpoint("embedded", "embedded"),
     Endpoint("scripted", "scripted"),

@@ -20,6 +20,7 @@ from alipes.kernel.messages import Json
 from alipes.kernel.ports import Effort
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+CA_VARIABLE = "SSL_CERT_FILE"
 SHORTEST_SECRET = 6
 """Shorter ones are not masked in logs: they would blot out ordinary words."""
 
@@ -61,6 +62,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_steps: int = 50
     max_tokens: int = 8192
     workdir: str = ""
+    ca_file: str = ""
+    """Whom TLS trusts; empty means whom the system trusts."""
     log_level: LogLevel = "info"
     embedded: Embedded = Embedded()
     serve: Serve = Serve()
@@ -101,6 +104,7 @@ def build(reading: Reading) -> Settings:
         max_steps=cast("int", picked["max_steps"]),
         max_tokens=cast("int", picked["max_tokens"]),
         workdir=cast("str", picked["workdir"]),
+        ca_file=_ca_file(reading),
         log_level=cast("LogLevel", picked["log_level"]),
         embedded=Embedded(**_under(picked, "embedded")),
         serve=Serve(**_under(picked, "serve"), key=_secret(reading, "serve.key_env")),
@@ -156,6 +160,17 @@ def _path(reading: Reading, key: str, test: Callable[[Path], bool]) -> str:
     except (OSError, RuntimeError) as error:
         wrong = f"cannot be a path: {error}"
     reading.fault(key, text, wrong)
+    return ""
+
+
+def _ca_file(reading: Reading) -> str:
+    """The setting, else what OpenSSL's own variable says, whose path is taken from where we stand."""
+    if reading.picked("ca_file").value:
+        return _path(reading, "ca_file", Path.is_file)
+    text = reading.variables.get(CA_VARIABLE)
+    if not text or Path(text).is_file():
+        return str(Path(text).absolute()) if text else ""
+    reading.complain(CA_VARIABLE, text, "is not there as a file: correct the variable, or empty it")
     return ""
 
 

@@ -36,11 +36,12 @@ def facts(
     said = (overrides or {}).get(name)
     if said is None:
         return found
-    fields = {field: getattr(said, field) for field in ModelFacts.__struct_fields__}
-    changes = {field: value for field, value in fields.items() if value is not None}
-    if not any(price in changes for price in _PRICES):  # our surcharge belongs to our prices, not to theirs
-        for field in _LONG:
-            changes.pop(field, None)
+    unsaid = msgspec.structs.asdict(ModelFacts())
+    changes = {
+        field: value for field, value in msgspec.structs.asdict(said).items() if value != unsaid[field]
+    }
+    if any(price in changes for price in _PRICES):  # our surcharge belongs to our prices, not to theirs
+        changes = {field: unsaid[field] for field in _LONG} | changes
     return msgspec.structs.replace(found, **changes)
 
 
