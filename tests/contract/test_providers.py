@@ -281,6 +281,17 @@ async def test_tools_are_offered_with_their_schemas(api):
 
 
 @EVERY
+async def test_tools_may_be_shown_and_not_wanted(api):
+    async with talking(api, Say("ok"), Say("ok")) as (acme, server):
+        await converse(acme, ask("hello", tool_choice="none"))
+        await converse(acme, ask("hello"))
+    unwanted, wanted = server.bodies
+    assert unwanted["tools"] == wanted["tools"]
+    assert unwanted["tool_choice"] in ("none", {"type": "none"})
+    assert "tool_choice" not in wanted
+
+
+@EVERY
 async def test_conversations_do_not_disturb_each_other(api):
     """Twenty at once; half of them are left in the middle."""
 

@@ -58,7 +58,7 @@ def _tools(request: Request, messages: list[Wire]) -> Wire:
         ]
         if not request.system:
             tools[-1]["cache_control"] = MARK
-        return {"tools": tools}
+        return {"tools": tools} | ({"tool_choice": {"type": "none"}} if request.tool_choice == "none" else {})
     called = {
         block["name"] for message in messages for block in message["content"] if block["type"] == "tool_use"
     }

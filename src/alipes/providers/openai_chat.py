@@ -53,6 +53,8 @@ def _to_wire(request: Request, us: str, spoken: Dialect) -> Wire:
             }
             for tool in request.tools
         ]
+        if request.tool_choice == "none":
+            body["tool_choice"] = "none"
     if request.effort:
         effort = {"effort": request.effort}
         body |= {"reasoning": effort} if spoken.nested_effort else {"reasoning_effort": request.effort}

@@ -52,6 +52,8 @@ def _to_wire(request: Request, us: str) -> Wire:
             }
             for tool in request.tools
         ]
+        if request.tool_choice == "none":
+            body["tool_choice"] = "none"
     if request.effort:
         body["reasoning"] = {"effort": request.effort, "summary": "auto"}
     if request.session:
