@@ -81,8 +81,21 @@ def test_a_tool_call_is_a_remark_and_each_message_begins_on_its_own_line():
 
 def test_a_call_that_went_wrong_shows_why_and_a_quick_good_one_nothing():
     bad = ToolResult("c1", "exit 2:\nno such file", "failed")
-    assert told(ToolFinished(LS, bad, 0.0))[1] == ["  failed: exit 2: no such file"]
-    assert told(ToolFinished(LS, ToolResult("c1", "files"), 0.01))[1] == []
+    assert told(ToolStarted(LS), ToolFinished(LS, bad, 0.0))[1][1:] == ["  failed: exit 2: no such file"]
+    assert told(ToolStarted(LS), ToolFinished(LS, ToolResult("c1", "files"), 0.01))[1][1:] == []
+
+
+def test_a_call_that_was_never_started_is_named_with_its_refusal():
+    assert told(ToolFinished(LS, ToolResult("c1", "not allowed", "denied")))[1] == [
+        "· terminal ls -la",
+        "  denied: not allowed",
+    ]
+
+
+def test_of_calls_side_by_side_each_result_tells_whose_it_is():
+    cat = ToolCall("c2", "terminal", {"command": "cat x"})
+    events = (ToolStarted(LS), ToolStarted(cat), ToolFinished(LS, ToolResult("c1", ""), 2.0))
+    assert told(*events)[1] == ["· terminal ls -la", "· terminal cat x", "· terminal ls -la", "  2.0 s"]
 
 
 def test_what_was_missed_of_the_stream_is_told_when_the_message_is_whole():

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from alipes.app import App, open_app
 from alipes.cli import arguments, attachments
 from alipes.cli.arguments import AskOptions
-from alipes.cli.asking import STOPPED, UNREAD, Asking
+from alipes.cli.asking import STOPPED, Asking
 from alipes.cli.interrupts import Interrupts
 from alipes.cli.places import find_place, new_id
 from alipes.cli.screen import Screen, wants_colour
@@ -64,7 +64,7 @@ async def _ask(settings: Settings, options: AskOptions, question: Question, colo
                 if not (options.quiet or options.json):
                     await _introduce(app, options, inbound, screen)
                 status = await asking.ask(inbound)
-                if status not in (STOPPED, UNREAD):
+                if not interrupts.asked.is_set():
                     await asking.wait_for_others()
                 return status
     finally:

@@ -11,7 +11,7 @@ from alipes.cli.screen import Screen
 from alipes.kernel.turns import Inbound, TurnEnded
 from alipes.sessions.following import Following
 
-STATUS = {"answered": 0, "failed": 1, "out_of_steps": 1, "stopped": 130}
+STATUS = {"answered": 0, "steered": 0, "failed": 1, "out_of_steps": 1, "stopped": 130}
 STOPPED, UNREAD = 130, 141
 
 

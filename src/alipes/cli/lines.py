@@ -50,7 +50,9 @@ async def _converse(settings: Settings, options: TalkOptions, colour: bool) -> i
                 while status not in (STOPPED, UNREAD) and (line := await lines.next()) is not None:
                     if line.strip():
                         status = await asking.ask(structs.replace(message, id=new_id(), text=line))
-                if status not in (STOPPED, UNREAD):
+                    if interrupts.asked.is_set() and status != UNREAD:
+                        return STOPPED  # also when the answer was just complete
+                if status != UNREAD:
                     await asking.wait_for_others()
                 return status
     finally:

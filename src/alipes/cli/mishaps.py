@@ -33,12 +33,13 @@ def unforeseen(kind: type[BaseException], error: BaseException, trace: Traceback
         return
     path = settings.paths.log
     try:
-        with open_log(path, settings.log_level, settings.secrets()):
+        with open_log(path, settings.log_level, settings.secrets()) as mask:
             log.critical("unforeseen", exc_info=(kind, error, trace))
     except ConfigError:
         traceback.print_exception(kind, error, trace)
     else:
-        _tell(f"this should not have happened: {kind.__name__}: {error}. The log tells more: {path}")
+        what = mask(f"{kind.__name__}: {error}")
+        _tell(f"this should not have happened: {what}. The log tells more: {path}")
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

@@ -19,7 +19,7 @@ class Page:
     """Writes without disturbing what is being typed: no key is lost, because the input is never let go."""
 
     def __init__(self, keys: KeyBindings, status: Callable[[], str], *, colour: bool = True) -> None:
-        """`status`: what stands above the prompt while nothing is being told; empty for nothing."""
+        """`status`: lines that stand between what is being told and the prompt; empty for none."""
         self._status, self._colour = status, colour
         self._tail = ""
         self._session: PromptSession[str] = PromptSession(
@@ -33,9 +33,11 @@ class Page:
 
     async def read(self) -> str:
         """What is typed next; EOFError when the person wants to leave."""
-        text = await self._session.prompt_async(set_exception_handler=False)
+        return await self._session.prompt_async(set_exception_handler=False)
+
+    def echo(self, text: str) -> None:
+        """What the person said, at the place where it is answered."""
         self._write(f"{self._in(BOLD, '> ')}{harmless(text)}\n")
-        return text
 
     def answer(self, text: str) -> None:
         *lines, self._tail = (self._tail + harmless(text)).split("\n")
@@ -69,9 +71,10 @@ class Page:
             app.invalidate()
 
     def _message(self) -> StyleAndTextTuples:
-        above = self._tail or self._status()
-        prompt: StyleAndTextTuples = [("class:prompt", "> ")]
-        return [("" if self._tail else "class:status", above + "\n"), *prompt] if above else prompt
+        above: StyleAndTextTuples = [("", self._tail + "\n")] if self._tail else []
+        if status := self._status():
+            above.append(("class:status", status + "\n"))
+        return [*above, ("class:prompt", "> ")]
 
 
 def _break(text: str, width: int) -> tuple[str, str]:

@@ -24,6 +24,7 @@ _DELETED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
 _UNSAFE = {code: None for code in _DELETED if chr(code) not in "\n\t"}
 _ENDINGS = {
     "stopped": "stopped",
+    "steered": "taken in by the turn that was at work",
     "failed": "failed",
     "out_of_steps": "out of steps: this is as far as it came",
 }
@@ -148,8 +149,13 @@ class Telling:
         self._open = False
         """The last line told is not finished."""
         self._model = ""
+        self._named = ""
+        """The id of the call named last."""
+        self.begun = False
+        """Something was told."""
 
     def tell(self, event: Event) -> None:
+        self.begun = True
         match event:
             case TextDelta(text):
                 self._tell_thought()
@@ -162,9 +168,10 @@ class Telling:
                 self._complete(message.text)
             case ToolStarted(call):
                 self._tell_thought()
-                self._note(f"· {call_line(call)}")
-            case ToolFinished(_, result, seconds):
+                self._name(call)
+            case ToolFinished(call, result, seconds):
                 if line := result_line(result, seconds):
+                    self._name(call)
                     self._note(f"  {line}")
             case Retracted(reason):
                 self._retract(reason)
@@ -207,9 +214,15 @@ class Telling:
         self._tell_thought()
         self._finish_line()
         if line := ending_line(end):
-            self._remark(f"{'·' if end.ending == 'stopped' else 'alipes:'} {line}")
+            self._remark(f"{'·' if end.ending in ('stopped', 'steered') else 'alipes:'} {line}")
         if self._verbose and end.usage is not None:
             self._remark(f"· {usage_line(end.usage, self._model)}")
+
+    def _name(self, call: ToolCall) -> None:
+        """Say which call is meant, unless it is the one named last."""
+        if call.id != self._named:
+            self._note(f"· {call_line(call)}")
+        self._named = call.id
 
     def _note(self, line: str) -> None:
         if not self._quiet:

@@ -62,10 +62,10 @@ def _show_list(sessions: list[SessionFacts], options: SessionsOptions) -> None:
         print('There are no conversations yet; `alipes ask "hello"` begins one.')
         return
     head = ("ID", "LAST USED", "TURNS", "NAME", "TITLE")
-    rows = [
-        (s.id[:ID], render.ago(s.updated), _turns(s), _name(s), render.one_line(s.title)) for s in sessions
-    ]
+    rows = [(s.id[:ID], render.ago(s.updated), _turns(s), _name(s), _title(s)) for s in sessions]
     _print_lines(render.table([head, *rows]))
+    if any(facts.unfinished for facts in sessions):
+        print("* has an unfinished turn, which the next `alipes` or `alipes ask` takes up")
 
 
 def _show_hits(hits: list[Hit], options: SessionsOptions) -> int:

@@ -15,12 +15,12 @@ from alipes.cli import arguments, programs
 from alipes.cli.arguments import TalkOptions
 from alipes.cli.page import Page
 from alipes.cli.places import find_place, new_id, new_place
-from alipes.cli.render import Telling
+from alipes.cli.render import Telling, one_line
 from alipes.cli.screen import wants_colour
 from alipes.config.near import did_you_mean
 from alipes.config.reading import read
 from alipes.config.settings import Settings, build
-from alipes.kernel.turns import Address, Inbound, Stop
+from alipes.kernel.turns import Address, Inbound, Stop, TurnEnded, TurnStarted
 from alipes.runtime.guard import guarding
 from alipes.runtime.logs import open_log
 
@@ -68,6 +68,8 @@ class Talk:
         self._settings, self._options, self._open_app = settings, options, open_app
         self._page = Page(self._keys(), self._status, colour=colour)
         self._typed: asyncio.Queue[str] = asyncio.Queue()
+        self._waiting: list[str] = []
+        """What was typed and is not being answered yet."""
         self._living: dict[str, Address] = {}
         """The turns that were asked for here and have not ended."""
         self._app: App | None = None
@@ -96,8 +98,10 @@ class Talk:
             if word == "/quit":
                 return
             if word.startswith("/") and word[1:].isalpha():
+                self._page.echo(word)
                 self._command(word)
             elif word:
+                self._waiting.append(text)
                 self._typed.put_nowait(text)
 
     def _command(self, word: str) -> None:
@@ -126,19 +130,21 @@ class Talk:
 
     async def _serve(self) -> None:
         async with self._open_app(self._settings) as app:
+            orphans = await app.store.turns.orphans()  # before the lobby takes them up
             self._app = app
-            place = await find_place(self._options.where, app.store.archive)
-            self._place = self._place or place
-            await self._introduce(app)
+            self._place = self._place or await find_place(self._options.where, app.store.archive)
             async with asyncio.TaskGroup() as turns:
                 turns.create_task(self._pass_on_stops(app))
+                if self._place.key in orphans:
+                    turns.create_task(self._overhear(app, self._place))
+                await self._introduce(app, orphans)
                 while True:
                     text = await self._typed.get()
                     accepted = asyncio.Event()
                     turns.create_task(self._ask(app, text, accepted))
                     await accepted.wait()  # so that they are answered in the order they were typed
 
-    async def _introduce(self, app: "App") -> None:
+    async def _introduce(self, app: "App", orphans: tuple[str, ...]) -> None:
         """Which model answers and why, and what else a person should know at the start."""
         if self._options.model:
             backend = await app.models.open(self._options.model)
@@ -149,8 +155,8 @@ class Talk:
         for note in (*self._settings.notes, programs.tell_once(self._settings.home)):
             if note:
                 self._page.remark(f"· {note}")
-        if app.lobby.recovered:
-            self._page.remark(f"· taking up what was interrupted: {', '.join(app.lobby.recovered)}")
+        if orphans:
+            self._page.remark(f"· taking up what was interrupted: {', '.join(orphans)}")
 
     async def _ask(self, app: "App", text: str, accepted: asyncio.Event) -> None:
         assert self._place is not None
@@ -168,12 +174,28 @@ class Talk:
             assert following.turn is not None
             self._living[following.turn] = inbound.address
             accepted.set()
-            self._page.refresh()
             try:
                 async for event in following:
+                    if not telling.begun:
+                        self._waiting.remove(text)
+                        self._page.echo(text)
                     telling.tell(event)
             finally:
                 del self._living[following.turn]
+        self._page.remark("")
+
+    async def _overhear(self, app: "App", place: Address) -> None:
+        """Show the turn that was interrupted here and goes on now; ours come after it."""
+        telling = Telling(self._page.answer, self._page.remark)
+        async with app.store.bus.subscribe(place.key) as envelopes:
+            async for envelope in envelopes:
+                if isinstance(envelope.event, TurnStarted):
+                    self._living[envelope.turn] = place
+                    self._page.echo(envelope.event.text)
+                telling.tell(envelope.event)
+                if isinstance(envelope.event, TurnEnded):
+                    break
+        self._living.pop(envelope.turn, None)
         self._page.remark("")
 
     async def _pass_on_stops(self, app: "App") -> None:
@@ -183,12 +205,9 @@ class Talk:
                 await app.lobby.post(key, stop)
 
     def _status(self) -> str:
-        if self._app is None:
-            return "· starting"
-        if not self._living:
-            return ""
-        more = len(self._living) - 1
-        return "· working; Ctrl-C stops it" + (f" ({more} more to answer)" if more else "")
+        doing = "· starting" if self._app is None else "· working; Ctrl-C stops it" if self._living else ""
+        waiting = [f"> {one_line(text, 60)}" for text in self._waiting]
+        return "\n".join(line for line in (doing, *waiting) if line)
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()

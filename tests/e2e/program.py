@@ -1,0 +1,93 @@
+"""The real program in a child process, with a home of its own and an environment without anybody's keys."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from tests.world.model_server import ModelServer
+
+ROOT = Path(__file__).parents[2]
+KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV")
+
+
+class Done(Struct):
+    """How a run ended, and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Home:
+    """A home folder, and `alipes` run on it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def environ(self, **more: str) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        ours = {"ALIPES_HOME": str(self.path), "HOME": str(self.path.parent), "PYTHONPATH": str(ROOT / "src")}
+        return {**kept, **ours, "PYTHONWARNINGS": "error", **more}
+
+    def use(self, server: ModelServer, **settings: object) -> None:
+        """Make `server` the model that answers."""
+        self.path.mkdir(exist_ok=True, mode=0o700)
+        lines = ['model = "test/scripted"', *(f"{name} = {value!r}" for name, value in settings.items())]
+        lines += ["[providers.test]", 'api = "openai-chat"', f'base_url = "{server.url("openai-chat")}"']
+        (self.path / "config.toml").write_text("\n".join(lines) + "\n")
+
+    @asynccontextmanager
+    async def started(
+        self, *words: str, stdin: int | None = asyncio.subprocess.DEVNULL, **more: str
+    ) -> AsyncIterator[asyncio.subprocess.Process]:
+        """`alipes WORDS` while it runs; killed at the end if it still does."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "alipes", *words),
+            env=self.environ(**more),
+            cwd=self.path.parent,
+            stdin=stdin,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+            async with asyncio.timeout(10):  # longer only if somebody was left behind who holds its pipes
+                await process.communicate()
+
+    async def run(self, *words: str, stdin: bytes | None = None, **more: str) -> Done:
+        given = asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE
+        async with self.started(*words, stdin=given, **more) as process:
+            return await finished(process, stdin)
+
+
+async def finished(process: asyncio.subprocess.Process, stdin: bytes | None = None) -> Done:
+    out, err = await process.communicate(stdin)
+    assert process.returncode is not None
+    return Done(process.returncode, out.decode(), err.decode())
+
+
+async def until_said(stream: asyncio.StreamReader | None, text: str) -> str:
+    """Read until `text` has come."""
+    assert stream is not None
+    said = b""
+    while text.encode() not in said:
+        piece = await stream.read(1000)
+        assert piece, f"ended without saying {text!r}: {said!r}"
+        said += piece
+    return said.decode()
+
+
+def children(pid: int) -> list[int]:
+    """The living children of a process, as /proc tells."""
+    tasks = Path(f"/proc/{pid}/task")
+    found = [(task / "children").read_text().split() for task in tasks.iterdir()] if tasks.exists() else []
+    return [int(child) for pids in found for child in pids]

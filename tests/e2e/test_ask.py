@@ -1,0 +1,268 @@
+"""`alipes ask` as a person or a script meets it: the real program, a real socket, a model by script."""
+
+import asyncio
+import os
+import signal
+
+import msgspec
+import pytest
+
+from alipes.kernel.turns import Event, TextDelta, TurnEnded, TurnStarted
+from tests.e2e.program import Home, children, finished, until_said
+from tests.world.model_server import Call, Cut, Fail, ModelServer, Say, Stall, Tokens
+
+pytestmark = pytest.mark.deadline(60)
+EVENT = msgspec.json.Decoder(Event)
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "home")
+
+
+async def ending(home: Home) -> dict:
+    """How the last turn ended, as the export tells it."""
+    listed = msgspec.json.decode((await home.run("sessions", "list", "--json")).out)
+    document = (await home.run("sessions", "export", listed[0]["id"], "--format", "json")).out
+    return msgspec.json.decode(document)["turns"][-1]
+
+
+async def test_the_answer_goes_to_standard_output_and_nothing_else_does(home):
+    async with ModelServer([Say("It is **four**.", usage=Tokens(1234, 5))]) as server:
+        home.use(server)
+        done = await home.run("ask", "-v", "two", "and", "two?")
+    assert (done.status, done.out) == (0, "It is **four**.\n")
+    assert "1,234 tokens in" in done.err and "session " in done.err
+    assert server.bodies[0]["messages"][-1] == {"role": "user", "content": "two and two?"}
+
+
+async def test_without_remarks_standard_error_is_empty(home):
+    async with ModelServer([Say("Yes.")]) as server:
+        home.use(server)
+        done = await home.run("ask", "well?")
+    assert (done.status, done.out, done.err) == (0, "Yes.\n", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_stops_the_turn_and_leaves_nothing_behind(home, number):
+    async with ModelServer([Stall("The answer is"), Say("Back again.")]) as server:
+        home.use(server)
+        async with home.started("ask", "--session", "s", "long story") as process:
+            await until_said(process.stdout, "The answer is")  # shown while the model still talks
+            process.send_signal(number)
+            done = await finished(process)
+            assert done.status == 130
+            assert "stopped" in done.err and "Traceback" not in done.err
+        await server.closed_early()
+        assert list((home.path / "run").iterdir()) == []
+        assert (await ending(home))["ending"] == "stopped"
+        again = await home.run("ask", "--session", "s", "and now?")
+        assert (again.status, again.out) == (0, "Back again.\n")
+
+
+async def test_a_signal_before_the_turn_has_begun_leaves_at_once(home):
+    async with ModelServer([]) as server:
+        home.use(server)
+        async with home.started("ask", stdin=asyncio.subprocess.PIPE) as process:
+            assert "waiting for standard input" in await until_said(process.stderr, "waiting")
+            process.send_signal(signal.SIGINT)
+            assert (await finished(process)).status == 130
+    assert server.requests == []
+
+
+async def test_a_second_signal_does_not_wait_and_the_turn_is_not_taken_up_again(home):
+    async with ModelServer([Stall("Once"), Say("Other.")]) as server:
+        home.use(server)
+        async with home.started("ask", "--session", "s", "hm") as process:
+            await until_said(process.stdout, "Once")
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)
+            assert (await finished(process)).status in (130, -signal.SIGINT)
+        assert (await home.run("ask", "other")).out == "Other.\n"
+    assert len(server.requests) == 2
+
+
+async def test_json_prints_every_event_as_a_line_and_nothing_else(home):
+    async with ModelServer([Say("One two three", pieces=3)]) as server:
+        home.use(server)
+        done = await home.run("ask", "--json", "count")
+    events = [EVENT.decode(line) for line in done.out.splitlines()]
+    assert done.status == 0 and done.err == ""
+    assert isinstance(events[0], TurnStarted) and isinstance(events[-1], TurnEnded)
+    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "One two three"
+
+
+async def test_piped_input_is_context_after_the_prompt(home):
+    async with ModelServer([Say("ok")] * 2) as server:
+        home.use(server)
+        await home.run("ask", "sum this up", stdin=b"line 1\nline 2\n")
+        await home.run("ask", stdin=b"the prompt itself\n")
+    first, second = (body["messages"][-1]["content"] for body in server.bodies)
+    assert first == "sum this up\n\n<stdin>\nline 1\nline 2\n</stdin>"
+    assert second == "the prompt itself\n"
+
+
+async def test_nothing_to_ask_is_wrong_usage(home):
+    done = await home.run("ask", stdin=b" \n")
+    assert done.status == 2 and "nothing to ask" in done.err
+
+
+async def test_a_named_session_remembers_and_continue_finds_it(home):
+    async with ModelServer([Say("Hello Ada."), Say("Ada."), Say("Still Ada.")]) as server:
+        home.use(server)
+        await home.run("ask", "--session", "names", "I am Ada")
+        await home.run("ask", "--session", "names", "who am I?")
+        await home.run("ask", "--continue", "and now?")
+    said = [message["content"] for message in server.bodies[2]["messages"] if message["role"] != "system"]
+    assert said == ["I am Ada", "Hello Ada.", "who am I?", "Ada.", "and now?"]
+
+
+async def test_there_may_be_nothing_to_continue(home):
+    done = await home.run("ask", "--continue", "-m", "scripted", "hm?")
+    assert done.status == 2 and "no conversation to continue" in done.err
+
+
+async def test_an_unknown_model_is_refused_before_anything_is_kept(home):
+    done = await home.run("ask", "-m", "scriptet", "hi")
+    assert (done.status, done.out) == (2, "")
+    assert "scripted" in done.err and "Traceback" not in done.err
+    assert (await home.run("sessions", "--json")).out == "[]\n"
+
+
+async def test_broken_settings_are_told_with_file_and_line(home):
+    home.path.mkdir()
+    (home.path / "config.toml").write_text('\nmodel = "x\n')
+    done = await home.run("ask", "hi")
+    assert done.status == 2
+    assert "config.toml:2" in done.err and "Traceback" not in done.err
+
+
+async def test_a_failure_is_one_sentence_and_status_1(home):
+    async with ModelServer([Fail(401, "no such key")]) as server:
+        home.use(server)
+        done = await home.run("ask", "hi")
+    assert (done.status, done.out) == (1, "")
+    assert done.err.startswith("alipes: failed: ") and "Traceback" not in done.err
+
+
+async def test_a_broken_answer_is_marked_and_the_next_begins_on_its_own_line(home):
+    async with ModelServer([Cut("Half an ans"), Say("The whole answer.")]) as server:
+        home.use(server)
+        done = await home.run("ask", "hi")
+    assert (done.status, done.out) == (0, "Half an ans\nThe whole answer.\n")
+    assert "void" in done.err
+
+
+async def test_when_nobody_reads_the_answer_the_turn_is_stopped(home):
+    async with ModelServer([Say("word " * 1000, pieces=1000, delay=0.01)]) as server:
+        home.use(server)
+        reading, writing = os.pipe()
+        process = await asyncio.create_subprocess_exec(
+            *(os.sys.executable, "-m", "alipes", "ask", "talk"),
+            env=home.environ(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=writing,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        os.close(writing)
+        await asyncio.to_thread(os.read, reading, 1)
+        os.close(reading)
+        done = await finished_with_errors(process)
+        assert done[0] == 141 and "Traceback" not in done[1]
+        await server.closed_early()
+    assert (await ending(home))["detail"] == "disconnected"
+
+
+async def finished_with_errors(process) -> tuple[int, str]:
+    _, err = await process.communicate()
+    return process.returncode, err.decode()
+
+
+async def test_an_image_is_shown_to_the_model(home, tmp_path):
+    (tmp_path / "p.png").write_bytes(PNG)
+    async with ModelServer([Say("A picture.")]) as server:
+        home.use(server)
+        done = await home.run("ask", "--image", "p.png", "what is it?")
+    assert done.out == "A picture.\n"
+    kinds = [part["type"] for part in server.bodies[0]["messages"][-1]["content"]]
+    assert kinds == ["text", "image_url"]
+
+
+async def test_an_image_that_is_none_is_wrong_usage(home):
+    done = await home.run("ask", "--image", "nothing.png", "what is it?")
+    assert done.status == 2 and "nothing.png: No such file" in done.err
+
+
+async def test_a_turn_cut_off_by_kill_9_is_finished_by_the_next_process(home):
+    async with ModelServer([Stall("Once upon"), Say("Unrelated."), Say("The end.")]) as server:
+        server.script = lambda body: _told(server, body)
+        home.use(server)
+        async with home.started("ask", "--session", "tale", "tell a tale") as process:
+            await until_said(process.stdout, "Once upon")
+            process.kill()
+        done = await home.run("ask", "something else")
+        assert (done.status, done.out) == (0, "Unrelated.\n")
+        assert "interrupted" in done.err and "tale" in done.err
+        shown = (await home.run("sessions", "show", "tale")).out
+        assert "The end." in shown
+    assert len(server.requests) == 3
+
+
+def _told(server: ModelServer, body: dict) -> object:
+    """By what is asked, as two turns may ask in any order."""
+    if len(server.requests) == 1:
+        return Stall("Once upon")
+    return Say("The end." if body["messages"][-1]["content"] == "tell a tale" else "Unrelated.")
+
+
+async def test_a_session_that_another_process_holds_is_asked_there_and_followed_here(home):
+    async with ModelServer([Say("First.", wait=1.0), Say("Second.")]) as server:
+        home.use(server)
+        async with home.started("ask", "--session", "shared", "one") as first:
+            await server.asked()
+            second = await home.run("ask", "--session", "shared", "two")
+            assert (second.status, second.out) == (0, "Second.\n")
+            done = await finished(first)
+        assert (done.status, done.out) == (0, "First.\n")
+    assert [m["content"] for m in server.bodies[1]["messages"][-3:]] == ["one", "First.", "two"]
+
+
+async def test_stopping_the_follower_stops_its_own_turn_in_the_other_process(home):
+    async with ModelServer([Say("First.", wait=3.0), Stall("Second")]) as server:
+        home.use(server)
+        async with home.started("ask", "--session", "shared", "one") as first:
+            await server.asked()
+            async with home.started("ask", "--session", "shared", "two") as second:
+                await until_said(second.stdout, "Second")
+                second.send_signal(signal.SIGINT)
+                assert (await finished(second)).status == 130
+            assert (await finished(first)).out == "First.\n"
+
+
+async def test_a_running_turn_keeps_no_child_after_a_stop(home):
+    async with ModelServer([Call("terminal", {"command": "sleep 1000 & setsid sleep 1000"})]) as server:
+        home.use(server)
+        async with home.started("ask", "--yes", "sleep") as process:
+            await until_said(process.stderr, "terminal sleep")
+            while not (living := children(process.pid)):
+                await asyncio.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            assert (await finished(process)).status == 130
+        assert [pid for pid in living if os.path.exists(f"/proc/{pid}")] == []
+
+
+async def test_a_tool_call_is_a_remark_and_its_result_is_not_shown(home):
+    async with ModelServer([Call("terminal", {"command": "echo hello"}), Say("Done.")]) as server:
+        home.use(server)
+        done = await home.run("ask", "--yes", "say hello")
+    assert (done.status, done.out) == (0, "Done.\n")
+    assert "· terminal echo hello" in done.err
+
+
+async def test_out_of_steps_sums_up_and_is_status_1(home):
+    async with ModelServer([Call("terminal", {"command": "true"}), Say("So far.")]) as server:
+        home.use(server, max_steps=1)
+        done = await home.run("ask", "--yes", "work")
+    assert (done.status, done.out) == (1, "So far.\n")
+    assert "out of steps" in done.err

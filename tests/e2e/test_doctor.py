@@ -1,0 +1,133 @@
+"""`alipes doctor` finds what is wrong, says what to do, and breaks nothing."""
+
+import signal
+
+import msgspec
+import pytest
+
+from tests.e2e.program import Home, until_said
+from tests.world.model_server import Fail, ModelServer, Say
+
+pytestmark = pytest.mark.deadline(40)
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "home")
+
+
+async def findings(home: Home, *words: str, **more: str) -> tuple[int, dict[str, list[dict]]]:
+    """The status, and the findings by what they are about."""
+    done = await home.run("doctor", "--json", *words, **more)
+    assert "Traceback" not in done.err
+    sorted_: dict[str, list[dict]] = {}
+    for finding in msgspec.json.decode(done.out)["findings"]:
+        sorted_.setdefault(finding["about"], []).append(finding)
+    return done.status, sorted_
+
+
+async def test_a_fresh_machine_is_well_and_nothing_is_made(home):
+    done = await home.run("doctor")
+    assert done.status == 0 and "All is well." in done.out
+    for about in ("python", "home", "settings", "log", "database", "embedded", "model"):
+        assert f"  {about}" in done.out
+    assert not home.path.exists()
+
+
+async def test_a_home_in_use_is_told_with_its_size_and_contents(home):
+    await home.run("ask", "-m", "scripted", "hello")
+    status, found = await findings(home)
+    assert status == 0
+    (database,) = found["database"]
+    assert "1 conversations, 1 turns, 2 messages" in database["says"]
+    assert found["home"][0]["state"] == "ok" and "private" in found["home"][0]["says"]
+
+
+async def test_broken_settings_are_the_first_thing_to_put_right(home):
+    home.path.mkdir(mode=0o700)
+    (home.path / "config.toml").write_text("max_steps = 0\n")
+    status, found = await findings(home)
+    assert status == 1
+    assert found["settings"][0]["state"] == "wrong" and "config.toml:1" in found["settings"][0]["says"]
+    assert found["home"][0]["state"] == "ok"
+
+
+async def test_a_damaged_database_is_found(home):
+    await home.run("ask", "-m", "scripted", "hello")
+    file = home.path / "alipes.db"
+    data = bytearray(file.read_bytes())
+    data[100:] = b"\xff" * (len(data) - 100)
+    for companion in home.path.glob("alipes.db-*"):
+        companion.unlink()
+    file.write_bytes(data)
+    status, found = await findings(home)
+    assert status == 1 and found["database"][0]["state"] == "wrong"
+
+
+async def test_a_home_that_others_may_read_is_a_note(home):
+    home.path.mkdir(mode=0o755)
+    home.path.chmod(0o755)
+    status, found = await findings(home)
+    assert status == 0
+    assert found["home"][0]["state"] == "note" and "chmod 700" in found["home"][0]["advice"]
+
+
+async def test_a_model_that_cannot_be_reached_is_found_without_asking_it(home):
+    async with ModelServer([]) as server:
+        home.use(server)
+        status, found = await findings(home)
+        assert status == 0 and found["reach"][0]["state"] == "ok"
+    status, found = await findings(home)
+    assert status == 1 and "cannot be reached" in found["reach"][0]["says"]
+    assert server.requests == []
+
+
+async def test_live_asks_the_model_one_real_question(home):
+    async with ModelServer([Say("ok"), Fail(401, "bad key")]) as server:
+        home.use(server)
+        status, found = await findings(home, "--live")
+        assert status == 0 and "test/scripted" in found["answer"][0]["says"]
+        status, found = await findings(home, "--live")
+        assert status == 1 and found["answer"][0]["state"] == "wrong"
+    assert len(server.requests) == 2
+
+
+async def test_what_is_open_is_listed_with_its_use(home):
+    async with ModelServer([Say("ok")]) as server:
+        home.use(server)
+        report = msgspec.json.decode((await home.run("doctor", "--json", "--live")).out)
+    assert [(one["name"], one["requests"]) for one in report["clients"]] == [("test", 1)]
+
+
+async def test_other_processes_and_interrupted_turns_are_told(home):
+    async with home.started("ask", "-m", "scripted", "--session", "busy", "!say begun\n!wait 100") as process:
+        await until_said(process.stdout, "begun")
+        _, found = await findings(home)
+        assert f"pid {process.pid}" in found["processes"][0]["says"]
+        assert "turns" not in found
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+    _, found = await findings(home)
+    assert "no other" in found["processes"][0]["says"]
+    assert "busy" in found["turns"][0]["says"] and found["turns"][0]["state"] == "note"
+
+
+async def test_a_missing_program_is_a_note_that_says_what_is_lost(home, tmp_path):
+    (tmp_path / "bin").mkdir()
+    status, found = await findings(home, PATH=str(tmp_path / "bin"))
+    assert status == 0
+    assert [finding["state"] for finding in found["programs"]] == ["note"] * 3
+    assert "ripgrep" in found["programs"][0]["says"]
+
+
+async def test_a_proxy_is_shown_without_its_password(home):
+    _, found = await findings(home, HTTPS_PROXY="http://me:hush@127.0.0.1:9")
+    assert "http://127.0.0.1:9" in found["proxies"][0]["says"]
+    assert "hush" not in str(found)
+
+
+async def test_a_gguf_that_is_not_there_must_be_put_right(home):
+    home.path.mkdir(mode=0o700)
+    (home.path / "config.toml").write_text('[embedded]\ngguf = "/nowhere.gguf"\n')
+    status, _ = await findings(home)
+    assert status == 1
