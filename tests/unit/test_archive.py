@@ -11,6 +11,7 @@ from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, Too
 from alipes.kernel.turns import Address, Inbound, Said, Usage
 from alipes.store import archive, exporting
 from alipes.store.facts import SessionError
+from alipes.store.migrations import SCHEMA
 from alipes.store.opening import open_store
 
 CALL = ToolCall("c1", "terminal", {"command": "echo secretword"})
@@ -325,7 +326,7 @@ async def test_a_sound_store_has_no_problems_and_knows_its_size(tmp_path):
         facts = await store.archive.facts()
     assert facts.path == str(tmp_path / "home" / "alipes.db")
     assert facts.wal > 0 and facts.size > 0
-    assert (facts.sessions, facts.turns, facts.messages, facts.schema) == (1, 1, 2, 1)
+    assert (facts.sessions, facts.turns, facts.messages, facts.schema) == (1, 1, 2, SCHEMA)
 
 
 @pytest.mark.parametrize(

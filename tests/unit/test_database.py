@@ -14,7 +14,10 @@ from alipes.store.database import BATCH, open_database
 
 def add(value):
     return lambda db: (
-        db.execute("INSERT INTO sessions VALUES (?, 'k', 'p', '{}', '', 0, 0)", (value,)).rowcount
+        db.execute(
+            "INSERT INTO sessions (id, key, platform, address, created, updated) VALUES (?, 'k', 'p', '{}', 0, 0)",
+            (value,),
+        ).rowcount
     )
 
 

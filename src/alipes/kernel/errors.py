@@ -12,6 +12,7 @@ AlipesError
 ├── DeliveryError        the outbox tries again
 │   └── Gone               the outbox drops it
 ├── PluginError          the plugin is switched off, the host goes on
+├── SessionError         the person names another session, or tries again later
 └── StoreError           the process stops: who cannot remember must not act
     ├── Fenced             another process lives this turn now; put the pen down
     └── Held               another living process holds this session; signal it instead
@@ -72,6 +73,10 @@ class PluginError(AlipesError):
     def __init__(self, plugin: str, hook: str, why: str) -> None:
         super().__init__(f"plugin {plugin}: {hook}: {why}")
         self.plugin, self.hook = plugin, hook
+
+
+class SessionError(AlipesError):
+    """The session someone named is not there, is not the only one, or is at work: they choose again."""
 
 
 class StoreError(AlipesError):

@@ -7,7 +7,19 @@ from typing import Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from alipes.kernel.messages import Image, Json, Message
-from alipes.kernel.turns import Delta, Ending, Envelope, Event, Inbound, Op, Recorded, Turn
+from alipes.kernel.places import Absorbed, Admitted, Left, Retried, Standing, Undone, Waiting
+from alipes.kernel.turns import (
+    Address,
+    Busy,
+    Delta,
+    Ending,
+    Envelope,
+    Event,
+    Inbound,
+    Op,
+    Recorded,
+    Turn,
+)
 
 Emit: TypeAlias = Callable[[Event], Awaitable[None]]
 Effort: TypeAlias = Literal["", "low", "medium", "high"]
@@ -34,6 +46,8 @@ class Request(Struct, frozen=True):
     """Empty: the model's own default."""
     session: str = ""
     """A stable name of the conversation, for providers that route their prompt cache by it."""
+    tool_choice: Literal["auto", "none"] = "auto"
+    """`none`: the tools are shown, because the transcript uses them, and no call of one is wanted."""
 
 
 class Provider(Protocol):
@@ -87,6 +101,13 @@ class TurnStore(Protocol):
         """Id of the new turn that waits for its session, or None if this inbound was accepted before."""
         ...
 
+    async def admit(
+        self, inbound: Inbound, *, busy: Busy | None = None, usual: Busy = "queue"
+    ) -> Admitted | None:
+        """`accept`, and say what lay ahead. `busy` is what was asked for with the message; else the
+        session's own mode counts, else the `usual` one."""
+        ...
+
     async def next_turn(self, key: str) -> Turn | None:
         """Claim the oldest unfinished turn of the session `key`; None when nothing waits.
 
@@ -124,6 +145,77 @@ class TurnStore(Protocol):
         ...
 
 
+class SessionStore(Protocol):
+    """The conversations of a key: which one goes on there, and what of it is told to the model.
+
+    Nothing here forgets: what is undone or left stays in the archive. Every method is one transaction.
+    Raises `SessionError` with a sentence for the person where something cannot be done.
+    """
+
+    async def standing(self, key: str) -> Standing | None:
+        """The conversation that goes on under `key`, or None where none was begun."""
+        ...
+
+    async def open(self, address: Address) -> Standing:
+        """The same, begun if need be."""
+        ...
+
+    async def configure(
+        self, session: str, *, model: str | None = None, busy: Busy | Literal[""] | None = None
+    ) -> None:
+        """Set what is not None; an empty value brings back the house's own."""
+        ...
+
+    async def unfinished(self, key: str) -> tuple[Waiting, ...]:
+        """What lives or waits under `key`, in the order it is lived."""
+        ...
+
+    async def absorb(self, turn: Turn) -> tuple[Absorbed, ...]:
+        """Move the messages that wait to be steered into `turn`, oldest first: each is said there, and its
+        own turn ends as `steered`. Raises `Fenced` like `record`."""
+        ...
+
+    async def reset(self, key: str) -> Left | None:
+        """Leave the conversation for a new one; None where there is none to leave.
+
+        Leaving ends the turns that wait. One that is lived by a living process is told in `Left.living`:
+        whoever lives it has to be sent `Reset`.
+        """
+        ...
+
+    async def switch(self, address: Address, session: str) -> Left:
+        """Leave the conversation for another; that one no longer goes on where it did before."""
+        ...
+
+    async def branch(self, key: str, title: str = "") -> Left:
+        """Leave it for one that shares all that was finished in it, without copying a message."""
+        ...
+
+    async def undo(self, key: str, count: int = 1) -> tuple[Undone, ...]:
+        """Hide the last turns that were begun from the model, the latest first."""
+        ...
+
+    async def retry(self, key: str) -> Retried | None:
+        """Hide the last turn and accept its message anew, with those that were steered into it."""
+        ...
+
+
+class Grants(Protocol):
+    """What was allowed for good: exact rules, each compared as a whole."""
+
+    async def allow(self, rule: str) -> None: ...
+
+    async def allowed(self, rule: str) -> bool: ...
+
+    async def rules(self) -> tuple[str, ...]:
+        """The oldest first."""
+        ...
+
+    async def withdraw(self, rule: str) -> bool:
+        """False when it was never allowed."""
+        ...
+
+
 class Dispatcher(Protocol):
     """Brings a session's work to the process that holds it."""
 
@@ -145,6 +237,10 @@ class Bus(Protocol):
 
     def publish(self, envelope: Envelope) -> None:
         """Hand it to every subscriber of its key; never waits, drops for a reader that does not keep up."""
+        ...
+
+    def heard(self, key: str) -> bool:
+        """Does anybody listen under `key`, here or in another process?"""
         ...
 
     def subscribe(self, key: str) -> AbstractAsyncContextManager[AsyncIterator[Envelope]]:

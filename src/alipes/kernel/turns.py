@@ -4,9 +4,13 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.messages import Image, Json, Message, ToolCall, ToolResult
+from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolResult
 
-Ending: TypeAlias = Literal["answered", "stopped", "out_of_steps", "failed"]
+Ending: TypeAlias = Literal["answered", "stopped", "out_of_steps", "failed", "steered"]
+"""`steered`: the message was taken in by the turn that lived at the time; the detail is that turn's id."""
+Busy: TypeAlias = Literal["interrupt", "queue", "steer"]
+"""What a message does that finds a turn at work: ends it, waits for it, or is taken in by it."""
+Consent: TypeAlias = Literal["once", "session", "always", "no"]
 StopCause: TypeAlias = Literal["end", "calls", "length", "refused"]
 
 
@@ -21,7 +25,7 @@ class Address(Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """`agent:main:<platform>:<chat_type>:<chat>[:<thread>][:<user>]`; a colon inside a name is escaped."""
+        """`agent:main:<platform>:<chat_type>:<chat>[:<thread>][:<user>]`; a colon in a name is escaped."""
         names = (self.platform, self.chat_type, self.chat, self.thread, self.user)
         return "agent:main:" + ":".join(n.replace("%", "%25").replace(":", "%3A") for n in names if n)
 
@@ -41,6 +45,12 @@ class Inbound(Struct, frozen=True, omit_defaults=True):
     """Where tools work for this message; it travels along, so a resumed turn works in the same place."""
     trusted: bool = False
     """The sender said yes beforehand to whatever would be asked (`--yes`)."""
+
+    @property
+    def message(self) -> Message:
+        """What was said, as the transcript has it."""
+        words = (Text(self.text),) if self.text or not self.attachments else ()
+        return Message("user", (*words, *self.attachments))
 
 
 class Outbound(Struct, frozen=True, omit_defaults=True):
@@ -72,6 +82,8 @@ class Turn(Struct, frozen=True):
     inbound: Inbound
     began: float = 0.0
     """When the session began (seconds since the epoch)."""
+    model: str = ""
+    """The model chosen for the session; empty means the house's."""
     history: tuple[Message, ...] = ()
     """What the session had said before this turn."""
     said: tuple[Message, ...] = ()
@@ -145,6 +157,32 @@ class Noted(Struct, frozen=True, tag="noted"):
     text: str
 
 
+class ApprovalAsked(Struct, frozen=True, tag="approval_asked"):
+    """A call waits for someone's word. `Answer` gives it; the turn lives on meanwhile, and can be stopped."""
+
+    ask: str
+    call: ToolCall
+    reason: str
+    rule: str
+    """Exactly what `session` and `always` would allow, and nothing beyond."""
+
+
+class ApprovalAnswered(Struct, frozen=True, tag="approval_answered", omit_defaults=True):
+    ask: str
+    choice: Consent
+    by: str = ""
+    """Who said so; `stop` when the turn was stopped instead."""
+
+
+class SessionChanged(Struct, frozen=True, tag="session_changed"):
+    """Another conversation goes on under this key now. It belongs to no turn."""
+
+    old: str
+    new: str
+    """Empty when the conversation went on elsewhere: the next message begins a new one."""
+    why: str
+
+
 class TurnEnded(Struct, frozen=True, tag="turn_ended", omit_defaults=True):
     turn: str
     ending: Ending
@@ -166,6 +204,9 @@ Event: TypeAlias = (
     | ToolFinished
     | Retracted
     | Noted
+    | ApprovalAsked
+    | ApprovalAnswered
+    | SessionChanged
     | TurnEnded
 )
 """What a turn may say, to every front end alike."""
@@ -175,7 +216,7 @@ Recorded: TypeAlias = Said | ToolStarted | ToolFinished
 
 
 class Envelope(Struct, frozen=True):
-    """An event on the bus: whose it is, and which turn told it."""
+    """An event on the bus: whose it is, and which turn told it; no turn where it concerns the session."""
 
     key: str
     turn: str
@@ -195,11 +236,40 @@ class Stop(Struct, frozen=True, tag="stop", omit_defaults=True):
     """Stop only this turn; empty means whichever lives."""
 
 
-Op: TypeAlias = Take | Stop
+class Steer(Struct, frozen=True, tag="steer"):
+    """A message waits to be taken in by the living turn at its next step."""
+
+    turn: str
+    """The waiting message's own turn: if it is not taken in, it runs next."""
+
+
+class Answer(Struct, frozen=True, tag="answer", omit_defaults=True):
+    """Someone's word on an `ApprovalAsked`; the first counts."""
+
+    ask: str
+    choice: Consent
+    by: str = ""
+
+
+class Reset(Struct, frozen=True, tag="reset", omit_defaults=True):
+    """The conversation was left for another: end what still lives of it."""
+
+    reason: str = "reset"
+    invalidation_reason: str = "new_command"
+    session: str = ""
+    """The one that was left."""
+
+
+Op: TypeAlias = Take | Stop | Steer | Answer | Reset
 """What a front end may ask of a session. Pure data: it travels between processes."""
 
 __all__ = [
     "Address",
+    "Answer",
+    "ApprovalAnswered",
+    "ApprovalAsked",
+    "Busy",
+    "Consent",
     "Delta",
     "Ending",
     "Envelope",
@@ -211,8 +281,11 @@ __all__ = [
     "Outbound",
     "Recorded",
     "Replied",
+    "Reset",
     "Retracted",
     "Said",
+    "SessionChanged",
+    "Steer",
     "Stop",
     "StopCause",
     "Take",

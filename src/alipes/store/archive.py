@@ -5,12 +5,12 @@ import time
 from pathlib import Path
 
 from alipes.kernel.messages import Json, Message
-from alipes.store import backup, exporting, rows, search
+from alipes.store import backup, exporting, lineage, rows, search
 from alipes.store.database import Database
 from alipes.store.facts import Grouping, Hit, SessionError, SessionFacts, Spent, StoreFacts, TurnFacts
 
 _SESSION = """
-    SELECT id, key, address, title, created, updated,
+    SELECT id, key, address, title, created, updated, coalesce(parent, ''),
         (SELECT count(*) FROM turns WHERE session = sessions.id),
         (SELECT count(*) FROM turns WHERE session = sessions.id AND ending IS NULL),
         (SELECT count(*) FROM said WHERE session = sessions.id),
@@ -20,6 +20,10 @@ _SESSION = """
 _SPENT = """
     count(input), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning), sum(cost),
     count(input) - count(cost) FROM said"""
+_NAMED = (
+    "(title LIKE ? ESCAPE '\\' OR (SELECT json_extract(inbound, '$.text') FROM turns "
+    "WHERE session = sessions.id ORDER BY number LIMIT 1) LIKE ? ESCAPE '\\')"
+)
 PART = 1000
 """Messages forgotten in one transaction."""
 _GROUPS: dict[Grouping, str] = {
@@ -39,9 +43,13 @@ class Archive:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def sessions(self, limit: int = 50) -> list[SessionFacts]:
-        """The latest first."""
-        return await self._database.read(lambda db: _sessions(db, "ORDER BY updated DESC LIMIT ?", limit))
+    async def sessions(self, limit: int = 50, words: str = "") -> list[SessionFacts]:
+        """The latest first; with `words`, those in whose title or first message all of them occur."""
+        wanted = [f"%{search.literally(word)}%" for word in rows.whole(words).split()]
+        tests = " AND ".join(_NAMED for _ in wanted)
+        where = f"{'WHERE ' if tests else ''}{tests} ORDER BY updated DESC LIMIT ?"
+        values = [pattern for pattern in wanted for _ in range(2)]
+        return await self._database.read(lambda db: _sessions(db, where, *values, limit))
 
     async def latest(self, platform: str) -> SessionFacts | None:
         """The conversation that was last at work there and would go on if something were said to it."""
@@ -54,12 +62,11 @@ class Archive:
         return await self._database.read(lambda db: _resolve(db, name))
 
     async def messages(self, session: str) -> tuple[Message, ...]:
-        """The transcript."""
+        """The transcript as the model is told it: with what a branch shares, without what was undone."""
 
         def work(db: sqlite3.Connection) -> tuple[Message, ...]:
             _session(db, session)
-            sql = "SELECT message FROM said WHERE session = ? ORDER BY number"
-            return tuple(rows.messages.decode(text) for (text,) in db.execute(sql, (session,)))
+            return tuple(rows.messages.decode(text) for _, text in lineage.said(db, session))
 
         return await self._database.read(work)
 
@@ -132,12 +139,13 @@ def _sessions(db: sqlite3.Connection, where: str, *values: str | int) -> list[Se
             title=title or exporting.first_words(text),
             created=created,
             updated=updated,
+            parent=parent,
             turns=turns,
             unfinished=unfinished,
             messages=messages,
             spent=_spent(db, "''", id)[0],
         )
-        for id, key, address, title, created, updated, turns, unfinished, messages, text in found
+        for id, key, address, title, created, updated, parent, turns, unfinished, messages, text in found
     ]
 
 
@@ -152,6 +160,10 @@ def _forget(db: sqlite3.Connection, id: str) -> bool:
     """A part of it at a time, so that nobody waits long for the file; False when all is gone."""
     if _session(db, id).unfinished:
         raise SessionError(f"session {id} has an unfinished turn; stop it first")
+    branches = db.execute("SELECT session FROM lineage WHERE ancestor = ? LIMIT 5", (id,)).fetchall()
+    if branches:
+        names = ", ".join(name for (name,) in branches)
+        raise SessionError(f"session {id} is shared by its branches ({names}); delete those first")
     db.execute("UPDATE seats SET session = NULL WHERE session = ?", (id,))  # what is said now begins another
     db.execute("PRAGMA secure_delete = ON")  # what is forgotten should not stay in free pages
     part = "DELETE FROM said WHERE number IN (SELECT number FROM said WHERE session = ? LIMIT ?)"

@@ -74,6 +74,9 @@ class LocalBus:
         for subscription in self._away.get(envelope.key, ()):
             subscription.put(envelope, self._hosts.me)
 
+    def heard(self, key: str) -> bool:
+        return bool(self._here.get(key) or self._away.get(key))
+
     @asynccontextmanager
     async def subscribe(self, key: str) -> AsyncIterator[Subscription]:
         subscription = Subscription()

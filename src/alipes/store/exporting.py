@@ -8,6 +8,7 @@ import msgspec
 
 from alipes.kernel.messages import Json
 from alipes.store.facts import SessionFacts
+from alipes.store.lineage import line
 
 FORMAT = "alipes.session/1"
 TITLE = 60
@@ -20,25 +21,37 @@ def first_words(text: str | None) -> str:
 
 
 def export(db: sqlite3.Connection, session: SessionFacts) -> dict[str, Json]:
-    columns = "number, id, ending, detail, created, ended, inbound"
-    sql = f"SELECT {columns} FROM turns WHERE session = ? ORDER BY number"
-    turns = db.execute(sql, (session.id,)).fetchall()
+    """With the turns that a branch shares; those that were undone are marked as such."""
     return {
         "format": FORMAT,
         "session": cast(Json, msgspec.to_builtins(session)),
         "turns": [
-            {
-                "id": id,
-                "ending": ending,
-                "detail": detail,
-                "created": created,
-                "ended": ended,
-                "inbound": msgspec.json.decode(inbound),
-                "messages": _messages(db, number),
-            }
-            for number, id, ending, detail, created, ended, inbound in turns
+            turn for ancestor, upto in line(db, session.id) for turn in _turns(db, ancestor, upto, session.id)
         ],
     }
+
+
+def _turns(db: sqlite3.Connection, ancestor: str, upto: int, session: str) -> list[Json]:
+    sql = (
+        "SELECT number, id, ending, detail, created, ended, inbound, "
+        "number IN (SELECT turn FROM hidden WHERE session = ?) "
+        "FROM turns WHERE session = ? AND number <= ? ORDER BY number"
+    )
+    return [
+        {
+            "id": id,
+            "ending": ending,
+            "detail": detail,
+            "created": created,
+            "ended": ended,
+            "undone": bool(undone),
+            "inbound": msgspec.json.decode(inbound),
+            "messages": _messages(db, number),
+        }
+        for number, id, ending, detail, created, ended, inbound, undone in db.execute(
+            sql, (session, ancestor, upto)
+        ).fetchall()
+    ]
 
 
 def _messages(db: sqlite3.Connection, turn: int) -> list[Json]:
@@ -50,10 +63,12 @@ def _messages(db: sqlite3.Connection, turn: int) -> list[Json]:
 
 
 def markdown(exported: dict[str, Json]) -> str:
-    """What `export` gave, to be read."""
+    """What `export` gave, to be read; without what was undone."""
     document = msgspec.convert(exported, _Document)
     lines = [f"# {document.session.title or document.session.id}", ""]
     for turn in document.turns:
+        if turn.undone or turn.ending == "steered":  # its message stands in the turn that took it in
+            continue
         for message in turn.messages:
             lines += [f"## {message.role} · {_when(message.created)}", ""]
             for part in message.parts:
@@ -73,6 +88,7 @@ class _Turn(msgspec.Struct):
     messages: list[_Entry]
     ending: str | None
     detail: str
+    undone: bool = False
 
 
 class _Session(msgspec.Struct):

@@ -4,15 +4,13 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.errors import AlipesError
+from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Message, Role
 from alipes.kernel.turns import Address, Ending, Inbound, Usage
 
+__all__ = ["Grouping", "Hit", "SessionError", "SessionFacts", "Spent", "StoreFacts", "TurnFacts"]
+
 Grouping: TypeAlias = Literal["turn", "session", "day", "model"]
-
-
-class SessionError(AlipesError):
-    """The session someone named is not there, is not the only one, or is at work: they choose again."""
 
 
 class Spent(Struct, frozen=True):
@@ -38,6 +36,8 @@ class SessionFacts(Struct, frozen=True):
     unfinished: int
     messages: int
     spent: Spent
+    parent: str = ""
+    """The session it was branched from, or empty."""
 
 
 class TurnFacts(Struct, frozen=True):

@@ -76,7 +76,32 @@ _FIRST = (
     "CREATE TRIGGER said_unsaid AFTER DELETE ON said BEGIN DELETE FROM words WHERE rowid = old.number; END",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
+_SECOND = (
+    "ALTER TABLE sessions ADD COLUMN parent TEXT REFERENCES sessions (id) ON DELETE SET NULL",
+    "ALTER TABLE sessions ADD COLUMN model TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE sessions ADD COLUMN busy TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE turns ADD COLUMN busy TEXT NOT NULL DEFAULT 'queue'",
+    "ALTER TABLE turns ADD COLUMN begun REAL",
+    """CREATE TABLE lineage (           -- what a branch shares: an ancestor's turns up to one of them
+        session   TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+        ancestor  TEXT NOT NULL REFERENCES sessions (id),
+        upto      INTEGER NOT NULL,
+        PRIMARY KEY (session, ancestor)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX lineage_by_ancestor ON lineage (ancestor)",
+    """CREATE TABLE hidden (            -- turns that a session undid; its branches may still see them
+        session   TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+        turn      INTEGER NOT NULL REFERENCES turns (number) ON DELETE CASCADE,
+        PRIMARY KEY (session, turn)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX hidden_by_turn ON hidden (turn)",
+    """CREATE TABLE grants (            -- what was allowed for good, word for word
+        rule      BLOB PRIMARY KEY,
+        created   REAL NOT NULL
+    ) WITHOUT ROWID""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
 SCHEMA = len(MIGRATIONS)
 
 

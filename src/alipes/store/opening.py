@@ -13,6 +13,7 @@ from alipes.store.database import Database, open_database
 from alipes.store.dispatcher import LocalDispatcher
 from alipes.store.hosts import Hosts, open_hosts
 from alipes.store.node import Node, Tasks
+from alipes.store.sessions import SqliteGrants, SqliteSessions
 from alipes.store.turns import SqliteTurns
 
 FILE = "alipes.db"
@@ -24,6 +25,8 @@ class Store(NamedTuple):
     host: str
     """The name of this process among those of the home."""
     turns: SqliteTurns
+    sessions: SqliteSessions
+    grants: SqliteGrants
     archive: Archive
     dispatcher: LocalDispatcher
     bus: LocalBus
@@ -54,7 +57,17 @@ async def open_store(home: Path, *, patience: float = 10.0, within: float = 2.0)
                 last.callback(server.close)
                 tasks.spawn(_announce(hosts, announced))
                 try:
-                    yield Store(hosts.me, turns, Archive(database), dispatcher, bus, database, hosts)
+                    yield Store(
+                        host=hosts.me,
+                        turns=turns,
+                        sessions=SqliteSessions(database, hosts),
+                        grants=SqliteGrants(database),
+                        archive=Archive(database),
+                        dispatcher=dispatcher,
+                        bus=bus,
+                        database=database,
+                        hosts=hosts,
+                    )
                 finally:
                     bus.end()
 

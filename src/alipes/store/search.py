@@ -40,13 +40,18 @@ def _by_piece(db: sqlite3.Connection, text: str, limit: int, marks: tuple[str, s
     """For what has no word borders (Chinese, Japanese, `c++`, half a name): slower, the latest first."""
     if not text:
         return []
-    pattern = "%" + text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+    pattern = f"%{literally(text)}%"
     sql = (
         f"SELECT {_COLUMNS}, words.text {_FROM} "
         "WHERE words.text LIKE ? ESCAPE '\\' ORDER BY words.rowid DESC LIMIT ?"
     )
     found = db.execute(sql, (pattern, limit)).fetchall()
     return [_hit((*row[:-1], _snippet(row[-1], text, marks))) for row in found]
+
+
+def literally(text: str) -> str:
+    """`text` for a LIKE pattern with `\\` as its escape."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def _snippet(words: str, piece: str, marks: tuple[str, str]) -> str:

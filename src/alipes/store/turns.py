@@ -1,27 +1,22 @@
 """The turns of a home as rows of SQLite: accepted, claimed, recorded, finished. Nothing here runs a turn."""
 
-import os
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
 
-from alipes.kernel.errors import Fenced, Held
+from alipes.kernel.errors import Held
 from alipes.kernel.messages import Message, ToolResult
-from alipes.kernel.turns import Ending, Inbound, Op, Recorded, Said, ToolFinished, ToolStarted, Turn
-from alipes.store import rows
+from alipes.kernel.places import Admitted
+from alipes.kernel.turns import Busy, Ending, Inbound, Op, Recorded, Said, ToolFinished, ToolStarted, Turn
+from alipes.store import admitting, lineage, rows, speaking
 from alipes.store.database import Database
 from alipes.store.hosts import Hosts
-
-_SAY = """
-    INSERT INTO said (turn, session, role, message, model,
-                      input, output, cached, cache_write, reasoning, cost, created)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 _DRAIN = """
     WITH unfinished AS (SELECT number, id FROM turns WHERE key = :key AND ending IS NULL)
     SELECT number, op FROM controls
-    WHERE key = :key AND coalesce(json_extract(op, '$.turn'), '') NOT IN
-        (SELECT id FROM unfinished WHERE number > (SELECT min(number) FROM unfinished))
+    WHERE key = :key AND NOT (kind = 'stop' AND coalesce(json_extract(op, '$.turn'), '') IN
+        (SELECT id FROM unfinished WHERE number > (SELECT min(number) FROM unfinished)))
     ORDER BY number"""
 
 
@@ -43,34 +38,19 @@ class SqliteTurns:
         self._clock, self._before_claim = clock, before_claim
 
     async def accept(self, inbound: Inbound) -> str | None:
-        turn, session = os.urandom(8).hex(), os.urandom(6).hex()
-        text, now = rows.dump(inbound), self._clock()
-        address, platform = rows.dump(inbound.address), inbound.address.platform
-        key, inbound_id = inbound.address.key, rows.whole(inbound.id)
+        admitted = await self.admit(inbound)
+        return None if admitted is None else admitted.turn
 
-        def work(db: sqlite3.Connection) -> str | None:
-            copy = "SELECT 1 FROM turns WHERE platform = ? AND inbound_id = ?"
-            if db.execute(copy, (platform, inbound_id)).fetchone():
-                return None
-            current = _one(db, "SELECT session FROM seats WHERE key = ?", key)
-            if current is None:
-                current = _open_session(db, (session, key, platform, address, now, now))
-            else:
-                db.execute("UPDATE sessions SET updated = ? WHERE id = ?", (now, current))
-            if not _unfinished(db, key):  # a stop that found nothing to stop must not meet a later turn
-                db.execute("DELETE FROM controls WHERE key = ? AND kind = 'stop'", (key,))
-            db.execute(
-                "INSERT INTO turns (id, key, session, platform, inbound_id, inbound, created) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (turn, key, current, platform, inbound_id, text, now),
-            )
-            return turn
-
-        return await self._database.run(work)
+    async def admit(
+        self, inbound: Inbound, *, busy: Busy | None = None, usual: Busy = "queue"
+    ) -> Admitted | None:
+        entry = admitting.entry(inbound, self._clock())
+        return await self._database.run(lambda db: admitting.admit(db, entry, busy, usual))
 
     async def next_turn(self, key: str) -> Turn | None:
         if self._before_claim is not None:
             await self._before_claim()
+        now = self._clock()
 
         def work(db: sqlite3.Connection) -> int | None:
             number = _one(db, "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL", key)
@@ -82,7 +62,9 @@ class SqliteTurns:
                 (self._hosts.me, key),
             ).fetchone()
             db.execute(
-                "UPDATE turns SET epoch = ?, attempts = attempts + 1 WHERE number = ?", (epoch, number)
+                "UPDATE turns SET epoch = ?, attempts = attempts + 1, begun = coalesce(begun, ?) "
+                "WHERE number = ?",
+                (epoch, now, number),
             )
             return int(number)
 
@@ -101,12 +83,12 @@ class SqliteTurns:
                 await self._act(turn, call.id, rows.dump(result))
 
     async def _say(self, turn: Turn, said: Said) -> None:
-        row, words, now = _columns(said), rows.words(said.message), self._clock()
+        told, now = speaking.utterance(said), self._clock()
         anew = [rows.whole(call.id) for call in said.message.calls]
 
         def work(db: sqlite3.Connection) -> None:
-            number, session = _mine(db, turn)
-            _say(db, (number, session, *row, now), words)
+            number, session = speaking.mine(db, turn)
+            speaking.say(db, number, session, told, now)
             if anew:  # some models number their calls anew at each step: a call just said has not begun
                 db.executemany(
                     "DELETE FROM acts WHERE turn = ? AND call_id = ?", [(number, id) for id in anew]
@@ -118,7 +100,7 @@ class SqliteTurns:
         call_id = rows.whole(call_id)
 
         def work(db: sqlite3.Connection) -> None:
-            number, _ = _mine(db, turn)
+            number, _ = speaking.mine(db, turn)
             db.execute(
                 "INSERT INTO acts (turn, call_id, result) VALUES (?, ?, ?) "
                 "ON CONFLICT DO UPDATE SET result = excluded.result",
@@ -128,13 +110,13 @@ class SqliteTurns:
         await self._database.run(work)
 
     async def finish(self, turn: Turn, ending: Ending, detail: str, *closing: Message) -> None:
-        last = [(_columns(Said(message)), rows.words(message)) for message in closing]
+        last = [speaking.utterance(Said(message)) for message in closing]
         detail, now = rows.whole(detail), self._clock()
 
         def work(db: sqlite3.Connection) -> None:
-            number, session = _mine(db, turn)
-            for row, words in last:
-                _say(db, (number, session, *row, now), words)
+            number, session = speaking.mine(db, turn)
+            for told in last:
+                speaking.say(db, number, session, told, now)
             db.execute(
                 "UPDATE turns SET ending = ?, detail = ?, ended = ? WHERE number = ?",
                 (ending, detail, now, number),
@@ -194,44 +176,14 @@ class SqliteTurns:
             raise Held(key, holder)
 
 
-def _open_session(db: sqlite3.Connection, row: tuple[str, str, str, str, float, float]) -> str:
-    columns = "id, key, platform, address, created, updated"
-    db.execute(f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, ?, ?, ?)", row)
-    seat = (
-        "INSERT INTO seats (session, key) VALUES (?, ?) ON CONFLICT DO UPDATE SET session = excluded.session"
-    )
-    db.execute(seat, row[:2])
-    return row[0]
-
-
-def _mine(db: sqlite3.Connection, turn: Turn) -> tuple[int, str]:
-    sql = "SELECT number, session FROM turns WHERE id = ? AND epoch = ? AND ending IS NULL"
-    row = db.execute(sql, (turn.id, turn.epoch)).fetchone()
-    if row is None:
-        raise Fenced(f"turn {turn.id} of session {turn.key} is lived by someone else, or over")
-    return row[0], row[1]
-
-
-def _say(db: sqlite3.Connection, row: tuple[object, ...], words: str) -> None:
-    number = db.execute(_SAY, row).lastrowid
-    if words:
-        db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (number, words))
-
-
-def _columns(said: Said) -> tuple[object, ...]:
-    message = said.message
-    return (message.role, rows.dump(message), rows.whole(said.model), *rows.usage_columns(said.usage))
-
-
 def _turn(db: sqlite3.Connection, number: int) -> Turn:
     sql = (
-        "SELECT turns.id, session, inbound, sessions.created, epoch, attempts "
+        "SELECT turns.id, session, inbound, sessions.created, sessions.model, epoch, attempts "
         "FROM turns JOIN sessions ON sessions.id = session WHERE number = ?"
     )
-    id, session, inbound, began, epoch, attempts = db.execute(sql, (number,)).fetchone()
-    said = db.execute(
-        "SELECT turn, message FROM said WHERE session = ? ORDER BY number", (session,)
-    ).fetchall()
+    id, session, inbound, began, model, epoch, attempts = db.execute(sql, (number,)).fetchone()
+    said = list(lineage.said(db, session))
+    own = "SELECT message FROM said WHERE turn = ? ORDER BY number"
     acts = db.execute("SELECT call_id, result FROM acts WHERE turn = ?", (number,)).fetchall()
     read = rows.messages.decode
     return Turn(
@@ -239,8 +191,9 @@ def _turn(db: sqlite3.Connection, number: int) -> Turn:
         session=session,
         inbound=rows.inbounds.decode(inbound),
         began=began,
+        model=model,
         history=tuple(read(message) for turn, message in said if turn != number),
-        said=tuple(read(message) for turn, message in said if turn == number),
+        said=tuple(read(message) for (message,) in db.execute(own, (number,))),
         acts={call_id: _result(text) for call_id, text in acts},
         epoch=epoch,
         attempt=attempts,

@@ -1,0 +1,78 @@
+"""A conversation seen from outside: where it stands, what waits in it, what leaving it meant. Pure values."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from alipes.kernel.messages import Message
+from alipes.kernel.turns import Address, Busy
+
+
+class Standing(Struct, frozen=True):
+    """The conversation that goes on under a key, and what was chosen for it."""
+
+    session: str
+    address: Address
+    title: str
+    """As it was named; empty when it was not."""
+    model: str
+    """Empty: the house's."""
+    busy: Busy | Literal[""]
+    created: float
+    parent: str
+    """The session it was branched from, or empty."""
+
+
+class Waiting(Struct, frozen=True):
+    """A turn that lives or waits."""
+
+    id: str
+    session: str
+    text: str
+    busy: Busy
+    """How the message was accepted."""
+    accepted: float
+    begun: float | None
+    """When it was first claimed; None while it only waits."""
+
+
+class Admitted(Struct, frozen=True):
+    turn: str
+    busy: Busy
+    ahead: tuple[Waiting, ...]
+    """Unfinished before it, in order."""
+
+
+class Absorbed(Struct, frozen=True):
+    turn: str
+    """The message's own turn, which is over."""
+    message: Message
+
+
+class Left(Struct, frozen=True):
+    """What became of the conversation that was left, and which goes on now."""
+
+    old: str
+    """Empty when there was none."""
+    new: str
+    dropped: tuple[str, ...] = ()
+    """Turns that waited and were ended."""
+    living: str = ""
+    """The turn that is still lived somewhere."""
+    elsewhere: str = ""
+    """The key under which the new one went on before."""
+
+
+class Undone(Struct, frozen=True):
+    turn: str
+    text: str
+    living: bool = False
+    """It had not ended: whoever lives it has to be sent `Stop`."""
+
+
+class Retried(Struct, frozen=True):
+    undone: Undone
+    turn: str
+    """The message accepted anew."""
+    steered: tuple[str, ...] = ()
+    """Those that had been steered into it, accepted anew to be steered again."""

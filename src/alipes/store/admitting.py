@@ -1,0 +1,102 @@
+"""Taking a message in: the row it becomes, its session, and what lies ahead of it. It claims nothing."""
+
+import os
+import sqlite3
+
+from msgspec import Struct
+
+from alipes.kernel.places import Admitted, Waiting
+from alipes.kernel.turns import Address, Busy, Inbound
+from alipes.store import rows
+
+
+class Entry(Struct, frozen=True):
+    """A message as columns, made before the transaction so that it can be tried again."""
+
+    turn: str
+    fresh: str
+    """The id of the session that is begun where none is."""
+    inbound: Inbound
+    inbound_id: str
+    text: str
+    now: float
+
+    @property
+    def key(self) -> str:
+        return self.inbound.address.key
+
+
+def entry(inbound: Inbound, now: float) -> Entry:
+    return Entry(os.urandom(8).hex(), new_session(), inbound, rows.whole(inbound.id), rows.dump(inbound), now)
+
+
+def new_session() -> str:
+    return os.urandom(6).hex()
+
+
+def admit(db: sqlite3.Connection, entry: Entry, busy: Busy | None, usual: Busy) -> Admitted | None:
+    platform, key = entry.inbound.address.platform, entry.key
+    copy = "SELECT 1 FROM turns WHERE platform = ? AND inbound_id = ?"
+    if db.execute(copy, (platform, entry.inbound_id)).fetchone():
+        return None
+    session, mode = _seated(db, entry)
+    ahead = unfinished(db, key)
+    if not ahead:  # a stop that found nothing to stop must not meet a later turn
+        db.execute("DELETE FROM controls WHERE key = ? AND kind = 'stop'", (key,))
+    effective: Busy = busy or mode or usual
+    insert(db, entry, session, effective)
+    return Admitted(entry.turn, effective, ahead)
+
+
+def _seated(db: sqlite3.Connection, entry: Entry) -> tuple[str, Busy | None]:
+    """The session that goes on under the key, begun if need be, and its mode."""
+    sql = (
+        "UPDATE sessions SET updated = ? WHERE id = (SELECT session FROM seats WHERE key = ?) "
+        "RETURNING id, busy"
+    )
+    row = db.execute(sql, (entry.now, entry.key)).fetchone()
+    if row is None:
+        return open_session(db, entry.fresh, entry.inbound.address, entry.now), None
+    return row[0], row[1] or None
+
+
+def open_session(db: sqlite3.Connection, id: str, address: Address, now: float) -> str:
+    """Begin a session, and let it be the one that goes on under its key."""
+    db.execute(
+        "INSERT INTO sessions (id, key, platform, address, created, updated) VALUES (?, ?, ?, ?, ?, ?)",
+        (id, address.key, address.platform, rows.dump(address), now, now),
+    )
+    seat(db, address.key, id)
+    return id
+
+
+def seat(db: sqlite3.Connection, key: str, session: str) -> None:
+    db.execute(
+        "INSERT INTO seats (key, session) VALUES (?, ?) ON CONFLICT DO UPDATE SET session = excluded.session",
+        (key, session),
+    )
+
+
+def insert(db: sqlite3.Connection, entry: Entry, session: str, busy: Busy) -> None:
+    db.execute(
+        "INSERT INTO turns (id, key, session, platform, inbound_id, inbound, busy, created) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            entry.turn,
+            entry.key,
+            session,
+            entry.inbound.address.platform,
+            entry.inbound_id,
+            entry.text,
+            busy,
+            entry.now,
+        ),
+    )
+
+
+def unfinished(db: sqlite3.Connection, key: str) -> tuple[Waiting, ...]:
+    sql = (
+        "SELECT id, session, json_extract(inbound, '$.text'), busy, created, begun FROM turns "
+        "WHERE key = ? AND ending IS NULL ORDER BY number"
+    )
+    return tuple(Waiting(*row) for row in db.execute(sql, (key,)))
