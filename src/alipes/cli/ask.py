@@ -16,6 +16,7 @@ from alipes.config.reading import read
 from alipes.config.settings import Settings, build
 from alipes.kernel.messages import Image
 from alipes.kernel.turns import Inbound
+from alipes.runtime.guard import guarding
 from alipes.runtime.logs import open_log
 
 Question: TypeAlias = tuple[str, tuple[Image, ...]]
@@ -50,7 +51,7 @@ def _question(options: AskOptions) -> Question:
 async def _ask(settings: Settings, options: AskOptions, question: Question, colour: bool) -> int:
     screen = Screen(sys.stdout, sys.stderr, colour=colour)
     try:
-        with Interrupts() as interrupts:
+        with Interrupts() as interrupts, guarding(screen.complain):
             async with open_app(settings) as app:
                 asking = Asking(
                     app,

@@ -17,6 +17,7 @@ from alipes.cli.screen import Screen, wants_colour
 from alipes.config.reading import read
 from alipes.config.settings import Settings, build
 from alipes.kernel.turns import Inbound
+from alipes.runtime.guard import guarding
 from alipes.runtime.logs import open_log
 
 PIECE = 65_536
@@ -39,7 +40,7 @@ async def _converse(settings: Settings, options: TalkOptions, colour: bool) -> i
     screen = Screen(sys.stdout, sys.stderr, colour=colour)
     status = 0
     try:
-        with Interrupts() as interrupts:
+        with Interrupts() as interrupts, guarding(screen.complain):
             async with open_app(settings) as app:
                 if options.model:
                     await app.models.open(options.model)

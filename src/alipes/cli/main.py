@@ -3,14 +3,15 @@
 import os
 import sys
 from types import TracebackType
-from typing import TYPE_CHECKING, TextIO
 
 from alipes import __version__
 from alipes.cli import manual
 from alipes.kernel.errors import AlipesError
 
+TYPE_CHECKING = False  # known to mypy by its name; `typing` would be a third of what `--version` costs
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
+    from typing import TextIO
 
     from alipes.app import App
     from alipes.config.settings import Settings
@@ -75,7 +76,7 @@ def _talk(argv: list[str]) -> int:
     return lines.run(argv)
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
+def _is_terminal(stream: "TextIO | None") -> bool:
     return stream is not None and stream.isatty()
 
 

@@ -158,7 +158,8 @@ class Telling:
         self.begun = True
         match event:
             case TextDelta(text):
-                self._tell_thought()
+                if self._thought:
+                    self._tell_thought()
                 self._told.append(text)
                 self._write(text)
             case ThinkingDelta(text):

@@ -31,6 +31,9 @@ class Screen:
         self._err.write(line + "\n")
         self._err.push()
 
+    def complain(self, line: str) -> None:
+        self.remark(f"alipes: {line}")
+
     async def drained(self) -> None:
         """Return once everything has left; remarks that nobody takes are not waited for."""
         await self._out.drained()
