@@ -204,7 +204,8 @@ async def test_the_limit_of_steps_ends_in_a_summary_without_tools():
     scene = await live(an_agent(model, [Hand("look", "read")], max_steps=3))
     assert (scene.ending, scene.detail) == ("out_of_steps", "stopped at the limit of 3 steps")
     assert scene.said[-2:] == (guards.SUM_UP, assistant(Text("I did three things.")))
-    assert model.asked[-1].tools == () and model.asked[-2].tools != ()
+    assert model.asked[-1].tools == model.asked[-2].tools != (), "the transcript shows calls of them"
+    assert (model.asked[-1].tool_choice, model.asked[-2].tool_choice) == ("none", "auto")
     assert model.asked[-1].messages[-1] == guards.SUM_UP
     assert scene.of(Noted) == [Noted("3 steps are used up; asking for a summary")]
 

@@ -1,7 +1,7 @@
 """The agent loop: ask, act, ask again. It knows no platform, no database and no screen."""
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, field, structs
 
@@ -9,17 +9,23 @@ from alipes.agent import guards
 from alipes.agent.acting import LIMIT, Desk, perform
 from alipes.agent.asking import Patience, ask
 from alipes.agent.chain import Chain, Line, Opens
-from alipes.agent.mending import mend, recall
+from alipes.agent.mending import opening, recall
 from alipes.agent.transcript import Transcript
 from alipes.hooks.relay import Hooks
 from alipes.kernel.errors import ContextTooLong, ProviderError
-from alipes.kernel.messages import Message, Text, ToolCall
-from alipes.kernel.ports import Effort, Emit, Request, Tool, ToolSpec
+from alipes.kernel.messages import Message, ToolCall
+from alipes.kernel.ports import Effort, Emit, Request, Tool
 from alipes.kernel.turns import Ending, Noted, Replied, Retracted, Turn
 from alipes.providers.catalog import cost
 from alipes.providers.opening import Backend
 
 Over: TypeAlias = tuple[Ending, str]
+Absorb: TypeAlias = Callable[[], Awaitable[tuple[Message, ...]]]
+"""What people said to the turn since it was last asked; already said in its name, and kept."""
+
+
+async def _nothing() -> tuple[Message, ...]:
+    return ()
 
 
 class Agent(Struct, frozen=True):
@@ -27,7 +33,7 @@ class Agent(Struct, frozen=True):
 
     models: Opens
     model: str
-    """As `provider/model`; a turn whose message names another asks that one."""
+    """As `provider/model`; a turn whose message or session names another asks that one."""
     fallback: tuple[str, ...] = ()
     tools: Mapping[str, Tool] = {}
     hooks: Hooks = field(default_factory=Hooks)
@@ -42,14 +48,16 @@ class Agent(Struct, frozen=True):
     result_limit: int = LIMIT
 
 
-async def run_turn(agent: Agent, turn: Turn, emit: Emit) -> Over:
+async def run_turn(agent: Agent, turn: Turn, emit: Emit, *, absorb: Absorb = _nothing) -> Over:
     """Drive one turn to its end; what it says is what it emits.
+
+    Between two steps, and before the last word counts as such, it asks `absorb`.
 
     To stop it, cancel the task: whatever it opened closes on the way out. The ending is
     for the caller to write, as are the messages that close a transcript left open. Raises
     what `emit` raises, and `ConfigError` when the wanted model is not configured.
     """
-    life = _Life(agent, turn, emit)
+    life = _Life(agent, turn, emit, absorb)
     try:
         await life.begin()
         while (over := await life.step()) is None:
@@ -65,36 +73,34 @@ class _Life:
     """One turn being lived. What comes next is read off its last message and never kept beside it,
     so a turn that is resumed knows as much as one that was never interrupted."""
 
-    def __init__(self, agent: Agent, turn: Turn, emit: Emit) -> None:
-        self._agent, self._turn, self._emit = agent, turn, emit
+    def __init__(self, agent: Agent, turn: Turn, emit: Emit, absorb: Absorb) -> None:
+        self._agent, self._turn, self._emit, self._absorb = agent, turn, emit, absorb
         self._talk = Transcript(turn, emit)
         self._system = agent.system(turn)
         self._specs = tuple(tool.spec for tool in agent.tools.values())
-        names = (turn.inbound.model or agent.model, *agent.fallback)
-        self._line = Line(agent.chain, agent.models, names, insist=bool(turn.inbound.model))
+        wanted = turn.inbound.model or turn.model
+        names = (wanted or agent.model, *agent.fallback)
+        self._line = Line(agent.chain, agent.models, names, insist=bool(wanted))
         self._desk = Desk(agent.tools, agent.hooks, turn, emit, agent.patience.clock, agent.result_limit)
         self._blanks = 0
 
     async def begin(self) -> None:
         """Say the person's message, unless an earlier attempt did."""
-        if any(message.role == "user" for message in self._talk.said):
-            return
-        for message in mend(self._talk.history):
+        for message in opening(self._turn, self._talk.said):
             await self._talk.say(message)
-        inbound = self._turn.inbound
-        words = (Text(inbound.text),) if inbound.text or not inbound.attachments else ()
-        await self._talk.say(Message("user", (*words, *inbound.attachments)))
 
     async def step(self) -> Over | None:
         """Do what follows from the last message; None means that something follows from that."""
         last = self._talk.history[-1]
         if last.calls:
             return await self._act(last.calls)
+        spent = self._talk.steps >= self._agent.max_steps
+        if not spent and (heard := await self._absorb()):  # who speaks after the last step is answered next
+            self._talk.take_in(heard)
+            return None
         if last.role == "assistant":
             return self._limit() if guards.SUM_UP in self._talk.said else ("answered", "")
-        if self._talk.steps >= self._agent.max_steps:
-            return await self._sum_up()
-        return await self._ask()
+        return await (self._sum_up() if spent else self._ask())
 
     def overflow(self, error: ContextTooLong) -> str:
         """The sentence for a conversation that no longer fits: whoever can shorten it begins here."""
@@ -104,7 +110,7 @@ class _Life:
         return f"the conversation no longer fits into the window{window} of {name}; start a new one ({error})"
 
     async def _ask(self) -> Over | None:
-        model, reply = await self._line.through(lambda backend: self._put(backend, self._specs), self._emit)
+        model, reply = await self._line.through(self._put, self._emit)
         if reply.stop == "length":
             return await self._continue(model, reply)
         if guards.blank(reply.message):
@@ -113,16 +119,19 @@ class _Life:
         await self._talk.say(reply.message, model, reply.usage)
         return None
 
-    async def _put(self, backend: Backend, specs: tuple[ToolSpec, ...]) -> tuple[str, Replied]:
+    async def _put(
+        self, backend: Backend, tool_choice: Literal["auto", "none"] = "auto"
+    ) -> tuple[str, Replied]:
         facts = backend.facts
         request = Request(
             model=backend.model,
             system=self._system,
             messages=self._talk.history,
-            tools=() if facts.tools is False else specs,
+            tools=() if facts.tools is False else self._specs,
             max_tokens=min(self._agent.max_tokens, facts.output or self._agent.max_tokens),
             effort=self._agent.effort,
             session=self._turn.session,
+            tool_choice=tool_choice,
         )
         request = await self._agent.hooks.before_request(request, self._turn)
         reply = await ask(backend, request, self._emit, self._agent.patience)
@@ -160,7 +169,7 @@ class _Life:
             await self._emit(Noted(f"{self._agent.max_steps} steps are used up; asking for a summary"))
             await self._talk.say(guards.SUM_UP)
         try:
-            model, reply = await self._line.through(lambda backend: self._put(backend, ()), self._emit)
+            model, reply = await self._line.through(lambda each: self._put(each, "none"), self._emit)
         except ProviderError as error:
             return self._limit(f", and there is no summary: {error}")
         words = tuple(part for part in reply.message.parts if not isinstance(part, ToolCall))

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 from msgspec import structs
 
 from alipes.kernel.messages import Message, Part, ToolCall, ToolResult
+from alipes.kernel.turns import Turn
 
 DIED = "the process died during this call; its effect is unknown; check before repeating"
 LOST = "the call was interrupted; its effect is unknown; check before repeating"
@@ -69,6 +70,16 @@ def mend(history: tuple[Message, ...]) -> tuple[Message, ...]:
     if not calls:
         return ()
     return (Message("tool", tuple(ToolResult(call.id, LOST, "unknown") for call in calls)),)
+
+
+def opening(turn: Turn, said: tuple[Message, ...]) -> tuple[Message, ...]:
+    """What a turn says before anything else: the person's message, after what `mend` has to say.
+
+    Nothing once that message is said; it comes first, and later ones were steered into the turn.
+    """
+    if any(message.role == "user" for message in said):
+        return ()
+    return (*mend((*turn.history, *said)), turn.inbound.message)
 
 
 def distinct(message: Message, taken: set[str]) -> Message:

@@ -33,6 +33,11 @@ class Transcript:
         self.history = (*self.history, message)
         self.said = (*self.said, message)
 
+    def take_in(self, messages: tuple[Message, ...]) -> None:
+        """Messages that were said in this turn by someone else, and are kept already."""
+        self.history = (*self.history, *messages)
+        self.said = (*self.said, *messages)
+
     def owe(self, usage: Usage) -> None:
         """Tokens of an answer that is not said: they are on the bill of the next one that is."""
         self._owed = usage if self._owed is None else _sum(self._owed, usage)
