@@ -158,8 +158,7 @@ class Telling:
         self.begun = True
         match event:
             case TextDelta(text):
-                if self._thought:
-                    self._tell_thought()
+                self._tell_thought()
                 self._told.append(text)
                 self._write(text)
             case ThinkingDelta(text):
@@ -231,9 +230,11 @@ class Telling:
             self._remark(line)
 
     def _tell_thought(self) -> None:
+        if not self._thought:
+            return
         thought = "".join(self._thought).strip()
         self._thought.clear()
-        if self._verbose and thought:
+        if self._verbose:
             for line in harmless(thought).splitlines():
                 self._note(f"  {line}".rstrip())
 
