@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from alipes.app import App
     from alipes.config.settings import Settings
 
-COMMANDS = ("ask", "sessions", "model", "config", "doctor", "backup")
+COMMANDS = ("ask", "setup", "sessions", "model", "config", "doctor", "backup")
 LATER = {
     "serve": "comes with the gateway",
     "send": "comes with the gateway",
-    "setup": "comes with the full terminal; until then use `alipes config set` and `alipes model`",
     "plugins": "comes with the plugins",
     "skills": "comes with the plugins",
     "schedule": "comes with the schedules",
@@ -91,6 +90,8 @@ def _command(name: str, argv: list[str]) -> int:
     match name:
         case "ask":
             from alipes.cli.ask import run  # noqa: PLC0415
+        case "setup":
+            from alipes.cli.setup_command import run  # noqa: PLC0415
         case "sessions":
             from alipes.cli.sessions_command import run  # noqa: PLC0415
         case "model":

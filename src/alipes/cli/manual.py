@@ -8,6 +8,7 @@ usage: alipes [OPTIONS]            talk
 
 commands:
   ask         one question, one answer on standard output
+  setup       a short guided start: provider, key, model
   sessions    list, show, search, export or delete conversations
   model       show the models there are, choose another
   config      show, explain or change settings

@@ -84,13 +84,14 @@ def _table(settings: Settings, choice: Choice, offers: Offers, all: bool) -> Ite
     width = max(len(name) for name in listed)
     yield f"  {'model':<{width}}  {'window':>6}  $ per million tokens: read / from cache / written"
     for name in listed:
-        yield f"{'*' if name == choice.model else ' '} {name:<{width}}  {_facts(settings, name)}"
+        yield f"{'*' if name == choice.model else ' '} {name:<{width}}  {facts_line(settings, name)}"
     for provider, (_, trouble) in offers.items():
         if trouble:
             yield f"  {provider} does not say: {trouble}"
 
 
-def _facts(settings: Settings, name: str) -> str:
+def facts_line(settings: Settings, name: str) -> str:
+    """Window and prices of a model, as wide as those of every other."""
     found = facts(name, settings.models)
     prices = (found.price_input, found.price_cached, found.price_output)
     if found.price_input is None:
