@@ -91,7 +91,9 @@ async def _inbound(app: App, options: AskOptions, question: Question) -> Inbound
 async def _introduce(app: App, options: AskOptions, inbound: Inbound, screen: Screen) -> None:
     """Who answers, where a person would not expect it; where the conversation is kept, if wanted."""
     choice = None if options.model else await app.choice()
-    if choice is not None and (choice.toy or options.verbose):
-        screen.remark(f"· {choice.model}: {choice.why}")
+    if choice is not None and options.verbose:
+        screen.remark(f"· {choice.model}. {choice.why}")
+    elif choice is not None and choice.toy:
+        screen.remark(f"· {choice.model} answers, which is a toy; `alipes model` tells how to choose another")
     if options.verbose:
         screen.remark(f"· session {inbound.address.chat}")

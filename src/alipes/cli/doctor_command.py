@@ -82,5 +82,5 @@ def _wrapped(text: str, width: int, mark: str = "") -> list[str]:
     """Lines no wider than a terminal; elsewhere as they are."""
     if width < 40:
         return [mark + line for line in text.splitlines()]
-    lines = [piece for line in text.splitlines() for piece in textwrap.wrap(line, width - len(mark))]
-    return [mark + line for line in lines]
+    wrap = textwrap.TextWrapper(width - len(mark), break_long_words=False, break_on_hyphens=False).wrap
+    return [mark + piece for line in text.splitlines() for piece in wrap(line)]

@@ -40,21 +40,28 @@ class Page:
         self._write(f"{self._in(BOLD, '> ')}{harmless(text)}\n")
 
     def answer(self, text: str) -> None:
-        *lines, self._tail = (self._tail + harmless(text)).split("\n")
-        width = self._session.output.get_size().columns - 1
-        while columns(self._tail) > width:
-            head, self._tail = _break(self._tail, width)
-            lines.append(head)
+        *lines, tail = (self._tail + harmless(text)).split("\n")
+        *more, self._tail = self._rows(tail)
+        lines += more
         if lines:
             self._write("".join(f"{line}\n" for line in lines))
         self.refresh()
 
     def remark(self, line: str) -> None:
         style = RED if line.startswith("alipes: ") else DIM
-        self._write("".join(f"{self._in(style, part)}\n" for part in line.split("\n")))
+        rows = [row for part in line.split("\n") for row in self._rows(part)]
+        self._write("".join(f"{self._in(style, row)}\n" for row in rows))
 
     def refresh(self) -> None:
         self._session.app.invalidate()
+
+    def _rows(self, line: str) -> list[str]:
+        """The line in pieces that fit beside each other into the terminal's width."""
+        width, rows = self._session.output.get_size().columns - 1, []
+        while columns(line) > width:
+            head, line = _break(line, width)
+            rows.append(head)
+        return [*rows, line]
 
     def _in(self, style: str, text: str) -> str:
         return f"{style}{text}{PLAIN}" if self._colour and text else text
