@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from alipes.agent.loop import Agent
 from alipes.hooks.relay import Hooks
@@ -11,7 +12,7 @@ from alipes.kernel.endpoints import ModelFacts
 from alipes.kernel.ports import Provider, Tool
 from alipes.kernel.turns import Address, Event, Inbound, Turn, TurnEnded
 from alipes.providers.opening import Backend
-from alipes.sessions.lobby import Lobby
+from alipes.sessions.lobby import Habits, Lobby
 from alipes.store.opening import Store, open_store
 
 
@@ -50,9 +51,12 @@ async def open_house(
     *tools: Tool,
     hooks: Hooks | None = None,
     agent: Callable[[Turn], Agent] | None = None,
-    linger: float = 300.0,
+    **habits: Any,
 ) -> AsyncIterator[House]:
-    """Open the store at `home` and run a lobby on it; at the end the lobby is shut down as by a signal."""
+    """Open the store at `home` and run a lobby on it; at the end the lobby is shut down as by a signal.
+
+    `habits` are those of the lobby: busy, interactive, linger, keeps.
+    """
     hooks = hooks or Hooks()
 
     async def someone(turn: Turn) -> Agent:
@@ -63,7 +67,7 @@ async def open_house(
         )
 
     async with open_store(home) as store:
-        lobby = Lobby(store, hooks=hooks, agent=someone, linger=linger)
+        lobby = Lobby(store, hooks=hooks, agent=someone, habits=Habits(**habits))
         serving = asyncio.create_task(lobby.run())
         try:
             yield House(store, lobby, hooks)

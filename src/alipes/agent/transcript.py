@@ -40,15 +40,4 @@ class Transcript:
 
     def owe(self, usage: Usage) -> None:
         """Tokens of an answer that is not said: they are on the bill of the next one that is."""
-        self._owed = usage if self._owed is None else _sum(self._owed, usage)
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        input=one.input + other.input,
-        output=one.output + other.output,
-        cached=one.cached + other.cached,
-        cache_write=one.cache_write + other.cache_write,
-        reasoning=one.reasoning + other.reasoning,
-        cost=None if one.cost is None or other.cost is None else one.cost + other.cost,
-    )
+        self._owed = usage if self._owed is None else self._owed + usage

@@ -72,6 +72,16 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     cost: float | None = None
     """In US dollars; None when the price is unknown, which is not zero."""
 
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cached=self.cached + other.cached,
+            cache_write=self.cache_write + other.cache_write,
+            reasoning=self.reasoning + other.reasoning,
+            cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
+        )
+
 
 class Turn(Struct, frozen=True):
     """One inbound and everything we do about it."""

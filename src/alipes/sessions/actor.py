@@ -2,85 +2,38 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import structs
 
-from alipes.agent.loop import Agent, run_turn
-from alipes.agent.mending import close
-from alipes.hooks.relay import Hooks
-from alipes.kernel.errors import AlipesError, Fenced, Held, StoreError
-from alipes.kernel.messages import Message, ToolResult
-from alipes.kernel.ports import TurnStore
+from alipes.agent.loop import run_turn
+from alipes.agent.mending import close, opening
+from alipes.kernel.errors import AlipesError, Fenced, StoreError
+from alipes.kernel.messages import Message
 from alipes.kernel.turns import (
-    Ending,
+    Answer,
     Envelope,
     Event,
     Op,
+    Reset,
     Said,
+    Steer,
     Stop,
     Take,
     ToolFinished,
     ToolStarted,
-    Turn,
     TurnEnded,
     TurnStarted,
-    Usage,
 )
+from alipes.runtime.logs import about
+from alipes.sessions.claiming import already_over, claim
+from alipes.sessions.living import Boundary, Living, Over
+from alipes.sessions.surroundings import Surroundings
 
 log = logging.getLogger(__name__)
-MAX_ATTEMPTS = 3
 
-OpenAgent: TypeAlias = Callable[[Turn], Awaitable[Agent]]
-"""Who lives the next turn; asked at its start, so a turn keeps what it began with."""
-
-
-class Surroundings(Struct, frozen=True):
-    """What every session of a lobby shares."""
-
-    turns: TurnStore
-    hooks: Hooks
-    agent: OpenAgent
-    publish: Callable[[Envelope], None]
-    rested: Callable[[str], None]
-    """Called with the key whenever a session has nothing left to do."""
-    pass_on: Callable[[str], Awaitable[None]]
-    """Called with the key when another process turns out to hold the session."""
-    linger: float = 300.0
-    """Seconds an idle session stays in memory."""
-
-
-class _Over(Struct, frozen=True):
-    """A turn's task is done; its parent writes what follows."""
-
-    living: "_Living"
-    ending: Ending | None
-    """None: fenced, so the ending is somebody else's to write."""
-    detail: str = ""
-
-
-class _Living:
-    """The turn that lives now: what it has said and done, folded from its events."""
-
-    def __init__(self, turn: Turn) -> None:
-        self.turn = turn
-        self.said: tuple[Message, ...] = turn.said
-        self.acts: dict[str, ToolResult | None] = dict(turn.acts)
-        self.usage: Usage | None = None
-        self.stop: Stop | None = None
-        self.task: asyncio.Task[_Over] | None = None
-
-    def fold(self, event: Said | ToolStarted | ToolFinished) -> None:
-        match event:
-            case Said(message, _, usage):
-                self.said = (*self.said, message)
-                if usage is not None:
-                    self.usage = _sum(self.usage, usage)
-            case ToolStarted(call):
-                self.acts[call.id] = None
-            case ToolFinished(call, result):
-                self.acts[call.id] = result
+Letter: TypeAlias = Op | Over | Boundary
+SUPERSEDED = "superseded"
 
 
 class Session:
@@ -93,8 +46,10 @@ class Session:
         self.key = key
         self.closed = False
         self._around = around
-        self._mailbox: asyncio.Queue[Op | _Over] = asyncio.Queue()
-        self._living: _Living | None = None
+        self._mailbox: asyncio.Queue[Letter] = asyncio.Queue()
+        self._living: Living | None = None
+        self._lived: set[str] = set()
+        """Conversations that had a turn here and were not left since."""
 
     def post(self, op: Op) -> None:
         self._mailbox.put_nowait(op)
@@ -107,93 +62,101 @@ class Session:
                     case Take():
                         if self._living is None:
                             await self._take_up(turns)
-                    case Stop() as stop:
-                        await self._interrupt(stop)
-                    case _Over() as over:
+                    case Over() as over:
                         await self._bury(over)
                         await self._take_up(turns)
+                    case Boundary() as boundary:
+                        await self._absorb(boundary)
+                    case _:
+                        await self._heed(letter)
+        for session in self._lived:
+            await self._around.hooks.session_left(session, self.key, "idle")
 
-    async def _next_letter(self) -> Op | _Over | None:
+    async def _next_letter(self) -> Letter | None:
         while True:
             try:
                 async with asyncio.timeout(self._around.linger):
                     return await self._mailbox.get()
             except TimeoutError:
-                if self._living is None and self._mailbox.empty():
+                idle = self._living is None and self._mailbox.empty()
+                if idle and not any(map(self._around.keeps, self._lived)):
                     self.closed = True
                     return None
 
+    async def _heed(self, op: Stop | Steer | Answer | Reset) -> None:
+        match op:
+            case Stop():
+                await self._interrupt(op)
+            case Steer():
+                if self._living is not None:
+                    self._living.steered = True
+            case Answer():
+                self._around.answer(op)
+            case Reset():
+                await self._leave(op)
+
     async def _take_up(self, turns: asyncio.TaskGroup) -> None:
         """Begin the next turn that waits, burying at once those that must not live again."""
-        while (turn := await self._claim()) is not None:
-            living = _Living(turn)
-            ending = await self._already_over(turn)
+        while (living := await claim(self.key, self._around)) is not None:
+            ending = await already_over(living, self._around)
             if ending is None:
                 self._begin(turns, living)
                 return
-            await self._bury(_Over(living, *ending))
+            await self._bury(Over(living, *ending))
         self._around.rested(self.key)
 
-    async def _claim(self) -> Turn | None:
-        try:
-            turn = await self._around.turns.next_turn(self.key)
-            if turn is None:
-                await self._around.turns.release(self.key)
-        except Held:
-            await self._around.pass_on(self.key)
-            return None
-        return turn
-
-    async def _already_over(self, turn: Turn) -> tuple[Ending, str] | None:
-        """What a turn ends as before it begins: stopped while nobody lived it, or tried too often."""
-        for op in await self._around.turns.drain_control(self.key):
-            if isinstance(op, Stop) and (op.turn == turn.id or (turn.attempt > 1 and not op.turn)):
-                return "stopped", op.reason
-        if turn.attempt > MAX_ATTEMPTS:
-            return (
-                "failed",
-                f"given up after {MAX_ATTEMPTS} attempts: each time the process ended before the turn did",
-            )
-        return None
-
-    def _begin(self, turns: asyncio.TaskGroup, living: _Living) -> None:
+    def _begin(self, turns: asyncio.TaskGroup, living: Living) -> None:
         self._living = living
+        self._lived.add(living.turn.session)
         living.task = turns.create_task(self._live(living), name=f"turn {living.turn.id}")
         living.task.add_done_callback(lambda task: self._done(living, task))
 
-    def _done(self, living: _Living, task: asyncio.Task[_Over]) -> None:
+    def _done(self, living: Living, task: asyncio.Task[Over]) -> None:
         if not task.cancelled() and task.exception() is not None:
             return  # the store failed: the group is ending, and so are we
         if not task.cancelled() and (living.stop is None or task.result().ending is None):
             self._mailbox.put_nowait(task.result())
         elif living.stop is not None:
-            self._mailbox.put_nowait(_Over(living, "stopped", living.stop.reason))
+            self._mailbox.put_nowait(Over(living, "stopped", living.stop.reason))
         else:  # at shutdown nobody reads this; otherwise a tool or plugin raised it by itself
-            self._mailbox.put_nowait(_Over(living, "failed", "the turn was cancelled from inside"))
+            self._mailbox.put_nowait(Over(living, "failed", "the turn was cancelled from inside"))
 
-    async def _live(self, living: _Living) -> _Over:
+    async def _live(self, living: Living) -> Over:
         turn = living.turn
 
         async def note(event: Event) -> None:
             await self._note(living, event)
 
-        try:
-            agent = await self._around.agent(turn)
-            await note(TurnStarted(turn.id, turn.session, turn.attempt, turn.inbound.text))
-            ending, detail = await run_turn(agent, turn, note)
-            return _Over(living, ending, detail)
-        except Fenced:
-            log.warning("turn %s is lived by another process now", turn.id)
-            return _Over(living, None)
-        except StoreError:
-            raise
-        except AlipesError as error:
-            return _Over(living, "failed", str(error))
-        except Exception as error:  # bulkhead: one broken turn must not end the session
-            log.exception("turn %s broke", turn.id)
-            return _Over(living, "failed", f"{type(error).__name__}: {error}")
+        async def absorb() -> tuple[Message, ...]:
+            """Taken in by the session, not by the turn: no stop can cut that short half-way."""
+            if not living.steered:
+                return ()
+            boundary = Boundary(living, asyncio.get_running_loop().create_future())
+            self._mailbox.put_nowait(boundary)
+            heard = await boundary.heard
+            for message in heard:
+                await self._around.hooks.on_event(Said(message), turn)
+            return heard
 
-    async def _note(self, living: _Living, event: Event) -> None:
+        with about(session=turn.session, turn=turn.id):
+            try:
+                agent = await self._around.agent(turn)
+                living.started = True
+                await note(TurnStarted(turn.id, turn.session, turn.attempt, turn.inbound.text))
+                ending, detail = await run_turn(agent, turn, note, absorb=absorb)
+                return Over(living, ending, detail)
+            except Fenced:
+                log.warning("turn %s is lived by another process now", turn.id)
+                return Over(living, None)
+            except StoreError:
+                raise
+            except AlipesError as error:
+                return Over(living, "failed", str(error))
+            except Exception as error:  # bulkhead: one broken turn must not end the session
+                log.exception("turn %s broke", turn.id)
+                return Over(living, "failed", f"{type(error).__name__}: {error}")
+
+    async def _note(self, living: Living, event: Event) -> None:
         """The order is memory, journal, observers, screen. A turn marked as stopped says nothing more."""
         if living.stop is not None:
             await asyncio.Event().wait()  # its cancellation is on the way
@@ -201,10 +164,27 @@ class Session:
             living.fold(event)
             await self._around.turns.record(living.turn, event)
         await self._around.hooks.on_event(event, living.turn)
-        self._publish(living.turn, event)
+        self._publish(living.turn.id, event)
 
-    def _publish(self, turn: Turn, event: Event) -> None:
-        self._around.publish(Envelope(self.key, turn.id, event))
+    async def _absorb(self, boundary: Boundary) -> None:
+        living = boundary.living
+        if boundary.heard.done():  # it was stopped before its letter was read
+            return
+        living.steered = False
+        try:
+            taken = await self._around.sessions.absorb(living.turn)
+        except Fenced:
+            taken = ()  # what the turn says next tells it the same
+        for each in taken:
+            said = Said(each.message)
+            living.fold(said)
+            self._publish(living.turn.id, said)
+            self._publish(each.turn, TurnEnded(each.turn, "steered", living.turn.id))
+        if not boundary.heard.done():
+            boundary.heard.set_result(tuple(each.message for each in taken))
+
+    def _publish(self, turn: str, event: Event) -> None:
+        self._around.publish(Envelope(self.key, turn, event))
 
     async def _interrupt(self, stop: Stop) -> None:
         """The stop contract: mark, tell, yield once, cancel. The ending is written when the task is over."""
@@ -216,37 +196,35 @@ class Session:
         assert living.task is not None
         if living.stop is not None or living.task.done():
             return
+        if stop.invalidation_reason == "stop_command" and not living.started:
+            stop = structs.replace(stop, invalidation_reason="stop_command_pending")
         living.stop = stop
         await self._around.hooks.agent_loop_stopped(living.turn, stop)
         await asyncio.sleep(0)
         living.task.cancel()
 
-    async def _bury(self, over: _Over) -> None:
+    async def _leave(self, reset: Reset) -> None:
+        """The conversation goes on no more: end its living turn, and tell who keeps something for it."""
+        living = self._living
+        if living is not None and living.turn.session == reset.session:
+            await self._interrupt(Stop(reset.reason, reset.invalidation_reason, living.turn.id))
+        self._lived.discard(reset.session)
+        await self._around.hooks.session_left(reset.session, self.key, reset.reason)
+
+    async def _bury(self, over: Over) -> None:
         """Write the ending, then show it."""
         living, ending = over.living, over.ending
         self._living = None
         if ending is None:
             return
+        closing = close(living.said, living.acts, ending)
+        if over.detail == SUPERSEDED:  # who spoke last is answered, who spoke before is still heard
+            closing = (*opening(living.turn, living.said), *closing)
         try:
-            closing = close(living.said, living.acts, ending)
             await self._around.turns.finish(living.turn, ending, over.detail, *closing)
         except Fenced:
             log.warning("turn %s was ended by another process", living.turn.id)
             return
         for message in closing:
-            self._publish(living.turn, Said(message))
-        self._publish(living.turn, TurnEnded(living.turn.id, ending, over.detail, living.usage))
-
-
-def _sum(one: Usage | None, other: Usage) -> Usage:
-    if one is None:
-        return other
-    cost = None if one.cost is None or other.cost is None else one.cost + other.cost
-    return Usage(
-        one.input + other.input,
-        one.output + other.output,
-        one.cached + other.cached,
-        one.cache_write + other.cache_write,
-        one.reasoning + other.reasoning,
-        cost,
-    )
+            self._publish(living.turn.id, Said(message))
+        self._publish(living.turn.id, TurnEnded(living.turn.id, ending, over.detail, living.usage))

@@ -6,7 +6,9 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
+from alipes.kernel.messages import Message
 from alipes.kernel.turns import Envelope, Event, Said, TurnEnded
+from alipes.store.facts import TurnFacts
 from alipes.store.opening import Store
 
 
@@ -23,6 +25,8 @@ class Following:
         self._envelopes: AsyncIterator[Envelope]
         self._backlog: deque[Event] = deque()
         self._heard = 0
+        self._told: list[Message] = []
+        """Said before we came, read from the journal: the bus may be about to bring some of it again."""
         self._ended = False
         self.turn: str | None = None
         """Set by whoever submitted it; None when the message turned out to be a second copy."""
@@ -39,6 +43,12 @@ class Following:
     ) -> None:
         await self._stack.aclose()
 
+    async def join(self, turn: str) -> None:
+        """Follow a turn that may be under way; call it once, after entering."""
+        self.turn = turn
+        facts = await self._read(turn)
+        self._told = list(facts.said) if facts is not None else []
+
     def __aiter__(self) -> Self:
         return self
 
@@ -54,7 +64,7 @@ class Following:
     async def _next_event(self, turn: str) -> Event:
         while True:
             async for envelope in self._envelopes:
-                if envelope.turn == turn:
+                if envelope.turn == turn and not self._again(envelope.event):
                     return envelope.event
             await self._catch_up(turn)
             if self._backlog:
@@ -64,12 +74,23 @@ class Following:
         """The publisher went away: listen anew first, so that nothing is missed, then read the journal."""
         await self._stack.aclose()
         await self.__aenter__()
+        facts = await self._read(turn)
+        if facts is not None and facts.ending is None:
+            await self._store.dispatcher.wake(self._key)
+
+    async def _read(self, turn: str) -> TurnFacts | None:
+        """What the journal has and we have not, into the backlog."""
         facts = await self._store.archive.turn(turn)
         if facts is None:
             self._backlog.append(TurnEnded(turn, "failed", "its session was deleted meanwhile"))
-            return
+            return None
         self._backlog.extend(Said(message) for message in facts.said[self._heard :])
         if facts.ending is not None:
             self._backlog.append(TurnEnded(turn, facts.ending, facts.detail, facts.spent.usage))
-        else:
-            await self._store.dispatcher.wake(self._key)
+        return facts
+
+    def _again(self, event: Event) -> bool:
+        if isinstance(event, Said) and event.message in self._told:
+            self._told.remove(event.message)
+            return True
+        return False

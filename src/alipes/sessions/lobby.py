@@ -1,29 +1,65 @@
 """Where sessions live: brings what is accepted, asked or left behind to the session it belongs to."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from msgspec import Struct
 
 from alipes.hooks.relay import Hooks
-from alipes.kernel.turns import Inbound, Op, Stop, Take
-from alipes.sessions.actor import OpenAgent, Session, Surroundings
+from alipes.kernel.places import Admitted, Left
+from alipes.kernel.turns import (
+    Busy,
+    Envelope,
+    Inbound,
+    Op,
+    Reset,
+    SessionChanged,
+    Steer,
+    Stop,
+    Take,
+    TurnEnded,
+)
+from alipes.sessions.actor import SUPERSEDED, Session
+from alipes.sessions.approvals import Approvals
 from alipes.sessions.following import Following
+from alipes.sessions.surroundings import OpenAgent, Surroundings
 from alipes.store.opening import Store
+
+
+class Habits(Struct, frozen=True):
+    """How a lobby goes about its work, where nobody said otherwise."""
+
+    busy: Busy = "queue"
+    """What a message does that finds a turn at work."""
+    interactive: bool = False
+    """People watch who can answer a question."""
+    linger: float = 300.0
+    """Seconds an idle session stays in memory."""
+    keeps: Callable[[str], bool] = lambda _session: False
+    """Whether a session has something running between its turns; then it stays."""
 
 
 class Lobby:
     """The living sessions of this process. All work comes in by `submit` and `post`, recovery too."""
 
-    def __init__(self, store: Store, *, hooks: Hooks, agent: OpenAgent, linger: float = 300.0) -> None:
+    def __init__(self, store: Store, *, hooks: Hooks, agent: OpenAgent, habits: Habits | None = None) -> None:
+        self.habits = habits or Habits()
         self._store = store
+        self.approvals = Approvals(
+            store.grants, hooks, store.bus.publish, store.bus.heard, interactive=self.habits.interactive
+        )
         self._around = Surroundings(
             turns=store.turns,
+            sessions=store.sessions,
             hooks=hooks,
             agent=agent,
             publish=store.bus.publish,
+            answer=self.approvals.answer,
             rested=self._rested,
             pass_on=store.dispatcher.wake,
-            linger=linger,
+            keeps=self.habits.keeps,
+            linger=self.habits.linger,
         )
         self._sessions: dict[str, Session] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -42,30 +78,64 @@ class Lobby:
             self._group.create_task(self._store.dispatcher.run(self._on_op), name="dispatcher")
             self._open.set()
 
-    async def submit(self, inbound: Inbound) -> str | None:
-        """Accept a message; its turn's id, or None if it was accepted before. It is safe once we return."""
+    async def submit(self, inbound: Inbound, busy: Busy | None = None) -> str | None:
+        """Accept a message; its turn's id, or None if it was accepted before. It is safe once we return.
+
+        `busy`: what it does if a turn is at work; by default what was chosen for the session.
+        """
         await self._open.wait()
-        turn = await self._store.turns.accept(inbound)
-        if turn is not None:
-            await self._store.dispatcher.wake(inbound.address.key)
-        return turn
+        admitted = await self._store.turns.admit(inbound, busy=busy, usual=self.habits.busy)
+        if admitted is None:
+            return None
+        key = inbound.address.key
+        await self._store.dispatcher.wake(key)
+        for op in consequences(admitted):
+            await self.post(key, op)
+        return admitted.turn
+
+    async def wake(self, key: str) -> None:
+        """Something was accepted for the session without `submit`."""
+        await self._open.wait()
+        await self._store.dispatcher.wake(key)
 
     async def post(self, key: str, op: Op) -> None:
         """Ask something of the session, wherever it lives."""
+        await self._open.wait()
         session = self._sessions.get(key)
         if session is not None and key in self._busy:
             session.post(op)
         else:
             await self._store.dispatcher.signal(key, op)
 
+    async def left(self, key: str, left: Left, why: str) -> None:
+        """The conversation under `key` was left for another: tell who watches, and end what lives of it."""
+        publish = self._store.bus.publish
+        for turn in left.dropped:
+            publish(Envelope(key, turn, TurnEnded(turn, "stopped", "reset")))
+        publish(Envelope(key, "", SessionChanged(left.old, left.new, why)))
+        if left.elsewhere:
+            publish(Envelope(left.elsewhere, "", SessionChanged(left.new, "", why)))
+        if left.old:
+            await self.post(key, Reset("reset", f"{why}_command", left.old))
+
     @asynccontextmanager
-    async def ask(self, inbound: Inbound) -> AsyncIterator[Following]:
+    async def ask(self, inbound: Inbound, busy: Busy | None = None) -> AsyncIterator[Following]:
         """Submit, and follow the turn to its end, also if another process lives it."""
         await self._open.wait()
-        key = inbound.address.key
-        async with Following(key, self._store) as following:
-            following.turn = await self.submit(inbound)
+        async with Following(inbound.address.key, self._store) as following:
+            following.turn = await self.submit(inbound, busy)
             yield following
+
+    @asynccontextmanager
+    async def follow(self, key: str, turn: str) -> AsyncIterator[Following]:
+        """A turn that was accepted already: what it has said so far, then what it says, to its end."""
+        async with Following(key, self._store) as following:
+            await following.join(turn)
+            yield following
+
+    def watch(self, key: str) -> AbstractAsyncContextManager[AsyncIterator[Envelope]]:
+        """Everything that happens under `key` from now on, whoever asked for it; lossy, as the bus is."""
+        return self._store.bus.subscribe(key)
 
     async def settled(self) -> None:
         """Return once no session of this process has anything left to do."""
@@ -77,8 +147,8 @@ class Lobby:
     def _on_op(self, key: str, op: Op) -> None:
         session = self._sessions.get(key)
         if session is None or session.closed:
-            if isinstance(op, Stop) and not op.turn:
-                return  # nothing lives there, so nothing can be interrupted
+            if not isinstance(op, Take) and not (isinstance(op, Stop) and op.turn):
+                return  # nothing lives there, so there is nothing to interrupt, to steer or to answer
             session = self._open_session(key)
         if isinstance(op, Take):
             self._busy.add(key)
@@ -98,3 +168,18 @@ class Lobby:
     def _rested(self, key: str) -> None:
         self._busy.discard(key)
         self._settled.set()
+
+
+def consequences(admitted: Admitted) -> list[Op]:
+    """What a message does to the turns ahead of it, by its mode.
+
+    An interrupting one ends the first, which lives or is about to, and those that wait,
+    except messages that were queued on purpose: they keep their place.
+    """
+    if not admitted.ahead or admitted.busy == "queue":
+        return []
+    if admitted.busy == "steer":
+        return [Steer(admitted.turn)]
+    first, *others = admitted.ahead
+    ended = [first, *(each for each in others if each.busy != "queue")]
+    return [Stop(SUPERSEDED, SUPERSEDED, each.id) for each in ended]

@@ -31,6 +31,9 @@ def switch(db: sqlite3.Connection, address: Address, session: str, now: float, a
     taken = "UPDATE seats SET session = NULL WHERE session = ? AND key <> ? RETURNING key"
     elsewhere = [name for (name,) in db.execute(taken, (session, key)).fetchall()]
     left = _leave(db, key, session, now, alive, elsewhere[0] if elsewhere else "")
+    db.execute(  # a word not yet heard that it was left must not end what is said in it now
+        "DELETE FROM controls WHERE kind = 'reset' AND json_extract(op, '$.session') = ?", (session,)
+    )
     db.execute(
         "UPDATE sessions SET key = ?, platform = ?, address = ?, updated = ? WHERE id = ?",
         (key, address.platform, rows.dump(address), now, session),

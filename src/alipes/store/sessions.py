@@ -59,6 +59,9 @@ class SqliteSessions:
         return await self._database.read(lambda db: admitting.unfinished(db, key))
 
     async def absorb(self, turn: Turn) -> tuple[Absorbed, ...]:
+        names = {"key": turn.key, "session": turn.session}
+        if not await self._database.read(lambda db: db.execute(_STEERED, names).fetchone()):
+            return ()  # the usual case takes no lock
         now = self._clock()
         return await self._database.run(lambda db: _absorb(db, turn, now))
 

@@ -1,0 +1,85 @@
+"""Questions to the person about dangerous calls, and the word on each. The danger is judged elsewhere."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from alipes.hooks.relay import Hooks
+from alipes.kernel.messages import ToolCall
+from alipes.kernel.ports import Grants
+from alipes.kernel.turns import Answer, ApprovalAnswered, ApprovalAsked, Consent, Envelope, Event, Turn
+
+
+class Approvals:
+    """Asks whoever watches the session, and waits in the turn: to stop the turn is to say no.
+
+    One question at a time per session. `session` is remembered here, `always` in the store.
+    """
+
+    def __init__(
+        self,
+        grants: Grants,
+        hooks: Hooks,
+        publish: Callable[[Envelope], None],
+        heard: Callable[[str], bool],
+        *,
+        interactive: bool = False,
+    ) -> None:
+        """`heard(key)`: does anybody watch? `interactive`: could they answer?"""
+        self._grants, self._hooks, self._publish = grants, hooks, publish
+        self._heard, self._interactive = heard, interactive
+        self._granted: set[tuple[str, str]] = set()
+        self._open: dict[str, tuple[Turn, ApprovalAsked, asyncio.Future[Answer]]] = {}
+        self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def ask(self, call: ToolCall, reason: str, turn: Turn) -> Consent | None:
+        """The word on `call`: given now, or before for exactly this call. None: there is nobody to ask."""
+        rule = exactly(call, turn)
+        async with self._lanes.setdefault(turn.key, asyncio.Lock()):
+            if (turn.session, rule) in self._granted:
+                return "session"
+            if await self._grants.allowed(rule):
+                return "always"
+            if not (self._interactive and self._heard(turn.key)):
+                return None
+            answer = await self._put(ApprovalAsked(os.urandom(6).hex(), call, reason, rule), turn)
+            if answer.choice == "session":
+                self._granted.add((turn.session, rule))
+            elif answer.choice == "always":
+                await self._grants.allow(rule)
+            return answer.choice
+
+    def answer(self, answer: Answer) -> None:
+        """Somebody's word, from wherever; one on a question that is not open any more says nothing."""
+        if answer.ask in self._open and not (waiting := self._open[answer.ask][2]).done():
+            waiting.set_result(answer)
+
+    def open(self, key: str) -> tuple[ApprovalAsked, ...]:
+        """The questions that wait under `key`, for who begins to watch only now."""
+        return tuple(asked for turn, asked, _ in self._open.values() if turn.key == key)
+
+    async def _put(self, asked: ApprovalAsked, turn: Turn) -> Answer:
+        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._open[asked.ask] = turn, asked, waiting
+        answer = Answer(asked.ask, "no", "stop")
+        try:
+            await self._hooks.on_event(asked, turn)
+            self._tell(turn, asked)
+            answer = await waiting
+        finally:  # also when stopped: whoever shows the question must take it away
+            del self._open[asked.ask]
+            self._tell(turn, ApprovalAnswered(asked.ask, answer.choice, answer.by))
+        return answer
+
+    def _tell(self, turn: Turn, event: Event) -> None:
+        self._publish(Envelope(turn.key, turn.id, event))
+
+
+def exactly(call: ToolCall, turn: Turn) -> str:
+    """Equal for equal calls in the same folder and for nothing else; a person can read it."""
+    args = msgspec.json.encode(call.args, order="sorted").decode()
+    where = f" in {turn.inbound.workdir}" if turn.inbound.workdir else ""
+    return f"{call.name} {args}{where}"

@@ -1,0 +1,52 @@
+"""The next turn of a session, claimed; and whether it is over before it begins. Nothing here lives a turn."""
+
+from alipes.kernel.errors import Held
+from alipes.kernel.turns import Ending, Reset, Stop
+from alipes.sessions.living import Living
+from alipes.sessions.surroundings import Surroundings
+
+MAX_ATTEMPTS = 3
+LEFT = "reset"
+
+
+async def claim(key: str, around: Surroundings) -> Living | None:
+    """The oldest turn that waits; None when there is none, or when another process has it."""
+    try:
+        turn = await around.turns.next_turn(key)
+        if turn is None:
+            await around.turns.release(key)
+    except Held:
+        await around.pass_on(key)
+        return None
+    return None if turn is None else Living(turn)
+
+
+async def already_over(living: Living, around: Surroundings) -> tuple[Ending, str] | None:
+    """What a turn ends as before it begins: stopped while nobody lived it, left, or tried too often."""
+    turn = living.turn
+    stopped = await _stopped(living, around)
+    if stopped:
+        return "stopped", stopped
+    if turn.attempt > MAX_ATTEMPTS:
+        return (
+            "failed",
+            f"given up after {MAX_ATTEMPTS} attempts: each time the process ended before the turn did",
+        )
+    if turn.attempt > 1:
+        standing = await around.sessions.standing(turn.key)
+        if standing is None or standing.session != turn.session:
+            return "stopped", LEFT  # whoever left it could no longer tell the process that lived it
+    return None
+
+
+async def _stopped(living: Living, around: Surroundings) -> str:
+    """The reason of the last word that ends it; what else was left for the session is heeded as well."""
+    turn, reason = living.turn, ""
+    for op in await around.turns.drain_control(turn.key):
+        match op:
+            case Stop(turn=named) if named == turn.id or (turn.attempt > 1 and not named):
+                reason = op.reason
+            case Reset(session=left):
+                reason = op.reason if left == turn.session else reason
+                await around.hooks.session_left(left, turn.key, op.reason)
+    return reason

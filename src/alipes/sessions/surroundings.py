@@ -1,0 +1,32 @@
+"""What every session of a lobby shares. Values and callables only: nothing here acts by itself."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from alipes.agent.loop import Agent
+from alipes.hooks.relay import Hooks
+from alipes.kernel.ports import SessionStore, TurnStore
+from alipes.kernel.turns import Answer, Envelope, Turn
+
+OpenAgent: TypeAlias = Callable[[Turn], Awaitable[Agent]]
+"""Who lives the next turn; asked at its start, so a turn keeps what it began with."""
+
+
+class Surroundings(Struct, frozen=True):
+    turns: TurnStore
+    sessions: SessionStore
+    hooks: Hooks
+    agent: OpenAgent
+    publish: Callable[[Envelope], None]
+    answer: Callable[[Answer], None]
+    """Called with each word on an approval; whoever asked for it knows the question."""
+    rested: Callable[[str], None]
+    """Called with the key whenever a session has nothing left to do."""
+    pass_on: Callable[[str], Awaitable[None]]
+    """Called with the key when another process turns out to hold the session."""
+    keeps: Callable[[str], bool] = lambda _session: False
+    """Whether something of the session goes on between its turns, so that it must stay in memory."""
+    linger: float = 300.0
+    """Seconds an idle session stays in memory."""
