@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import errno
 import logging
 import os
 import secrets
@@ -11,10 +12,11 @@ import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 
 from alipes.runtime import kin
 from alipes.runtime.orphans import Keeper, new_owner
+from alipes.runtime.ptys import Ends, Input, Link, on_terminal, open_ends
 
 log = logging.getLogger(__name__)
 GRACE = 0.03
@@ -29,18 +31,20 @@ _BUSY, _IDLE = 0.05, 2.0
 class Child:
     """A running child. `open_child` makes it and ends it."""
 
-    def __init__(self, popen: "subprocess.Popen[bytes]", output: int, family: kin.Family) -> None:
+    def __init__(self, popen: "subprocess.Popen[bytes]", ends: Ends, family: kin.Family) -> None:
         self.pid = popen.pid
         self.family = family
+        self.input = Input(ends.input, terminal=ends.stdin == ends.stdout)
+        """Closed from the beginning when it was given none."""
         self.returncode: int | None = None
         """Negative: the signal that ended it. None while it runs."""
         self.survivors = 0
         """How many of its family were alive when its scope was left, and were ended then."""
-        self._popen, self._output = popen, output
+        self._popen, self._output = popen, ends.output
         self._loop = asyncio.get_running_loop()
         self._exited = asyncio.Event()
         self._stirred: asyncio.Future[None] | None = None
-        self._rest = CHUNK
+        self._rest = 2 * CHUNK if self.input.terminal else CHUNK
         self._handle = os.pidfd_open(self.pid) if isinstance(family, kin.Tree) else -1
         if self._handle >= 0:
             self._loop.add_reader(self._handle, self._see_exit)
@@ -78,6 +82,7 @@ class Child:
         self._loop.remove_reader(self._output)
         os.close(self._output)
         self._output = -1
+        self.input.close()
         self._unwatch()
         self._timer.cancel()
         if self._popen.poll() is None:
@@ -91,6 +96,10 @@ class Child:
             piece = os.read(self._output, self._rest if exited else CHUNK)
         except BlockingIOError:
             return b"" if exited else None
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return b""  # how a terminal says that all its other ends are closed
         if exited:  # the pipe held no more than this when the child exited; the rest is others'
             self._rest -= len(piece)
         return piece
@@ -138,50 +147,53 @@ async def open_child(
     *,
     cwd: str,
     env: Mapping[str, str],
+    link: Link = "output",
     keeper: Keeper | None = None,
     portable: bool = not kin.LINUX,
 ) -> AsyncIterator[Child]:
-    """Run an argv, or a line of shell, in a session of its own; it reads nothing and writes to one pipe.
+    """Run an argv, or a line of shell, in a session of its own.
 
-    Leaving the scope, in whichever way, ends the child and all its descendants and returns when they are
-    gone: after SIGTERM and `GRACE` for whoever is still alive. `env` is the whole environment, but for
-    the mark. `keeper` sees to it that they also die if we are killed. `portable` trusts the process
-    group alone, as must be where there is no /proc. Raises OSError when it cannot be started.
+    It reads nothing and writes to one pipe, unless `link` says otherwise. Leaving the scope, in whichever
+    way, ends the child and all its descendants and returns when they are gone: after SIGTERM and `GRACE`
+    for whoever is still alive. `env` is the whole environment, but for the mark. `keeper` sees to it that
+    they also die if we are killed. `portable` trusts the process group alone, as must be where there is
+    no /proc. Raises OSError when it cannot be started.
     """
     argv = _shell(command, env.get("PATH", os.defpath)) if isinstance(command, str) else list(command)
     mark = (keeper.guard() if keeper else new_owner()) * kin.SCOPES + secrets.randbelow(kin.SCOPES)
     if not portable:
         kin.adopt_orphans()
-    child = _start(argv, cwd, kin.marked_environment(env, mark), None if portable else mark)
+    child = _start(argv, cwd, kin.marked_environment(env, mark), None if portable else mark, link)
     try:
         yield child
     finally:
         await _end(child)
 
 
-def _start(argv: list[str], cwd: str, env: dict[str, str], mark: int | None) -> Child:
-    with ExitStack() as undo:
-        output, writing = os.pipe()
-        undo.callback(os.close, output)
+def _start(argv: list[str], cwd: str, env: dict[str, str], mark: int | None, link: Link) -> Child:
+    with open_ends(link) as ends:
+        if link == "terminal":
+            argv = on_terminal(argv, ends.stdin)
+        with nullcontext() if mark is None else kin.bearing(mark):
+            popen = _spawn(argv, cwd, env, ends)
+        family = kin.Group(popen.pid) if mark is None else kin.tree(popen.pid, mark)
         try:
-            with nullcontext() if mark is None else kin.bearing(mark):
-                popen = _spawn(argv, cwd, env, writing)
-        finally:
-            os.close(writing)
-        undo.pop_all()
-    os.set_blocking(output, False)
-    return Child(popen, output, kin.Group(popen.pid) if mark is None else kin.tree(popen.pid, mark))
+            return Child(popen, ends, family)
+        except OSError:  # no descriptor was left to watch it by
+            family.kill()
+            popen.wait()
+            raise
 
 
-def _spawn(argv: list[str], cwd: str, env: dict[str, str], output: int) -> "subprocess.Popen[bytes]":
+def _spawn(argv: list[str], cwd: str, env: dict[str, str], ends: Ends) -> "subprocess.Popen[bytes]":
     # no preexec_fn: without it the child is made by vfork, in half the time and safe beside threads
     return subprocess.Popen(
         argv,
         cwd=cwd,
         env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
+        stdin=ends.stdin,
+        stdout=ends.stdout,
+        stderr=ends.stdout,
         start_new_session=True,
     )
 

@@ -63,7 +63,7 @@ class Transcript:
 
     def __init__(self, spill: Spill, mask: Callable[[str], str]) -> None:
         self._mask = mask
-        self._whole = _Whole(spill, mask)
+        self._whole = Whole(spill, mask)
         self._head, self._tail = bytearray(), bytearray()
         self._size = 0
 
@@ -94,7 +94,7 @@ class Transcript:
         return f"{self._mask(clean(head)).rstrip()}\n\n{note}\n\n{self._mask(clean(tail))}"
 
 
-class _Whole:
+class Whole:
     """The file with everything. Written in a thread: a slow disk must not hold up the loop."""
 
     def __init__(self, spill: Spill, mask: Callable[[str], str]) -> None:
@@ -112,6 +112,10 @@ class _Whole:
         if len(self._waiting) >= FLUSH:
             # cut where no character, escape or secret is in two halves
             await self._write(self._waiting.rfind(b"\n") + 1 or len(self._waiting))
+
+    async def flush(self) -> None:
+        """Write what is surely whole: its lines."""
+        await self._write(self._waiting.rfind(b"\n") + 1)
 
     async def finish(self) -> None:
         await self._write(len(self._waiting))
