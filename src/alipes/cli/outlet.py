@@ -27,6 +27,11 @@ class Outlet:
         if fd is not None:
             self._poll.register(fd, select.POLLOUT)
 
+    @property
+    def busy(self) -> bool:
+        """What was written before has not left yet, because the reader is slow."""
+        return self._watched
+
     def write(self, text: str | bytes) -> None:
         if self._fd is None or self.deserted.is_set():
             return
