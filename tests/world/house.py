@@ -1,7 +1,7 @@
 """A whole house without a network: real store, real sessions, a provider of the test's own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,18 @@ def inbound(id: str, text: str, chat: str = "me", **more) -> Inbound:
     return Inbound(id, Address("test", chat), "me", text, **more)
 
 
+def an_agent(provider: Provider, *tools: Tool, **more: Any) -> Agent:
+    hands = {tool.spec.name: tool for tool in tools}
+    return Agent(models=One(provider), model="test/m", tools=hands, **more)
+
+
 @asynccontextmanager
 async def open_house(
     home: Path,
     provider: Provider,
     *tools: Tool,
     hooks: Hooks | None = None,
-    agent: Callable[[Turn], Agent] | None = None,
+    agent: Callable[[Turn], Agent | Awaitable[Agent]] | None = None,
     **habits: Any,
 ) -> AsyncIterator[House]:
     """Open the store at `home` and run a lobby on it; at the end the lobby is shut down as by a signal.
@@ -60,11 +65,10 @@ async def open_house(
     hooks = hooks or Hooks()
 
     async def someone(turn: Turn) -> Agent:
-        if agent is not None:
-            return agent(turn)
-        return Agent(
-            models=One(provider), model="test/m", tools={tool.spec.name: tool for tool in tools}, hooks=hooks
-        )
+        if agent is None:
+            return an_agent(provider, *tools, hooks=hooks)
+        given = agent(turn)
+        return given if isinstance(given, Agent) else await given
 
     async with open_store(home) as store:
         lobby = Lobby(store, hooks=hooks, agent=someone, habits=Habits(**habits))
