@@ -150,6 +150,7 @@ async def test_a_message_that_someone_stopped_meanwhile_is_not_absorbed(opened):
         kept = await store.turns.admit(said("3", "this"), busy="steer")
         await store.turns.put_control(HERE.key, Stop(turn=gone.turn))
         await store.turns.put_control(HERE.key, Stop())
+        await store.turns.put_control(HERE.key, Stop("superseded", "superseded", kept.turn))
         assert [each.turn for each in await store.sessions.absorb(turn)] == [kept.turn]
 
 

@@ -18,9 +18,11 @@ T = TypeVar("T")
 _STEERED = """
     SELECT number, id, inbound FROM turns
     WHERE key = :key AND session = :session AND ending IS NULL AND busy = 'steer' AND attempts = 0
-        AND id NOT IN (SELECT json_extract(op, '$.turn') FROM controls
-                       WHERE key = :key AND kind = 'stop' AND json_extract(op, '$.turn') IS NOT NULL)
+        AND NOT EXISTS (SELECT 1 FROM controls
+                        WHERE key = :key AND kind = 'stop' AND json_extract(op, '$.turn') = turns.id
+                        AND coalesce(json_extract(op, '$.reason'), '') <> 'superseded')
     ORDER BY number"""
+"""Without those that a person took back. One that was superseded is still to be heard, and in its place."""
 
 
 class SqliteSessions:
