@@ -32,7 +32,7 @@ class Rendering:
         self.replies = bytearray()
         """What the program asked its terminal; whoever feeds us sends it back, and clears it."""
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        self._screen = Screen()
+        self.screen = Screen()
         # compiled here and not when imported: few sessions ever need a terminal
         self._token, self._unfinished = re.compile(_TOKEN), re.compile(_UNFINISHED)
         self._string_end = re.compile(_STRING_END)
@@ -51,17 +51,17 @@ class Rendering:
         at = 0
         while at < end:
             at = self._skip_string(text, at, end) if self._in_string else self._step(text, at, end)
-        return self._screen.settled().encode(errors="replace")
+        return self.screen.settled().encode(errors="replace")
 
     def live(self) -> str:
         """What the screen shows now."""
-        return self._screen.text()
+        return self.screen.text()
 
     def finish(self) -> bytes:
         """Nothing more will come: what was live is final too."""
-        self._screen.alternate(False)
-        text = self._screen.text()
-        self._screen = Screen()
+        self.screen.alternate(False)
+        text = self.screen.text()
+        self.screen = Screen()
         return f"{text}\n".encode(errors="replace") if text else b""
 
     def _step(self, text: str, at: int, end: int) -> int:
@@ -89,11 +89,11 @@ class Rendering:
         return found.start() if found[0] == "\x1b" else found.end()
 
     def _put(self, run: str) -> None:
-        self._screen.put(run.translate(_LINES) if self._drawing[self._shifted] else run)
+        self.screen.put(run.translate(_LINES) if self._drawing[self._shifted] else run)
         self._last = run[-1]
 
     def _control(self, char: str) -> None:
-        screen = self._screen
+        screen = self.screen
         match char:
             case "\n" | "\v" | "\f":
                 screen.down()
@@ -110,10 +110,10 @@ class Rendering:
         if kind in ("(", ")"):
             self._drawing["()".index(kind)] = final == "0"
         elif not kind and final == "c":
-            self._screen = Screen()
+            self.screen = Screen()
             self._drawing, self._shifted = [False, False], 0
         elif not kind and final in _ESCAPES:
-            _ESCAPES[final](self._screen)
+            _ESCAPES[final](self.screen)
 
     def _sequence(self, params: str, marks: str, final: str) -> None:
         if marks or params[:1] in ("<", "=", ">"):
@@ -125,15 +125,15 @@ class Rendering:
         elif final in "nc":
             self._answer(private, numbers[0], final)
         elif final == "b":
-            self._screen.put(self._last * min(max(1, numbers[0]), COLUMNS))
+            self.screen.put(self._last * min(max(1, numbers[0]), COLUMNS))
         elif not private and final in _SEQUENCES:
-            _SEQUENCES[final](self._screen, numbers)
+            _SEQUENCES[final](self.screen, numbers)
 
     def _mode(self, private: bool, numbers: list[int], on: bool) -> None:
         if private and not {47, 1047, 1049}.isdisjoint(numbers):
-            self._screen.alternate(on)
+            self.screen.alternate(on)
         elif not private and 4 in numbers:
-            self._screen.inserting = on
+            self.screen.inserting = on
 
     def _answer(self, private: bool, number: int, final: str) -> None:
         """Some programs ask who and where they are, and wait for it."""
@@ -144,7 +144,7 @@ class Rendering:
         elif final == "n" and number == 5:
             self.replies += b"\x1b[0n"
         elif final == "n" and number == 6:
-            place = f"{self._screen.y + 1};{min(self._screen.x, COLUMNS - 1) + 1}"
+            place = f"{self.screen.y + 1};{min(self.screen.x, COLUMNS - 1) + 1}"
             self.replies += f"\x1b[{'?' if private else ''}{place}R".encode()
 
 

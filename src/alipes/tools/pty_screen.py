@@ -76,7 +76,7 @@ class Screen:
         self.inserting = False
         self.saved = (0, 0)
         """Where a program wants to come back to."""
-        self._rows = _blank()
+        self.rows = _blank()
         self._top, self._bottom = 0, ROWS - 1
         self._main: tuple[list[Row], int, int] | None = None
         self._settled: list[str] = []
@@ -91,8 +91,8 @@ class Screen:
             self._turn_over(1)
             piece, text = text[: COLUMNS - self.x], text[COLUMNS - self.x :]
             if self.inserting:
-                self._rows[self.y].shift(self.x, len(piece))
-            self._rows[self.y].write(self.x, piece)
+                self.rows[self.y].shift(self.x, len(piece))
+            self.rows[self.y].write(self.x, piece)
             self.x += len(piece)
 
     def move(self, y: int, x: int) -> None:
@@ -122,7 +122,7 @@ class Screen:
         first = self._top if top is None else top
         if not self._top <= first <= self._bottom:
             return
-        rows, after = self._rows, self._bottom + 1
+        rows, after = self.rows, self._bottom + 1
         if count > 0:
             count = min(count, after - first)
             if top is None and first == 0 and self._main is None:
@@ -143,25 +143,25 @@ class Screen:
     def erase(self, start: tuple[int, int], end: tuple[int, int]) -> None:
         """Blank every cell from `start` to before `end`, each a row and a column."""
         for y in range(start[0], min(end[0], ROWS - 1) + 1):
-            self._rows[y].erase(start[1] if y == start[0] else 0, end[1] if y == end[0] else COLUMNS)
+            self.rows[y].erase(start[1] if y == start[0] else 0, end[1] if y == end[0] else COLUMNS)
 
     def shift(self, count: int) -> None:
         """Push the rest of the row to the right, or pull it to the left when negative."""
-        self._rows[self.y].shift(self.x, count)
+        self.rows[self.y].shift(self.x, count)
 
     def alternate(self, on: bool) -> None:
         """Programs that fill the screen draw on another one and leave the first as they found it."""
         if on and self._main is None:
-            self._main = self._rows, self.y, self.x
-            self._rows = _blank()
+            self._main = self.rows, self.y, self.x
+            self.rows = _blank()
         elif not on and self._main is not None:
-            self._rows, self.y, self.x = self._main
+            self.rows, self.y, self.x = self._main
             self._main = None
         self._top, self._bottom = 0, ROWS - 1
 
     def text(self) -> str:
         """What it shows, without the blank rows at its end."""
-        return "".join(row.text() for row in self._rows).rstrip()
+        return "".join(row.text() for row in self.rows).rstrip()
 
     def settled(self) -> str:
         """What has scrolled away since this was asked before; it does not change any more."""
@@ -171,12 +171,12 @@ class Screen:
 
     def _put_one(self, char: str) -> None:
         size = width(char)
-        row = self._rows[self.y]
+        row = self.rows[self.y]
         if size == 0:
             row.mark(self.x, char)
             return
         self._turn_over(size)
-        row = self._rows[self.y]
+        row = self.rows[self.y]
         if self.inserting:
             row.shift(self.x, size)
         row.write(self.x, [char, ""][:size])
@@ -184,7 +184,7 @@ class Screen:
 
     def _turn_over(self, size: int) -> None:
         if self.x + size > COLUMNS:
-            self._rows[self.y].wrapped = True
+            self.rows[self.y].wrapped = True
             self.x = 0
             self.down()
 
