@@ -440,7 +440,7 @@ def test_a_home_that_cannot_be_one_is_told(home):
 
 def test_the_defaults_of_the_values_are_those_of_the_keys(home):
     loaded = load(home, {})
-    for part in ("embedded", "serve", "telegram"):
+    for part in ("embedded", "terminal", "serve", "telegram"):
         assert getattr(loaded, part) == type(getattr(loaded, part))()
     assert structs.replace(loaded, providers={}) == Settings(home=home)
 

@@ -97,6 +97,20 @@ KEYS = (
     ),
     Key("embedded.threads", whole(0, 1024), 0, "Threads the embedded model may use. 0: as many as fit."),
     Key("embedded.context", whole(512, 10_000_000), 8192, "Context window of the embedded model, in tokens."),
+    Key(
+        "terminal.theme",
+        choice("auto", "dark", "light"),
+        "auto",
+        "Colours for a dark or a light background. auto: the terminal is asked. `NO_COLOR` turns them off.",
+    ),
+    Key("terminal.thinking", FLAG, True, "Whether the terminal shows, short and dim, what a model thinks."),
+    Key(
+        "terminal.busy",
+        choice("interrupt", "queue", "steer"),
+        "interrupt",
+        "What a message does that you type while a turn runs: it ends the turn and is next; it waits; or the "
+        "turn takes it in. `/busy` changes it for one conversation.",
+    ),
     Key("serve.host", HOST, "127.0.0.1", "Where `alipes serve` listens."),
     Key("serve.port", whole(1, 65535), 8742, "The port `alipes serve` listens on."),
     Key("serve.key_env", VARIABLE, "ALIPES_API_KEY", "The variable that holds the key callers must show."),

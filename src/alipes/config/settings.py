@@ -33,6 +33,12 @@ class Embedded(Struct, frozen=True):
     context: int = 8192
 
 
+class Terminal(Struct, frozen=True):
+    theme: Literal["auto", "dark", "light"] = "auto"
+    thinking: bool = True
+    busy: Literal["interrupt", "queue", "steer"] = "interrupt"
+
+
 class Serve(Struct, frozen=True):
     host: str = "127.0.0.1"
     port: int = 8742
@@ -66,6 +72,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Whom TLS trusts; empty means whom the system trusts."""
     log_level: LogLevel = "info"
     embedded: Embedded = Embedded()
+    terminal: Terminal = Terminal()
     serve: Serve = Serve()
     telegram: Telegram = Telegram()
     proxies: Proxies = Proxies()
@@ -107,6 +114,7 @@ def build(reading: Reading) -> Settings:
         ca_file=_ca_file(reading),
         log_level=cast("LogLevel", picked["log_level"]),
         embedded=Embedded(**_under(picked, "embedded")),
+        terminal=Terminal(**_under(picked, "terminal")),
         serve=Serve(**_under(picked, "serve"), key=_secret(reading, "serve.key_env")),
         telegram=Telegram(**_under(picked, "telegram"), token=_secret(reading, "telegram.token_env")),
         proxies=proxies(reading),
