@@ -81,10 +81,13 @@ def apply_hunks(text: str, hunks: Sequence[Hunk]) -> tuple[str, list[str]]:
     Raises ToolError when one has no place, or when it could be more than one.
     """
     lines = text.split("\n")
+    ended = not lines[-1]
+    if ended:
+        lines.pop()
     overlooked: list[str] = []
     choices: list[list[Placed]] = []
     for number, hunk in enumerate(hunks, 1):
-        places, how = _places(lines, hunk, text.endswith("\n"))
+        places, how = _places(lines, hunk)
         if not places:
             raise ToolError(
                 f"{_name(number, hunks)} fits nowhere. {nearest(lines, hunk.old or hunk.anchors)}"
@@ -94,19 +97,13 @@ def apply_hunks(text: str, hunks: Sequence[Hunk]) -> tuple[str, list[str]]:
             overlooked.append(how)
     for placed in reversed(sorted(_settled(choices, hunks), key=lambda each: (each.found.start, each.end))):
         lines[placed.found.start : placed.end] = placed.rewrite(lines)
-    return _ended("\n".join(lines), hunks), overlooked
+    ended = next((hunk.newline for hunk in reversed(hunks) if hunk.newline is not None), ended)
+    return "\n".join(lines) + ("\n" if ended and lines else ""), overlooked
 
 
-def _ended(text: str, hunks: Sequence[Hunk]) -> str:
-    said = [hunk.newline for hunk in hunks if hunk.newline is not None]
-    if not said or not text:
-        return text
-    return text.removesuffix("\n") + ("\n" if said[-1] else "")
-
-
-def _places(lines: Sequence[str], hunk: Hunk, ended: bool) -> tuple[list[Placed], str]:
+def _places(lines: Sequence[str], hunk: Hunk) -> tuple[list[Placed], str]:
     if not hunk.old:
-        return [Placed(hunk, Found(at)) for at in _insertions(lines, hunk, ended)], ""
+        return [Placed(hunk, Found(at)) for at in _insertions(lines, hunk)], ""
     places, overlooked = find_hunk(lines, hunk)
     if len(places) > 1 and hunk.anchors:
         places = _after_anchors(lines, hunk, places)
@@ -117,12 +114,11 @@ def _places(lines: Sequence[str], hunk: Hunk, ended: bool) -> tuple[list[Placed]
     return places, overlooked
 
 
-def _insertions(lines: Sequence[str], hunk: Hunk, ended: bool) -> list[int]:
+def _insertions(lines: Sequence[str], hunk: Hunk) -> list[int]:
     """Places for lines that come without any that were there."""
     if hunk.anchors:
         return [at + 1 for at in _anchored(lines, hunk.anchors)]
-    end = len(lines) - 1 if ended else len(lines)
-    return [min(hunk.line, end)] if hunk.line else [end if any(lines) else 0]
+    return [min(hunk.line, len(lines))] if hunk.line else [len(lines)]
 
 
 def _after_anchors(lines: Sequence[str], hunk: Hunk, places: list[Placed]) -> list[Placed]:

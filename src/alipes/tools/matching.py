@@ -5,6 +5,7 @@ match never competes with a better one.
 """
 
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
@@ -70,8 +71,9 @@ _LEVELS: tuple[tuple[str, Callable[[str], str]], ...] = (
 
 
 def _windows(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
-    """Starts of `wanted` in `lines`; the longest wanted line is looked for first, being the rarest."""
-    pivot = max(range(len(wanted)), key=lambda n: len(wanted[n]))
+    """Starts of `wanted` in `lines`; the wanted line that is rarest there is looked for first."""
+    counts = Counter(lines)
+    pivot = min(range(len(wanted)), key=lambda n: counts[wanted[n]])
     last = len(lines) - len(wanted)
     at = pivot - 1
     while True:

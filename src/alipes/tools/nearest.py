@@ -3,14 +3,16 @@
 from collections import Counter
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from heapq import nlargest
+from itertools import islice
 
 from alipes.tools.matching import plain
 
 SHOWN = 12
 """Lines of the nearest place that are shown."""
 WIDTH = 200
-LOOKED_AT = 20_000
-"""Lines that are compared letter by letter, at most."""
+LOOKED_AT, WEIGHED = 5_000, 30
+"""Different lines that are compared by their letters, and the best of them that are compared in full."""
 ALIKE = 0.6
 
 
@@ -55,13 +57,16 @@ def _start(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
 def _alike(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
     number, line = max(enumerate(wanted), key=lambda each: len(each[1].strip()), default=(0, ""))
     matcher = SequenceMatcher(None, b=line.strip()[:WIDTH])
-    best, place = ALIKE, None
-    for n, other in enumerate(lines[:LOOKED_AT]):
+    weighed: list[tuple[float, str]] = []
+    for other in islice(dict.fromkeys(lines), LOOKED_AT):
         matcher.set_seq1(other.strip()[:WIDTH])
-        if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best:
-            ratio = matcher.ratio()
-            if ratio > best:
-                best, place = ratio, n - number
+        if matcher.real_quick_ratio() > ALIKE and (ratio := matcher.quick_ratio()) > ALIKE:
+            weighed.append((ratio, other))
+    best, place = ALIKE, None
+    for _, other in nlargest(WEIGHED, weighed):
+        matcher.set_seq1(other.strip()[:WIDTH])
+        if (ratio := matcher.ratio()) > best:
+            best, place = ratio, lines.index(other) - number
     return place
 
 

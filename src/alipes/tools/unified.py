@@ -134,7 +134,7 @@ class _Body(Struct):
     def _ends(self, lines: Sequence[str], n: int) -> bool:
         if lines[n].startswith(("@@", "diff --git ")):
             return True
-        if self.gone > 0 or self.come > 0:
+        if self.gone > 0 or self.come > 0 or lines[n].startswith("\\"):
             return False
         # a mail's signature, the next file, or words after the last hunk
         return lines[n] == "-- " or _starts_file(lines, n) or (self.span is not None and not _op(lines[n]))
