@@ -140,7 +140,7 @@ async def test_a_stranger_at_a_usual_port_is_no_model_server(tmp_path, closed, a
 async def test_with_nothing_at_hand_the_toy_is_chosen_and_says_so_and_how_to_get_a_real_one(tmp_path, closed):
     choice = await chosen(settings(tmp_path, closed))
     assert (choice.model, choice.toy) == ("embedded/smollm2-135m", True)
-    for word in ("toy", "ANTHROPIC_API_KEY", str(tmp_path / ".env"), "alipes model"):
+    for word in ("toy", "ANTHROPIC_API_KEY", str(tmp_path / ".env"), "alipes setup"):
         assert word in choice.why
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from msgspec import structs
+
 from alipes.cli.arguments import Words
 from alipes.cli.screen import wants_colour
 from alipes.cli.setup_guide import Guide
@@ -14,7 +16,7 @@ from alipes.cli.setup_plain import Plain
 from alipes.cli.setup_plan import Given, Plan, changes, settle, told
 from alipes.cli.setup_questions import Dialogue, Left, Option
 from alipes.cli.setup_screen import Screen
-from alipes.cli.setup_trial import Trouble, ask, list_models
+from alipes.cli.setup_trial import Trouble, ask_somewhere, list_somewhere
 from alipes.config.edit import change
 from alipes.config.keys import WIRES
 from alipes.config.reading import Reading, read
@@ -110,7 +112,7 @@ def _set_up(reading: Reading, settings: Settings, given: Given) -> int:
     if isinstance(plan, Trouble):
         print(f"{plan}\n{UNCHANGED} --no-check writes it all the same.", file=sys.stderr)
         return 1
-    for line in _write(plan, settings):
+    for line in _write(plan, settings, seen=dialogue is not None and not given.yes):
         print(line)
     return 0
 
@@ -121,7 +123,7 @@ async def _plan(
     """What is agreed on; without a terminal, what was given, or why it does not work."""
     if dialogue is None:
         plan = settle(settings, reading.variables, given)
-        return (await _trouble(plan, settings) if given.check else None) or plan
+        return await _tried(plan, settings) if given.check else plan
     dialogue.tell("Three questions; Ctrl-C leaves everything as it was.")
     async with _scope(settings) as scope:
         plan = await Guide(settings, reading.variables, scope, dialogue, given).plan()
@@ -135,27 +137,30 @@ async def _plan(
         return plan
 
 
-async def _trouble(plan: Plan, settings: Settings) -> Trouble | None:
+async def _tried(plan: Plan, settings: Settings) -> Plan | Trouble:
     async with _scope(settings) as scope:
-        offered = await list_models(plan.endpoint, scope)
+        offered, at = await list_somewhere(plan.endpoint, scope)
         if isinstance(offered, Trouble):
             if offered.kind != "address":
                 return offered
             offered = ()  # not everyone lists models: the question will tell
-        answer = await ask(plan, settings, scope, offered)
-        return answer if isinstance(answer, Trouble) else None
+        plan = structs.replace(plan, endpoint=at)
+        answer, at = await ask_somewhere(plan, settings, scope, offered)
+        return answer if isinstance(answer, Trouble) else structs.replace(plan, endpoint=at)
 
 
 def _scope(settings: Settings) -> ClientScope:
     return ClientScope(settings.proxies, trust=settings.ca_file or None)
 
 
-def _write(plan: Plan, settings: Settings) -> Iterator[str]:
+def _write(plan: Plan, settings: Settings, *, seen: bool) -> Iterator[str]:
+    """Write it, and tell what; not once more to someone who has just seen it."""
     values, secrets = changes(plan, settings)
     with _undisturbed():
         left = change(values, secrets, home=settings.home)
-    yield "Written:"
-    yield from told(settings, values, secrets)
+    if not seen:
+        yield "Written:"
+        yield from told(settings, values, secrets)
     yield f"\n{plan.name} answers from now on. Next:"
     yield "  alipes              talk"
     yield '  alipes ask "..."    one question, one answer'

@@ -26,7 +26,7 @@ from alipes.cli.setup_plan import (
     with_key,
 )
 from alipes.cli.setup_questions import Dialogue, Option
-from alipes.cli.setup_trial import Kind, Trouble, ask, settle_address
+from alipes.cli.setup_trial import Kind, Trouble, ask_somewhere, list_somewhere
 from alipes.config.known import BUILT_IN, KNOWN
 from alipes.config.settings import Settings
 from alipes.config.variables import Variables
@@ -112,15 +112,7 @@ class Guide:
     async def _address(self) -> Step:
         """The address, API and name of a server that is not among the known."""
         present = self._plan.endpoint
-        url = self._take("base_url")
-        if not url:
-            self._dialogue.tell("· its address ends before /chat/completions: http://127.0.0.1:9100/v1")
-            url = await self._dialogue.text("Address", present.base_url)
-        try:
-            url = check_url(url)
-        except ConfigError as error:
-            self._dialogue.warn(str(error))
-            return "address"
+        url = await self._url(self._take("base_url"), present.base_url)
         api = self._take("api") or await self._dialogue.choose("API", APIS, first=present.api)
         name = present.name or await self._name(name_for(url))
         endpoint = endpoint_of(self._settings, name, base_url=url, api=api)
@@ -128,6 +120,17 @@ class Guide:
             endpoint = structs.replace(endpoint, key=present.key, key_env=present.key_env)
         self._plan = structs.replace(self._plan, endpoint=endpoint)
         return "key"
+
+    async def _url(self, given: str, first: str) -> str:
+        if not given:
+            self._dialogue.tell("· what comes before /chat/completions, as in http://127.0.0.1:9100/v1")
+        while True:
+            url = given or await self._dialogue.text("Address", first)
+            try:
+                return check_url(url)
+            except ConfigError as error:
+                self._dialogue.warn(str(error))
+                given, first = "", url
 
     async def _name(self, first: str) -> str:
         while True:
@@ -169,24 +172,28 @@ class Guide:
         if not self._check or not endpoint.base_url:
             return "model"
         self._dialogue.tell(f"· asking {endpoint.name} for its models")
-        found, offered = await settle_address(endpoint, self._scope)
+        offered, at = await list_somewhere(endpoint, self._scope)
+        self._found(at)
         if isinstance(offered, Trouble):
             if offered.kind != "address" or endpoint.name in KNOWN:
                 return await self._after(offered, "models")
             self._dialogue.tell(f"· it does not list its models: {offered.says}")
             return "model"
-        if found != endpoint:
-            self._dialogue.tell(f"· it answers at {found.base_url}")
-            self._plan = structs.replace(self._plan, endpoint=found)
         self._offered = offered
         return "model"
+
+    def _found(self, at: Endpoint) -> None:
+        """Who was meant answers, but perhaps not quite where they were said to."""
+        if at != self._plan.endpoint:
+            self._dialogue.tell(f"· it answers at {at.base_url}")
+            self._plan = structs.replace(self._plan, endpoint=at)
 
     async def _model(self) -> Step:
         endpoint = self._plan.endpoint
         model = model_of(self._settings, endpoint.name, self._take("model"))
         if not model and endpoint.name in BUILT_IN:
             model = usual(self._settings, endpoint)
-        if not model:
+        if not (model := model or self._plan.model):
             model = await self._ask_model(endpoint)
         self._plan = structs.replace(self._plan, model=model)
         return "trial"
@@ -195,7 +202,7 @@ class Guide:
         options = model_options(self._settings, endpoint, self._offered)
         if not options:
             return await self._dialogue.text("Model")
-        first = self._plan.model or usual(self._settings, endpoint)
+        first = usual(self._settings, endpoint)
         return await self._dialogue.choose("Model", options, first=first, hint=MODEL_HINT, free=True)
 
     async def _trial(self) -> Step:
@@ -204,7 +211,8 @@ class Guide:
         if not self._check:
             return "done"
         self._dialogue.tell(f"· asking {self._plan.name} one short question")
-        answer = await ask(self._plan, self._settings, self._scope, self._offered)
+        answer, at = await ask_somewhere(self._plan, self._settings, self._scope, self._offered)
+        self._found(at)
         if isinstance(answer, Trouble):
             return await self._after(answer, "trial")
         self._dialogue.tell(f"It answers ({answer:.1f} s).")
@@ -222,6 +230,8 @@ class Guide:
             and (way != "key" or self._plan.endpoint.key_env or custom)
         ]
         chosen = await self._dialogue.choose("Now", [*(Option(way, _LABELS[way]) for way in ways), KEEP])
+        if chosen == "model":
+            self._plan = structs.replace(self._plan, model="")
         for way in ways:
             if chosen == way:
                 return failed if way == "trial" else way

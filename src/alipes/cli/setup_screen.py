@@ -37,7 +37,8 @@ class Screen:
     ) -> str:
         picker = Picker(options, first=first, free=free)
         value = await self._application(topic, picker, hint or _HINT).run_async(set_exception_handler=False)
-        print(f"{topic}: {harmless(value)}")
+        label = next((option.label for option in options if option.value == value), value)
+        print(f"{topic}: {harmless(label)}")
         return value
 
     async def text(self, topic: str, first: str = "") -> str:

@@ -33,6 +33,11 @@ class Trouble(Struct, frozen=True):
     says: str
     advice: str = ""
 
+    @property
+    def right_place(self) -> bool:
+        """Whoever says this is a model server."""
+        return self.kind in ("key", "credit", "model")
+
     def __str__(self) -> str:
         return f"{self.says.removesuffix('.')}.{' ' + self.advice if self.advice else ''}"
 
@@ -45,18 +50,6 @@ async def list_models(endpoint: Endpoint, scope: ClientScope) -> tuple[str, ...]
         return await models(endpoint, scope.http("setup", connect=endpoint.connect), within=LISTING)
     except ProviderError as error:
         return _trouble(endpoint, error, listed=False)
-
-
-async def settle_address(
-    endpoint: Endpoint, scope: ClientScope
-) -> tuple[Endpoint, tuple[str, ...] | Trouble]:
-    """List the models; where that fails, also at the address with the /v1 that people forget."""
-    offered = await list_models(endpoint, scope)
-    if not isinstance(offered, Trouble) or offered.kind != "address" or endpoint.base_url.endswith("/v1"):
-        return endpoint, offered
-    longer = structs.replace(endpoint, base_url=f"{endpoint.base_url}/v1")
-    again = await list_models(longer, scope)
-    return (endpoint, offered) if isinstance(again, Trouble) else (longer, again)
 
 
 async def ask(
@@ -80,10 +73,42 @@ async def ask(
         return Trouble("other", str(error))
     except ProviderError as error:
         trouble = _trouble(endpoint, error, listed=bool(offered))
+        if trouble.kind == "model" and plan.model in offered:
+            return Trouble("address", trouble.says, _about_address(endpoint))
         if trouble.kind == "model" and (close := near(plan.model, offered, 3)):
             return structs.replace(trouble, advice=f"Near to {plan.model}: {', '.join(close)}.")
         return trouble
     return Trouble("other", f"{plan.name} ended without an answer")
+
+
+async def list_somewhere(
+    endpoint: Endpoint, scope: ClientScope
+) -> tuple[tuple[str, ...] | Trouble, Endpoint]:
+    """The same, and where that is: at the address, else at the one with the /v1 that people leave out."""
+    offered = await list_models(endpoint, scope)
+    if isinstance(offered, Trouble) and (longer := _longer(endpoint, offered)):
+        again = await list_models(longer, scope)
+        if not isinstance(again, Trouble) or again.right_place:
+            return again, longer
+    return offered, endpoint
+
+
+async def ask_somewhere(
+    plan: Plan, settings: Settings, scope: ClientScope, offered: tuple[str, ...] = ()
+) -> tuple[float | Trouble, Endpoint]:
+    """The same for the question."""
+    answer = await ask(plan, settings, scope, offered)
+    if isinstance(answer, Trouble) and (longer := _longer(plan.endpoint, answer)):
+        again = await ask(structs.replace(plan, endpoint=longer), settings, scope, offered)
+        if not isinstance(again, Trouble) or again.right_place:
+            return again, longer
+    return answer, plan.endpoint
+
+
+def _longer(endpoint: Endpoint, trouble: Trouble) -> Endpoint | None:
+    if trouble.kind != "address" or endpoint.base_url.endswith("/v1"):
+        return None
+    return structs.replace(endpoint, base_url=f"{endpoint.base_url}/v1")
 
 
 def _trouble(endpoint: Endpoint, error: ProviderError, *, listed: bool) -> Trouble:

@@ -56,8 +56,8 @@ async def choose(settings: Settings, scope: ClientScope, *, within: float = PROB
 def how(settings: Settings) -> str:
     """The way to a real model, in a sentence."""
     return (
-        f"For a real one write a key, such as ANTHROPIC_API_KEY=..., into {settings.paths.env}, "
-        "or start Ollama; `alipes model` lists what there is."
+        "For a real one run `alipes setup`, which takes a minute; or write a key, such as "
+        f"ANTHROPIC_API_KEY=..., into {settings.paths.env}, or start Ollama."
     )
 
 
