@@ -8,6 +8,7 @@ import pytest
 
 from alipes import __version__
 from alipes.cli import manual
+from alipes.cli.main import LATER
 from tests.e2e.program import ROOT, Home
 
 pytestmark = pytest.mark.deadline(30)
@@ -85,9 +86,7 @@ async def test_an_unknown_command_is_wrong_usage_and_near_ones_are_named(home):
     assert "sessions" in done.err and "alipes --help" in done.err
 
 
-@pytest.mark.parametrize(
-    "word", ["serve", "setup", "plugins", "skills", "schedule", "send", "import", "restore"]
-)
+@pytest.mark.parametrize("word", LATER)
 async def test_what_comes_later_says_so(home, word):
     done = await home.run(word)
     assert done.status == 2 and f"alipes {word} comes with" in done.err

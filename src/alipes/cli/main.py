@@ -10,11 +10,9 @@ from alipes.kernel.errors import AlipesError
 
 TYPE_CHECKING = False  # known to mypy by its name; `typing` would be a third of what `--version` costs
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
     from typing import TextIO
 
-    from alipes.app import App
-    from alipes.config.settings import Settings
+    from alipes.cli.talk import Serve
 
 COMMANDS = ("ask", "setup", "sessions", "model", "config", "doctor", "backup")
 LATER = {
@@ -69,7 +67,11 @@ def _talk(argv: list[str]) -> int:
     if _is_terminal(sys.stdin) and _is_terminal(sys.stdout):
         from alipes.cli import talk  # noqa: PLC0415
 
-        return talk.run(argv, _open_app)
+        return talk.run(argv, _load_talk, _lines)
+    return _lines(argv)
+
+
+def _lines(argv: list[str]) -> int:
     from alipes.cli import lines  # noqa: PLC0415
 
     return lines.run(argv)
@@ -79,11 +81,11 @@ def _is_terminal(stream: "TextIO | None") -> bool:
     return stream is not None and stream.isatty()
 
 
-def _open_app(settings: "Settings") -> "AbstractAsyncContextManager[App]":
-    """Loaded only now, when the prompt stands already."""
-    from alipes.app import open_app  # noqa: PLC0415
+def _load_talk() -> "Serve":
+    """Called when the prompt stands already."""
+    from alipes.cli.terminal_talk import serve  # noqa: PLC0415
 
-    return open_app(settings)
+    return serve
 
 
 def _command(name: str, argv: list[str]) -> int:
