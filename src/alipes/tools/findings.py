@@ -18,7 +18,7 @@ ROOM = 30_000
 """Characters of a page, about."""
 LONGEST = 4 << 20
 """Bytes of one row of an engine's output; what is longer is left out."""
-_COUNTED = re.compile(rb"([^\0]*)\0(\d+)\n")
+_COUNTED = re.compile(rb"([^\0]*)\0(\d+)\r?\n")
 
 
 class Finding(Struct, frozen=True):

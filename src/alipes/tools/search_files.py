@@ -62,10 +62,11 @@ class SearchFiles:
         keeper: Keeper | None = None,
         mask: Callable[[str], str] = str,
         program: str | None = None,
+        seconds: float = TIMEOUT,
     ) -> None:
         """`env` is the engine's environment; `program` is ripgrep, empty for none, None to look for it."""
         self._env, self._places, self._keeper, self._mask = env, places, keeper, mask
-        self._program = program
+        self._program, self._seconds = program, seconds
 
     async def run(self, args: Mapping[str, Json], act: Act) -> str:
         search = await asyncio.to_thread(_asked, args, self._places, act.workdir)
@@ -91,7 +92,7 @@ class SearchFiles:
         reader = Reader(search.order.mode)
         try:
             async with (
-                asyncio.timeout(TIMEOUT) as limit,
+                asyncio.timeout(self._seconds) as limit,
                 open_child(argv, cwd=search.order.folder, env=self._env, keeper=self._keeper) as child,
             ):
                 while piece := await child.read():
@@ -100,7 +101,7 @@ class SearchFiles:
                 code = await child.wait()
         except OSError:  # a TimeoutError is one
             if limit.expired():
-                return [f"[stopped after {TIMEOUT:.0f} s: narrow path or file_glob]"]
+                return [f"[stopped after {self._seconds:.0f} s: narrow path or file_glob]"]
             return None
         reader.finish()
         return _outcome(reader, code, search.order.pattern)

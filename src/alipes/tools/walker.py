@@ -51,14 +51,18 @@ class _Search:
             return self._print(os.fsencode(path) + b"\0" for path in self._files())
         regex = re.compile(self.pattern)
         literal = self.pattern if re.fullmatch(r"[\w\s\-,;:=<>@#%&'\"/]+", self.pattern, re.ASCII) else ""
-        return self._print(row for path in self._files() for row in self._rows(path, regex, literal))
+        found = False
+        for path in self._files():  # file by file: what was found is on its way before the next is opened
+            found = self._print(self._rows(path, regex, literal)) or found
+        return found
 
     def _print(self, rows: Iterable[bytes]) -> bool:
         found = False
         for row in rows:
             found = True
             self._out.write(row)
-        self._out.flush()
+        if found:
+            self._out.flush()
         return found
 
     def _files(self) -> Iterator[str]:
