@@ -22,6 +22,7 @@ from alipes.kernel.errors import ConfigError
 from alipes.runtime.clients import ClientScope
 from tests.e2e.program import Done, Home
 from tests.world.model_server import Fail, ModelServer, Say, Truncated
+from tests.world.tls import ca_file, server_context
 
 KEY = "sk-canary-0123456789"
 CHAT = "openai-chat"
@@ -341,6 +342,18 @@ async def test_what_is_said_in_place_of_a_list_tells_whose_fault_it_is(status, b
         offered = await list_models(Endpoint("mine", "openai-chat", url, Secret(KEY), "MINE"), scope)
     assert isinstance(offered, Trouble) and offered.kind == kind
     assert KEY not in str(offered) and str(offered).endswith(".")
+
+
+@pytest.mark.deadline(60)
+async def test_a_certificate_is_trusted_by_the_file_that_the_settings_name(home, tmp_path):
+    async with ModelServer(lambda body: Say("ok"), tls=server_context(), models=("m",)) as server:
+        flags = ("--provider", "mine", "--base-url", server.url(CHAT), "--model", "m")
+        distrusted = await set_up(home, *flags)
+        assert (
+            distrusted.status == 1 and "is not trusted" in distrusted.err and "ca_file FILE" in distrusted.err
+        )
+        trusted = await set_up(home, *flags, SSL_CERT_FILE=str(ca_file(tmp_path)))
+        assert (trusted.status, trusted.err) == (0, "")
 
 
 async def test_a_list_is_found_below_v1():

@@ -120,9 +120,12 @@ def _trouble(endpoint: Endpoint, error: ProviderError, *, listed: bool) -> Troub
         case OutOfCredit():
             at = f" at {KEYS_AT[endpoint.name].partition('/')[0]}" if endpoint.name in KEYS_AT else ""
             return Trouble("credit", says, f"The key itself is right: add credit{at}, or choose another.")
-        case Transient() if isinstance(error.__cause__, msgspec.DecodeError) and not listed:
+        case _ if isinstance(error.__cause__, msgspec.DecodeError) and not listed:
             says = f"what answers at {endpoint.base_url} is not a model server"
             return Trouble("address", says, _about_address(endpoint))
+        case _ if "certificate" in says and endpoint.base_url.startswith("https:"):
+            advice = "Whom to trust can be said with `alipes config set ca_file FILE`."
+            return Trouble("unreachable", says, advice)
         case Transient():
             return Trouble("unreachable", says, "" if listed else _about_way(endpoint))
         case _ if listed:
