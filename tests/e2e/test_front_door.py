@@ -106,6 +106,36 @@ async def test_a_reader_that_has_enough_is_no_error(home):
     assert (process.returncode, err) == (141, b"")
 
 
+async def shell(home: Home, words: str) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", f"{sys.executable} -m alipes {words}"),
+        env=home.environ(),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, err = await process.communicate()
+    return process.returncode, err.decode()
+
+
+@pytest.mark.parametrize("words", ["ask -m scripted hi <&-", "sessions", "doctor", "--version"])
+async def test_it_runs_where_standard_output_is_closed(home, words):
+    assert await shell(home, f"{words} >&-") == (0, "")
+
+
+@pytest.mark.parametrize("words", ["ask -m scripted hi </dev/null", "sessions", "--help"])
+async def test_output_that_cannot_be_written_is_told(home, words):
+    status, err = await shell(home, f"{words} >/dev/full")
+    assert status == 1
+    assert "cannot be written: No space left" in err and "Traceback" not in err
+
+
+async def test_a_folder_that_is_gone_is_told(home, tmp_path):
+    (tmp_path / "gone").mkdir()
+    status, err = await shell(
+        home, f"--version; cd {tmp_path}/gone; rmdir ../gone; {sys.executable} -m alipes ask -m scripted hi"
+    )
+    assert status == 2 and "was removed" in err
+
+
 async def test_a_home_that_cannot_be_made_is_told_in_a_sentence(home):
     done = await home.run("ask", "hi", ALIPES_HOME="/proc/nowhere")
     assert done.status == 2

@@ -1,6 +1,7 @@
 """Text leaves in order and in few pieces, and a slow or vanished reader never holds the loop."""
 
 import asyncio
+import errno
 import fcntl
 import os
 
@@ -82,7 +83,7 @@ async def test_a_full_disk_counts_as_a_reader_gone():
         outlet = Outlet(full.fileno())
         outlet.write("x")
         await outlet.drained()
-        assert outlet.deserted.is_set()
+        assert outlet.deserted.is_set() and outlet.failure.errno == errno.ENOSPC
 
 
 async def test_without_a_descriptor_nothing_is_written():

@@ -1,7 +1,6 @@
 """`alipes ask`: one question, one answer on standard output. The turn itself lives in the lobby."""
 
 import asyncio
-import os
 import sys
 from typing import TypeAlias
 
@@ -10,7 +9,7 @@ from alipes.cli import arguments, attachments
 from alipes.cli.arguments import AskOptions
 from alipes.cli.asking import STOPPED, Asking
 from alipes.cli.interrupts import Interrupts
-from alipes.cli.places import find_place, new_id
+from alipes.cli.places import find_place, new_id, workdir
 from alipes.cli.screen import Screen, wants_colour
 from alipes.config.reading import read
 from alipes.config.settings import Settings, build
@@ -83,7 +82,7 @@ async def _inbound(app: App, options: AskOptions, question: Question) -> Inbound
         text=text,
         attachments=images,
         model=options.model,
-        workdir=os.getcwd(),
+        workdir=workdir(),
         trusted=options.trusted,
     )
 

@@ -48,6 +48,9 @@ class Asking:
                 for watch in watches:
                     watch.cancel()
         await self._screen.drained()
+        if self._screen.failure:
+            self._screen.complain(f"the answer cannot be written: {self._screen.failure}")
+            return 1
         return UNREAD if self._screen.deserted.is_set() else status
 
     async def wait_for_others(self) -> None:

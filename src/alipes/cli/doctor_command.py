@@ -1,7 +1,6 @@
 """`alipes doctor`: everything alipes stands on, looked at once. It changes nothing and repairs nothing."""
 
 import asyncio
-import os
 import sys
 import textwrap
 
@@ -11,6 +10,7 @@ from alipes import __version__
 from alipes.cli import arguments, render
 from alipes.cli.arguments import DoctorOptions
 from alipes.cli.examination import Finding, examine_ground, examine_models, examine_store
+from alipes.cli.screen import terminal_width
 from alipes.config.settings import Settings
 from alipes.providers.opening import Models
 from alipes.runtime.clients import ClientScope, OpenClient
@@ -61,11 +61,11 @@ async def _look_inside(settings: Settings, live: bool) -> tuple[list[Finding], t
 
 def _print(report: Report) -> None:
     print(f"alipes {report.version}, Python {report.python}\n")
-    terminal = sys.stdout.isatty()
-    room = os.get_terminal_size(1).columns - INDENT if terminal else 0
+    width = terminal_width(sys.stdout)
+    room = width - INDENT
     for finding in report.findings:
         mark = MARKS[finding.state]
-        if terminal and finding.state == "wrong":
+        if width and finding.state == "wrong":
             mark = f"{render.RED}{mark}{render.PLAIN}"
         first, *rest = [*_wrapped(finding.says, room), *_wrapped(finding.advice, room, "-> ")]
         print(f"{mark}  {finding.about:10}  {first}")

@@ -10,9 +10,9 @@ from msgspec import structs
 from alipes.app import open_app
 from alipes.cli import arguments
 from alipes.cli.arguments import TalkOptions
-from alipes.cli.asking import STOPPED, UNREAD, Asking
+from alipes.cli.asking import STOPPED, Asking
 from alipes.cli.interrupts import Interrupts
-from alipes.cli.places import find_place, new_id
+from alipes.cli.places import find_place, new_id, workdir
 from alipes.cli.screen import Screen, wants_colour
 from alipes.config.reading import read
 from alipes.config.settings import Settings, build
@@ -46,15 +46,14 @@ async def _converse(settings: Settings, options: TalkOptions, colour: bool) -> i
                     await app.models.open(options.model)
                 place = await find_place(options.where, app.store.archive)
                 message = Inbound("", place, "owner", "", model=options.model, trusted=options.trusted)
-                message = structs.replace(message, workdir=os.getcwd())
+                message = structs.replace(message, workdir=workdir())
                 asking, lines = Asking(app, screen, interrupts), Lines(sys.stdin)
-                while status not in (STOPPED, UNREAD) and (line := await lines.next()) is not None:
+                while (line := await lines.next()) is not None:
                     if line.strip():
                         status = await asking.ask(structs.replace(message, id=new_id(), text=line))
-                    if interrupts.asked.is_set() and status != UNREAD:
-                        return STOPPED  # also when the answer was just complete
-                if status != UNREAD:
-                    await asking.wait_for_others()
+                    if interrupts.asked.is_set():  # also when the answer was just complete
+                        return status or STOPPED
+                await asking.wait_for_others()
                 return status
     finally:
         screen.close()

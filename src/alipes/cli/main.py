@@ -31,9 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     sys.excepthook = _unforeseen
     try:
-        status = _obey(words)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        return _obey(words) or _flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -43,7 +41,6 @@ def main(argv: list[str] | None = None) -> int:
         from alipes.cli import mishaps  # noqa: PLC0415
 
         return mishaps.report(error)
-    return status
 
 
 def _obey(words: list[str]) -> int:
@@ -118,6 +115,20 @@ def _refuse(name: str) -> int:
     meant = did_you_mean(name, (*COMMANDS, *LATER))
     sys.stderr.write(f"alipes: there is no command {name!r}.{meant}\nTry `alipes --help`.\n")
     return 2
+
+
+def _flush() -> int:
+    """What is still buffered, while there is someone to tell that it cannot be written."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _hush()
+        sys.stderr.write(f"alipes: standard output cannot be written: {error.strerror}\n")
+        return 1
+    return 0
 
 
 def _hush() -> None:

@@ -23,6 +23,8 @@ class Outlet:
         self._watched = False
         self._emptied = asyncio.Event()
         self.deserted = asyncio.Event()
+        self.failure: OSError | None = None
+        """Why it is deserted."""
         self._poll = select.poll()
         if fd is not None:
             self._poll.register(fd, select.POLLOUT)
@@ -49,8 +51,9 @@ class Outlet:
             while self._waiting and self._poll.poll(0):
                 assert self._fd is not None
                 del self._waiting[: os.write(self._fd, self._waiting[:CHUNK])]
-        except OSError:  # EPIPE, or a disk that is full: nobody gets this any more
+        except OSError as error:  # nobody reads it, or the disk is full: nobody gets this any more
             self._waiting.clear()
+            self.failure = error
             self.deserted.set()
         self._watch(bool(self._waiting))
         if not self._waiting:

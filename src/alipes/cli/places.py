@@ -24,6 +24,14 @@ def new_place() -> Address:
     return Address(PLATFORM, f"{time.strftime('%y%m%d-%H%M')}-{os.urandom(3).hex()}")
 
 
+def workdir() -> str:
+    """Where tools are to work; ConfigError when that folder is gone."""
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise ConfigError("the folder you are in was removed; change to another") from error
+
+
 async def find_place(where: Where, archive: "Archive") -> Address:
     """The named conversation, the latest, or a new one; ConfigError when there is nothing to continue."""
     if where.name:

@@ -34,6 +34,12 @@ class Screen:
     def complain(self, line: str) -> None:
         self.remark(f"alipes: {line}")
 
+    @property
+    def failure(self) -> str:
+        """Why the answer could not be written, where that is more than a reader who had enough."""
+        error = self._out.failure
+        return "" if error is None or isinstance(error, BrokenPipeError) else error.strerror or str(error)
+
     async def drained(self) -> None:
         """Return once everything has left; remarks that nobody takes are not waited for."""
         await self._out.drained()
@@ -42,6 +48,11 @@ class Screen:
     def close(self) -> None:
         self._out.close()
         self._err.close()
+
+
+def terminal_width(stream: TextIO | None) -> int:
+    """Its columns; 0 where it is no terminal."""
+    return os.get_terminal_size(stream.fileno()).columns if stream and _is_terminal(stream) else 0
 
 
 def wants_colour(variables: Variables) -> bool:

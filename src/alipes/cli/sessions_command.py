@@ -1,7 +1,6 @@
 """`alipes sessions`: conversations listed, shown, searched, exported, deleted. It starts no turn."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import msgspec
 
 from alipes.cli import arguments, render
 from alipes.cli.arguments import SessionsOptions
+from alipes.cli.screen import terminal_width
 from alipes.config.settings import Settings, load
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolResult
@@ -156,7 +156,7 @@ def _delete(settings: Settings, options: SessionsOptions) -> int:
 
 
 def _agreed(question: str) -> bool:
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise ConfigError("there is nobody to ask back; say --yes to delete")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
@@ -179,7 +179,7 @@ def _name(facts: SessionFacts) -> str:
 
 def _print_lines(lines: Sequence[str]) -> None:
     """To a terminal no wider than it is; elsewhere whole."""
-    width = os.get_terminal_size(1).columns if sys.stdout.isatty() else 0
+    width = terminal_width(sys.stdout)
     for line in lines:
         print(render.cut(line, width) if width else line)
 
