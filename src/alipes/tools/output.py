@@ -11,22 +11,22 @@ from pathlib import Path
 HEAD, TAIL = 8_000, 12_000
 """Bytes shown of a long output: what was done comes early, what went wrong comes late."""
 FLUSH = 256 * 1024
-_ESCAPES = re.compile(
+_ESCAPES = (
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # colours and cursor
     r"|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # titles, links and other strings
     r"|[ -/]*[0-~]?)"
     r"|\x9b[0-?]*[ -/]*[@-~]"
 )
-_OVERSTRUCK = re.compile(r"[^\n\x08]\x08")
+_OVERSTRUCK = r"[^\n\x08]\x08"
 _CONTROLS = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(127, 160)])
 
 
 def clean(raw: bytes | bytearray) -> str:
     """`raw` as the text a screen would have kept: no escapes, no bells, no progress that was overwritten."""
-    text = _ESCAPES.sub("", raw.decode("utf-8", "replace"))
+    text = re.compile(_ESCAPES).sub("", raw.decode("utf-8", "replace"))
     if "\r" in text:
         text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return _OVERSTRUCK.sub("", text).translate(_CONTROLS)
+    return re.compile(_OVERSTRUCK).sub("", text).translate(_CONTROLS)
 
 
 class Spill:

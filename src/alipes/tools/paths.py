@@ -10,12 +10,10 @@ from msgspec import Struct
 Secrecy: TypeAlias = Literal["", "ours", "personal"]
 """`ours`: no tool reads it; `personal`: somebody must have said yes."""
 
-_KERNEL = re.compile(r"/proc/(?:[^/]+/(?:task/[^/]+/)?(?:environ|mem)|kcore|kmsg|vmcore)$")
-_OURS = re.compile(r"(?:run/.*|\.env.*|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock)(?:\.[^/]*)?)$")
-_SYSTEM = re.compile(
-    r"/etc/(?:g?shadow-?|sudoers(?:\.d/.*)?|ssh/ssh_host_.*_key|security/opasswd|ssl/private/.*)$"
-)
-_PERSONAL = re.compile(
+_KERNEL = r"/proc/(?:[^/]+/(?:task/[^/]+/)?(?:environ|mem)|kcore|kmsg|vmcore)$"
+_OURS = r"(?:run/.*|\.env.*|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock)(?:\.[^/]*)?)$"
+_SYSTEM = r"/etc/(?:g?shadow-?|sudoers(?:\.d/.*)?|ssh/ssh_host_.*_key|security/opasswd|ssl/private/.*)$"
+_PERSONAL = (
     r"(?:\.ssh/(?:id_[^/]*|identity)(?<!\.pub)"
     r"|\.(?:netrc|git-credentials|pgpass|pypirc|npmrc|aws/credentials|kube/config|docker/config\.json)"
     r"|\.(?:cargo/credentials(?:\.toml)?|config/gh/hosts\.yml|vault-token)"
@@ -30,6 +28,8 @@ class Places(Struct, frozen=True):
     """The person's."""
     own: str
     """Ours: configuration, database, sockets."""
+    scratch: tuple[str, ...] = ("/tmp", "/var/tmp", "/dev/shm")
+    """Where everybody may leave and clear things."""
 
     def locate(self, path: str, workdir: str) -> Path:
         """Where what the model calls `path` lies. Links are not followed yet."""
@@ -40,10 +40,10 @@ class Places(Struct, frozen=True):
     def secrecy(self, real: str) -> Secrecy:
         """What the file with this real path is to us. Follow links first, and ask again after opening."""
         inside = _below(real, self.own)
-        if _KERNEL.match(real) or (inside and _OURS.match(inside)):
+        if re.compile(_KERNEL).match(real) or (inside and re.compile(_OURS).match(inside)):
             return "ours"
         inside = _below(real, self.home)
-        if _SYSTEM.match(real) or (inside and _PERSONAL.match(inside)):
+        if re.compile(_SYSTEM).match(real) or (inside and re.compile(_PERSONAL).match(inside)):
             return "personal"
         return ""
 

@@ -1,0 +1,55 @@
+"""Approval, a plugin of the house itself: dangerous calls are asked about, or refused if nobody can say."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from alipes.agent.ground import Ground, Risk
+from alipes.agent.shell_rules import judge
+from alipes.agent.shell_words import Word
+from alipes.hooks.relay import Hook
+from alipes.hooks.specs import Verdict
+from alipes.kernel.messages import ToolCall
+from alipes.kernel.turns import Turn
+from alipes.tools.paths import Places
+
+Ask: TypeAlias = Callable[[ToolCall, Risk, Turn], Awaitable[bool]]
+"""Puts the question to the person; True is yes."""
+
+
+def approval(places: Places, ask: Ask | None = None) -> Hook:
+    """The `before_tool` hook to register. Without `ask` nobody can answer, and the answer is no.
+
+    It rules on what is dangerous and is silent about everything else.
+    """
+
+    async def before_tool(call: ToolCall, turn: Turn) -> Verdict | None:
+        risk = assess(call, turn.inbound.workdir, places)
+        if risk is None or turn.inbound.trusted:
+            return None
+        if ask is None:
+            return Verdict("deny", refusal(risk, "nobody is here to allow it"))
+        if await ask(call, risk, turn):
+            return None
+        return Verdict("deny", refusal(risk, "the person said no"))
+
+    return before_tool
+
+
+def assess(call: ToolCall, workdir: str, places: Places) -> Risk | None:
+    """The risk of a call, the same in every mode; None when it needs no question."""
+    match call.name, call.args:
+        case "terminal", {"command": str(command), **more}:
+            folder = more.get("workdir")
+            start = str(places.locate(folder, workdir)) if isinstance(folder, str) and folder else ""
+            return judge(command, places, workdir, start)
+        case "read_file", {"path": str(path)}:
+            return Ground(places, workdir).reading("read_file", Word(path))
+    return None
+
+
+def refusal(risk: Risk, why: str) -> str:
+    """What the model is told, and through it the person."""
+    return (
+        f"Not run: it {risk.reason} (rule: {risk.rule}), and {why}. Look for no way around it. If it is"
+        " needed, say so; the person can allow it by asking again with --yes."
+    )
