@@ -16,10 +16,6 @@ from alipes.tools.background_log import Log
 from alipes.tools.output import Spill
 from alipes.tools.pty_reading import Rendering
 
-PER_SESSION, IN_ALL = 16, 64
-"""How many may live."""
-REMEMBERED = 64
-"""How many that are over can still be asked about, of all sessions together."""
 FAREWELL = 0.5
 """Seconds between SIGTERM and the end of whoever ignores it, when a session ends."""
 
@@ -28,10 +24,18 @@ class Background:
     """The living background processes of every session, and some that are over."""
 
     def __init__(
-        self, spill: Spill, *, keeper: Keeper | None = None, mask: Callable[[str], str] = str
+        self,
+        spill: Spill,
+        *,
+        keeper: Keeper | None = None,
+        mask: Callable[[str], str] = str,
+        per_session: int = 16,
+        in_all: int = 64,
+        remembered: int = 64,
     ) -> None:
-        """`mask` takes secrets out of what they write."""
+        """`mask` takes secrets out of what they write. So many may live; so many that are over are known."""
         self._spill, self._keeper, self._mask = spill, keeper, mask
+        self._per_session, self._in_all, self._remembered = per_session, in_all, remembered
         self._group = asyncio.TaskGroup()
         self._jobs: dict[str, Job] = {}
         self._count = 0
@@ -49,7 +53,9 @@ class Background:
         try:
             await end(self._jobs.values(), FAREWELL)
         finally:
-            await self._group.__aexit__(kind, error, trace)
+            # the group may know of a cancellation; other errors of the body are not its to wrap
+            cancelled = isinstance(error, asyncio.CancelledError)
+            await self._group.__aexit__(*((kind, error, trace) if cancelled else (None, None, None)))
 
     async def start(
         self, session: str, command: str, *, cwd: str, env: Mapping[str, str], pty: bool = False
@@ -118,13 +124,13 @@ class Background:
 
     def _refuse_too_many(self, session: str) -> None:
         living = self.living(session)
-        if len(living) >= PER_SESSION:
+        if len(living) >= self._per_session:
             raise ToolError(f"{len(living)} are running already; end one first: {self.mention(session)}")
-        if sum(not job.over for job in self._jobs.values()) >= IN_ALL:
-            raise ToolError(f"{IN_ALL} background processes of other conversations are running already")
+        if sum(not job.over for job in self._jobs.values()) >= self._in_all:
+            raise ToolError(f"{self._in_all} background processes of other conversations are running already")
 
     def _bury(self, job: Job) -> None:
         job.bury()
         over = [name for name, each in self._jobs.items() if each.over]
-        for name in over[:-REMEMBERED]:
+        for name in over[: -self._remembered]:
             del self._jobs[name]

@@ -63,7 +63,7 @@ class Job:
         """What it does or how it ended, as the end of a sentence that begins with its name."""
         if not self.over:
             return f"runs ({age(self.seconds)})"
-        if self.child is None or self.child.returncode is None:
+        if self.child is None or self.child.returncode is None or self.task.cancelled():
             return f"was ended after {age(self.seconds)}"
         return f"is over after {age(self.seconds)}: {ending(self.child)}"
 

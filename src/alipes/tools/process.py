@@ -14,10 +14,6 @@ from alipes.tools.terminal import seconds
 
 ACTIONS: list[Json] = ["list", "poll", "log", "wait", "kill", "write", "close"]
 LINES = 200
-GRACE = 3.0
-"""Seconds a process has to end by itself when it is killed."""
-PATIENCE = 5.0
-"""Seconds in which it must read what is written to it."""
 
 
 class Process:
@@ -41,8 +37,17 @@ class Process:
         },
     )
 
-    def __init__(self, background: Background, *, mask: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        background: Background,
+        *,
+        mask: Callable[[str], str] = str,
+        grace: float = 3.0,
+        patience: float = 5.0,
+    ) -> None:
+        """Killed, a process has `grace` seconds to end by itself; written to, `patience` to read it."""
         self._background, self._mask = background, mask
+        self._grace, self._patience = grace, patience
 
     async def run(self, args: Mapping[str, Json], act: Act) -> str:
         action = str(args["action"])
@@ -58,9 +63,9 @@ class Process:
             case "wait":
                 await self._wait(job, seconds(args.get("timeout")), act)
             case "kill":
-                await end([job], GRACE)
+                await end([job], self._grace)
             case "write":
-                await _write(job, str(args.get("data") or ""))
+                await _write(job, str(args.get("data") or ""), self._patience)
             case "close":
                 await _close(job)
             case _:
@@ -83,13 +88,13 @@ class Process:
                 raise
 
 
-async def _write(job: Job, data: str) -> None:
+async def _write(job: Job, data: str, patience: float) -> None:
     raw = data.encode(errors="replace")
     child = _speaking(job)
     if child.input.terminal:
         raw = raw.replace(b"\n", b"\r")  # what the key sends; a program that reads lines gets its newline
     try:
-        taken = await child.input.write(raw, PATIENCE)
+        taken = await child.input.write(raw, patience)
     except OSError as error:
         raise ToolError(f"{job.name} does not read its input any more: {error.strerror}") from error
     if taken < len(raw):

@@ -1,0 +1,151 @@
+"""Background trees that resist: begun and ended at random moments, by session, by scope and by a killed host."""
+
+import asyncio
+import os
+import random
+import signal
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from alipes.tools.background import Background
+from alipes.tools.environment import child_environment
+from alipes.tools.output import Spill
+from alipes.tools.paths import Places
+from alipes.tools.process import Process
+from alipes.tools.terminal import Terminal
+from tests.torture.test_children import TRIALS, living, tree, unique, until
+
+ENV = child_environment({"PATH": os.environ["PATH"], "LANG": "C.UTF-8"})
+HOST = """
+import asyncio, sys
+from pathlib import Path
+from alipes.runtime.orphans import open_keeper
+from alipes.tools.background import Background
+from alipes.tools.output import Spill
+
+async def main():
+    run, command, path = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    async with open_keeper(run) as keeper, Background(Spill(run / "spill"), keeper=keeper) as background:
+        for pty in False, True:
+            await background.start("s", command, cwd="/", env={"PATH": path}, pty=pty)
+        print("up", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+class Call:
+    call_id, workdir = "c1", "/"
+
+    def __init__(self, session):
+        self.session = session
+
+    async def progress(self, text):
+        pass
+
+
+def fds() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def children() -> set[int]:
+    lists = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+    return {int(pid) for listed in lists for pid in listed.split()}
+
+
+async def turn(background: Background, spill: Spill, session: str, name: str, dice: random.Random) -> None:
+    """What a model may do in a turn: begin some, talk to them, run something beside them, wait."""
+    places = Places(home="/nonexistent", own="/nonexistent")
+    terminal, process = Terminal(places, ENV, spill, background=background), Process(background)
+    call = Call(session)
+    for command in tree(name), f"echo {name}; cat", f"trap '' TERM; yes {name}":
+        await terminal.run({"command": command, "background": True, "pty": dice.random() < 0.5}, call)
+    for job in background.living(session):
+        if not job.child.input.closed and "cat" in job.command:
+            await process.run({"action": "write", "session_id": job.name, "data": "hello\n"}, call)
+        await process.run({"action": "poll", "session_id": job.name}, call)
+    await terminal.run({"command": tree(name), "timeout": 1}, call)
+    await process.run({"action": "wait", "session_id": background.living(session)[0].name}, call)
+
+
+@pytest.mark.deadline(600)
+async def test_whatever_a_stopped_turn_began_is_gone_with_its_session(tmp_path, seed=3):
+    dice = random.Random(seed)
+    took, survived = [], 0
+    spill = Spill(tmp_path / "spill")
+    await asyncio.to_thread(time.sleep, 0)  # the pool's first thread is no leak
+    baseline, before = fds(), children()
+    async with Background(spill) as background:
+        for trial in range(TRIALS):
+            name, session = unique(dice), f"s{trial}"
+            moment = dice.choice([0, dice.uniform(0, 0.1), dice.uniform(0, 1.0)])
+            task = asyncio.create_task(turn(background, spill, session, name, dice))
+            await asyncio.sleep(moment)
+            task.cancel()
+            await asyncio.wait([task])
+            survived += len(background.living(session))
+            began = time.perf_counter()
+            await background.end(session)
+            took.append(time.perf_counter() - began)
+            assert living(name) == [], f"trial {trial} of seed {seed}, stopped after {moment:.3f} s"
+            assert background.of(session) == ()
+        assert fds() <= baseline + 2
+    print(
+        f"\nend of a session, {survived} survived their turn: p50 {statistics.median(took) * 1e3:.0f} ms, "
+        f"p99 {max(took) * 1e3:.0f} ms"
+    )
+    assert (fds(), children()) == (baseline, before)
+
+
+@pytest.mark.deadline(300)
+async def test_whatever_lives_is_gone_when_the_scope_is_left_at_any_moment(tmp_path, seed=4):
+    dice = random.Random(seed)
+    spill = Spill(tmp_path / "spill")
+    await asyncio.to_thread(time.sleep, 0)
+    baseline, before = fds(), children()
+    for trial in range(max(5, TRIALS // 10)):
+        names = [unique(dice) for _ in range(3)]
+
+        async def scope(names=names):
+            async with Background(spill) as background, asyncio.TaskGroup() as turns:
+                for name in names:
+                    turns.create_task(turn(background, spill, name, name, dice))
+
+        task, moment = asyncio.create_task(scope()), dice.uniform(0, 1.5)
+        await asyncio.sleep(moment)
+        task.cancel()
+        if dice.random() < 0.5:
+            await asyncio.sleep(dice.uniform(0, 0.3))
+            task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        left = [line for name in names for line in living(name)]
+        assert left == [], f"trial {trial} of seed {seed}, left after {moment:.3f} s"
+    assert (fds(), children()) == (baseline, before)
+
+
+@pytest.mark.deadline(60)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+async def test_background_trees_die_with_their_host(number, tmp_path):
+    name = unique(random.Random())
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": "src"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        HOST,
+        str(tmp_path),
+        tree(name),
+        env["PATH"],
+        env=env,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert await process.stdout.readline() == b"up\n"
+    await until(lambda: sum(line.startswith("sleep") for line in living(name)) >= 2)
+    process.send_signal(number)
+    await process.wait()
+    await until(lambda: not living(name))
