@@ -239,6 +239,7 @@ async def test_servers_that_run_here_are_found_and_come_first(tmp_path):
     assert [option.value for option in options[:3]] == ["own", "ollama", "anthropic"]
     assert options[1].note == "Ollama, on this computer: running, 1 model"
     assert options[-1].value == ANOTHER
+    assert "not running" in str(options) and "not running" not in str(providers(settings, variables, None))
     assert "scripted" not in [option.value for option in options]
     assert preferred(settings, found) == "ollama"
 
@@ -449,6 +450,14 @@ async def test_a_local_server_is_asked_no_key_and_what_is_down_can_be_kept(tmp_p
     url = "http://127.0.0.1:9/v1"
     plan = await guided(tmp_path, person, Given(provider="ollama", base_url=url))
     assert (plan.name, plan.endpoint.base_url) == ("ollama/llama:8b", url)
+
+
+async def test_a_server_without_models_is_asked_for_the_one_it_will_have(tmp_path):
+    async with await http_server(reply("200 OK", b'{"data": null}'), only=b"/models") as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        person = Scripted(("Model", ""), ("Model", "soon"), ("Now", "keep"))
+        plan = await guided(tmp_path, person, Given(provider="ollama", base_url=url))
+    assert plan.name == "ollama/soon" and any("no models yet" in line for line in person.heard)
 
 
 async def test_enter_in_place_of_a_key_goes_back_to_the_providers(tmp_path):

@@ -99,7 +99,7 @@ class Guide:
         if not name and url:
             return "address"
         if not name:
-            found = await find_local(self._settings, self._scope) if self._check else {}
+            found = await find_local(self._settings, self._scope) if self._check else None
             options = providers(self._settings, self._variables, found)
             first = preferred(self._settings, found)
             name = await self._dialogue.choose("Provider", options, first=first)
@@ -180,6 +180,8 @@ class Guide:
             self._dialogue.tell(f"· it does not list its models: {offered.says}")
             return "model"
         self._offered = offered
+        if not offered:
+            self._dialogue.tell(f"· {endpoint.name} has no models yet; name the one it will have")
         return "model"
 
     def _found(self, at: Endpoint) -> None:
@@ -203,7 +205,8 @@ class Guide:
         if not options:
             return await self._dialogue.text("Model")
         first = usual(self._settings, endpoint)
-        return await self._dialogue.choose("Model", options, first=first, hint=MODEL_HINT, free=True)
+        typed = await self._dialogue.choose("Model", options, first=first, hint=MODEL_HINT, free=True)
+        return model_of(self._settings, endpoint.name, typed)
 
     async def _trial(self) -> Step:
         if not self._plan.model:

@@ -70,10 +70,13 @@ async def _count(endpoint: Endpoint, http: Http, within: float) -> int | None:
         return None
 
 
-def providers(settings: Settings, variables: Variables, found: dict[str, int]) -> list[Option]:
-    """The operator's own first, then servers that were found, those that take a key, and the rest."""
+def providers(settings: Settings, variables: Variables, found: dict[str, int] | None) -> list[Option]:
+    """The operator's own first, then servers that were found, those that take a key, and the rest.
+
+    `found`: None when nobody looked.
+    """
     own = [name for name in settings.providers if name not in ABOUT and name != "scripted"]
-    order = dict.fromkeys((*own, *found, *KEYED, *LOCAL, "embedded"))
+    order = dict.fromkeys((*own, *(found or ()), *KEYED, *LOCAL, "embedded"))
     options = [
         Option(name, name, _about(settings.providers[name], variables, found))
         for name in order
@@ -82,23 +85,23 @@ def providers(settings: Settings, variables: Variables, found: dict[str, int]) -
     return [*options, Option(ANOTHER, "other", "any server that speaks OpenAI's or Anthropic's API")]
 
 
-def _about(endpoint: Endpoint, variables: Variables, found: dict[str, int]) -> str:
+def _about(endpoint: Endpoint, variables: Variables, found: dict[str, int] | None) -> str:
     about = ABOUT.get(endpoint.name, endpoint.base_url)
-    if endpoint.name in found:
+    if found and endpoint.name in found:
         count = found[endpoint.name]
         return f"{about}: running, {count} model{'' if count == 1 else 's'}"
     if endpoint.key:
         where = "the environment" if variables.environ.get(endpoint.key_env) else ".env"
         return f"{about}; its key is in {where}"
-    return f"{about}; not running now" if endpoint.name in LOCAL else about
+    return f"{about}; not running now" if found is not None and endpoint.name in LOCAL else about
 
 
-def preferred(settings: Settings, found: dict[str, int]) -> str:
+def preferred(settings: Settings, found: dict[str, int] | None) -> str:
     """Who is preselected: the provider in use, else one with a key, else a local server, else the first."""
     if settings.model:
         return settings.model.partition("/")[0]
     keyed = [name for name in (*KEYED, *settings.providers) if settings.providers[name].key]
-    return next(iter((*keyed, *found, KEYED[0])))
+    return [*keyed, *(found or {}), KEYED[0]][0]
 
 
 def model_options(settings: Settings, endpoint: Endpoint, offered: tuple[str, ...]) -> list[Option]:
