@@ -31,7 +31,8 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     sys.excepthook = _unforeseen
     try:
-        return _obey(words) or _flush()
+        status = _obey(words)
+        return _flush() or status
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
