@@ -127,7 +127,7 @@ def _outcome(reader: Reader, code: int, pattern: str) -> list[str] | None:
     """What is to be said of an engine that came to its end; None when it could not do its work."""
     if why := misgiving(reader.said):
         raise ToolError(f"{pattern} is no valid regular expression: {why}")
-    if code not in (0, 1, 2) or (code == 2 and reader.said.strip()):
+    if code not in (0, 1, 2) or (code and reader.said.strip()):
         return None
     notes = ["[some files could not be read]"] if code == 2 else []
     if reader.left_out:

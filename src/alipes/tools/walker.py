@@ -21,23 +21,31 @@ SAMPLE = 65536
 """Bytes in which a zero tells that a file is no text."""
 LONGEST = 1 << 20
 """Bytes of a line that are looked at."""
+WIDEST = 64 << 20
+"""Bytes of a file with two bytes per character, which is held in memory whole."""
+_LITERAL = re.compile(r"[\w \-,;:=<>@#%&'\"/]+", re.ASCII)
+_LOCAL = re.compile(r"(?:\\[wdb.\\/()\[\]{}+*?|^$-]|\((?!\?)|\(\?:|\(\?i\)|\[(?!\^)|[^\\(\[])+")
+"""Patterns that cannot reach beyond a line: a file is looked through at once before its lines are."""
 _WIDE = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
 
 def main(order: str) -> NoReturn:
     """Do what the JSON `order` says. Exits like ripgrep: 0 found, 1 nothing found, 2 something went wrong."""
-    search = _Search(json.loads(order))
     try:
-        found = search.run()
+        search = _Search(json.loads(order))
     except re.error as error:
         sys.exit(f"error: {error}")
+    found = search.run()
     sys.exit(2 if search.troubled else 0 if found else 1)
 
 
 class _Search:
     def __init__(self, order: dict[str, Any]) -> None:
         self.mode: str = order["mode"]
-        self.pattern: str = order["pattern"]
+        pattern: str = order["pattern"] if self.mode != "files" else ""
+        self.regex = re.compile(pattern)
+        self.literal = pattern.encode() if _LITERAL.fullmatch(pattern) else b""
+        self.whole = re.compile(pattern, re.MULTILINE) if _LOCAL.fullmatch(pattern) else re.compile("")
         self.around: int = order["context"]
         self.largest: int = order["largest"]
         self.skipped: list[str] = order["skipped"]
@@ -49,11 +57,9 @@ class _Search:
     def run(self) -> bool:
         if self.mode == "files":
             return self._print(os.fsencode(path) + b"\0" for path in self._files())
-        regex = re.compile(self.pattern)
-        literal = self.pattern if re.fullmatch(r"[\w\s\-,;:=<>@#%&'\"/]+", self.pattern, re.ASCII) else ""
         found = False
         for path in self._files():  # file by file: what was found is on its way before the next is opened
-            found = self._print(self._rows(path, regex, literal)) or found
+            found = self._print(self._rows(path)) or found
         return found
 
     def _print(self, rows: Iterable[bytes]) -> bool:
@@ -100,36 +106,34 @@ class _Search:
             if is_folder or entry.is_file(follow_symlinks=False):
                 yield f"{folder}/{entry.name}", inside, ignored if is_folder else None
 
-    def _rows(self, path: str, regex: "re.Pattern[str]", literal: str) -> Iterator[bytes]:
+    def _rows(self, path: str) -> Iterator[bytes]:
         name = os.fsencode(path)
         try:
-            lines = self._lines(path, literal)
+            lines = self._lines(path)
             if self.mode == "content":
-                yield from self._content(name, lines, regex)
+                yield from self._content(name, lines)
             elif self.mode == "count":
-                if count := sum(1 for line in lines if regex.search(line)):
+                if count := sum(1 for line in lines if self.regex.search(line)):
                     yield b"%s\0%d\n" % (name, count)
-            elif any(regex.search(line) for line in lines):
+            elif any(self.regex.search(line) for line in lines):
                 yield name + b"\0"
         except OSError:
             self.troubled = True
 
-    def _lines(self, path: str, literal: str) -> Iterator[str]:
-        """The lines of a text file; none when it is no text, too large, or cannot have `literal` in it."""
+    def _lines(self, path: str) -> Iterator[str]:
+        """The lines of a text file; none when it is no text, is too large, or cannot have a match."""
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as file:
             facts = os.fstat(handle)
             if not stat.S_ISREG(facts.st_mode) or (self.largest and facts.st_size > self.largest):
                 return
-            start = file.read(SAMPLE)
+            start = file.read(SAMPLE) or b""
             codec = next((codec for mark, codec in _WIDE if start.startswith(mark)), "")
             if not codec and b"\0" in start:
                 return
             file.seek(0)
-            if facts.st_size <= max(self.largest, SAMPLE) or codec:
-                data = file.read()
-                if codec or literal.encode() in data:
-                    yield from _split(data[2:].decode(codec, "replace") if codec else _text(data))
+            if codec or facts.st_size <= max(self.largest, SAMPLE):
+                yield from self._split(file.read(min(facts.st_size, WIDEST) or SAMPLE) or b"", codec)
                 return
             while line := file.readline(LONGEST):
                 if b"\0" in line:
@@ -138,11 +142,22 @@ class _Search:
                 while line and not line.endswith(b"\n"):
                     line = file.readline(LONGEST)
 
-    def _content(self, name: bytes, lines: Iterator[str], regex: "re.Pattern[str]") -> Iterator[bytes]:
+    def _split(self, data: bytes, codec: str) -> Iterator[str]:
+        if not codec and self.literal not in data:
+            return
+        text = data[2:].decode(codec, "replace") if codec else _text(data)
+        text = text.replace("\r\n", "\n").removesuffix("\r")
+        if self.whole.search(text):
+            for line in text.removesuffix("\n").split("\n"):
+                if "\0" in line:
+                    return
+                yield line
+
+    def _content(self, name: bytes, lines: Iterator[str]) -> Iterator[bytes]:
         before: deque[tuple[int, str]] = deque(maxlen=self.around)
         owed = 0
         for number, line in enumerate(lines, 1):
-            if match := regex.search(line):
+            if match := self.regex.search(line):
                 yield from (_row("context", name, n, text, -1) for n, text in before)
                 before.clear()
                 yield _row("match", name, number, line, len(_bytes(line[: match.start()])))
@@ -160,18 +175,6 @@ def _text(data: bytes) -> str:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
-
-
-def _split(text: str) -> Iterator[str]:
-    start = 0
-    while start < len(text):
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
-        line = text[start:end]
-        if "\0" in line:
-            return
-        yield line.removesuffix("\r")
-        start = end + 1
 
 
 def _row(kind: str, name: bytes, number: int, line: str, at: int) -> bytes:
