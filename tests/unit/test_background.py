@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from alipes.hooks.relay import Hooks
 from alipes.kernel.errors import ToolError
 from alipes.tools.background import Background
 from alipes.tools.background_job import age
@@ -102,6 +103,15 @@ async def test_the_end_of_a_session_ends_its_processes_and_nobody_elses(tmp_path
         assert back.of("mine") == ()
         await back.end("mine")
         await back.end("nobody")
+
+
+async def test_the_house_tells_it_when_a_session_is_left(tmp_path):
+    hooks = Hooks()
+    async with background(tmp_path) as back:
+        hooks.add("core", back.session_left)
+        job = await start(back, "sleep 300", "mine")
+        await hooks.session_left("mine", "agent:main:cli:dm:x", "reset")
+        assert job.over and back.of("mine") == ()
 
 
 @pytest.mark.parametrize("how", ["normally", "by an error", "by cancellation", "by two cancellations"])

@@ -8,8 +8,10 @@ import time
 
 import pytest
 
+from alipes.agent.approval import assess
 from alipes.agent.arguments import complaint
 from alipes.kernel.errors import ToolError
+from alipes.kernel.messages import ToolCall
 from alipes.tools.background import Background
 from alipes.tools.environment import child_environment
 from alipes.tools.output import Spill
@@ -261,6 +263,17 @@ async def test_without_a_background_it_is_said(tmp_path):
     alone = Terminal(places, {"PATH": os.environ["PATH"]}, Spill(tmp_path / "spill"))
     with pytest.raises(ToolError, match="nothing can run in the background here"):
         await alone.run({"command": "true", "background": True}, Call(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("data", "rule"),
+    [("rm -rf ~\n", "remove"), ("ls\n", ""), ("for i in range(3): print(i)\n", ""), ("\x03", "")],
+)
+def test_what_is_typed_into_a_process_is_judged_as_if_it_were_a_command(data, rule, tmp_path):
+    places = Places(home=str(tmp_path), own=str(tmp_path / "own"))
+    call = ToolCall("c1", "process", {"action": "write", "session_id": "p1", "data": data})
+    risk = assess(call, "/tmp", places)
+    assert (risk.rule if risk else "") == rule
 
 
 def test_the_schemas_are_small():

@@ -42,6 +42,9 @@ def assess(call: ToolCall, workdir: str, places: Places) -> Risk | None:
             folder = more.get("workdir")
             start = str(places.locate(folder, workdir)) if isinstance(folder, str) and folder else ""
             return judge(command, places, workdir, start)
+        case "process", {"action": "write", "data": str(data)}:
+            risk = judge(data, places, workdir)  # it may be typed into a shell, or into something else
+            return None if risk is not None and risk.rule == "unclear" else risk
         case "read_file", {"path": str(path)}:
             return Ground(places, workdir).reading("read_file", Word(path))
     return None

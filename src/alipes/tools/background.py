@@ -1,6 +1,6 @@
 """Processes that outlive the turn that began them, but neither their session nor us. They are named.
 
-`open_app` enters it before the lobby and leaves it after; a session's end calls `end`.
+`open_app` enters it before the lobby serves and leaves it after; `session_left` is a hook.
 """
 
 import asyncio
@@ -121,6 +121,10 @@ class Background:
         await end(self.living(session), FAREWELL)
         for job in self.of(session):
             del self._jobs[job.name]
+
+    async def session_left(self, session: str) -> None:
+        """The hook by which we hear of it."""
+        await self.end(session)
 
     def _refuse_too_many(self, session: str) -> None:
         living = self.living(session)
