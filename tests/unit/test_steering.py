@@ -21,7 +21,7 @@ KEY = inbound("", "").address.key
 
 
 class Gate:
-    """A write tool that says when it runs, and goes on when it may."""
+    """A write tool that says when it runs, and goes on when it may; each time anew."""
 
     spec = ToolSpec("gate", "wait", {"type": "object", "properties": {}})
 
@@ -31,6 +31,7 @@ class Gate:
     async def run(self, args, act):
         self.running.set()
         await self.open.wait()
+        self.open.clear()
         return "went through"
 
 

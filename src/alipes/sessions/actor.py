@@ -50,6 +50,8 @@ class Session:
         self._living: Living | None = None
         self._lived: set[str] = set()
         """Conversations that had a turn here and were not left since."""
+        self._left: dict[str, str] = {}
+        """Conversations that were left, and why, as long as a turn of theirs lives."""
 
     def post(self, op: Op) -> None:
         self._mailbox.put_nowait(op)
@@ -64,13 +66,15 @@ class Session:
                             await self._take_up(turns)
                     case Over() as over:
                         await self._bury(over)
+                        self._take_leave(turns)
                         await self._take_up(turns)
                     case Boundary() as boundary:
                         await self._absorb(boundary)
                     case _:
                         await self._heed(letter)
-        for session in self._lived:
-            await self._around.hooks.session_left(session, self.key, "idle")
+                        self._take_leave(turns)
+            self._left = dict.fromkeys(self._lived, "idle")
+            self._take_leave(turns)
 
     async def _next_letter(self) -> Letter | None:
         while True:
@@ -92,8 +96,11 @@ class Session:
                     self._living.steered = True
             case Answer():
                 self._around.answer(op)
-            case Reset():
-                await self._leave(op)
+            case Reset(session=session):  # the conversation goes on no more
+                self._left[session] = op.reason
+                if self._living is not None and self._living.turn.session == session:
+                    turn = self._living.turn.id
+                    await self._interrupt(Stop(op.reason, op.invalidation_reason, turn))
 
     async def _take_up(self, turns: asyncio.TaskGroup) -> None:
         """Begin the next turn that waits, burying at once those that must not live again."""
@@ -203,13 +210,15 @@ class Session:
         await asyncio.sleep(0)
         living.task.cancel()
 
-    async def _leave(self, reset: Reset) -> None:
-        """The conversation goes on no more: end its living turn, and tell who keeps something for it."""
-        living = self._living
-        if living is not None and living.turn.session == reset.session:
-            await self._interrupt(Stop(reset.reason, reset.invalidation_reason, living.turn.id))
-        self._lived.discard(reset.session)
-        await self._around.hooks.session_left(reset.session, self.key, reset.reason)
+    def _take_leave(self, group: asyncio.TaskGroup) -> None:
+        """Tell who keeps something for a conversation that is over; nobody waits until they are done."""
+        living = "" if self._living is None else self._living.turn.session
+        for session in [each for each in self._left if each != living]:
+            self._lived.discard(session)
+            group.create_task(
+                self._around.hooks.session_left(session, self.key, self._left.pop(session)),
+                name=f"farewell {session}",
+            )
 
     async def _bury(self, over: Over) -> None:
         """Write the ending, then show it."""

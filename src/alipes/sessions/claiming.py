@@ -40,7 +40,7 @@ async def already_over(living: Living, around: Surroundings) -> tuple[Ending, st
 
 
 async def _stopped(living: Living, around: Surroundings) -> str:
-    """The reason of the last word that ends it; what else was left for the session is heeded as well."""
+    """The reason of the last word that ends it; empty when there is none."""
     turn, reason = living.turn, ""
     for op in await around.turns.drain_control(turn.key):
         match op:
@@ -48,5 +48,4 @@ async def _stopped(living: Living, around: Surroundings) -> str:
                 reason = op.reason
             case Reset(session=left):
                 reason = op.reason if left == turn.session else reason
-                await around.hooks.session_left(left, turn.key, op.reason)
     return reason

@@ -70,6 +70,10 @@ class Archive:
 
         return await self._database.read(work)
 
+    async def context(self, session: str) -> int | None:
+        """The tokens that the last model call took, in and out; None where none was made."""
+        return await self._database.read(lambda db: lineage.context(db, session))
+
     async def turn(self, id: str) -> TurnFacts | None:
         """What became of a turn."""
         return await self._database.read(lambda db: _turn(db, id))

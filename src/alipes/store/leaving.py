@@ -18,6 +18,7 @@ def reset(db: sqlite3.Connection, key: str, new: str, now: float, alive: Alive) 
         return None
     left = _leave(db, key, new, now, alive)
     admitting.open_session(db, new, rows.addresses.decode(row[0]), now)
+    _discard(db, left.old)
     return left
 
 
@@ -39,6 +40,8 @@ def switch(db: sqlite3.Connection, address: Address, session: str, now: float, a
         (key, address.platform, rows.dump(address), now, session),
     )
     admitting.seat(db, key, session)
+    if left.old != session:
+        _discard(db, left.old)
     return left
 
 
@@ -70,6 +73,16 @@ def branch(db: sqlite3.Connection, key: str, new: str, title: str, *, now: float
     left = _leave(db, key, new, now, alive)
     admitting.seat(db, key, new)
     return left
+
+
+def _discard(db: sqlite3.Connection, session: str) -> None:
+    """A conversation in which nothing was ever said leaves no trace."""
+    db.execute(
+        "DELETE FROM sessions WHERE id = :id AND title = '' "
+        "AND NOT EXISTS (SELECT 1 FROM turns WHERE session = :id) "
+        "AND NOT EXISTS (SELECT 1 FROM lineage WHERE :id IN (session, ancestor))",
+        {"id": session},
+    )
 
 
 def _branch_title(db: sqlite3.Connection, parent: str) -> str:

@@ -40,3 +40,15 @@ def begun(
     for ancestor, upto in reversed(line(db, session)):
         for number, id, inbound, unfinished in db.execute(sql, (ancestor, upto, session)):
             yield number, id, inbound, bool(unfinished)
+
+
+def context(db: sqlite3.Connection, session: str) -> int | None:
+    """The tokens of the last model call that is told, in and out."""
+    sql = (
+        "SELECT input + output FROM said WHERE session = ? AND turn <= ? "
+        f"AND turn {_WITHOUT_HIDDEN} AND input IS NOT NULL ORDER BY number DESC LIMIT 1"
+    )
+    for ancestor, upto in reversed(line(db, session)):
+        if row := db.execute(sql, (ancestor, upto, session)).fetchone():
+            return int(row[0])
+    return None

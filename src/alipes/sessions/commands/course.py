@@ -1,0 +1,130 @@
+"""Commands that change the course of a conversation: what runs, what waits, what counts as said."""
+
+from msgspec import structs
+
+from alipes.config.near import did_you_mean
+from alipes.kernel.places import Left
+from alipes.kernel.turns import Busy, Steer, Stop
+from alipes.sessions.commands.context import Context, Reply, Show
+from alipes.sessions.commands.wording import ID, brief, count
+
+MODES: dict[Busy, str] = {
+    "interrupt": "ends what is running, and is answered next",
+    "queue": "waits until what is running is over",
+    "steer": "is taken in by what is running, at its next step",
+}
+
+
+async def stop(context: Context, _args: str) -> Reply:
+    waiting = await context.store.sessions.unfinished(context.key)
+    if not waiting:
+        return Reply("Nothing is running.")
+    first, *others = waiting
+    await context.lobby.post(context.key, Stop("user_stop", "stop_command", first.id))
+    more = f" {count(len(others), 'message')} still waiting, and answered next." if others else ""
+    return Reply(f"Stopping.{more}")
+
+
+async def new(context: Context, _args: str) -> Reply:
+    left = await context.store.sessions.reset(context.key)
+    if left is None:
+        return Reply("This is a new conversation already.")
+    await context.lobby.left(context.key, left, "new")
+    return Reply(f"A new conversation.{_ended(left)}")
+
+
+async def branch(context: Context, args: str) -> Reply:
+    left = await context.store.sessions.branch(context.key, args)
+    await context.lobby.left(context.key, left, "branch")
+    return Reply(
+        f"A branch: what you say from here on leaves the original as it is.{_ended(left)} "
+        f"/resume {left.old[:ID]} goes back to it."
+    )
+
+
+async def resume(context: Context, args: str) -> Reply:
+    if not args:
+        return Reply("Which one? /resume NAME, with an id or a title; /sessions shows them.", trouble=True)
+    wanted = await context.store.archive.resolve(args)
+    standing = await context.store.sessions.standing(context.key)
+    if standing is not None and standing.session == wanted.id:
+        return Reply(f"{brief(wanted.title or wanted.id)} is this conversation.")
+    left = await context.store.sessions.switch(context.inbound.address, wanted.id)
+    await context.lobby.left(context.key, left, "resume")
+    said = len(await context.store.archive.messages(wanted.id))
+    what = f"{brief(wanted.title or wanted.id)}, {count(said, 'message')}"
+    return Reply(f"Back in {what}.{_ended(left)}", action=Show(wanted.id))
+
+
+def _ended(left: Left) -> str:
+    """What leaving a conversation put an end to."""
+    ended = ["what was running"] if left.living else []
+    if left.dropped:
+        ended.append(count(len(left.dropped), "message") + " that waited")
+    return f" Ended: {' and '.join(ended)}." if ended else ""
+
+
+async def undo(context: Context, args: str) -> Reply:
+    number = _number(args)
+    if number is None:
+        return Reply(f"/undo takes a number of turns, such as /undo 2, not {brief(args, 20)}.", trouble=True)
+    undone = await context.store.sessions.undo(context.key, number)
+    for each in undone:
+        if each.living:
+            await context.lobby.post(context.key, Stop("user_stop", "session_interrupt", each.turn))
+    if not undone:
+        return Reply("There is nothing to undo.")
+    said = ", ".join(brief(each.text, 40) for each in undone)
+    return Reply(f"Undone: {said}. What was done outside of this conversation stays done.")
+
+
+async def retry(context: Context, _args: str) -> Reply:
+    retried = await context.store.sessions.retry(context.key)
+    if retried is None:
+        return Reply("There is nothing to ask again.")
+    if retried.undone.living:
+        await context.lobby.post(context.key, Stop("user_stop", "session_interrupt", retried.undone.turn))
+    await context.lobby.wake(context.key)
+    for turn in retried.steered:
+        await context.lobby.post(context.key, Steer(turn))
+    return Reply(f"Asking again: {brief(retried.undone.text)}", turns=(retried.turn, *retried.steered))
+
+
+async def queue(context: Context, args: str) -> Reply:
+    return await _submit(context, args, "queue")
+
+
+async def steer(context: Context, args: str) -> Reply:
+    return await _submit(context, args, "steer")
+
+
+async def _submit(context: Context, text: str, mode: Busy) -> Reply:
+    if not text and not context.inbound.attachments:
+        return Reply(f"What shall be said? /{mode} TEXT.", trouble=True)
+    at_work = bool(await context.store.sessions.unfinished(context.key))
+    turn = await context.lobby.submit(structs.replace(context.inbound, text=text), mode)
+    if turn is None:
+        return Reply()  # a second copy: the first was answered for
+    told = {"queue": "Queued.", "steer": "Passed on to what is running."}[mode] if at_work else ""
+    return Reply(told, turns=(turn,))
+
+
+async def busy(context: Context, args: str) -> Reply:
+    standing = await context.store.sessions.standing(context.key)
+    if not args:
+        mode = (standing.busy if standing else "") or context.lobby.habits.busy
+        others = ", ".join(f"/busy {each}" for each in MODES if each != mode)
+        return Reply(f"{mode}: a message that finds something running {MODES[mode]}. Others: {others}.")
+    chosen: Busy | None = next((each for each in MODES if each == args.lower()), None)
+    if chosen is None:
+        meant = did_you_mean(args.lower(), MODES)
+        return Reply(f"{brief(args, 20)} is none of {', '.join(MODES)}.{meant}", trouble=True)
+    standing = standing or await context.store.sessions.open(context.inbound.address)
+    await context.store.sessions.configure(standing.session, busy=chosen)
+    return Reply(f"{chosen}: a message that finds something running {MODES[chosen]}.")
+
+
+def _number(args: str) -> int | None:
+    if not args:
+        return 1
+    return int(args) if args.isascii() and args.isdecimal() and 0 < len(args) < 7 and int(args) else None
