@@ -10,8 +10,8 @@ import pytest
 
 from alipes.cli.asking import STATUS, STOPPED, UNREAD
 from alipes.cli.main import COMMANDS
-from alipes.cli.talk import COMMANDS as TALK
 from alipes.kernel import turns
+from alipes.sessions.commands import COMMANDS as TALK
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "cli.md").read_text()
@@ -46,7 +46,11 @@ def test_every_exit_status_is_told():
     assert told == {*STATUS.values(), STOPPED, UNREAD, 2}
 
 
-def test_every_event_and_every_command_of_the_conversation_is_told():
+def test_every_command_of_the_conversation_is_told_in_the_same_words():
+    told = dict(re.findall(r"^\| `/(\w+)` \| (.*) \|$", (ROOT / "docs" / "terminal.md").read_text(), re.M))
+    assert set(told) == {command.name for command in TALK}
+
+
+def test_every_event_is_told():
     tags = {kind.__struct_config__.tag for kind in turns.Event.__args__}
     assert {tag for tag in tags if f"`{tag}`" not in TEXT} == set()
-    assert {command for command in TALK if f"`{command}`" not in TEXT} == set()

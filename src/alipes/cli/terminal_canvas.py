@@ -108,7 +108,7 @@ class Canvas:
             return
         if more > 0:
             pen.go(len(old) - 1)
-            pen.write("\r\n" * more)
+            pen.write("\n" * more)
             pen.y += more
             pen.go(len(old) - last)
             pen.write(f"\x1b[{more if more > 1 else ''}L")

@@ -1,0 +1,88 @@
+"""Everything that happens in a conversation, in order and once, whoever lives it. It shows nothing.
+
+The bus may lose what it carries, and a process that lived a turn may die: what the journal keeps
+is made up for.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from alipes.kernel.messages import Message
+from alipes.kernel.turns import Envelope, Event, Said, TurnEnded, TurnStarted
+
+if TYPE_CHECKING:
+    from alipes.kernel.places import Waiting
+    from alipes.sessions.lobby import Lobby
+    from alipes.store.opening import Store
+
+Tell = Callable[[str, Event], None]
+
+
+class _Heard:
+    """How much of a turn was told."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.read: list[Message] = []
+        """Told from the journal: the bus may be about to bring these again."""
+
+
+class Watch:
+    """Tells the events under one key, each with its turn."""
+
+    def __init__(self, key: str, lobby: "Lobby", store: "Store", tell: Tell) -> None:
+        self.key = key
+        self._lobby, self._store, self._tell = lobby, store, tell
+        self._turns: dict[str, _Heard] = {}
+
+    async def run(self, waits: "Callable[[Waiting], None]") -> None:
+        """Serve until cancelled. `waits` is called for each message that waits at the beginning."""
+        while True:
+            async with self._lobby.watch(self.key) as envelopes:
+                # Listen first and read then, so that nothing falls between the two.
+                unfinished = await self._store.sessions.unfinished(self.key)
+                for turn in unfinished:
+                    if turn.begun is None:
+                        waits(turn)
+                for id in {*self._turns, *(turn.id for turn in unfinished if turn.begun is not None)}:
+                    await self._catch_up(id)
+                if unfinished:
+                    await self._lobby.wake(self.key)
+                async for envelope in envelopes:
+                    self._hear(envelope)
+
+    def _hear(self, envelope: Envelope) -> None:
+        turn, event = envelope.turn, envelope.event
+        heard = self._turns.get(turn)
+        match event:
+            case TurnStarted():
+                if heard is not None:
+                    return
+                self._turns[turn] = _Heard()
+            case Said(message) if heard is not None:
+                if message in heard.read:
+                    heard.read.remove(message)
+                    return
+                heard.messages += 1
+            case TurnEnded():
+                self._turns.pop(turn, None)
+        self._tell(turn, event)
+
+    async def _catch_up(self, turn: str) -> None:
+        facts = await self._store.archive.turn(turn)
+        if facts is None:
+            if self._turns.pop(turn, None):
+                self._tell(turn, TurnEnded(turn, "failed", "its conversation was deleted meanwhile"))
+            return
+        if turn not in self._turns:
+            self._turns[turn] = _Heard()
+            attempt = max(2, facts.attempts) if facts.ending is None else facts.attempts
+            self._tell(turn, TurnStarted(turn, facts.session, attempt, facts.inbound.text))
+        heard = self._turns[turn]
+        for message in facts.said[heard.messages :]:
+            heard.read.append(message)
+            self._tell(turn, Said(message))
+        heard.messages = len(facts.said)
+        if facts.ending is not None:
+            del self._turns[turn]
+            self._tell(turn, TurnEnded(turn, facts.ending, facts.detail, facts.spent.usage))

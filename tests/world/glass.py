@@ -1,0 +1,175 @@
+"""The real program in a real terminal: a child in a pty, its screen and its scrollback, keys and sizes."""
+
+import asyncio
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Self
+
+import pyte
+
+ALIPES = (sys.executable, "-m", "alipes")
+ENTER, ESCAPE, CTRL_C, CTRL_D, CTRL_L = "\r", "\x1b", "\x03", "\x04", "\x0c"
+
+
+class Glass:
+    """What a person sees, and where they type. Everything the child wrote is counted."""
+
+    def __init__(self, columns: int = 80, lines: int = 24) -> None:
+        self.screen = pyte.HistoryScreen(columns, lines, history=100_000, ratio=0.001)
+        self._stream = pyte.ByteStream(self.screen)
+        self._master, self._slave = pty.openpty()
+        self._set_size(columns, lines)
+        self.pid = 0
+        self.status: int | None = None
+        self.written = 0
+        self.raw = bytearray()
+        """All that the child wrote."""
+        self.first = 0.0
+        """When it wrote its first byte (CLOCK_MONOTONIC)."""
+        self._changed = asyncio.Event()
+
+    @classmethod
+    @asynccontextmanager
+    async def running(
+        cls,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path,
+        *,
+        size: tuple[int, int] = (80, 24),
+        start: Sequence[str] = ALIPES,
+    ) -> AsyncIterator[Self]:
+        """`alipes WORDS` in a terminal of its own; killed at the end if it still runs."""
+        glass = cls(*size)
+        # It cuts what no longer fits, as xterm does, and tells so by the same variable.
+        env = {"TERM": "xterm-256color", "XTERM_VERSION": "pyte", "COLORFGBG": "15;0", **env}
+        child = await asyncio.create_subprocess_exec(
+            *start,
+            *words,
+            env=env,
+            cwd=cwd,
+            stdin=glass._slave,
+            stdout=glass._slave,
+            stderr=glass._slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        glass.pid = child.pid
+        loop = asyncio.get_running_loop()
+        loop.add_reader(glass._master, glass._read)
+        try:
+            async with asyncio.TaskGroup() as group:
+                waiting = group.create_task(glass._wait(child))
+                yield glass
+                if child.returncode is None:
+                    child.kill()
+                await waiting
+        finally:
+            if child.returncode is None:
+                child.kill()
+                await child.wait()
+            loop.remove_reader(glass._master)
+            os.close(glass._master)
+            if glass._slave >= 0:
+                os.close(glass._slave)
+
+    def type(self, text: str) -> None:
+        """All at once, as fast as the terminal takes it."""
+        data = text.encode()
+        while data:
+            data = data[os.write(self._master, data[:1000]) :]
+
+    async def feed(self, text: str) -> None:
+        """The same for long texts: in pieces, reading in between."""
+        data = text.encode()
+        while data:
+            taken = await asyncio.to_thread(os.write, self._master, data[:2000])
+            data = data[taken:]
+
+    def resize(self, columns: int, lines: int) -> None:
+        self.screen.resize(lines, columns)
+        self._set_size(columns, lines)
+
+    @property
+    def rows(self) -> list[str]:
+        """The lines of the screen, without blanks at their ends."""
+        return [row.rstrip() for row in self.screen.display]
+
+    @property
+    def shown(self) -> list[str]:
+        """The lines that are not empty."""
+        return [row for row in self.rows if row]
+
+    @property
+    def text(self) -> str:
+        """Scrollback and screen."""
+        width = self.screen.columns
+        above = ["".join(line[x].data for x in range(width)).rstrip() for line in self.screen.history.top]
+        return "\n".join([*above, *self.rows])
+
+    async def until(self, met: "str | Callable[[], bool]", seconds: float = 20) -> None:
+        """Until the words stand on the screen or in the scrollback, or it is so."""
+        test = (lambda: met in self.text) if isinstance(met, str) else met
+        try:
+            async with asyncio.timeout(seconds):
+                while not test():
+                    self._changed.clear()
+                    try:
+                        async with asyncio.timeout(0.05):  # it may also depend on what is not on the screen
+                            await self._changed.wait()
+                    except TimeoutError:
+                        pass
+        except TimeoutError:
+            raise AssertionError(f"{met!r} did not come to be:\n{self.text}") from None
+
+    async def ended(self, seconds: float = 20) -> int:
+        await self.until(lambda: self.status is not None, seconds)
+        assert self.status is not None
+        return self.status
+
+    def cpu(self) -> float:
+        """Seconds of CPU that it used so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def is_raw(self) -> bool:
+        """Whether the terminal still hands over every key unseen."""
+        return not termios.tcgetattr(self._slave)[3] & termios.ICANON
+
+    async def _wait(self, child: asyncio.subprocess.Process) -> None:
+        status = await child.wait()
+        while self._read():
+            pass
+        self.status = status
+        self._changed.set()
+
+    def _read(self) -> bool:
+        if not _readable(self._master):
+            return False
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:
+            return False
+        if not self.first:
+            self.first = time.monotonic()
+        self.written += len(data)
+        self.raw += data
+        self._stream.feed(data)
+        self._changed.set()
+        return bool(data)
+
+    def _set_size(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+
+def _readable(fd: int) -> bool:
+    waiting = fcntl.ioctl(fd, termios.FIONREAD, struct.pack("i", 0))
+    return struct.unpack("i", waiting)[0] > 0
