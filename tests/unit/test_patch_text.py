@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from alipes.agent.approval import assess
 from alipes.kernel.errors import ToolError
-from alipes.tools.patch import Patch
+from alipes.kernel.messages import ToolCall
+from alipes.tools.patch import Patch, touched
 from alipes.tools.paths import Places
 
 
@@ -330,6 +332,52 @@ async def test_diffs_that_cannot_be_applied_say_why(apply, tree, patch, why):
     with pytest.raises(ToolError, match=why):
         await apply(patch)
     assert tree() == FILES
+
+
+def test_whoever_allows_a_patch_knows_all_its_paths():
+    assert touched({"mode": "patch", "patch": PATCH}) == [
+        "src/a.py",
+        "new/c.py",
+        "old.txt",
+        "src/b.py",
+        "lib/b.py",
+    ]
+    assert touched({"mode": "patch", "patch": UNIFIED}) == [
+        "src/a.py",
+        "new.txt",
+        "old.txt",
+        "src/b.py",
+        "b2.py",
+    ]
+    assert touched({"mode": "replace", "path": "x"}) == ["x"]
+    assert touched({"mode": "patch", "patch": "nonsense"}) == touched({"mode": "replace"}) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "rule"),
+    [
+        (ToolCall("1", "write_file", {"path": "~/.bashrc", "content": ""}), "startup"),
+        (ToolCall("1", "write_file", {"path": "/etc/cron.d/x", "content": ""}), "system"),
+        (ToolCall("1", "write_file", {"path": "up/../../home/.bashrc", "content": ""}), "startup"),
+        (ToolCall("1", "patch", {"mode": "replace", "path": "~/.ssh/authorized_keys"}), "startup"),
+        (
+            ToolCall("1", "patch", {"mode": "patch", "patch": PATCH.replace("lib/b.py", "~/.profile")}),
+            "startup",
+        ),
+        (
+            ToolCall("1", "patch", {"mode": "patch", "patch": PATCH.replace("old.txt", "/usr/bin/env")}),
+            "system",
+        ),
+        (ToolCall("1", "patch", {"mode": "patch", "patch": PATCH}), ""),
+        (ToolCall("1", "write_file", {"path": "src/new.py", "content": ""}), ""),
+        (ToolCall("1", "write_file", {"path": "half\ud800", "content": ""}), ""),
+    ],
+)
+def test_writing_is_judged_as_the_same_deed_in_a_shell_would_be(tmp_path, work, call, rule):
+    places = Places(home=str(tmp_path / "home"), own=str(tmp_path / "home" / ".alipes"), scratch=())
+    (work / "up").mkdir()
+    risk = assess(call, str(work), places)
+    assert (risk.rule if risk else "") == rule
 
 
 @settings(max_examples=25, deadline=None)

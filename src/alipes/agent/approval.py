@@ -10,6 +10,7 @@ from alipes.hooks.relay import Hook
 from alipes.hooks.specs import Verdict
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Turn
+from alipes.tools.patch import touched
 from alipes.tools.paths import Places
 
 Ask: TypeAlias = Callable[[ToolCall, Risk, Turn], Awaitable[bool]]
@@ -47,7 +48,20 @@ def assess(call: ToolCall, workdir: str, places: Places) -> Risk | None:
             return None if risk is not None and risk.rule == "unclear" else risk
         case "read_file", {"path": str(path)}:
             return Ground(places, workdir).reading("read_file", Word(path))
+        case "write_file", {"path": str(path)}:
+            return _written([path], workdir, places)
+        case "patch", args:
+            return _written(touched(args), workdir, places)
     return None
+
+
+def _written(paths: list[str], workdir: str, places: Places) -> Risk | None:
+    ground = Ground(places, workdir)
+    try:
+        risks = [ground.writing(Word(str(places.locate(path, workdir)))) for path in paths]
+    except ValueError:  # half a character: no file has such a name, and the tool says so
+        return None
+    return next((risk for risk in risks if risk is not None), None)
 
 
 def refusal(risk: Risk, why: str) -> str:

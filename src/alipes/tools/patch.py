@@ -50,6 +50,17 @@ class Patch:
         return "\n".join(sheet.told for sheet in sheets)
 
 
+def touched(args: Mapping[str, Json]) -> list[str]:
+    """Every path that a call would write, move or delete, for whoever has to allow it; none for no patch."""
+    try:
+        if args.get("mode") == "replace":
+            return [str(args["path"])] if args.get("path") else []
+        edits = _edits(str(args.get("patch") or ""), str(args.get("path") or ""))
+    except ToolError:
+        return []
+    return [path for edit in edits for path in (edit.path, edit.to) if path]
+
+
 def _replacing(args: Mapping[str, Json]) -> Callable[[Desk], None]:
     missing = [name for name in ("path", "old_string", "new_string") if not isinstance(args.get(name), str)]
     if missing:
