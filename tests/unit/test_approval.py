@@ -756,7 +756,7 @@ async def test_without_anyone_to_ask_it_is_refused_and_the_way_to_allow_it_told(
     assert await hooks.before_tool(call("rm -rf /"), turn(workdir, trusted=True)) is None
 
 
-@pytest.mark.parametrize("answer", [True, False])
+@pytest.mark.parametrize("answer", ["once", "session", "always", "no", None])
 async def test_somebody_who_is_there_is_asked_once_and_decides(world, answer):
     places, workdir = world
     asked = []
@@ -768,7 +768,10 @@ async def test_somebody_who_is_there_is_asked_once_and_decides(world, answer):
     before_tool = approval(places, ask)
     verdict = await before_tool(call("sudo ls"), turn(workdir))
     assert asked == [("sudo ls", "root")]
-    assert verdict is None if answer else verdict.ruling == "deny"
+    if answer in ("no", None):
+        assert verdict.ruling == "deny" and ("--yes" in verdict.reason) is (answer is None)
+    else:
+        assert verdict is None
     assert await before_tool(call("ls"), turn(workdir)) is None
     assert len(asked) == 1
 

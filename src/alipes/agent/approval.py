@@ -9,12 +9,12 @@ from alipes.agent.shell_words import Word
 from alipes.hooks.relay import Hook
 from alipes.hooks.specs import Verdict
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.turns import Turn
+from alipes.kernel.turns import Consent, Turn
 from alipes.tools.patch import touched
 from alipes.tools.paths import Places
 
-Ask: TypeAlias = Callable[[ToolCall, Risk, Turn], Awaitable[bool]]
-"""Puts the question to the person; True is yes."""
+Ask: TypeAlias = Callable[[ToolCall, Risk, Turn], Awaitable[Consent | None]]
+"""The person's word, given now or before; None where nobody is there to give it."""
 
 
 def approval(places: Places, ask: Ask | None = None) -> Hook:
@@ -27,11 +27,10 @@ def approval(places: Places, ask: Ask | None = None) -> Hook:
         risk = assess(call, turn.inbound.workdir, places)
         if risk is None or turn.inbound.trusted:
             return None
-        if ask is None:
-            return Verdict("deny", refusal(risk, "nobody is here to allow it"))
-        if await ask(call, risk, turn):
-            return None
-        return Verdict("deny", refusal(risk, "the person said no"))
+        word = None if ask is None else await ask(call, risk, turn)
+        if word is None or word == "no":
+            return Verdict("deny", refusal(risk, word))
+        return None
 
     return before_tool
 
@@ -64,9 +63,12 @@ def _written(paths: list[str], workdir: str, places: Places) -> Risk | None:
     return next((risk for risk in risks if risk is not None), None)
 
 
-def refusal(risk: Risk, why: str) -> str:
+def refusal(risk: Risk, word: Consent | None) -> str:
     """What the model is told, and through it the person."""
+    what = f"Not run: it {risk.reason} (rule: {risk.rule}), and"
+    if word is not None:
+        return f"{what} the person said no. Look for no way around it."
     return (
-        f"Not run: it {risk.reason} (rule: {risk.rule}), and {why}. Look for no way around it. If it is"
-        " needed, say so; the person can allow it by asking again with --yes."
+        f"{what} nobody is here to allow it. Look for no way around it. If it is needed, say so; "
+        "the person can allow it by asking again with --yes."
     )
