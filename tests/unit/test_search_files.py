@@ -2,16 +2,20 @@
 
 import asyncio
 import os
+import random
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from alipes.agent.arguments import complaint
 from alipes.kernel.errors import ToolError
 from alipes.tools.findings import ROOM, WIDTH
+from alipes.tools.patch import Patch
 from alipes.tools.paths import Places
 from alipes.tools.search_files import SearchFiles
+from alipes.tools.write_file import WriteFile
 from tests.conftest import require
 
 ENV = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
@@ -453,6 +457,96 @@ async def test_ripgrep_is_looked_for_in_the_path_of_the_environment(places, work
     (tmp_path / "bin").mkdir()
     for env in ({"PATH": str(tmp_path / "bin")}, ENV):
         assert await SearchFiles(env, places).run({"pattern": "x"}, call) == "f\n1: x"
+
+
+@pytest.mark.deadline(60)
+@pytest.mark.parametrize("seed", range(4))
+async def test_both_engines_see_the_same_files_whatever_is_ignored(places, tmp_path, seed):
+    """Random trees under random rules: a failing seed tells by its number."""
+    rg, dice = require("rg"), random.Random(seed)
+    for n in range(10):
+        (root := tmp_path / f"tree{n}").mkdir()
+        (root / ".git").mkdir()
+        grow(root, dice, 0)
+        for args in ({"pattern": "x", "output_mode": "files_only"}, {"pattern": "*a*", "target": "files"}):
+            ours, theirs = [
+                await SearchFiles(ENV, places, program=program).run({**args, "limit": 500}, Call(root))
+                for program in ("", rg)
+            ]
+            assert ours == theirs
+
+
+NAMES = ("a", "b", "build", "x.log", "keep.log", "a b", "docs", "gen", ".hid", "foo.txt", "[x]", "a{b}")
+RULES = (
+    *(
+        "a",
+        "/a",
+        "a/",
+        "*.log",
+        "!keep.log",
+        "build/",
+        "**/gen",
+        "docs/**",
+        "docs/**/gen",
+        "/docs/*",
+        "!docs/a",
+    ),
+    *(
+        "*",
+        "!*/",
+        "!a",
+        "?",
+        "[ab]",
+        "[!a]",
+        "\\a",
+        "a b ",
+        "foo.*",
+        "/b/*/a",
+        "b/**/a",
+        "**",
+        "**/",
+        "/**",
+        "!/b",
+    ),
+    *(
+        "a/**/",
+        "*.t*t",
+        "**a",
+        "b**",
+        "a//b",
+        "./a",
+        "\\[x\\]",
+        "[[]x]",
+        "#c",
+        "",
+        "/",
+        "*/a",
+        "*/*/a",
+        "!.hid",
+    ),
+)
+
+
+def grow(folder, dice, depth):
+    for name in dice.sample(NAMES, dice.randint(1, 5)):
+        if depth < 3 and dice.random() < 0.5:
+            (folder / name).mkdir()
+            grow(folder / name, dice, depth + 1)
+        else:
+            (folder / name).write_text("x")
+    if not depth or dice.random() < 0.25:
+        rules = "\n".join(dice.sample(RULES, dice.randint(1, 4)))
+        (folder / dice.choice([".gitignore", ".gitignore", ".ignore"])).write_text(rules + "\n")
+
+
+def test_the_schemas_of_the_file_tools_are_small():
+    """Every request carries them."""
+    specs = [tool.spec for tool in (WriteFile, Patch, SearchFiles)]
+    wired = [
+        {"type": "function", "name": s.name, "description": s.description, "parameters": s.schema}
+        for s in specs
+    ]
+    assert sum(len(msgspec.json.encode(each)) for each in wired) <= 1_700
 
 
 def children():

@@ -38,10 +38,8 @@ class Sheet:
         after = "/dev/null" if self.text is None else f"b/{self.name.lstrip('/')}"
         return compare(source.before or "", self.text or "", before=before, after=after)
 
-    @property
-    def told(self) -> str:
+    def told(self, diff: Diff) -> str:
         """One line for the model: what happened to it."""
-        diff = self.diff
         line = f", line {diff.line}" if self.text is not None and self.before is not None else ""
         return "; ".join([f"{self._verb()} ({diff.summary}{line})", *self.remarks])
 

@@ -7,7 +7,7 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import Act, ToolSpec
 from alipes.tools.aside import Gate, aside
-from alipes.tools.desk import Desk, Sheet
+from alipes.tools.desk import Desk
 from alipes.tools.patch_text import FileEdit, is_envelope, read_envelope
 from alipes.tools.paths import Places
 from alipes.tools.unified import is_unified, read_bare, read_unified
@@ -42,12 +42,12 @@ class Patch:
     async def run(self, args: Mapping[str, Json], act: Act) -> str:
         fill = _replacing(args) if args["mode"] == "replace" else _patching(args)
         try:
-            sheets = await aside(partial(_done, fill, Desk(self._places, act.workdir)))
+            told, diff = await aside(partial(_done, fill, Desk(self._places, act.workdir)))
         except ToolError as error:  # it may quote the file
             raise ToolError(self._mask(str(error))) from error
-        if diff := "\n".join(sheet.diff.text for sheet in sheets if sheet.diff.text):
+        if diff:
             await act.progress(self._mask(diff))
-        return "\n".join(sheet.told for sheet in sheets)
+        return told
 
 
 def touched(args: Mapping[str, Json]) -> list[str]:
@@ -98,11 +98,14 @@ def _edits(text: str, path: str) -> list[FileEdit]:
     )
 
 
-def _done(fill: Callable[[Desk], None], desk: Desk, gate: Gate) -> list[Sheet]:
+def _done(fill: Callable[[Desk], None], desk: Desk, gate: Gate) -> tuple[str, str]:
+    """In a thread: do it all; what is to be said of it, and the diff."""
     fill(desk)
     sheets = desk.changed()
     if not sheets:
         raise ToolError("nothing would change: the files are already as they would become")
-    write([sheet.change() for sheet in sheets], gate)
     moved = [sheet.origin for sheet in sheets if sheet.origin is not None]
-    return [sheet for sheet in sheets if sheet not in moved]
+    shown = [(sheet, sheet.diff) for sheet in sheets if sheet not in moved]
+    told = "\n".join(sheet.told(diff) for sheet, diff in shown)
+    write([sheet.change() for sheet in sheets], gate)
+    return told, "\n".join(diff.text for _, diff in shown if diff.text)
