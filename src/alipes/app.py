@@ -1,48 +1,93 @@
 """The composition root: the one place that knows every name. Nothing imports it but the CLI."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from alipes.agent.approval import approval
 from alipes.agent.chain import Chain
+from alipes.agent.ground import Risk
 from alipes.agent.loop import Agent
 from alipes.agent.prompt import system_prompt
 from alipes.config.settings import Settings
+from alipes.config.variables import inherited
 from alipes.hooks.relay import Hooks
 from alipes.kernel.errors import AlipesError
+from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import Tool
-from alipes.kernel.turns import Turn
+from alipes.kernel.turns import Consent, Inbound, Turn
 from alipes.providers.choice import Choice, choose
 from alipes.providers.opening import Models
 from alipes.runtime.clients import ClientScope
-from alipes.sessions.lobby import Lobby
+from alipes.runtime.logs import masking
+from alipes.runtime.orphans import Keeper, open_keeper
+from alipes.sessions.commands.context import Context
+from alipes.sessions.lobby import Habits, Lobby
 from alipes.store.opening import Store, open_store
+from alipes.tools.background import Background
+from alipes.tools.environment import child_environment
+from alipes.tools.output import Spill
+from alipes.tools.patch import Patch
+from alipes.tools.paths import Places
+from alipes.tools.process import Process
+from alipes.tools.read_file import ReadFile
+from alipes.tools.search_files import SearchFiles
+from alipes.tools.terminal import Terminal
+from alipes.tools.write_file import WriteFile
 
 
 class App:
     """Everything that is open, and the lobby that uses it."""
 
-    def __init__(self, settings: Settings, scope: ClientScope, store: Store, models: Models) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        scope: ClientScope,
+        store: Store,
+        *,
+        models: Models,
+        background: Background,
+        interactive: bool,
+    ) -> None:
         self.settings, self.scope, self.store, self.models = settings, scope, store, models
+        self.background = background
         self.hooks = Hooks()
         self.tools: dict[str, Tool] = {}
-        self.lobby = Lobby(store, hooks=self.hooks, agent=self._agent)
+        habits = Habits(
+            busy=settings.terminal.busy if interactive else "queue",
+            interactive=interactive,
+            keeps=lambda session: bool(background.living(session)),
+        )
+        self.lobby = Lobby(store, hooks=self.hooks, agent=self._agent, habits=habits)
         self._system = system_prompt(settings.home)
         self._chain = Chain()
         self._choosing = asyncio.Lock()
         self._choice: Choice | None = None
 
     async def choice(self) -> Choice:
-        """The model that answers unless a message names another; found once."""
+        """The model that answers unless a message or a session names another; found once."""
         async with self._choosing:
             if self._choice is None:
                 self._choice = await choose(self.settings, self.scope)
             return self._choice
 
+    def context(self, inbound: Inbound, *, files: bool = True) -> Context:
+        """What a command that came as `inbound` is run with; `files`: the person works on this machine."""
+        return Context(
+            inbound=inbound,
+            lobby=self.lobby,
+            store=self.store,
+            models=self.models,
+            choice=self.choice,
+            background=self.background.mention,
+            files=files,
+        )
+
     async def _agent(self, turn: Turn) -> Agent:
         return Agent(
             models=self.models,
-            model=turn.inbound.model or (await self.choice()).model,
+            model=turn.inbound.model or turn.model or (await self.choice()).model,
             fallback=self.settings.fallback,
             tools=self.tools,
             hooks=self.hooks,
@@ -55,15 +100,50 @@ class App:
 
 
 @asynccontextmanager
-async def open_app(settings: Settings) -> AsyncIterator[App]:
-    """Whatever must be closed is opened here, and closed here in reverse; the lobby serves meanwhile."""
+async def open_app(settings: Settings, *, interactive: bool = False) -> AsyncIterator[App]:
+    """Whatever must be closed is opened here, and closed here in reverse; the lobby serves meanwhile.
+
+    `interactive`: a person watches, who can answer a question and may change their mind while a turn runs.
+    """
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(settings.home))
-        scope = await stack.enter_async_context(ClientScope(settings.proxies))
+        scope = await stack.enter_async_context(ClientScope(settings.proxies, trust=settings.ca_file or None))
         models = await stack.enter_async_context(Models(settings, scope))
-        app = App(settings, scope, store, models)
+        keeper = await stack.enter_async_context(open_keeper(settings.paths.run))
+        background = await stack.enter_async_context(_open_background(settings, keeper))
+        app = App(settings, scope, store, models=models, background=background, interactive=interactive)
+        _equip(app, keeper)
         async with _serving(app.lobby):
             yield app
+
+
+def _open_background(settings: Settings, keeper: Keeper) -> Background:
+    return Background(Spill(settings.paths.spill), keeper=keeper, mask=masking(settings.secrets()))
+
+
+def _equip(app: App, keeper: Keeper) -> None:
+    """The tools, and the hooks of the house itself."""
+    settings, background = app.settings, app.background
+    places = Places(home=os.path.expanduser("~"), own=str(settings.home))
+    env, mask = child_environment(inherited(), settings.secrets()), masking(settings.secrets())
+    terminal = Terminal(
+        places, env, Spill(settings.paths.spill), keeper=keeper, mask=mask, background=background
+    )
+    tools: tuple[Tool, ...] = (
+        terminal,
+        Process(background, mask=mask),
+        ReadFile(places, mask=mask),
+        WriteFile(places, mask=mask),
+        Patch(places, mask=mask),
+        SearchFiles(env, places, keeper=keeper, mask=mask),
+    )
+    app.tools.update((tool.spec.name, tool) for tool in tools)
+
+    async def ask(call: ToolCall, risk: Risk, turn: Turn) -> Consent | None:
+        return await app.lobby.approvals.ask(call, risk.reason, turn)
+
+    app.hooks.add("core", approval(places, ask), patient=True)
+    app.hooks.add("core", background.session_left)
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """Variables: the environment, and beneath it the `.env` file of the home, where secrets are kept."""
 
+import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
@@ -42,6 +43,11 @@ class Variables(Struct, frozen=True):
 
     def names(self) -> Iterable[str]:
         return {*self.environ, *self.lines}
+
+
+def inherited() -> dict[str, str]:
+    """The environment of this process, for whoever starts another one."""
+    return dict(os.environ)
 
 
 def read_text(path: Path) -> str | None:
