@@ -15,6 +15,8 @@ from typing import Self
 
 import pyte
 
+from tests.e2e.program import Home
+
 ALIPES = (sys.executable, "-m", "alipes")
 ENTER, ESCAPE, CTRL_C, CTRL_D, CTRL_L = "\r", "\x1b", "\x03", "\x04", "\x0c"
 
@@ -65,21 +67,22 @@ class Glass:
         glass.pid = child.pid
         loop = asyncio.get_running_loop()
         loop.add_reader(glass._master, glass._read)
+        waiting = asyncio.create_task(glass._wait(child))
         try:
-            async with asyncio.TaskGroup() as group:
-                waiting = group.create_task(glass._wait(child))
-                yield glass
-                if child.returncode is None:
-                    child.kill()
-                await waiting
+            yield glass
         finally:
             if child.returncode is None:
                 child.kill()
-                await child.wait()
+            await waiting
             loop.remove_reader(glass._master)
             os.close(glass._master)
             if glass._slave >= 0:
                 os.close(glass._slave)
+
+    @classmethod
+    def of(cls, home: Home, *words: str, size: tuple[int, int] = (80, 24), **more: str):
+        """The same on a home, with an environment without anybody's keys."""
+        return cls.running(words, home.environ(**more), home.path.parent, size=size)
 
     def type(self, text: str) -> None:
         """All at once, as fast as the terminal takes it."""
@@ -93,6 +96,9 @@ class Glass:
         while data:
             taken = await asyncio.to_thread(os.write, self._master, data[:2000])
             data = data[taken:]
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
 
     def resize(self, columns: int, lines: int) -> None:
         self.screen.resize(lines, columns)

@@ -57,8 +57,7 @@ class Desk:
     def send(self) -> None:
         text = self._buffer.text
         if text.strip():
-            self._buffer.history.append_string(text)
-            self.clear()
+            self.put_away()
             self._count += 1
             typed = Typed(f"typed {self._count}", self._pastes.expand(text), self._pastes.labelled(text))
             self._bottom.waiting[typed.id] = typed.shown
@@ -76,7 +75,7 @@ class Desk:
             status.doing = "stopping"
             self._hint("stopping; Ctrl-C again leaves", AGAIN)
         elif self._buffer.text:
-            self.clear()
+            self.put_away()
         else:
             self._pressed = now
             self._hint("Ctrl-C again leaves", AGAIN)
@@ -84,9 +83,8 @@ class Desk:
     def leave(self) -> None:
         self.leaving()
 
-    def clear(self) -> None:
-        """An empty input; the up key finds earlier ones."""
-        self._buffer.reset()
+    def put_away(self) -> None:
+        self._buffer.reset(append_to_history=True)
         self._buffer.load_history_if_not_yet_loaded()
 
     def edit(self) -> None:

@@ -1,11 +1,15 @@
 """The keys of a terminal, and between them its answer to the one thing we ask it: its background colour."""
 
 import codecs
+import fcntl
 import os
 import re
 import select
+import sys
+import termios
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TextIO
 
 from prompt_toolkit.input.vt100 import Vt100Input
@@ -30,6 +34,8 @@ class Keyboard(Vt100Input):
         self._asked = 0.0
         self._held = ""
         self._gone = False
+        self._ahead = 0
+        """Bytes typed before we came: the terminal took Enter for the end of a line then."""
         # Bytes that are no text are shown as such: nothing that is kept or sent could take them.
         self._decoder = codecs.getincrementaldecoder(stdin.encoding)("replace")
 
@@ -45,6 +51,11 @@ class Keyboard(Vt100Input):
     def asked(self) -> None:
         """The question was sent."""
         self._asked = time.monotonic()
+
+    def raw_mode(self) -> AbstractContextManager[None]:
+        waiting = fcntl.ioctl(self._fileno, termios.FIONREAD, b"\0\0\0\0")
+        self._ahead = int.from_bytes(waiting, sys.byteorder)
+        return super().raw_mode()
 
     def read_keys(self) -> list[KeyPress]:
         self.vt100_parser.feed(self._without_answer(self._read()))
@@ -70,6 +81,9 @@ class Keyboard(Vt100Input):
         except OSError:
             data = b""
         self._gone = not data
+        if self._ahead > 0:
+            data = data[: self._ahead].replace(b"\n", b"\r") + data[self._ahead :]
+            self._ahead -= len(data)
         return self._decoder.decode(data)
 
     def _without_answer(self, data: str) -> str:

@@ -26,6 +26,10 @@ class Deeds(Protocol):
 
     def leave(self) -> None: ...
 
+    def put_away(self) -> None:
+        """Empty the input, but keep it for the up key."""
+        ...
+
     def edit(self) -> None:
         """What is typed, in an editor of the person's choice."""
         ...
@@ -56,7 +60,7 @@ def make_keys(deeds: Deeds, buffer: Buffer) -> KeyBindings:
     bind("c-x", "c-e", to=deeds.edit)
     bind("tab", to=lambda: _complete(buffer))
     keys.add("s-tab", filter=has_completions)(lambda _event: buffer.complete_previous())
-    keys.add("escape", filter=typing, eager=Condition(_alone))(lambda _event: _close(buffer))
+    keys.add("escape", filter=typing, eager=Condition(_alone))(lambda _event: _close(buffer, deeds))
     keys.add("c-l")(_clear)
     keys.add(Keys.BracketedPaste)(lambda event: deeds.paste(event.data))
     keys.add("escape", filter=asked, eager=Condition(_alone))(lambda _event: deeds.answer("no"))
@@ -88,13 +92,12 @@ def _complete(buffer: Buffer) -> None:
         buffer.start_completion(insert_common_part=True)
 
 
-def _close(buffer: Buffer) -> None:
-    """The menu if it is open; else what is typed is put away, where the up key finds it again."""
+def _close(buffer: Buffer, deeds: Deeds) -> None:
+    """The menu if it is open; else what is typed is put away."""
     if buffer.complete_state:
         buffer.cancel_completion()
     elif buffer.text:
-        buffer.history.append_string(buffer.text)
-        buffer.reset()
+        deeds.put_away()
 
 
 def _clear(event: KeyPressEvent) -> None:
