@@ -80,7 +80,7 @@ class App:
             store=self.store,
             models=self.models,
             choice=self.choice,
-            background=self.background.mention,
+            background=lambda session: ", ".join(job.title for job in self.background.living(session)),
             files=files,
         )
 

@@ -187,7 +187,7 @@ async def test_new_before_anything_was_said_is_harmless_and_leaves_no_trace(tmp_
 
 async def test_status_tells_how_things_stand(tmp_path):
     reply = Replied(assistant(Text("hi")), Usage(input=200, output=50, cost=0.0123))
-    async with at_desk(tmp_path, reply, background=lambda session: "in the background: p1") as desk:
+    async with at_desk(tmp_path, reply, background=lambda session: "p1 (make)") as desk:
         fresh = dict(line.split(None, 1) for line in (await desk.type("/status")).text.splitlines())
         assert (fresh["model"], fresh["conversation"]) == ("p/small", "a new one")
         await desk.say("hello there")
@@ -196,7 +196,7 @@ async def test_status_tells_how_things_stand(tmp_path):
         assert f"conversation  {session[:6]} “hello there”, 1 turn, begun just now" in text
         assert "now           nothing is running" in text and "waiting" not in text
         assert "context       250 of 1,000 tokens (25 %)" in text
-        assert "cost          $0.0123" in text and "background    in the background: p1" in text
+        assert "cost          $0.0123" in text and "background    p1 (make)" in text
 
 
 async def test_status_tells_what_runs_for_how_long_and_what_waits(tmp_path):
@@ -408,9 +408,7 @@ async def test_a_command_that_comes_twice_is_done_once(tmp_path):
 
 async def test_the_busy_mode_is_shown_and_set(tmp_path):
     async with at_desk(tmp_path) as desk:
-        assert (await desk.type("/busy")).text.startswith(
-            "queue: a message that finds something running waits"
-        )
+        assert (await desk.type("/busy")).text.startswith("queue: what is said while something runs waits")
         assert (await desk.type("/busy Steer")).text.startswith("steer: ")
         assert (await desk.type("/busy")).text.startswith("steer: ")
         wrong = await desk.type("/busy ster")

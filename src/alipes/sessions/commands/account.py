@@ -74,6 +74,8 @@ async def _conversation(context: Context, standing: Standing | None) -> str:
     if standing is None:
         return "a new one"
     facts = await context.store.archive.resolve(standing.session)
+    if not facts.turns and not facts.parent:
+        return f"{facts.id[:ID]}, a new one"
     title = f" {brief(facts.title)}" if facts.title else ""
     origin = f", a branch of {facts.parent[:ID]}" if facts.parent else ""
     begun = ago(facts.created, context.clock())

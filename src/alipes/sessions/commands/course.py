@@ -9,9 +9,9 @@ from alipes.sessions.commands.context import Context, Reply, Show
 from alipes.sessions.commands.wording import ID, brief, count
 
 MODES: dict[Busy, str] = {
-    "interrupt": "ends what is running, and is answered next",
-    "queue": "waits until what is running is over",
-    "steer": "is taken in by what is running, at its next step",
+    "interrupt": "ends it, and is answered next",
+    "queue": "waits until it is over",
+    "steer": "is taken in by it, at its next step",
 }
 
 
@@ -114,14 +114,14 @@ async def busy(context: Context, args: str) -> Reply:
     if not args:
         mode = (standing.busy if standing else "") or context.lobby.habits.busy
         others = ", ".join(f"/busy {each}" for each in MODES if each != mode)
-        return Reply(f"{mode}: a message that finds something running {MODES[mode]}. Others: {others}.")
+        return Reply(f"{mode}: what is said while something runs {MODES[mode]}. Others: {others}.")
     chosen: Busy | None = next((each for each in MODES if each == args.lower()), None)
     if chosen is None:
         meant = did_you_mean(args.lower(), MODES)
         return Reply(f"{brief(args, 20)} is none of {', '.join(MODES)}.{meant}", trouble=True)
     standing = standing or await context.store.sessions.open(context.inbound.address)
     await context.store.sessions.configure(standing.session, busy=chosen)
-    return Reply(f"{chosen}: a message that finds something running {MODES[chosen]}.")
+    return Reply(f"{chosen}: what is said while something runs {MODES[chosen]}.")
 
 
 def _number(args: str) -> int | None:
