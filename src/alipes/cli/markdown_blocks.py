@@ -60,13 +60,13 @@ class Blocks:
         other = Blocks(self._theme, self._columns)
         other._stack = [_copy(container) for container in self._stack]
         other._leaf = self._leaf and self._leaf.fork()
-        other._gap, other._begun = self._gap, self._begun
+        other._gap, other._begun, other.rows = self._gap, self._begun, self.rows[:]
         return other
 
     def resize(self, columns: int) -> None:
         self._columns = max(NARROWEST, columns)
         if self._leaf is not None:
-            self._leaf.resize(self._room())
+            self._emit(self._leaf.resize(self._room()))
 
     def _apply(self, found: Plan) -> None:
         if found.kind == "line":

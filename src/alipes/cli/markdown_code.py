@@ -23,7 +23,7 @@ class Colours(Protocol):
 def find_colours(language: str, styles: dict[str, str]) -> Colours | None:
     """A reader for the language; None where it is unknown or Pygments is not there."""
     try:
-        from alipes.cli.markdown_lexing import open_lexing
+        from alipes.cli.markdown_lexing import open_lexing  # noqa: PLC0415
     except ImportError:
         return None
     return open_lexing(language, styles)
@@ -73,7 +73,8 @@ class Fence:
         other._draft = True
         return other
 
-    def resize(self, width: int) -> None: ...
+    def resize(self, width: int) -> list[Row]:
+        return []
 
     def _coloured(self, text: str) -> Row:
         self._lines += 1

@@ -109,7 +109,7 @@ class Flow:
 
     def fork(self) -> "Flow":
         other = copy(self)
-        other.rows, other._line, other._word = self.rows[:], self._line[:], self._word[:]
+        other.rows, other._line, other._word = [], self._line[:], self._word[:]
         return other
 
     def resize(self, width: int) -> None:

@@ -31,10 +31,7 @@ class Paragraph:
             self._held += text
             return []
         self._pour(text)
-        rows = self._flow.take()
-        if rows:
-            self._alone, self.source = False, ""
-        return rows
+        return self._taken()
 
     def line(self, text: str) -> list[Row]:
         """A new line; what was the only line so far no longer is."""
@@ -56,8 +53,15 @@ class Paragraph:
         other._inline, other._flow, other._draft = self._inline.fork(), self._flow.fork(), True
         return other
 
-    def resize(self, width: int) -> None:
+    def resize(self, width: int) -> list[Row]:
         self._flow.resize(width)
+        return self._taken()
+
+    def _taken(self) -> list[Row]:
+        rows = self._flow.take()
+        if rows:
+            self._alone, self.source = False, ""
+        return rows
 
     def _pour(self, text: str) -> None:
         for span in self._inline.feed(text):
@@ -95,7 +99,8 @@ class Indented:
     def fork(self) -> "Indented":
         return copy(self)
 
-    def resize(self, width: int) -> None: ...
+    def resize(self, width: int) -> list[Row]:
+        return []
 
 
 class Html:
@@ -123,4 +128,5 @@ class Html:
     def fork(self) -> "Html":
         return copy(self)
 
-    def resize(self, width: int) -> None: ...
+    def resize(self, width: int) -> list[Row]:
+        return []

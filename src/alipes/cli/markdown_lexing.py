@@ -6,7 +6,7 @@ from typing import Any
 
 from pygments.lexer import ExtendedRegexLexer, RegexLexer  # type: ignore[import-untyped,unused-ignore]
 from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped,unused-ignore]
-from pygments.token import Comment, _TokenType  # type: ignore[import-untyped,unused-ignore]
+from pygments.token import Comment, String, _TokenType  # type: ignore[import-untyped,unused-ignore]
 from pygments.util import ClassNotFound  # type: ignore[import-untyped,unused-ignore]
 
 from alipes.cli.markdown_flow import Row
@@ -142,18 +142,16 @@ class _Palette:
 
 
 def _is_comment(lexer: Any, text: str) -> bool:
-    first = next(iter(lexer.get_tokens_unprocessed(text + "\n")), None)
-    return first is not None and first[1] in Comment and first[2].startswith(text)
+    said = (token for token in lexer.get_tokens_unprocessed(text + "\n") if token[2])
+    _, kind, value = next(said, (0, (), ""))
+    return kind in Comment and value.startswith(text)
 
 
 def _opened(tokens: _Tokens, begin: str, end: str) -> int:
     """Where a comment begins that this line does not end; -1 if none does."""
-    place = 0
-    for kind, text in tokens:
-        comment = kind in Comment
-        if (comment and text.startswith(begin)) or (not comment and "String" not in kind and begin in text):
-            found = text.index(begin)
-            if end not in text[found + len(begin) :]:
-                return place + found
-        place += len(text)
-    return -1
+    hidden = [(kind in Comment and not text.startswith(begin)) or kind in String for kind, text in tokens]
+    line = "".join("\0" * len(text) if hide else text for hide, (_, text) in zip(hidden, tokens, strict=True))
+    place = line.find(begin)
+    while place >= 0 and (over := line.find(end, place + len(begin))) >= 0:
+        place = line.find(begin, over)
+    return place

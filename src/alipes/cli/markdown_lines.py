@@ -35,7 +35,8 @@ _BLOCK_TAGS = (
     "search|section|style|summary|table|tbody|td|textarea|tfoot|th|thead|title|tr|ul"
 )
 _HTML = re.compile(
-    rf" {{0,3}}<(?:!--|[?!][A-Za-z\[]|/?(?:{_BLOCK_TAGS})(?=[\s/>]|$)|/?[A-Za-z][^<>]*>\s*$)", re.IGNORECASE
+    rf" {{0,3}}<(?:!--|[?!][A-Za-z\[]|/?(?:{_BLOCK_TAGS})(?=[\s/>]|$)|/?[A-Za-z][\w-]*(?:[\s/][^<>]*)?>\s*$)",
+    re.IGNORECASE,
 )
 
 
@@ -79,7 +80,8 @@ class Leaf(Protocol):
     def line(self, text: str) -> list[Row]: ...
     def close(self) -> list[Row]: ...
     def fork(self) -> "Leaf": ...
-    def resize(self, width: int) -> None: ...
+    def resize(self, width: int) -> list[Row]:
+        """There is another width now; the rows that are finished by that."""
 
 
 class Plan(Struct, frozen=True):

@@ -58,10 +58,11 @@ class Table:
         other._draft = True
         return other
 
-    def resize(self, width: int) -> None:
+    def resize(self, width: int) -> list[Row]:
         self._columns = width
         if self._widths is not None:
             self._widths = self._fit()
+        return []
 
     def _read(self, line: str, style: str = "") -> Cells:
         """The cells of a line, as many as the table has columns; the columns learn their widths."""

@@ -36,31 +36,23 @@ def cut(text: str, columns: int) -> tuple[str, str]:
 
 
 def breakable(before: str, after: str) -> bool:
-    """Whether a line may end between two characters that no space divides."""
+    """Whether a line may end between two graphemes that no space divides."""
     if before.isascii() and after.isascii():
         return False
-    if after in _CLOSERS or before in _OPENERS:
+    if after[0] in _CLOSERS or before[0] in _OPENERS:
         return False
-    return wcwidth(before) == 2 or wcwidth(after) == 2
+    return width(before) == 2 or width(after) == 2
 
 
 def units(word: str) -> Iterator[str]:
     """The parts of a word without spaces between which a line may end; most words are one part."""
-    if word.isascii() or wcswidth(word) == len(word):
+    if word.isascii():
         yield word
         return
-    start = end = 0
+    unit, last = "", ""
     for grapheme in iter_graphemes(word):
-        if end and breakable(_base(word, end), grapheme[0]):
-            yield word[start:end]
-            start = end
-        end += len(grapheme)
-    yield word[start:]
-
-
-def _base(word: str, end: int) -> str:
-    """The last character before `end` that is not a mark upon another one."""
-    last = word[end - 1]
-    if last in "\ufe0e\ufe0f\u200d" and end > 1:
-        return word[end - 2]
-    return last
+        if last and breakable(last, grapheme):
+            yield unit
+            unit = ""
+        unit, last = unit + grapheme, grapheme
+    yield unit
