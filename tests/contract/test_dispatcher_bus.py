@@ -201,6 +201,18 @@ async def test_what_nobody_listens_to_goes_nowhere(opened):
             assert await heard(events, 1) == ["heard"]
 
 
+async def test_one_can_know_whether_anybody_listens_here_or_elsewhere(opened):
+    async with opened() as store, opened() as other:
+        assert not store.bus.heard(HERE.key)
+        async with store.bus.subscribe(HERE.key):
+            assert store.bus.heard(HERE.key) and not store.bus.heard("another")
+        assert not store.bus.heard(HERE.key)
+        async with other.bus.subscribe(HERE.key):
+            assert store.bus.heard(HERE.key)
+        while store.bus.heard(HERE.key):
+            await asyncio.sleep(0.005)
+
+
 async def test_another_process_that_holds_the_session_is_heard(opened):
     everything = Said(Message("assistant", (Text("é\n\0" * 9), Image("image/png", os.urandom(3_000_000)))))
     async with opened() as holder, opened() as watcher:

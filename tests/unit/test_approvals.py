@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from alipes.app import open_app
+from alipes.config.settings import load
 from alipes.hooks.relay import Hooks
 from alipes.hooks.specs import Verdict
 from alipes.kernel.messages import ToolCall, ToolResult
@@ -191,6 +193,27 @@ async def test_a_question_cut_off_by_the_end_of_the_process_is_asked_again(tmp_p
                 if isinstance(envelope.event, TurnEnded):
                     break
         assert hand.ran == ["boom"]
+
+
+@pytest.mark.deadline(60)
+@pytest.mark.parametrize("choice", ["once", "no", None])
+async def test_the_whole_app_asks_before_it_runs_what_is_dangerous(tmp_path, choice):
+    """`None`: the app was opened by who cannot answer."""
+    settings = load(tmp_path / "home", {"ALIPES_MODEL": "scripted"})
+    order = f'!call terminal {{"command": "touch {tmp_path}/ran; sudo --version || true"}}'
+    message = inbound("1", order, workdir=str(tmp_path))
+    async with open_app(settings, interactive=choice is not None) as app:
+        events = []
+        async with app.lobby.ask(message) as following:
+            async for event in following:
+                events.append(event)
+                if isinstance(event, ApprovalAsked):
+                    await app.lobby.post(KEY, Answer(event.ask, choice))
+    assert len(of(events, ApprovalAsked)) == (choice is not None)
+    assert (tmp_path / "ran").exists() is (choice == "once")
+    (finished,) = of(events, ToolFinished)
+    assert finished.result.outcome == ("ok" if choice == "once" else "denied")
+    assert ("--yes" in finished.result.text) is (choice is None)
 
 
 OTHER = """

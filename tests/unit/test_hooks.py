@@ -130,3 +130,32 @@ async def test_a_cancelled_caller_is_cancelled_and_the_plugin_is_not_blamed():
         with pytest.raises(asyncio.CancelledError):
             await task
     assert hooks._strikes == {}
+
+
+async def test_a_patient_hook_may_wait_for_a_person_and_every_other_has_a_deadline():
+    async def before_tool(call):
+        await asyncio.sleep(0.2)
+        return Verdict("allow")
+
+    patient, hasty = Hooks(deadline=0.01), Hooks(deadline=0.01)
+    patient.add("core", before_tool, patient=True)
+    hasty.add("core", before_tool)
+    assert (await patient.before_tool(CALL, TURN)).ruling == "allow"
+    assert (await hasty.before_tool(CALL, TURN)).ruling == "deny"
+
+
+async def test_who_keeps_something_for_a_session_is_told_that_it_was_left():
+    told = []
+
+    async def session_left(session, reason):
+        told.append((session, reason))
+
+    async def broken(session):
+        raise ZeroDivisionError
+
+    broken.__name__ = "session_left"
+    hooks = Hooks()
+    hooks.add("broken", broken)
+    hooks.add("keeper", session_left)
+    await hooks.session_left("s", "agent:main:test:dm:me", "reset")
+    assert told == [("s", "reset")]

@@ -54,6 +54,20 @@ def test_our_schema_is_the_number_of_our_steps(db):
     migrate(db)
 
 
+def test_a_store_of_the_first_schema_keeps_its_rows_and_gets_the_usual_for_what_is_new(db):
+    migrate(db, MIGRATIONS[:1])
+    db.execute("INSERT INTO sessions VALUES ('s', 'k', 'p', '{}', 'title', 1, 2)")
+    db.execute(
+        "INSERT INTO turns (id, key, session, platform, inbound_id, inbound, created) "
+        "VALUES ('t', 'k', 's', 'p', '1', '{}', 1)"
+    )
+    migrate(db)
+    assert db.execute("SELECT title, parent, model, busy FROM sessions").fetchall() == [
+        ("title", None, "", "")
+    ]
+    assert db.execute("SELECT id, busy, begun FROM turns").fetchall() == [("t", "queue", None)]
+
+
 def test_the_common_questions_are_answered_by_an_index(db):
     migrate(db)
     questions = {
@@ -63,6 +77,12 @@ def test_the_common_questions_are_answered_by_an_index(db):
         "SELECT turn, message FROM said WHERE session = ? ORDER BY number": "said_by_session",
         "SELECT op FROM controls WHERE key = ? ORDER BY number": "controls_by_key",
         "DELETE FROM said WHERE turn = ?": "said_by_turn",
+        "SELECT ancestor, upto FROM lineage WHERE session = ?": "PRIMARY KEY",
+        "SELECT session FROM lineage WHERE ancestor = ?": "lineage_by_ancestor",
+        "SELECT 1 FROM hidden WHERE turn = ?": "hidden_by_turn",
+        "SELECT 1 FROM grants WHERE rule = ?": "PRIMARY KEY",
+        "SELECT turn, message FROM said WHERE session = ? AND turn <= 9 "
+        "AND turn NOT IN (SELECT turn FROM hidden WHERE session = 's') ORDER BY number": "said_by_session",
     }
     for sql, index in questions.items():
         plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", ("x",)))
