@@ -111,9 +111,13 @@ async def test_nothing_to_ask_is_wrong_usage(home):
 async def test_a_named_session_remembers_and_continue_finds_it(home):
     async with ModelServer([Say("Hello Ada."), Say("Ada."), Say("Still Ada.")]) as server:
         home.use(server)
-        await home.run("ask", "--session", "names", "I am Ada")
-        await home.run("ask", "--session", "names", "who am I?")
-        await home.run("ask", "--continue", "and now?")
+        for where, text in (
+            ("--session=names", "I am Ada"),
+            ("--session=names", "who am I?"),
+            ("-c", "and now?"),
+        ):
+            done = await home.run("ask", where, text)
+            assert done.status == 0, done.err
     said = [message["content"] for message in server.bodies[2]["messages"] if message["role"] != "system"]
     assert said == ["I am Ada", "Hello Ada.", "who am I?", "Ada.", "and now?"]
 
