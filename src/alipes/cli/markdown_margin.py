@@ -1,4 +1,4 @@
-"""What stands left of rows and between blocks: bars, markers, blank lines. It does not read what they hold."""
+"""What stands left of rows and between blocks: bars, markers, blank lines. It reads nothing they hold."""
 
 from alipes.cli.markdown_flow import Row, Span, trimmed
 from alipes.cli.markdown_lines import TASK, Container, Item, Quote

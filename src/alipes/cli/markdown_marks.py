@@ -34,8 +34,7 @@ class Marks:
         """The parts that `text` completes, each with whether it is free of marks."""
         self._text += text
         parts: list[tuple[str, bool]] = []
-        plain = self._start
-        """From here to the start everything is free of marks, and need not be cut at all."""
+        plain = self._start  # from here to the start all is free of marks, and need not be cut
         while (cut := self._next_cut()) is not None:
             if self._marked:
                 if plain < self._start:
