@@ -37,12 +37,9 @@ class Clerk:
     async def run(self, parsed: commands.Parsed, typed: Typed, inbound: Inbound) -> None:
         """Do it at once, whatever else goes on."""
         app, show = self._app, self._show
-        context = commands.Context(
-            inbound=inbound, lobby=app.lobby, store=app.store, models=app.models, choice=app.choice
-        )
         label = typed.shown.partition(" ")[2].strip()
         show.sending(parsed.args, label)
-        reply = await commands.run(context, parsed)
+        reply = await commands.run(app.context(inbound), parsed)
         self._tell(typed, reply)
         show.sent(typed.id, label, *reply.turns)
         match reply.action:

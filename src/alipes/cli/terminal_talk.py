@@ -28,7 +28,7 @@ FAREWELL = 2.0
 
 async def serve(terminal: Terminal, settings: Settings, options: TalkOptions, left: asyncio.Event) -> None:
     """Serve the person at the terminal until they have `left`."""
-    async with open_app(settings) as app:
+    async with open_app(settings, interactive=True) as app:
         talk = Talk(terminal, app, options, await _place(options, app))
         async with asyncio.TaskGroup() as group:
             works = (talk.introduce(), talk.watch(), talk.submit(), talk.read())
