@@ -17,7 +17,7 @@ from alipes.runtime.process import open_child
 
 ENV = {"PATH": os.environ["PATH"], "PYTHONPATH": "src"}
 TRIALS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "50"))
-CHAIN = "import os, sys\nwhile True:\n    if os.fork(): os._exit(0)\n    if len(sys.argv) > 2: os.setsid()\n"
+CHAIN = "import os, sys, time\nwhile True:\n    if os.fork(): os._exit(0)\n    time.sleep(0.001)\n    if len(sys.argv) > 2: os.setsid()\n"
 TREE = textwrap.dedent("""
     setsid bash -c 'trap "" TERM HUP INT; while :; do sleep 300.{name}; done' {name} &
     (env -i setsid -f bash -c 'trap "" TERM; sleep 300.{name}; sleep 300.{name}' {name} >/dev/null 2>&1)
@@ -45,17 +45,21 @@ def tree(name: str) -> str:
     return TREE.format(name=name, python=sys.executable, chain=CHAIN)
 
 
-def living(name: str) -> list[str]:
-    """The command lines of all processes that bear the name, but for ours."""
-    found = []
+def bearing(name: str) -> dict[int, str]:
+    """The command lines of all processes that bear the name, but for ours, by number."""
+    found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             line = (entry / "cmdline").read_bytes()
-        except OSError:
+        except OSError:  # gone meanwhile
             continue
         if name.encode() in line and entry.name != str(os.getpid()):
-            found.append(line.replace(b"\0", b" ").decode()[:80])
+            found[int(entry.name)] = line.replace(b"\0", b" ").decode()[:80]
     return found
+
+
+def living(name: str) -> list[str]:
+    return list(bearing(name).values())
 
 
 def unique(random_: random.Random) -> str:
@@ -133,9 +137,8 @@ async def test_a_tree_dies_when_its_host_is_killed(tmp_path):
 async def test_a_tree_whose_host_and_watchdog_were_killed_dies_at_the_next_start(tmp_path):
     name = unique(random.Random())
     process, owner = await host(tmp_path, name)
-    for entry in Path("/proc").glob("[0-9]*"):
-        if b"alipes-watchdog\0%d" % owner in (entry / "cmdline").read_bytes():
-            os.kill(int(entry.name), signal.SIGKILL)
+    (watchdog,) = bearing(f"alipes-watchdog\0{owner}")
+    os.kill(watchdog, signal.SIGKILL)
     assert reap(tmp_path) == 0, "its host lives"
     process.kill()
     await process.wait()

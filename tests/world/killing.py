@@ -52,7 +52,7 @@ def environment(home: Path) -> dict[str, str]:
 def configure(home: Path, url: str) -> None:
     home.mkdir(parents=True, exist_ok=True)
     (home / "config.toml").write_text(
-        f'model = "loop/m"\n[providers.loop]\napi = "openai-chat"\nbase_url = "{url}"\n'
+        f'model = "loop/m"\nmax_steps = 100\n[providers.loop]\napi = "openai-chat"\nbase_url = "{url}"\n'
     )
 
 
