@@ -20,6 +20,11 @@ from alipes.tools.terminal import Terminal
 from tests.torture.test_children import TRIALS, living, tree, unique, until
 
 ENV = child_environment({"PATH": os.environ["PATH"], "LANG": "C.UTF-8"})
+STUBBORN = """
+setsid bash -c 'trap "" TERM HUP INT; while :; do sleep 300.{name}; done' {name} &
+(env -i setsid -f bash -c 'trap "" TERM; sleep 300.{name}; sleep 300.{name}' {name} >/dev/null 2>&1)
+trap '' TERM HUP INT; while :; do sleep 300.{name}; done
+"""
 HOST = """
 import asyncio, sys
 from pathlib import Path
@@ -63,7 +68,7 @@ async def turn(background: Background, spill: Spill, session: str, name: str, di
     places = Places(home="/nonexistent", own="/nonexistent")
     terminal, process = Terminal(places, ENV, spill, background=background), Process(background)
     call = Call(session)
-    for command in tree(name), f"echo {name}; cat", f"trap '' TERM; yes {name}":
+    for command in f"echo {name}; cat", f"trap '' TERM; yes {name}", f"echo; {tree(name)}":
         await terminal.run({"command": command, "background": True, "pty": dice.random() < 0.5}, call)
     for job in background.living(session):
         if not job.child.input.closed and "cat" in job.command:
@@ -83,15 +88,17 @@ async def test_whatever_a_stopped_turn_began_is_gone_with_its_session(tmp_path, 
     async with Background(spill) as background:
         for trial in range(TRIALS):
             name, session = unique(dice), f"s{trial}"
-            moment = dice.choice([0, dice.uniform(0, 0.1), dice.uniform(0, 1.0)])
+            moment = dice.choice([0, dice.uniform(0, 1.2), dice.uniform(0, 1.2)])
             task = asyncio.create_task(turn(background, spill, session, name, dice))
             await asyncio.sleep(moment)
             task.cancel()
             await asyncio.wait([task])
-            survived += len(background.living(session))
+            outlived = len(background.living(session))
+            survived += outlived
             began = time.perf_counter()
             await background.end(session)
-            took.append(time.perf_counter() - began)
+            if outlived:
+                took.append(time.perf_counter() - began)
             assert living(name) == [], f"trial {trial} of seed {seed}, stopped after {moment:.3f} s"
             assert background.of(session) == ()
         assert fds() <= baseline + 2
@@ -139,13 +146,14 @@ async def test_background_trees_die_with_their_host(number, tmp_path):
         "-c",
         HOST,
         str(tmp_path),
-        tree(name),
+        STUBBORN.format(name=name),
         env["PATH"],
         env=env,
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
     )
     assert await process.stdout.readline() == b"up\n"
-    await until(lambda: sum(line.startswith("sleep") for line in living(name)) >= 2)
+    await until(lambda: sum(line.startswith("sleep") for line in living(name)) >= 6)
     process.send_signal(number)
     await process.wait()
     await until(lambda: not living(name))

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,15 @@ async def test_a_child_it_leaves_behind_ends_with_it_and_that_is_told(tmp_path):
         job = await start(back, "sleep 300 & echo $!")
         assert "1 process left in the background ended with it" in job.status
         assert not alive(int(job.log.news()))
+
+
+@pytest.mark.parametrize("pty", [False, True])
+async def test_a_flood_behind_us_leaves_us_most_of_our_time(pty, tmp_path):
+    async with background(tmp_path) as back:
+        await start(back, "yes", pty=pty)
+        began, spent = time.monotonic(), time.process_time()
+        await asyncio.sleep(1)
+        assert time.process_time() - spent < 0.8 * (time.monotonic() - began)
 
 
 def log(tmp_path, rendering=None, mask=str):

@@ -12,6 +12,8 @@ from alipes.tools.pty_reading import Rendering
 
 SETTLE, QUIET = 0.4, 0.1
 """Seconds to wait for a word, and of silence after which it counts as said."""
+FLOOD, PAUSE = 4_000, 0.005
+"""After so many bytes at once it has to wait so many seconds: what floods us must not take all our time."""
 
 
 class Job:
@@ -24,7 +26,6 @@ class Job:
         """None until it is started."""
         self.trouble: OSError | None = None
         """Why it could not be."""
-        self.over = False
         self.told = False
         """The model knows how it ended."""
         self.task: asyncio.Task[None]
@@ -42,6 +43,8 @@ class Job:
                     if rendering:
                         await answer(child, rendering)
                     self._stir(piece)
+                    if len(piece) > FLOOD:
+                        await asyncio.sleep(PAUSE)
                 await child.wait()
         except OSError as error:
             self.trouble = error
@@ -50,13 +53,17 @@ class Job:
 
     def bury(self) -> None:
         """Its task is done, in whichever way."""
-        self.over, self._ended = True, time.monotonic()
+        self._ended = time.monotonic()
         self._stir(b"")
+
+    @property
+    def over(self) -> bool:
+        return self.task.done()
 
     @property
     def seconds(self) -> float:
         """How long it has lived."""
-        return (self._ended if self.over else time.monotonic()) - self._began
+        return (self._ended or time.monotonic()) - self._began
 
     @property
     def status(self) -> str:

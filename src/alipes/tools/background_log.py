@@ -55,14 +55,16 @@ class Log:
         return self._mask(_tail(text, missed))
 
     async def look(self, offset: int, limit: int) -> str:
-        """Some lines of it: from the `offset`th, from the end when negative; the last ones when 0."""
-        live = self._rendering.live() if self._rendering else ""
-        text = self._mask(clean(self._ring) + live)
-        rows = text.removesuffix("\n").split("\n") if text else []
+        """Some lines of it: from the `offset`th, from the end when negative; the last ones when 0.
+
+        Lines that are no longer in memory are in the file, and the answer says where that is.
+        """
+        text = self._mask(clean(self._ring) + (self._rendering.live() if self._rendering else ""))
+        if not text:
+            return "(no output)"
+        rows = text.removesuffix("\n").split("\n")
         total = self._lines + len(rows)
         wanted = offset - 1 if offset > 0 else max(total + (offset or -limit), 0)
-        if not rows:
-            return "(no output)"
         if wanted >= total:
             raise ToolError(f"there is no line {offset:,}; it wrote {total:,}")
         first = max(wanted, self._lines)
@@ -72,7 +74,7 @@ class Log:
         notes = [f"lines {first + 1:,}-{first + len(shown):,} of {total:,}"] if len(shown) < total else []
         if self._lines:
             notes.append(await self._whereabouts())
-        return "\n".join([f"[{'; '.join(notes)}]"] * bool(notes) + shown)
+        return "\n".join([f"[{'; '.join(notes)}]", *shown] if notes else shown)
 
     async def _keep(self, final: bytes) -> None:
         self._ring += final
