@@ -86,7 +86,9 @@ class Glass:
 
     def type(self, text: str) -> None:
         """All at once, as fast as the terminal takes it."""
-        data = text.encode()
+        self.type_bytes(text.encode())
+
+    def type_bytes(self, data: bytes) -> None:
         while data:
             data = data[os.write(self._master, data[:1000]) :]
 

@@ -16,6 +16,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.layout import HSplit, Layout, Window
 from prompt_toolkit.layout.controls import BufferControl, SearchBufferControl
+from prompt_toolkit.search import SearchState
 
 from alipes.cli.outlet import Outlet
 from alipes.cli.render import harmless
@@ -132,7 +133,9 @@ class Terminal:
         def searched() -> tuple[str, Document] | None:
             if not app.layout.is_searching:
                 return None
-            return search.buffer.text, self._buffer.document_for_search(control.search_state)
+            words, state = search.buffer.text, control.search_state
+            found = SearchState(words, state.direction, state.ignore_case)
+            return words, self._buffer.document_for_search(found)
 
         self.bottom.search = searched
         app.key_processor.after_key_press += lambda _sender: self.bottom.dialogue.press()

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.filters import Condition, has_completions, is_searching
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -86,7 +87,14 @@ def _end_of_input(buffer: Buffer, deeds: Deeds) -> None:
 
 
 def _complete(buffer: Buffer) -> None:
-    if buffer.complete_state:
+    """The next of the menu; the only one there is at once; else open the menu."""
+    if buffer.complete_state and buffer.complete_state.complete_index is not None:
+        buffer.complete_next()
+        return
+    known = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
+    if len(known) == 1:
+        buffer.apply_completion(known[0])
+    elif buffer.complete_state:
         buffer.complete_next()
     else:
         buffer.start_completion(insert_common_part=True)
