@@ -75,6 +75,7 @@ class Talk:
         app, show = self._app, self._show
         if self._inbound.model:
             model = (await app.models.open(self._inbound.model)).name
+            self._inbound = structs.replace(self._inbound, model=model)
             show.note(f"{model} answers, as asked with --model.")
         else:
             choice = await app.choice()

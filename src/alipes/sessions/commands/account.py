@@ -33,6 +33,8 @@ async def _shown(context: Context, standing: Standing | None) -> str:
 
 
 async def _model(context: Context, standing: Standing | None) -> tuple[str, str]:
+    if context.inbound.model:
+        return context.inbound.model, "It was asked for with --model; /model NAME goes over that."
     if standing is not None and standing.model:
         return standing.model, f"It was chosen for this conversation; /model {DEFAULT} goes back."
     choice = await context.choice()
