@@ -9,17 +9,20 @@ process group is all there is: who leaves it is not found.
 import ctypes
 import os
 import resource
+import secrets
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import NamedTuple, Protocol
 
 LINUX = sys.platform == "linux" and hasattr(os, "pidfd_open")
 VARIABLE = "ALIPES_CHILD"
 SCOPES = 10**6
 """A mark is `owner * SCOPES + number`; an owner has twelve digits."""
+_NUMBERS = count()
 _PR_SET_CHILD_SUBREAPER = 36
 _PASSES = 50
 _LIBC = ctypes.CDLL(None)
@@ -30,6 +33,19 @@ class Kin(NamedTuple):
 
     pid: int
     start: int
+
+
+def new_owner() -> int:
+    """A number of twelve digits that nobody else has."""
+    return 10**11 + secrets.randbelow(9 * 10**11)
+
+
+_THIS_PROCESS = new_owner()
+
+
+def new_mark(owner: int | None = None) -> int:
+    """A mark for one child and what it begets; unless an `owner` is given, of this process."""
+    return (owner or _THIS_PROCESS) * SCOPES + next(_NUMBERS) % SCOPES
 
 
 class Family(Protocol):
@@ -111,15 +127,15 @@ class Tree:
         alive: list[Kin] = []
         children, me = _kinship(), os.getpid()
         queue = [pid for pid in children(me) if pid == self._root or bears(pid, self._mark)]
+        adopted = {*queue} - {self._root}
         for pid in queue:
-            found = _look(pid)
-            if found is not None and found.alive:
+            if pid in adopted and _lay_to_rest(pid):
+                dead.add(pid)
+            elif (found := _look(pid)) is not None and found.alive:
                 alive.append(Kin(pid, found.start))
                 queue.extend(children(pid))
-                continue
-            if found is not None and found.parent == me and pid != self._root:
-                _lay_to_rest(pid)
-            dead.add(pid)
+            else:
+                dead.add(pid)
         return alive
 
     def bury(self) -> int:

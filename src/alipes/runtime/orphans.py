@@ -3,7 +3,6 @@
 import asyncio
 import fcntl
 import os
-import secrets
 import signal
 import subprocess
 import time
@@ -31,7 +30,7 @@ class Keeper:
     """Keeps children from outliving this process. Made by `open_keeper`; idle until the first child."""
 
     def __init__(self, records: Path) -> None:
-        self.owner = new_owner()
+        self.owner = kin.new_owner()
         self._record = records / str(self.owner)
         self._lock = -1
         self._watchdog: subprocess.Popen[bytes] | None = None
@@ -93,11 +92,6 @@ def reap(run: Path) -> int:
         finally:
             os.close(lock)
     return ended
-
-
-def new_owner() -> int:
-    """A number of twelve digits that no other process has."""
-    return 10**11 + secrets.randbelow(9 * 10**11)
 
 
 def _end_all(owner: int) -> int:

@@ -7,15 +7,15 @@ import asyncio
 import errno
 import logging
 import os
-import secrets
 import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from itertools import count
 
 from alipes.runtime import kin
-from alipes.runtime.orphans import Keeper, new_owner
+from alipes.runtime.orphans import Keeper
 from alipes.runtime.ptys import Ends, Input, Link, on_terminal, open_ends
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,8 @@ PATIENCE = 5.0
 CHUNK = 65536
 _POLL = 0.01
 _BUSY, _IDLE = 0.05, 2.0
+_LEAST = 100
+"""Times we try, however long that takes: after a suspended machine wakes up, all time is over at once."""
 
 
 class Child:
@@ -160,7 +162,7 @@ async def open_child(
     no /proc. Raises OSError when it cannot be started.
     """
     argv = _shell(command, env.get("PATH", os.defpath)) if isinstance(command, str) else list(command)
-    mark = (keeper.guard() if keeper else new_owner()) * kin.SCOPES + secrets.randbelow(kin.SCOPES)
+    mark = kin.new_mark(keeper.guard() if keeper else None)
     if not portable:
         kin.adopt_orphans()
     child = _start(argv, cwd, kin.marked_environment(env, mark), None if portable else mark, link)
@@ -213,8 +215,10 @@ async def _stop(child: Child) -> None:
     grace, patience, pause = clock() + GRACE, clock() + PATIENCE, 0.001
     again: asyncio.CancelledError | None = None
     child.family.tell(signal.SIGTERM)
-    while child.family.living():
-        if clock() >= patience:
+    for times in count():
+        if not child.family.living():
+            break
+        if clock() >= patience and times >= _LEAST:
             log.error("begun by process %d, and does not die: %s", child.pid, child.family.living())
             break
         if again or clock() >= grace:
