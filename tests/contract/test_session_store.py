@@ -143,6 +143,14 @@ async def test_nothing_is_absorbed_by_who_no_longer_lives_the_turn(opened):
         assert (await store.archive.turn(waiting.turn)).ending is None
 
 
+async def test_what_is_said_in_the_next_conversation_is_not_absorbed_by_the_last(opened):
+    async with opened() as store:
+        turn = await begin(store, "1", "first")
+        await store.sessions.reset(HERE.key)
+        await store.turns.admit(said("2", "something else"), busy="steer")
+        assert await store.sessions.absorb(turn) == ()
+
+
 async def test_a_message_that_someone_stopped_meanwhile_is_not_absorbed(opened):
     async with opened() as store:
         turn = await begin(store, "1", "first")

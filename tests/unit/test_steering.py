@@ -11,7 +11,7 @@ import pytest
 from alipes.hooks.relay import Hooks
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import ToolSpec
-from alipes.kernel.turns import Reset, Said, SessionChanged, Steer, Stop, TurnEnded
+from alipes.kernel.turns import Envelope, Reset, Said, SessionChanged, Steer, Stop, TurnEnded
 from alipes.providers.scripted import Scripted
 from alipes.store.opening import open_store
 from tests.world.house import an_agent, inbound, open_house
@@ -95,6 +95,28 @@ async def test_whoever_watches_sees_the_steered_words_in_the_living_turn_once(tm
             gate.open.set()
             said = [event.message async for event in following if isinstance(event, Said)]
         assert [m.text for m in said if m.role == "user"] == ["first", "second"]
+        assert said == list((await house.store.archive.turn(turn)).said)
+
+
+async def test_memory_and_journal_agree_on_what_was_taken_in(tmp_path):
+    async with at_work(tmp_path, call(2)) as (house, gate, _, turn):
+        gate.running.clear()
+        await house.lobby.submit(inbound("2", "second"), busy="steer")
+        gate.open.set()
+        await gate.running.wait()
+        said = (await house.store.archive.turn(turn)).said
+        assert house.lobby._sessions[KEY]._living.said == said
+        assert [message.text for message in said if message.role == "user"] == ["first", "second"]
+
+
+async def test_who_comes_late_hears_nothing_twice(tmp_path):
+    async with at_work(tmp_path, "done") as (house, gate, _, turn):
+        async with house.lobby.follow(KEY, turn) as following:
+            facts = await house.store.archive.turn(turn)
+            for message in facts.said:  # kept just before we looked, and told just after
+                house.store.bus.publish(Envelope(KEY, turn, Said(message)))
+            gate.open.set()
+            said = [event.message async for event in following if isinstance(event, Said)]
         assert said == list((await house.store.archive.turn(turn)).said)
 
 
@@ -212,7 +234,8 @@ async def test_a_new_conversation_ends_the_old_ones_turn_and_what_waits_and_says
         told.append((reason, invalidation_reason))
 
     async def session_left(session, reason):
-        told.append((session, reason))
+        facts = await house.store.archive.turn(turn)
+        told.append((session, reason, facts.ending))
 
     hooks.add("listener", agent_loop_stopped)
     hooks.add("listener", session_left)
@@ -231,7 +254,7 @@ async def test_a_new_conversation_ends_the_old_ones_turn_and_what_waits_and_says
         assert (seen[turn].ending, seen[turn].detail) == ("stopped", "reset")
         assert (seen[waits].ending, seen[third].ending) == ("stopped", "answered")
         assert texts(provider.asked[-1]) == ["third"]
-    assert told == [("reset", "new_command"), (left.old, "reset")]
+    assert told == [("reset", "new_command"), (left.old, "reset", "stopped")]
 
 
 async def test_a_late_word_that_a_conversation_was_left_ends_nothing_of_the_next(tmp_path):
