@@ -386,6 +386,7 @@ DANGEROUS = {
         mv ~/.alipes/config.toml /tmp
         sed -i s/a/b/ ~/.alipes/config.toml
         cat src/link-to-env
+        cat ~/.config/gh/hosts.yml
         cat "$(echo ~/.alipes/.env)"
         cat $(ls ~/.alipes/.env)
         echo $(<~/.alipes/.env)
@@ -790,9 +791,10 @@ def test_reading_secrets_with_the_other_tool_is_a_risk_too(world):
     def read_file(path):
         return assess(ToolCall("c", "read_file", {"path": path}), workdir, places)
 
-    for path in "~/.ssh/id_rsa", "src/link-to-home/.netrc", "/etc/shadow", f"{places.home}/.aws/credentials":
+    secrets = "~/.ssh/id_rsa", "src/link-to-home/.netrc", "/etc/shadow", f"{places.home}/.aws/credentials"
+    for path in (*secrets, "~/.config/gh/hosts.yml", "~/.kube/config", "../home/.docker/config.json"):
         assert read_file(path) is not None, path
-    for path in "README.md", "~/.bashrc", "/etc/hosts", "src":
+    for path in "README.md", "~/.bashrc", "/etc/hosts", "src", "\ud800", "a\0b":
         assert read_file(path) is None, path
 
 

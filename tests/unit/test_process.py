@@ -4,6 +4,7 @@ import asyncio
 import os
 import resource
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -189,6 +190,24 @@ async def test_scopes_end_their_own_and_nobody_elses(tmp_path):
     assert alive(stranger.pid)
     stranger.kill()
     assert await stranger.wait() == -signal.SIGKILL
+
+
+async def test_what_another_thread_starts_at_the_same_moment_is_no_kin():
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def elsewhere():
+        for _ in range(60):
+            begun.append(subprocess.Popen(["sleep", "300"]))
+
+    async with asyncio.TaskGroup() as group:
+        others = group.create_task(asyncio.to_thread(elsewhere))
+        while not others.done():
+            await output("true")
+    survivors = [popen for popen in begun if alive(popen.pid)]
+    for popen in begun:
+        popen.kill()
+        assert popen.wait() == -signal.SIGKILL
+    assert len(survivors) == 60
 
 
 async def test_orphans_that_die_by_themselves_leave_no_zombie():

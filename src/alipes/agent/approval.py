@@ -46,7 +46,7 @@ def assess(call: ToolCall, workdir: str, places: Places) -> Risk | None:
             risk = judge(data, places, workdir)  # it may be typed into a shell, or into something else
             return None if risk is not None and risk.rule == "unclear" else risk
         case "read_file", {"path": str(path)}:
-            return Ground(places, workdir).reading("read_file", Word(path))
+            return Ground(places, workdir).reading("read_file", Word(str(places.locate(path, workdir))))
         case "write_file", {"path": str(path)}:
             return _written([path], workdir, places)
         case "patch", args:

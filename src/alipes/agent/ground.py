@@ -157,9 +157,11 @@ class Ground:
         """The real paths that a word may name; none when that is known only when it runs."""
         if not word.sure:
             return []
-        if word.text.startswith("/"):
-            return [os.path.realpath(word.text)]
-        return [here and os.path.realpath(os.path.join(here, word.text)) for here in self._here]
+        here: set[str | None] = {"/"} if word.text.startswith("/") else self._here
+        try:
+            return [place and os.path.realpath(os.path.join(place, word.text)) for place in here]
+        except ValueError:  # half a character: no file has such a name
+            return []
 
     def _is_spacious(self, path: str) -> bool:
         """May everything below `path` go unasked? In the working directory and in scratch space it may."""
