@@ -103,7 +103,17 @@ class Glass:
         os.kill(self.pid, number)
 
     def resize(self, columns: int, lines: int) -> None:
-        self.screen.resize(lines, columns)
+        """As xterm does it: the cursor stays with its text, what is above it scrolls up if it must."""
+        screen, cursor = self.screen, self.screen.cursor
+        if (over := cursor.y + 1 - lines) > 0:
+            y, cursor.y = cursor.y, screen.lines - 1
+            for _ in range(over):
+                screen.index()
+            cursor.y = y - over
+        for y in range(lines, screen.lines):
+            screen.buffer.pop(y, None)
+        screen.lines = lines
+        screen.resize(lines, columns)
         self._set_size(columns, lines)
 
     @property

@@ -13,7 +13,7 @@ from alipes.cli import arguments
 from alipes.cli.arguments import TalkOptions
 from alipes.cli.terminal import Terminal
 from alipes.cli.terminal_aside import aside
-from alipes.cli.terminal_look import styled
+from alipes.cli.terminal_look import shortened, styled
 from alipes.cli.terminal_surroundings import look_around
 from alipes.cli.terminal_wire import writes_utf8
 from alipes.config.reading import read
@@ -78,7 +78,8 @@ async def _serve(
 def _greeting(terminal: Terminal) -> str:
     look = terminal.bottom.look
     rest = f" {__version__} · {_short(Path.cwd())} · /help shows the commands"
-    return styled("alipes", look.strong) + styled(rest, look.faint)
+    fits = shortened(rest, max(1, terminal.columns - len("alipes")), look.more)
+    return styled("alipes", look.strong) + styled(fits, look.faint)
 
 
 def _short(path: Path) -> str:

@@ -1,0 +1,127 @@
+"""The terminal inside tmux: a real terminal program that reflows, keeps a scrollback and counts widths itself."""
+
+import asyncio
+import os
+import shlex
+import sys
+
+import pytest
+
+from tests.conftest import require
+from tests.e2e.program import Home
+from tests.world.model_server import ModelServer, Say, Stall
+
+pytestmark = pytest.mark.deadline(90)
+
+
+class Tmux:
+    """A tmux server of its own with one window."""
+
+    def __init__(self, folder) -> None:
+        self._tmux = require("tmux", "apt install tmux")
+        self._socket = str(folder / "tmux.sock")
+
+    async def run(self, *words: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *(self._tmux, "-S", self._socket, "-f", os.devnull, *words),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        out, _ = await process.communicate()
+        return out.decode()
+
+    async def start(self, home: Home, *words: str, size: tuple[int, int] = (80, 24)) -> None:
+        columns, lines = size
+        env = [f"{name}={value}" for name, value in home.environ().items()]
+        command = shlex.join(
+            ["env", "-i", "TERM=tmux-256color", "TMUX=1", *env, sys.executable, "-m", "alipes", *words]
+        )
+        await self.run(
+            "new-session", "-d", "-x", str(columns), "-y", str(lines), f"{command}; echo left $?; cat"
+        )
+        await self.run("set-option", "-g", "window-size", "manual")
+
+    async def type(self, *keys: str) -> None:
+        await self.run("send-keys", *keys)
+
+    async def text(self, *more: str) -> str:
+        """Scrollback and screen; with `-J` what tmux broke for want of room is one row again."""
+        rows = (await self.run("capture-pane", "-p", "-S", "-", *more)).split("\n")
+        return "\n".join(row.rstrip() for row in rows)
+
+    async def until(self, words: str) -> str:
+        for _ in range(400):
+            if words in (text := await self.text()):
+                return text
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{words!r} did not appear:\n{text}")
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "home")
+
+
+async def test_a_conversation_in_tmux(home, tmp_path):
+    tmux = Tmux(tmp_path)
+    async with ModelServer(
+        [Say("**Good** morning 👩\u200d👧 日本語.", pieces=8, delay=0.02), Say("Bye.")]
+    ) as server:
+        home.use(server)
+        try:
+            await tmux.start(home)
+            await tmux.until("answers.")
+            await tmux.type("hello 👍 日本", "Enter")
+            await tmux.until("› hello 👍 日本\n\nGood morning 👩\u200d👧 日本語.\n\n›")
+            await tmux.type("bye", "Enter")
+            text = await tmux.until("› bye\n\nBye.\n\n›\n  test/scripted")
+            assert text.count("›") == 3 and text.count("Good morning") == 1
+            await tmux.type("C-d")
+            await tmux.until("Bye.\nleft 0")
+        finally:
+            await tmux.run("kill-server")
+
+
+async def test_a_resize_in_tmux_reflows_and_leaves_one_of_everything(home, tmp_path):
+    tmux = Tmux(tmp_path)
+    words = " ".join(f"word{number}" for number in range(200))
+    async with ModelServer([Say(words, pieces=200, delay=0.02)]) as server:
+        home.use(server)
+        try:
+            await tmux.start(home)
+            await tmux.until("answers.")
+            await tmux.type("go", "Enter")
+            await tmux.until("word20")
+            await tmux.type("a draft")
+            await tmux.until("› a draft")
+            for number, (columns, lines) in enumerate(((50, 20), (100, 30), (33, 12), (80, 24))):
+                await tmux.run("resize-window", "-x", str(columns), "-y", str(lines))
+                await tmux.until(f"word{60 + 35 * number}")
+                text = await tmux.text()
+                assert text.count("› a draft") == 1, text
+                assert text.count("answering") <= 1, text
+            await tmux.until("word199")
+            text = await tmux.text("-J")
+            assert [word for word in text.split() if word.startswith("word")] == words.split()
+        finally:
+            await tmux.run("kill-server")
+
+
+async def test_what_was_said_is_in_the_scrollback_and_the_screen_is_never_another(home, tmp_path):
+    tmux = Tmux(tmp_path)
+    answer = "".join(f"- item {number}\n" for number in range(120))
+    async with ModelServer([Say(answer, pieces=100), Stall("And then")]) as server:
+        home.use(server)
+        try:
+            await tmux.start(home, size=(60, 15))
+            await tmux.type("list", "Enter")
+            await tmux.until("• item 119\n\n›")
+            text = await tmux.text()
+            assert [row for row in text.split("\n") if "item" in row] == [f"• item {n}" for n in range(120)]
+            assert await tmux.run("display-message", "-p", "#{alternate_on}") == "0\n"
+            await tmux.type("more", "Enter")
+            await tmux.until("And then")
+            await tmux.type("C-c")
+            await tmux.until("· stopped")
+        finally:
+            await tmux.run("kill-server")
