@@ -6,7 +6,7 @@ import pytest
 
 from alipes.kernel.errors import Fenced, SessionError
 from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult, assistant, user
-from alipes.kernel.turns import Address, Inbound, Said, Stop, ToolStarted, Usage
+from alipes.kernel.turns import Address, Inbound, Reset, Said, Stop, ToolStarted, Usage
 from alipes.store.exporting import markdown
 from alipes.store.opening import open_store
 
@@ -188,6 +188,25 @@ async def test_leaving_ends_what_waits_and_tells_what_lives(opened):
         assert await store.turns.next_turn(HERE.key) is None
         await store.turns.accept(said("4", "hello"))
         assert (await store.turns.next_turn(HERE.key)).session == left.new
+
+
+async def test_what_the_holder_has_not_claimed_yet_only_waits(opened):
+    async with opened() as store, opened() as other:
+        await live(store, "1", "one", "uno")
+        assert await other.turns.holder(HERE.key) == store.host
+        waiting = await store.turns.accept(said("2"))
+        left = await other.sessions.reset(HERE.key)
+        assert (left.living, left.dropped) == ("", (waiting,))
+
+
+async def test_a_word_not_heard_in_time_does_not_end_a_conversation_that_was_taken_up_again(opened):
+    async with opened() as store:
+        turn = await live(store, "1", "one", "uno")
+        left = await store.sessions.reset(HERE.key)
+        for session in (turn.session, left.new):
+            await store.turns.put_control(HERE.key, Reset(session=session))
+        await store.sessions.switch(HERE, turn.session)
+        assert await store.turns.drain_control(HERE.key) == (Reset(session=left.new),)
 
 
 async def test_leaving_ends_also_a_turn_whose_process_died(opened):
