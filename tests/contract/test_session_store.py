@@ -439,7 +439,7 @@ async def test_sessions_are_found_by_words_of_their_title_or_first_message(opene
     async with opened() as store:
         one = await live(store, "1", "Bake 100% rye bread", "ok")
         two = await live(store, "2", "fix the roof", "ok", THERE)
-        await store.archive.rename(two.session, "House_work")
+        await store.sessions.configure(two.session, title="House_work")
         ids = lambda found: [facts.id for facts in found]  # noqa: E731
         assert ids(await store.archive.sessions(words="BREAD rye")) == [one.session]
         assert ids(await store.archive.sessions(words="100%")) == [one.session]

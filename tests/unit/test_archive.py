@@ -59,9 +59,9 @@ async def test_sessions_are_listed_latest_first_with_what_they_hold(tmp_path):
 async def test_a_title_can_be_given_and_taken_back(tmp_path):
     async with opened(tmp_path) as store:
         turn = await talk(store, "a", "hello", "hi")
-        await store.archive.rename(turn.session, "  Greetings ")
+        await store.sessions.configure(turn.session, title="  Greetings ")
         assert (await store.archive.resolve("greetings")).title == "Greetings"
-        await store.archive.rename(turn.session, "")
+        await store.sessions.configure(turn.session, title="")
         assert (await store.archive.sessions())[0].title == "hello"
 
 
@@ -75,8 +75,8 @@ async def test_a_session_is_found_by_what_a_person_types(tmp_path):
         for name in ("nothing", "", "%", "_" * 12, "\udcff", "x' OR '1'='1"):
             with pytest.raises(SessionError, match=r"there is no session.*sessions list"):
                 await store.archive.resolve(name)
-        await store.archive.rename(work, "same")
-        await store.archive.rename(home, "same")
+        await store.sessions.configure(work, title="same")
+        await store.sessions.configure(home, title="same")
         with pytest.raises(SessionError, match="may mean several sessions"):
             await store.archive.resolve("same")
 

@@ -161,9 +161,14 @@ class SessionStore(Protocol):
         ...
 
     async def configure(
-        self, session: str, *, model: str | None = None, busy: Busy | Literal[""] | None = None
+        self,
+        session: str,
+        *,
+        title: str | None = None,
+        model: str | None = None,
+        busy: Busy | Literal[""] | None = None,
     ) -> None:
-        """Set what is not None; an empty value brings back the house's own."""
+        """Set what is not None; an empty value brings back the house's own, as title the first words."""
         ...
 
     async def unfinished(self, key: str) -> tuple[Waiting, ...]:

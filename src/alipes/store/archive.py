@@ -95,15 +95,6 @@ class Archive:
         while await self._database.run(lambda db: _forget(db, session)):
             pass
 
-    async def rename(self, session: str, title: str) -> None:
-        """Give it a title; an empty one brings back the first words."""
-
-        def work(db: sqlite3.Connection) -> None:
-            _session(db, session)
-            db.execute("UPDATE sessions SET title = ? WHERE id = ?", (rows.whole(title.strip()), session))
-
-        await self._database.run(work)
-
     async def usage(self, *, session: str = "", turn: str = "", days: int = 0) -> Spent:
         """The sum over a session, a turn, the last `days` days with today, or everything."""
         (total,) = await self._database.read(lambda db: _spent(db, "''", session, turn, days))

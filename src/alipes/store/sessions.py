@@ -46,13 +46,21 @@ class SqliteSessions:
         return await self._database.run(work)
 
     async def configure(
-        self, session: str, *, model: str | None = None, busy: Busy | Literal[""] | None = None
+        self,
+        session: str,
+        *,
+        title: str | None = None,
+        model: str | None = None,
+        busy: Busy | Literal[""] | None = None,
     ) -> None:
-        sql = "UPDATE sessions SET model = coalesce(?, model), busy = coalesce(?, busy) WHERE id = ?"
-        values = (None if model is None else rows.whole(model), busy, session)
+        sql = (
+            "UPDATE sessions SET title = coalesce(?, title), model = coalesce(?, model), "
+            "busy = coalesce(?, busy) WHERE id = ?"
+        )
+        words = [None if text is None else rows.whole(text.strip()) for text in (title, model)]
 
         def work(db: sqlite3.Connection) -> None:
-            if not db.execute(sql, values).rowcount:
+            if not db.execute(sql, (*words, busy, session)).rowcount:
                 raise SessionError(f"there is no session {session} any more")
 
         await self._database.run(work)

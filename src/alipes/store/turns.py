@@ -56,7 +56,7 @@ class SqliteTurns:
             number = _one(db, "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL", key)
             if number is None:
                 return None
-            self._refuse_if_held(db, key)
+            _refuse_if_held(db, key, self._hosts)
             (epoch,) = db.execute(
                 "UPDATE seats SET holder = ?, epoch = epoch + 1 WHERE key = ? RETURNING epoch",
                 (self._hosts.me, key),
@@ -142,7 +142,7 @@ class SqliteTurns:
         """
 
         def work(db: sqlite3.Connection) -> list[str]:
-            self._refuse_if_held(db, key)
+            _refuse_if_held(db, key, self._hosts)
             taken = db.execute(_DRAIN, {"key": key}).fetchall()
             db.executemany("DELETE FROM controls WHERE number = ?", [(number,) for number, _ in taken])
             return [op for _, op in taken]
@@ -170,10 +170,11 @@ class SqliteTurns:
         """Is there work that no living process holds?"""
         return await self.waits(key) and await self.holder(key) is None
 
-    def _refuse_if_held(self, db: sqlite3.Connection, key: str) -> None:
-        holder = _one(db, "SELECT holder FROM seats WHERE key = ?", key)
-        if holder is not None and holder != self._hosts.me and self._hosts.alive(holder):
-            raise Held(key, holder)
+
+def _refuse_if_held(db: sqlite3.Connection, key: str, hosts: Hosts) -> None:
+    holder = _one(db, "SELECT holder FROM seats WHERE key = ?", key)
+    if holder is not None and holder != hosts.me and hosts.alive(holder):
+        raise Held(key, holder)
 
 
 def _turn(db: sqlite3.Connection, number: int) -> Turn:

@@ -39,7 +39,7 @@ async def title(context: Context, args: str) -> Reply:
     standing = await context.store.sessions.standing(context.key)
     if args:
         standing = standing or await context.store.sessions.open(context.inbound.address)
-        await context.store.archive.rename(standing.session, args)
+        await context.store.sessions.configure(standing.session, title=args)
         return Reply(f"This conversation is called {brief(args)}.")
     if standing is None:
         return Reply("This conversation has no title yet; /title TEXT gives it one.")
