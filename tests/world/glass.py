@@ -74,10 +74,10 @@ class Glass:
             if child.returncode is None:
                 child.kill()
             await waiting
-            loop.remove_reader(glass._master)
-            os.close(glass._master)
-            if glass._slave >= 0:
-                os.close(glass._slave)
+            if glass._master >= 0:
+                loop.remove_reader(glass._master)
+                os.close(glass._master)
+            os.close(glass._slave)
 
     @classmethod
     def of(cls, home: Home, *words: str, size: tuple[int, int] = (80, 24), **more: str):
@@ -98,6 +98,12 @@ class Glass:
         while data:
             taken = await asyncio.to_thread(os.write, self._master, data[:2000])
             data = data[taken:]
+
+    def hang_up(self) -> None:
+        """Close the terminal, as when its window is closed."""
+        asyncio.get_running_loop().remove_reader(self._master)
+        os.close(self._master)
+        self._master = -1
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
@@ -170,7 +176,7 @@ class Glass:
         self._changed.set()
 
     def _read(self) -> bool:
-        if not _readable(self._master):
+        if self._master < 0 or not _readable(self._master):
             return False
         try:
             data = os.read(self._master, 65536)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from alipes.kernel.messages import Message
-from alipes.kernel.turns import Envelope, Event, Said, TurnEnded, TurnStarted
+from alipes.kernel.turns import Envelope, Event, Retracted, Said, TurnEnded, TurnStarted
 
 if TYPE_CHECKING:
     from alipes.kernel.places import Waiting
@@ -21,7 +21,8 @@ Tell = Callable[[str, Event], None]
 class _Heard:
     """How much of a turn was told."""
 
-    def __init__(self) -> None:
+    def __init__(self, attempt: int) -> None:
+        self.attempt = attempt
         self.messages = 0
         self.read: list[Message] = []
         """Told from the journal: the bus may be about to bring these again."""
@@ -55,10 +56,11 @@ class Watch:
         turn, event = envelope.turn, envelope.event
         heard = self._turns.get(turn)
         match event:
-            case TurnStarted():
+            case TurnStarted(attempt=attempt):
                 if heard is not None:
+                    self._go_on(turn, heard, attempt)
                     return
-                self._turns[turn] = _Heard()
+                self._turns[turn] = _Heard(attempt)
             case Said(message) if heard is not None:
                 if message in heard.read:
                     heard.read.remove(message)
@@ -68,6 +70,12 @@ class Watch:
                 self._turns.pop(turn, None)
         self._tell(turn, event)
 
+    def _go_on(self, turn: str, heard: _Heard, attempt: int) -> None:
+        """Told already; but if it is lived anew, what was half said before is void."""
+        if attempt > heard.attempt:
+            heard.attempt = attempt
+            self._tell(turn, Retracted("the process that was at work on it ended"))
+
     async def _catch_up(self, turn: str) -> None:
         facts = await self._store.archive.turn(turn)
         if facts is None:
@@ -75,8 +83,10 @@ class Watch:
                 self._tell(turn, TurnEnded(turn, "failed", "its conversation was deleted meanwhile"))
             return
         if turn not in self._turns:
-            self._turns[turn] = _Heard()
-            attempt = max(2, facts.attempts) if facts.ending is None else facts.attempts
+            attempt = facts.attempts
+            if facts.ending is None and await self._store.turns.holder(self.key) in (None, self._store.host):
+                attempt = max(2, attempt)  # we are about to take it up, or just did
+            self._turns[turn] = _Heard(attempt)
             self._tell(turn, TurnStarted(turn, facts.session, attempt, facts.inbound.text))
         heard = self._turns[turn]
         for message in facts.said[heard.messages :]:
