@@ -1,4 +1,4 @@
-"""The raw limit of tool rounds: ask, run `true`, tell, ask again, with httpx2 and a subprocess."""
+"""The raw limit of tool rounds: ask, run the command in bash as we do, tell, ask again. httpx2, asyncio."""
 
 import asyncio
 import sys
@@ -39,8 +39,8 @@ async def main(base_url: str) -> None:
             messages.append({"role": "assistant", "content": text or None, "tool_calls": wire})
             for call in calls.values():
                 command = msgspec.json.decode(call["arguments"])["command"]
-                child = await asyncio.create_subprocess_shell(
-                    command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+                child = await asyncio.create_subprocess_exec(
+                    *("bash", "-c", command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
                 )
                 output, _ = await child.communicate()
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": output.decode()})
