@@ -1,20 +1,26 @@
 """Figures of the terminal: what its start, its streaming, its idling and a stop cost."""
 
 import asyncio
+import json
 import os
 import pty
 import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.world.glass import CTRL_C, ENTER, Glass
-from tests.world.killing import environment
+from tests.world.killing import configure, environment
+from tests.world.model_server import Call, ModelServer, Reply, Stall
+from tests.world.tls import ca_file, open_loopback
 
 from bench.figures import ALIPES, PYTHON, world
 from bench.measure import Row, bounded, compare, p, run
 
+ROOT = Path(__file__).parents[1]
 RATE, SECONDS = 200, 60
+KINDS = ("openai", "anthropic", "httpx2", "httpx")
 TEXT = (
     "Streams of **text** come in small pieces, and `each` of them is shown at once. "
     "A paragraph is wrapped at the edge of the screen.\n\n- a list\n- of two\n\n"
@@ -94,3 +100,81 @@ async def _rest(glass: Glass) -> None:
     while before != glass.written:
         before = glass.written
         await asyncio.sleep(1)
+
+
+async def stopping(trials: int = 200) -> list[Row]:
+    """From the key to the end: turn over and shown, connection closed, child and grandchild gone."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with ModelServer(lambda body: _stoppable(body, folder)) as server:
+            configure(folder / "home", server.url("openai-chat"))
+            env = environment(folder / "home")
+            async with Glass.running((), env, folder, start=[ALIPES]) as glass:
+                await glass.until("answers.")
+                await _rest(glass)
+                times, pressed = [], 0.0
+                for number in range(trials):
+                    by_key = time.monotonic() - pressed > 2.1  # sooner it would leave
+                    word = CTRL_C if by_key else "/stop" + ENTER
+                    times.append(await _stop(number, glass, server, folder=folder, word=word))
+                    pressed = time.monotonic() if by_key else pressed
+    what = f"stop, {trials} trials (median {p(times, 50):.0f} ms): p99"
+    return [bounded(what, p(times, 99), 100, "ms")]
+
+
+def _stoppable(body: dict[str, Any], folder: Path) -> Reply:
+    """A stream that stalls, or a command whose grandchild leaves the session and ignores SIGTERM."""
+    number = body["messages"][-1]["content"].removeprefix("go ")
+    if int(number) % 2:
+        return Stall(f"Trial {number} begins")
+    told = folder / number
+    stubborn = f'trap "" TERM; echo $$ > {told}.tmp; mv {told}.tmp {told}; sleep 999'
+    return Call("terminal", {"command": f"setsid sh -c '{stubborn}' & sleep 999"})
+
+
+async def _stop(number: int, glass: Glass, server: ModelServer, *, folder: Path, word: str) -> float:
+    """Milliseconds."""
+    pid, left = 0, server.left
+    glass.type(f"go {number}" + ENTER)
+    if number % 2:
+        words = f"Trial {number} begins".encode()
+        await glass.until(lambda: words in glass.raw)
+    else:
+        while not (folder / str(number)).exists():
+            await asyncio.sleep(0.005)
+        pid = int((folder / str(number)).read_text())
+    await asyncio.sleep(0.1)
+    seen, began = len(glass.raw), time.perf_counter()
+    glass.type(word)
+    gone = (lambda: not Path(f"/proc/{pid}").exists()) if pid else (lambda: server.left > left)
+    while not gone() or b"stopped" not in glass.raw[seen:]:
+        await asyncio.sleep(0.001)
+    return (time.perf_counter() - began) * 1000
+
+
+async def stale(times: int = 25) -> list[Row]:
+    """Clients of four libraries, plain and TLS, left behind by dead loops while someone types."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with open_loopback() as plain, open_loopback(tls=True) as secure:
+            plan = {
+                "kinds": KINDS,
+                "urls": [plain.url, secure.url],
+                "times": times,
+                "report": str(folder / "done"),
+            }
+            env = environment(folder / "home") | {"SSL_CERT_FILE": str(ca_file(folder))}
+            start = [PYTHON, "-m", "tests.e2e.stale_terminal"]
+            async with Glass.running([json.dumps(plan)], env, ROOT, start=start) as glass:
+                await glass.until("answers")
+                typed = ""
+                while not (folder / "done").exists():
+                    typed += "abcdefghij"[len(typed) % 10]
+                    glass.type(typed[-1])
+                    await asyncio.sleep(0.1)
+                await asyncio.sleep(1)
+                input = "".join(row[2:] for row in glass.rows[glass.rows.index("") + 3 :])
+        clients = len(plain.connections) + len(secure.connections)
+    intact = input == f"{typed}scripted/echo"
+    figures = "all keys there, nothing else shown" if intact else f"shown: {input!r}"
+    return [Row(f"{clients} stale clients, {len(typed)} keys typed", figures, "", "", "intact", intact)]

@@ -62,7 +62,7 @@ class Terminal:
         self._desk = Desk(self._buffer, pastes, self.bottom, self._pulse.hint)
         self._desk.leaving = self.leave
         self.letters = self._desk.letters
-        self.refresh = self._pulse.refresh
+        self.refresh, self.refresh_now = self._pulse.refresh, self._pulse.now
         self._stands = asyncio.Event()
         self._app = self._application()
 

@@ -29,6 +29,13 @@ class Pulse:
         if self._tick is None and self._status.busy:
             self._tick = loop.call_later(1.0, self._on_tick)
 
+    def now(self) -> None:
+        """Something happened that a person waits for: paint at once."""
+        self.refresh()
+        if self._due is not None:
+            self._due.cancel()
+            self._on_due()
+
     def hint(self, text: str, seconds: float) -> None:
         """Say it in the status line for a while."""
         self._status.hint = text

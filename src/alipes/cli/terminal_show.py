@@ -60,6 +60,8 @@ class Show:
         shown = self._labels.get(event.text, "") if isinstance(event, TurnStarted) else ""
         self.account.tell(event, shown)
         self.update()
+        if isinstance(event, TurnStarted | TurnEnded | ApprovalAsked):
+            self._terminal.refresh_now()
 
     def sending(self, text: str, shown: str) -> None:
         """A message is about to be accepted."""
