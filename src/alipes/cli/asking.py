@@ -35,7 +35,7 @@ class Asking:
     async def ask(self, inbound: Inbound) -> int:
         """Ask, show everything until the turn has ended, and return what that means as an exit status."""
         key = inbound.address.key
-        async with self._app.lobby.ask(inbound) as following, asyncio.TaskGroup() as watching:
+        async with self._app.lobby.ask(inbound, "queue") as following, asyncio.TaskGroup() as watching:
             self._interrupts.begin()
             watches = (
                 watching.create_task(self._heed(following, key)),
