@@ -27,6 +27,10 @@ check: .venv/test.stamp  ## ruff, mypy --strict, import-linter, house tests
 bench: .venv/test.stamp  ## figures and ratios, measured in one run
 	@$(BIN)/python -m bench
 
+torture: .venv/test.stamp  ## the long pass of what it must survive
+	@ALIPES_TORTURE_TRIALS=200 ALIPES_FUZZ=2000 $(BIN)/python -m pytest tests/torture tests/unit/test_wires_fuzz.py
+	@$(BIN)/python -m bench kills
+
 services: .venv/test.stamp  ## programs by others that some tests talk to (root for Debian packages; npm)
 	@tools/services
 
