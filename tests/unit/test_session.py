@@ -9,7 +9,9 @@ from alipes.kernel.messages import ToolCall, ToolResult, user
 from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import Noted, Said, Stop, TextDelta, TurnEnded, TurnStarted
 from alipes.providers.scripted import Scripted
-from tests.world.house import inbound, open_house
+from alipes.sessions.lobby import Lobby
+from alipes.store.opening import open_store
+from tests.world.house import an_agent, inbound, open_house
 
 
 class Nap:
@@ -256,3 +258,41 @@ async def test_any_moment_is_a_good_moment_to_stop(seed, tmp_path):
         assert {fact.ending for fact in facts} <= {"answered", "stopped"}
         assert await unfinished(house) == ()
         valid([message for fact in facts for message in fact.said])
+
+
+class Slow:
+    """Turns of a store, which give up a session only after somebody has said something more."""
+
+    def __init__(self, turns, meanwhile):
+        self._turns, self._meanwhile = turns, meanwhile
+
+    def __getattr__(self, name):
+        return getattr(self._turns, name)
+
+    async def release(self, key):
+        await self._meanwhile()
+        await self._turns.release(key)
+
+
+async def test_a_lobby_is_not_settled_while_something_came_at_the_last_moment(tmp_path):
+    gate, turns = asyncio.Event(), []
+
+    async def meanwhile():
+        if len(turns) < 2:
+            turns.append(await lobby.submit(inbound("2", "second")))
+
+    async def agent(turn):
+        return an_agent(Scripted(["one"]) if not turn.history else Scripted([gate, "two"]))
+
+    async with open_store(tmp_path) as store, asyncio.TaskGroup() as group:
+        lobby = Lobby(store._replace(turns=Slow(store.turns, meanwhile)), hooks=Hooks(), agent=agent)
+        serving = group.create_task(lobby.run())
+        turns.append(await lobby.submit(inbound("1", "first")))
+        settled = group.create_task(lobby.settled())
+        while len(turns) < 2 or (await store.archive.turn(turns[1])).attempts == 0:
+            await asyncio.sleep(0.005)
+        assert not settled.done()
+        gate.set()
+        await settled
+        assert (await store.archive.turn(turns[1])).ending == "answered"
+        serving.cancel()

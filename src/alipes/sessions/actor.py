@@ -48,12 +48,15 @@ class Session:
         self._around = around
         self._mailbox: asyncio.Queue[Letter] = asyncio.Queue()
         self._living: Living | None = None
+        self._asked = 0
+        """Letters that something waits, not read yet."""
         self._lived: set[str] = set()
         """Conversations that had a turn here and were not left since."""
         self._left: dict[str, str] = {}
         """Conversations that were left, and why, as long as a turn of theirs lives."""
 
     def post(self, op: Op) -> None:
+        self._asked += isinstance(op, Take)
         self._mailbox.put_nowait(op)
 
     async def run(self) -> None:
@@ -62,6 +65,7 @@ class Session:
             while (letter := await self._next_letter()) is not None:
                 match letter:
                     case Take():
+                        self._asked -= 1
                         if self._living is None:
                             await self._take_up(turns)
                     case Over() as over:
@@ -110,7 +114,8 @@ class Session:
                 self._begin(turns, living)
                 return
             await self._bury(Over(living, *ending))
-        self._around.rested(self.key)
+        if not self._asked:  # what came while we looked is found by the next look
+            self._around.rested(self.key)
 
     def _begin(self, turns: asyncio.TaskGroup, living: Living) -> None:
         self._living = living
