@@ -174,9 +174,13 @@ class Session:
             await asyncio.Event().wait()  # its cancellation is on the way
         if isinstance(event, Said | ToolStarted | ToolFinished):
             living.fold(event)
+            if isinstance(event, ToolFinished) and living.all_answered():
+                living.held = event  # what it gave is said next, all results at once: one row, one wait
+                return
             await self._around.turns.record(living.turn, event)
-        await self._around.hooks.on_event(event, living.turn)
-        self._publish(living.turn.id, event)
+        for told in (*living.unheld(), event):
+            await self._around.hooks.on_event(told, living.turn)
+            self._publish(living.turn.id, told)
 
     async def _absorb(self, boundary: Boundary) -> None:
         living = boundary.living

@@ -32,6 +32,8 @@ class Living:
         self.usage: Usage | None = None
         self.stop: Stop | None = None
         self.task: asyncio.Task[Over] | None = None
+        self.held: ToolFinished | None = None
+        """The last result before all are said together: shown once that is kept."""
         self.started = False
         """It is set up, and has told so."""
         self.steered = True
@@ -47,3 +49,12 @@ class Living:
                 self.acts[call.id] = None
             case ToolFinished(call, result):
                 self.acts[call.id] = result
+
+    def all_answered(self) -> bool:
+        """Has every call of the last message a result by now?"""
+        return all(self.acts.get(call.id) is not None for call in self.said[-1].calls)
+
+    def unheld(self) -> tuple[ToolFinished, ...]:
+        """What was held back, once."""
+        held, self.held = self.held, None
+        return () if held is None else (held,)
