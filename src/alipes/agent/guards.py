@@ -50,12 +50,24 @@ def failures(said: tuple[Message, ...], effect: Effect) -> dict[bytes, int]:
     """
     counts: dict[bytes, int] = {}
     calls: dict[str, ToolCall] = {}
-    for message in said:
+    for message in said[_last_change(said, effect) :]:
         calls.update((call.id, call) for call in message.calls)
         for part in message.parts:
             if isinstance(part, ToolResult) and part.call_id in calls:
                 _count(counts, calls[part.call_id], part, effect)
     return counts
+
+
+def _last_change(said: tuple[Message, ...], effect: Effect) -> int:
+    """Where the calls stand of which a write last succeeded: nothing before them counts."""
+    for place in range(len(said) - 1, 0, -1):
+        writes = {call.id for call in said[place - 1].calls if effect(call) == "write"}
+        if any(
+            isinstance(part, ToolResult) and part.outcome == "ok" and part.call_id in writes
+            for part in said[place].parts
+        ):
+            return place - 1
+    return 0
 
 
 def _count(counts: dict[bytes, int], call: ToolCall, result: ToolResult, effect: Effect) -> None:
