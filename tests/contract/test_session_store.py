@@ -231,6 +231,15 @@ async def test_an_older_conversation_goes_on_where_it_ended(opened):
     assert [message.text for message in third.history] == ["one", "uno"]
 
 
+async def test_going_to_where_one_is_changes_nothing(opened):
+    async with opened() as store:
+        turn = await begin(store, "1", "long work")
+        waiting = await store.turns.accept(said("2"))
+        left = await store.sessions.switch(HERE, turn.session)
+        assert (left.old, left.new, left.dropped, left.living) == (turn.session, turn.session, (), "")
+        assert (await store.archive.turn(waiting)).ending is None
+
+
 async def test_a_conversation_goes_on_in_one_place_at_a_time(opened):
     async with opened() as store:
         there = await live(store, "1", "one", "uno", THERE)

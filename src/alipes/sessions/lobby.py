@@ -109,6 +109,8 @@ class Lobby:
 
     async def left(self, key: str, left: Left, why: str) -> None:
         """The conversation under `key` was left for another: tell who watches, and end what lives of it."""
+        if left.old == left.new:
+            return
         publish = self._store.bus.publish
         for turn in left.dropped:
             publish(Envelope(key, turn, TurnEnded(turn, "stopped", "reset")))

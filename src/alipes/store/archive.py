@@ -20,6 +20,7 @@ _SESSION = """
 _SPENT = """
     count(input), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning), sum(cost),
     count(input) - count(cost) FROM said"""
+_USED = "(title <> '' OR parent IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session = sessions.id))"
 _NAMED = (
     "(title LIKE ? ESCAPE '\\' OR (SELECT json_extract(inbound, '$.text') FROM turns "
     "WHERE session = sessions.id ORDER BY number LIMIT 1) LIKE ? ESCAPE '\\')"
@@ -44,10 +45,9 @@ class Archive:
         self._database = database
 
     async def sessions(self, limit: int = 50, words: str = "") -> list[SessionFacts]:
-        """The latest first; with `words`, those in whose title or first message all of them occur."""
+        """The latest first, without empty ones; of `words`, all occur in its title or first message."""
         wanted = [f"%{search.literally(word)}%" for word in rows.whole(words).split()]
-        tests = " AND ".join(_NAMED for _ in wanted)
-        where = f"{'WHERE ' if tests else ''}{tests} ORDER BY updated DESC LIMIT ?"
+        where = f"WHERE {' AND '.join([_USED, *(_NAMED for _ in wanted)])} ORDER BY updated DESC LIMIT ?"
         values = [pattern for pattern in wanted for _ in range(2)]
         return await self._database.read(lambda db: _sessions(db, where, *values, limit))
 

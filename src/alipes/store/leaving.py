@@ -26,6 +26,8 @@ def switch(db: sqlite3.Connection, address: Address, session: str, now: float, a
     key = address.key
     if db.execute("SELECT 1 FROM sessions WHERE id = ?", (session,)).fetchone() is None:
         raise SessionError(f"there is no session {session}; /sessions shows those there are")
+    if db.execute("SELECT 1 FROM seats WHERE key = ? AND session = ?", (key, session)).fetchone():
+        return Left(session, session)
     busy = "SELECT 1 FROM turns WHERE session = ? AND key <> ? AND ending IS NULL"
     if db.execute(busy, (session, key)).fetchone():
         raise SessionError("that conversation is at work elsewhere; stop it there first")
@@ -40,8 +42,7 @@ def switch(db: sqlite3.Connection, address: Address, session: str, now: float, a
         (key, address.platform, rows.dump(address), now, session),
     )
     admitting.seat(db, key, session)
-    if left.old != session:
-        _discard(db, left.old)
+    _discard(db, left.old)
     return left
 
 

@@ -23,7 +23,7 @@ async def sessions(context: Context, args: str) -> Reply:
     found = await context.store.archive.sessions(LISTED, args)
     standing = await context.store.sessions.standing(context.key)
     here, now = standing.session if standing else "", context.clock()
-    lines = [_line(facts, facts.id == here, now) for facts in found if facts.turns or facts.parent]
+    lines = [_line(facts, facts.id == here, now) for facts in found]
     if not lines:
         nothing = f"No conversation is called {brief(args)}." if args else "There is no conversation yet."
         return Reply(nothing)
