@@ -16,29 +16,6 @@ from alipes.tools.paths import Places
 from alipes.tools.replacing import replace
 
 
-class Call:
-    call_id, session = "c1", "s1"
-
-    def __init__(self, workdir):
-        self.workdir, self.shown = str(workdir), []
-
-    async def progress(self, text):
-        self.shown.append(text)
-
-
-@pytest.fixture
-def work(tmp_path):
-    (tmp_path / "home" / ".alipes" / "run").mkdir(parents=True)
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def call(work):
-    return Call(work)
-
-
 @pytest.fixture
 def edit(tmp_path, call):
     tool = Patch(Places(home=str(tmp_path / "home"), own=str(tmp_path / "home" / ".alipes")))

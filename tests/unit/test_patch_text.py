@@ -12,29 +12,7 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
 from alipes.tools.patch import Patch, touched
 from alipes.tools.paths import Places
-
-
-class Call:
-    call_id, session = "c1", "s1"
-
-    def __init__(self, workdir):
-        self.workdir, self.shown = str(workdir), []
-
-    async def progress(self, text):
-        self.shown.append(text)
-
-
-@pytest.fixture
-def work(tmp_path):
-    (tmp_path / "home" / ".alipes" / "run").mkdir(parents=True)
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def call(work):
-    return Call(work)
+from tests.world.workshop import Call
 
 
 @pytest.fixture

@@ -13,40 +13,12 @@ from alipes.agent.arguments import complaint
 from alipes.kernel.errors import ToolError
 from alipes.tools.findings import ROOM, WIDTH
 from alipes.tools.patch import Patch
-from alipes.tools.paths import Places
 from alipes.tools.search_files import SearchFiles
 from alipes.tools.write_file import WriteFile
 from tests.conftest import require
+from tests.world.workshop import Call
 
 ENV = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
-
-
-class Call:
-    call_id, session = "c1", "s1"
-
-    def __init__(self, workdir):
-        self.workdir, self.shown = str(workdir), []
-
-    async def progress(self, text):
-        self.shown.append(text)
-
-
-@pytest.fixture
-def work(tmp_path):
-    (tmp_path / "home" / ".alipes" / "run").mkdir(parents=True)
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def call(work):
-    return Call(work)
-
-
-@pytest.fixture
-def places(tmp_path):
-    return Places(home=str(tmp_path / "home"), own=str(tmp_path / "home" / ".alipes"))
 
 
 @pytest.fixture(params=["ripgrep", "walker"])

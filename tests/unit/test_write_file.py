@@ -13,38 +13,8 @@ from alipes.tools import diffs
 from alipes.tools.aside import CalledOff, Gate, aside
 from alipes.tools.diffs import compare
 from alipes.tools.documents import LARGEST, find
-from alipes.tools.paths import Places
 from alipes.tools.write_file import WriteFile
 from alipes.tools.writing import Change, write
-
-
-class Call:
-    call_id, session = "c1", "s1"
-
-    def __init__(self, workdir):
-        self.workdir, self.shown = str(workdir), []
-
-    async def progress(self, text):
-        self.shown.append(text)
-
-
-@pytest.fixture
-def places(tmp_path):
-    own = tmp_path / "home" / ".alipes"
-    (own / "run").mkdir(parents=True)
-    return Places(home=str(tmp_path / "home"), own=str(own))
-
-
-@pytest.fixture
-def work(tmp_path):
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def call(work):
-    return Call(work)
 
 
 @pytest.fixture
@@ -233,7 +203,9 @@ async def test_our_own_state_is_out_of_reach_by_any_way(put, work, places, tmp_p
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
 async def test_what_may_not_be_written_is_a_sentence(put, work):
     (work / "closed").mkdir(mode=0o500)
-    with pytest.raises(ToolError, match=r"closed/f cannot be written: Permission denied. Nothing was changed"):
+    with pytest.raises(
+        ToolError, match=r"closed/f cannot be written: Permission denied. Nothing was changed"
+    ):
         await put("closed/f", "x")
 
 
