@@ -3,13 +3,22 @@
 import asyncio
 import sys
 
-from bench import figures
+from bench import figures, terminal
 from bench.measure import Row
+
+ALL = {
+    **figures.ALL,
+    "start": terminal.start,
+    "streaming": terminal.streaming,
+    "idling": terminal.idle_terminal,
+    "stopping": terminal.stopping,
+    "stale": terminal.stale,
+}
 
 
 def main(names: list[str]) -> int:
     rows: list[Row] = []
-    for name, figure in figures.ALL.items():
+    for name, figure in ALL.items():
         if names and name not in names:
             continue
         print(f"measuring {name} ...", file=sys.stderr, flush=True)

@@ -135,6 +135,35 @@ async def idle() -> list[Row]:
     return [bounded("1,000 idle sessions above one", large - small, 200, "MB")]
 
 
+async def reads() -> list[Row]:
+    from tests.world.house import inbound, open_house
+
+    from alipes.kernel.messages import ToolCall
+    from alipes.kernel.ports import ToolSpec
+    from alipes.kernel.turns import ToolFinished, ToolStarted
+    from alipes.providers.scripted import Scripted
+
+    class Nap:
+        spec = ToolSpec("nap", "", {"type": "object", "properties": {}}, "read")
+
+        async def run(self, args: object, act: object) -> str:
+            await asyncio.sleep(0.1)
+            return "rested"
+
+    took = []
+    for _ in range(10):
+        stamps = []
+        calls = tuple(ToolCall(f"c{n}", "nap", {}) for n in range(8))
+        with tempfile.TemporaryDirectory() as name:
+            async with open_house(Path(name), Scripted([calls, "done"]), Nap()) as house:
+                async with house.lobby.ask(inbound("1", "go")) as following:
+                    async for event in following:
+                        if isinstance(event, ToolStarted | ToolFinished):
+                            stamps.append(time.perf_counter())
+        took.append((stamps[-1] - stamps[0]) * 1000)
+    return [bounded("8 parallel 100 ms reads (median)", statistics.median(took), 130, "ms")]
+
+
 ALL: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "version": version,
     "oneshot": oneshot,
@@ -142,5 +171,6 @@ ALL: dict[str, Callable[[], Awaitable[list[Row]]]] = {
     "rounds": rounds,
     "journal": journal,
     "idle": idle,
+    "reads": reads,
     "kills": kills,
 }

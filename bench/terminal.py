@@ -69,8 +69,7 @@ async def streaming(seconds: int = SECONDS) -> list[Row]:
             await _rest(glass)
             cpu, written, began = glass.cpu(), glass.written, time.monotonic()
             glass.type("go" + ENTER)
-            await glass.until("answering")
-            await glass.until(lambda: not any("answering" in row for row in glass.rows), seconds * 3)
+            await glass.until(lambda: any("120 tokens" in row for row in glass.rows), seconds * 3)
             took = time.monotonic() - began
             cpu, written = glass.cpu() - cpu, glass.written - written
     return [
