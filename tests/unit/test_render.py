@@ -19,6 +19,7 @@ from alipes.kernel.turns import (
     TurnStarted,
     Usage,
 )
+from alipes.kernel.wording import ago
 
 LS = ToolCall("c1", "terminal", {"command": "ls -la", "timeout": 5})
 DONE = TurnEnded("t1", "answered")
@@ -195,11 +196,11 @@ def test_an_empty_table_has_no_lines():
     ],
 )
 def test_times_read_as_a_person_says_them(past, words):
-    assert render.ago(1e9, 1e9 + past) == words
+    assert ago(1e9, 1e9 + past) == words
 
 
 def test_a_time_long_ago_is_a_date():
-    assert render.ago(0.0, 1e9)[:3] in ("197", "196")
+    assert ago(0.0, 1e9)[:3] in ("197", "196")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +212,7 @@ def test_sizes_read_in_the_unit_that_fits(count, words):
 
 
 @pytest.mark.parametrize(
-    ("cost", "words"), [(None, "price unknown"), (0.0, "$0"), (0.00123, "$0.0012"), (12.345, "$12.35")]
+    ("cost", "words"), [(None, "price unknown"), (0.0, "$0.00"), (0.00123, "$0.0012"), (12.345, "$12.35")]
 )
 def test_an_unknown_price_is_not_zero(cost, words):
     assert render.money(cost) == words

@@ -18,6 +18,7 @@ from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreE
 from alipes.kernel.messages import user
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Replied
+from alipes.kernel.wording import ago
 from alipes.providers.choice import choose
 from alipes.providers.embedded import find_weights
 from alipes.providers.opening import Backend, Models
@@ -145,7 +146,7 @@ async def _database(store: Store) -> list[Finding]:
 
 def _processes(settings: Settings, store: Store) -> list[Finding]:
     others = [peer for peer in open_hosts(settings.home, within=PATIENCE).others() if peer.host != store.host]
-    told = "; ".join(f"pid {peer.pid}, started {render.ago(peer.started)}" for peer in others)
+    told = "; ".join(f"pid {peer.pid}, started {ago(peer.started)}" for peer in others)
     return [Finding("processes", "ok", told or "no other alipes runs on this home")]
 
 

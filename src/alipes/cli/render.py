@@ -1,9 +1,9 @@
 """Values in, text out: how events, times, money and titles read. It writes to no screen."""
 
-import time
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 
+from alipes.kernel import wording
 from alipes.kernel.messages import Json, ToolCall, ToolResult
 from alipes.kernel.turns import (
     Event,
@@ -72,20 +72,6 @@ def table(rows: Iterable[Sequence[str]], gap: str = "  ") -> list[str]:
     ]
 
 
-def ago(then: float, now: float | None = None) -> str:
-    """How long ago, as a person would say it."""
-    past = max(0.0, (time.time() if now is None else now) - then)
-    for limit, size, name in (
-        (60, 1, "s"),
-        (3600, 60, "min"),
-        (86_400, 3600, "h"),
-        (7 * 86_400, 86_400, "d"),
-    ):
-        if past < limit:
-            return "just now" if past < 5 else f"{int(past / size)} {name} ago"
-    return time.strftime("%Y-%m-%d", time.localtime(then))
-
-
 def size(count: int) -> str:
     """A number of bytes in the unit that fits it."""
     amount = float(count)
@@ -97,17 +83,11 @@ def size(count: int) -> str:
 
 
 def money(cost: float | None) -> str:
-    if cost is None:
-        return "price unknown"
-    return f"${cost:.2f}" if cost >= 1 else f"${cost:.4f}" if cost else "$0"
+    return "price unknown" if cost is None else wording.money(cost)
 
 
 def usage_line(usage: Usage, model: str = "") -> str:
-    cached = f" ({usage.cached:,} cached)" if usage.cached else ""
-    thought = f" ({usage.reasoning:,} thinking)" if usage.reasoning else ""
-    words = [model] if model else []
-    words += [f"{usage.input:,} tokens in{cached}", f"{usage.output:,} out{thought}", money(usage.cost)]
-    return " · ".join(words)
+    return " · ".join(filter(None, (model, wording.tokens(usage), money(usage.cost))))
 
 
 def call_line(call: ToolCall, width: int = 100) -> str:

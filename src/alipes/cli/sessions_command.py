@@ -15,6 +15,7 @@ from alipes.config.settings import Settings, load
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import Usage
+from alipes.kernel.wording import ago
 from alipes.store.archive import Archive
 from alipes.store.exporting import markdown
 from alipes.store.facts import Hit, SessionFacts
@@ -62,7 +63,7 @@ def _show_list(sessions: list[SessionFacts], options: SessionsOptions) -> None:
         print('There are no conversations yet; `alipes ask "hello"` begins one.')
         return
     head = ("ID", "LAST USED", "TURNS", "NAME", "TITLE")
-    rows = [(s.id[:ID], render.ago(s.updated), _turns(s), _name(s), _title(s)) for s in sessions]
+    rows = [(s.id[:ID], ago(s.updated), _turns(s), _name(s), _title(s)) for s in sessions]
     _print_lines(render.table([head, *rows]))
     if any(facts.unfinished for facts in sessions):
         print("* has an unfinished turn, which the next `alipes` or `alipes ask` takes up")
@@ -75,7 +76,7 @@ def _show_hits(hits: list[Hit], options: SessionsOptions) -> int:
     elif not hits:
         print(f"Nothing was said about {render.one_line(options.name)!r}.")
     for hit in () if options.json else hits:
-        print(f"{hit.session[:ID]}  {render.ago(hit.when)}  {render.one_line(hit.title, 60)}")
+        print(f"{hit.session[:ID]}  {ago(hit.when)}  {render.one_line(hit.title, 60)}")
         print(f"    {WHO[hit.role]}: {render.one_line(hit.snippet)}")
     return 0 if hits else 1
 
@@ -102,7 +103,7 @@ def _summary(facts: SessionFacts) -> Iterator[str]:
     yield f"{facts.turns} turn{'' if facts.turns == 1 else 's'}"
     if facts.unfinished:
         yield f"{facts.unfinished} unfinished"
-    yield f"begun {render.ago(facts.created)}, last used {render.ago(facts.updated)}"
+    yield f"begun {ago(facts.created)}, last used {ago(facts.updated)}"
     if facts.spent.usage != Usage():
         yield render.usage_line(facts.spent.usage)
 

@@ -2,8 +2,9 @@
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.places import Standing, Waiting
+from alipes.kernel.wording import ago, aligned, brief, count, span
 from alipes.sessions.commands.context import Context, Reply
-from alipes.sessions.commands.wording import ID, ago, aligned, brief, cost, count, span, spent
+from alipes.sessions.commands.wording import ID, cost, spent
 from alipes.store.facts import Spent
 
 DEFAULT = "default"

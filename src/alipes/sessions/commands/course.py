@@ -5,8 +5,9 @@ from msgspec import structs
 from alipes.config.near import did_you_mean
 from alipes.kernel.places import Left
 from alipes.kernel.turns import Busy, Steer, Stop
+from alipes.kernel.wording import brief, count
 from alipes.sessions.commands.context import Context, Reply, Show
-from alipes.sessions.commands.wording import ID, brief, count
+from alipes.sessions.commands.wording import ID
 
 MODES: dict[Busy, str] = {
     "interrupt": "ends it, and is answered next",

@@ -9,8 +9,9 @@ import msgspec
 
 from alipes.kernel.messages import Json
 from alipes.kernel.places import Standing
+from alipes.kernel.wording import ago, brief, count
 from alipes.sessions.commands.context import Context, Copy, Document, Reply
-from alipes.sessions.commands.wording import ID, ago, brief, count
+from alipes.sessions.commands.wording import ID
 from alipes.store.exporting import markdown
 from alipes.store.facts import SessionFacts
 

@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from alipes.config.near import did_you_mean
 from alipes.kernel.errors import AlipesError, StoreError
+from alipes.kernel.wording import aligned
 from alipes.sessions.commands import account, course, shelf
 from alipes.sessions.commands.context import Context, Quit, Reply
-from alipes.sessions.commands.wording import aligned
 
 Act: TypeAlias = Callable[[Context, str], Awaitable[Reply]]
 
