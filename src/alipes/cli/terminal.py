@@ -123,6 +123,7 @@ class Terminal:
             Layout(HSplit([Window(control), Window(search)])),
             key_bindings=make_keys(self._desk, self._buffer),
             include_default_pygments_style=False,
+            max_render_postpone_time=None,
             terminal_size_polling_interval=None,
             input=self._keyboard,
             output=self._wire,

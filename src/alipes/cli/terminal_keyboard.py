@@ -21,7 +21,7 @@ PATIENCE = 2.0
 PIECE = 65_536
 _PART = "([0-9a-fA-F]{1,4})"
 _ANSWER = re.compile(rf"\x1b\]11;rgba?:{_PART}/{_PART}/{_PART}[^\x07\x1b]*(?:\x07|\x1b\\)")
-_HALF = re.compile(r"\x1b\](?:1(?:1(?:;[^\x07\x1b]*\x1b?)?)?)?\Z")
+_HALF = re.compile(r"\x1b(?:\](?:1(?:1(?:;[^\x07\x1b]*\x1b?)?)?)?)?\Z")
 
 
 class Keyboard(Vt100Input):
@@ -62,7 +62,7 @@ class Keyboard(Vt100Input):
         return self._taken()
 
     def flush_keys(self) -> list[KeyPress]:
-        if self._held and not self.expecting:
+        if self._held == "\x1b" or not self.expecting:  # a key after all
             self.vt100_parser.feed(self._held)
             self._held = ""
         self.vt100_parser.flush()

@@ -9,7 +9,7 @@ from alipes.config.variables import Variables
 
 _MUTE = ("linux", "vt", "cons", "dumb", "sun", "emacs")
 """Terminals that would print the question for their background instead of answering it."""
-_STIFF = ("linux", "st", "vt", "cons")
+_STIFF = ("linux", "st-", "vt", "cons")
 """Terminals that cut rows when they get narrower; the others break them."""
 
 
@@ -26,7 +26,7 @@ def look_around(
 ) -> Surroundings:
     """`chosen`: the operator's word on the background."""
     term = variables.get("TERM")
-    stiff = bool(variables.get("XTERM_VERSION")) or term.split("-")[0] in _STIFF
+    stiff = bool(variables.get("XTERM_VERSION")) or f"{term}-".startswith(_STIFF)
     if term.startswith("screen") and not variables.get("TMUX"):
         stiff = True
     theme: Name = "dark"

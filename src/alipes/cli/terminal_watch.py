@@ -4,17 +4,29 @@ The bus may lose what it carries, and a process that lived a turn may die: what 
 is made up for.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from alipes.kernel.messages import Message
-from alipes.kernel.turns import Envelope, Event, Retracted, Said, TurnEnded, TurnStarted
+from alipes.kernel.turns import (
+    Envelope,
+    Event,
+    Retracted,
+    Said,
+    TextDelta,
+    ThinkingDelta,
+    TurnEnded,
+    TurnStarted,
+)
 
 if TYPE_CHECKING:
     from alipes.kernel.places import Waiting
     from alipes.sessions.lobby import Lobby
     from alipes.store.opening import Store
 
+NAP = 0.05
+"""Seconds in which text gathers, so that we do not wake for every token of it."""
 Tell = Callable[[str, Event], None]
 
 
@@ -39,7 +51,7 @@ class Watch:
     async def run(self, waits: "Callable[[Waiting], None]") -> None:
         """Serve until cancelled. `waits` is called for each message that waits at the beginning."""
         while True:
-            async with self._lobby.watch(self.key) as envelopes:
+            async with self._store.bus.subscribe(self.key) as envelopes:
                 # Listen first and read then, so that nothing falls between the two.
                 unfinished = await self._store.sessions.unfinished(self.key)
                 for turn in unfinished:
@@ -49,8 +61,11 @@ class Watch:
                     await self._catch_up(id)
                 if unfinished:
                     await self._lobby.wake(self.key)
-                async for envelope in envelopes:
-                    self._hear(envelope)
+                while batch := await envelopes.take():
+                    for envelope in _joined(batch):
+                        self._hear(envelope)
+                    if isinstance(batch[-1].event, TextDelta | ThinkingDelta):
+                        await asyncio.sleep(NAP)
 
     def _hear(self, envelope: Envelope) -> None:
         turn, event = envelope.turn, envelope.event
@@ -96,3 +111,18 @@ class Watch:
         if facts.ending is not None:
             del self._turns[turn]
             self._tell(turn, TurnEnded(turn, facts.ending, facts.detail, facts.spent.usage))
+
+
+def _joined(batch: Iterable[Envelope]) -> Iterator[Envelope]:
+    """The same, with pieces of text that follow each other made one."""
+    held: Envelope | None = None
+    for envelope in batch:
+        match held, envelope:
+            case Envelope(key, turn, TextDelta(before)), Envelope(_, same, TextDelta(after)) if same == turn:
+                held = Envelope(key, turn, TextDelta(before + after))
+            case _:
+                if held is not None:
+                    yield held
+                held = envelope
+    if held is not None:
+        yield held
