@@ -27,17 +27,24 @@ THEMES = {
 COLOURS = {
     "black": "#3b4048", "red": "#d1605e", "green": "#5a9e63", "brown": "#b58a3c", "blue": "#5486c6",
     "magenta": "#a374b8", "cyan": "#4a9ca6", "white": "#b9bec7", "brightblack": "#7d8590",
-    "brightred": "#e07b79", "brightgreen": "#7cc084", "brightyellow": "#d7ab5d", "brightblue": "#79a6e0",
+    "brightred": "#e07b79", "brightgreen": "#7cc084", "brightbrown": "#d7ab5d", "brightblue": "#79a6e0",
     "brightmagenta": "#c298d4", "brightcyan": "#6fbfc8", "brightwhite": "#ffffff",
 }  # fmt: skip
 CELL, LINE, MARGIN = 8.4, 18, 14
+
+
+class Screen(pyte.Screen):
+    """With faint text, which pyte does not know: it is kept where blinking would be."""
+
+    def select_graphic_rendition(self, *attrs: int, **more: bool) -> None:
+        super().select_graphic_rendition(*(5 if attr == 2 else attr for attr in attrs), **more)
 
 
 class Terminal:
     """A child in a pty and the screen it draws."""
 
     def __init__(self, command: list[str], columns: int, lines: int) -> None:
-        self.screen = pyte.Screen(columns, lines)
+        self.screen = Screen(columns, lines)
         self._stream = pyte.ByteStream(self.screen)
         self._child, self._pty = pty.fork()
         if self._child == 0:
@@ -92,24 +99,29 @@ def draw(screen: pyte.Screen, theme: dict[str, str]) -> str:
 
 
 def _row(screen: pyte.Screen, y: int, theme: dict[str, str]) -> list[str]:
-    runs: list[tuple[int, tuple[str, bool, bool], str]] = []
+    runs: list[tuple[int, tuple[str, str], str]] = []
     for x in range(screen.columns):
         cell = screen.buffer[y][x]
-        look = (_colour(cell.fg, theme), cell.bold, cell.italics)
-        if runs and runs[-1][1] == look:
+        look = (_colour(cell.fg, theme), _looks(cell))
+        if runs and runs[-1][1] == look and cell.data:
             runs[-1] = (runs[-1][0], look, runs[-1][2] + cell.data)
-        else:
+        elif cell.data:  # the second half of a wide letter has none
             runs.append((x, look, cell.data))
     base = MARGIN + y * LINE + 13
     drawn = []
-    for x, (colour, bold, italic), text in runs:
+    for x, (colour, looks), text in runs:
         if text := text.rstrip():
-            looks = (' font-weight="600"' if bold else "") + (' font-style="italic"' if italic else "")
             drawn.append(
                 f'<text x="{MARGIN + x * CELL:.1f}" y="{base}" xml:space="preserve" fill="{colour}"{looks}'
                 f' textLength="{len(text) * CELL:.1f}">{html.escape(text)}</text>'
             )
     return drawn
+
+
+def _looks(cell: pyte.screens.Char) -> str:
+    looks = (' font-weight="600"' if cell.bold else "") + (' font-style="italic"' if cell.italics else "")
+    looks += ' opacity="0.6"' if cell.blink else ""
+    return looks + (' text-decoration="underline"' if cell.underscore else "")
 
 
 def _colour(name: str, theme: dict[str, str]) -> str:

@@ -24,7 +24,6 @@ def add(a, b):
 """
 GOLDEN = """\
 alipes 0.1.0 · ~ · /help shows the commands
-
 · test/scripted answers. It is the configured one.
 
 › look around, please
@@ -75,7 +74,7 @@ async def test_a_turn_at_80x24_looks_like_this(home):
             await glass.until(lambda: glass.text.rstrip() == GOLDEN)
             row = next(y for y, text in enumerate(glass.rows) if text == "What I found")
             assert glass.screen.buffer[row][0].bold and glass.screen.buffer[row][0].fg == "brightblue"
-            assert glass.screen.cursor.y == 22 and glass.screen.cursor.x == 2
+            assert glass.screen.cursor.y == 21 and glass.screen.cursor.x == 2
             glass.type(CTRL_D)
             assert await glass.ended() == 0
             assert glass.text.rstrip() == GOLDEN.rpartition("\n›")[0].rstrip()  # what is left in the shell

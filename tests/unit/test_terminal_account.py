@@ -83,7 +83,9 @@ def test_a_running_tool_is_in_the_tail_with_its_progress():
     assert one.tail() == ["", "• terminal make", "  │ compiling"]
     told(one, ToolFinished(CALL, ToolResult("1", "ok"), 0.0), ToolStarted(CALL))
     assert one.tail() == ["• terminal make"]
-    assert told(one, ToolProgress("unknown", "x"), TurnEnded("t", "stopped")) == ["", "· stopped"]
+    assert told(one, ToolProgress("unknown", "x"), TurnEnded("t", "stopped")) == [
+        *("✗ terminal make  stopped", "", "· stopped"),
+    ]
     assert one.tail() == []
 
 
@@ -142,8 +144,9 @@ def test_a_turn_that_is_taken_up_again_says_so():
 def test_the_house_speaks_in_notes_and_endings_are_told():
     one = account(60)
     assert told(one, Noted("another model answers")) == ["· another model answers"]
-    assert told(one, ApprovalAnswered("a", "no"), Noted("two\nlines")) == [
-        "· not allowed",
+    assert told(one, ApprovalAnswered("a", "no")) == []
+    assert told(one, ApprovalAnswered("a", "once"), Noted("two\nlines")) == [
+        "· allowed this once",
         "· two",
         "  lines",
     ]

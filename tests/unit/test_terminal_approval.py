@@ -42,7 +42,7 @@ def test_it_shows_the_command_the_reason_and_the_keys(dialogue):
     assert rows(dialogue) == [
         "? terminal wants to do this:",
         "    sudo make install",
-        "  runs as another user",
+        "  It runs as another user.",
         "  o once  s in this conversation  a always exactly this  n no",
     ]
     assert rows(dialogue, typing=True)[-1].startswith("  Esc puts away what you are typing; then  o once")
@@ -86,7 +86,7 @@ def test_nothing_hides_at_the_end_of_a_long_command_and_nothing_steers_the_scree
         "    " + "x" * 36,
         "    " + "x" * 36,
         "    " + "x" * 28,
-        "  runs as another user",
+        "  It runs as another user.",
     ]
 
 

@@ -78,7 +78,9 @@ def test_a_command_that_failed_is_marked_with_its_status():
 )
 def test_errors_are_visible(outcome, told):
     rows = end(ToolResult("1", "because\nof\nthis\nand that", outcome))
-    assert rows == [told, "  │ because", "  │ of", "  │ this", "  │ … 1 more line"]
+    assert rows == [told, "  │ because", "  │ of", "  │ this", "  │ and that"]
+    rows = end(ToolResult("1", "because\n" * 50, outcome))
+    assert rows == [told, *["  │ because"] * 3, "  │ … 47 more lines"]
 
 
 def test_no_row_is_wider_than_the_screen_and_nothing_steers_it():

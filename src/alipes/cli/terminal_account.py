@@ -32,8 +32,8 @@ _CONSENT = {
     "once": "allowed this once",
     "session": "allowed in this conversation",
     "always": "allowed from now on",
-    "no": "not allowed",
 }
+"""A refusal shows in the line of the call."""
 
 
 class Account:
@@ -49,12 +49,12 @@ class Account:
         begun: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`begun`: something stands above already, from which the first block is set apart."""
+        """`begun`: a word of the house stands above already."""
         self._look, self._columns, self._clock = look, columns, clock
         self._speech = Speech(theme, look, columns, thinking=thinking)
         self._running: dict[str, Running] = {}
         self._final: list[str] = []
-        self._kind = "shown" if begun else ""
+        self._kind = "note" if begun else ""
         """Of the last block."""
 
     def take(self) -> list[str]:
@@ -142,7 +142,7 @@ class Account:
                 self.note(f"{what} ({one_line(reason)}); asking again")
             case Noted(text):
                 self.note(text)
-            case ApprovalAnswered(_, choice):
+            case ApprovalAnswered(_, choice) if choice in _CONSENT:
                 self.note(_CONSENT[choice])
             case TurnEnded():
                 self._end(event)
@@ -172,6 +172,8 @@ class Account:
         if end.ending == "steered":  # a message that waited was taken in by the turn that goes on
             return
         self._finish()
+        for running in self._running.values():
+            self._put("tool", running.abandoned(self._columns, self._look, self._clock()))
         self._running.clear()
         if end.ending == "stopped" and end.detail == "superseded":
             self.note("stopped for what comes next")

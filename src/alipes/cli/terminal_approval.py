@@ -58,7 +58,7 @@ class Dialogue:
         rows = [
             f"{styled('?', look.warn)} {styled(asked.call.name, look.strong)} wants to do this:",
             *_command(asked, columns, look),
-            *wrapped(harmless(asked.reason), columns, "", "  ", "  "),
+            *wrapped(f"It {harmless(asked.reason).rstrip('.')}.", columns, "", "  ", "  "),
         ]
         line = "".join(f"  {styled(key, look.accent)} {meaning}" for key, meaning in _CHOICES)
         if typing:

@@ -42,6 +42,11 @@ class Running:
         lines = [line for line in self._lines if line.strip()][-GLIMPSE:]
         return rows + [_quoted(line, columns, look) for line in lines]
 
+    def abandoned(self, columns: int, look: Look, now: float) -> list[str]:
+        """The turn ended before the call did."""
+        result = ToolResult(self.call.id, "", "cancelled")
+        return finished(self.call, result, now - self.began, None, columns=columns, look=look)
+
 
 def finished(
     call: ToolCall, result: ToolResult, seconds: float, running: Running | None, *, columns: int, look: Look
@@ -52,7 +57,8 @@ def finished(
     facts = [outcome, diff.summary if diff else "", f"{seconds:.1f} s" if seconds >= 0.1 else ""]
     told = " · ".join(fact for fact in facts if fact)
     head = _head(call, columns - len(told) - 4, look)
-    rows = [f"{mark} {head}{'  ' if told else ''}{styled(told, look.bad if outcome else look.faint)}"]
+    style = look.faint if not outcome else look.warn if result.outcome == "ok" else look.bad
+    rows = [f"{mark} {head}{'  ' if told else ''}{styled(told, style)}"]
     if diff and result.outcome == "ok":
         return rows + diff.rows(columns, look)
     if result.outcome == "ok" and call.name != "terminal":
@@ -76,10 +82,11 @@ def _excerpt(result: ToolResult, columns: int, look: Look) -> list[str]:
     if lines == ["(no output)"]:
         return []
     failed = result.outcome != "ok"
-    shown = lines[:EXCERPT] if failed else lines[-EXCERPT:]
+    room = EXCERPT + (len(lines) == EXCERPT + 1)  # to leave out a single line would save nothing
+    shown = lines[:room] if failed else lines[-room:]
     rows = [_quoted(line, columns, look) for line in shown]
     if (left := len(lines) - len(shown)) > 0:
-        more = _quoted(f"{look.more} {left:,} more line{'s' if left > 1 else ''}", columns, look)
+        more = _quoted(f"{look.more} {left:,} more lines", columns, look)
         rows = [*rows, more] if failed else [more, *rows]
     return rows
 
