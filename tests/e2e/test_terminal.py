@@ -127,6 +127,7 @@ async def test_leaving_in_the_middle_of_a_turn_keeps_it_for_the_next_start(home)
             await glass.until("Once")
             glass.type(CTRL_D)
             assert await glass.ended() == 0
+            assert glass.text.rstrip().endswith("· what was being done is taken up at the next start")
         async with Glass.of(home) as glass:
             await glass.until("this was interrupted, and is taken up again")
             await glass.until("The end.\n\n›")
@@ -262,3 +263,13 @@ async def test_escape_puts_the_input_away_and_the_up_key_brings_it_back(home):
         await glass.until(lambda: "a thought" not in glass.text)
         glass.type("\x1b[A")
         await glass.until("› a thought")
+
+
+async def test_ctrl_c_reaches_a_message_that_has_not_even_begun(home):
+    async with ModelServer([Stall("Never wanted")]) as server:
+        home.use(server)
+        async with Glass.of(home) as glass:
+            await glass.until("›")
+            glass.type("oops" + ENTER + CTRL_C)
+            await glass.until("· stopped")
+            await glass.until(lambda: "stopping" not in glass.text)

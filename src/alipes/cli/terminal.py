@@ -25,7 +25,7 @@ from alipes.cli.terminal_desk import Desk
 from alipes.cli.terminal_history import KeptHistory
 from alipes.cli.terminal_keyboard import QUESTION, Keyboard
 from alipes.cli.terminal_keys import make_keys
-from alipes.cli.terminal_look import make_look, wrapped
+from alipes.cli.terminal_look import make_look, styled, wrapped
 from alipes.cli.terminal_paste import Pastes
 from alipes.cli.terminal_pulse import Pulse
 from alipes.cli.terminal_scene import Bottom
@@ -45,6 +45,8 @@ class Terminal:
         self.theme: Name = around.theme
         self.restyled: Callable[[], None] = lambda: None
         """Called when the theme changed."""
+        self.parting = ""
+        """The last word, when all is closed."""
         pastes = Pastes()
         self.words = Words()
         self._buffer = Buffer(
@@ -83,7 +85,9 @@ class Terminal:
         await self._stands.wait()
 
     async def close(self) -> None:
-        """Wait until what was written has left, if someone takes it."""
+        """Say the last word, and wait until what was written has left, if someone takes it."""
+        if self.parting:
+            self._outlet.write(f"{styled(self.parting, self.bottom.look.faint)}\r\n")
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
                 await self._outlet.drained()

@@ -41,7 +41,7 @@ class Clerk:
         show.sending(parsed.args, label)
         reply = await commands.run(app.context(inbound), parsed)
         self._tell(typed, reply)
-        show.sent(typed.id, label, *reply.turns)
+        show.sent(typed.id, label or one_line(reply.text), *reply.turns)
         match reply.action:
             case commands.Quit():
                 self._terminal.leave()

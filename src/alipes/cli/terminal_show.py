@@ -33,6 +33,8 @@ class Show:
         self._gone: set[str] = set()
         """Turns that began or ended; their message may still be on its way here."""
         self._sending = 0
+        self.living = ""
+        """The turn that lives now."""
         self._text: str | None = None
         """The message of the living turn, until it was said."""
         self.rested = asyncio.Event()
@@ -53,9 +55,12 @@ class Show:
                 self._drop(turn)
                 if ending != "steered":
                     self._bottom.dialogue.clear()
+                    self.living = ""
                     self.rested.set()
             case SessionChanged():
                 self.status.forget()
+                if not self._sending:  # else it was a command of ours, which says so itself
+                    self.account.note("another conversation goes on here now")
         self.status.tell(event)
         shown = self._labels.get(event.text, "") if isinstance(event, TurnStarted) else ""
         self.account.tell(event, shown)
@@ -91,7 +96,7 @@ class Show:
 
     def _begin(self, turn: str, text: str) -> None:
         self._drop(turn)
-        self._text = text
+        self._text, self.living = text, turn
         self.rested.clear()
 
     def _hear(self, text: str) -> None:

@@ -109,8 +109,7 @@ class Talk:
                     case Typed() as typed:
                         self._take(typed, group)
                     case Halt():
-                        self._halted = True
-                        group.create_task(lobby.post(key, Stop("user_stop", "session_interrupt")))
+                        group.create_task(self._halt())
                     case Word(ask, choice):
                         group.create_task(lobby.post(key, Answer(ask, choice, "terminal")))
 
@@ -121,6 +120,7 @@ class Talk:
             self._show.sending(typed.text, typed.shown)
             turn = await self._app.lobby.submit(self._as_inbound(typed))
             self._show.sent(typed.id, typed.shown, *([turn] if turn else []))
+            self._outgoing.task_done()
 
     async def part(self) -> None:
         """The person left: a stop that they asked for is waited for, so that it is kept."""
@@ -128,6 +128,22 @@ class Talk:
             with suppress(TimeoutError):
                 async with asyncio.timeout(FAREWELL):
                     await self._show.rested.wait()
+        if self._show.living:
+            self._terminal.parting = "· what was being done is taken up at the next start"
+
+    async def _halt(self) -> None:
+        """Stop the turn that lives, else the one that is about to."""
+        turn, key = self._show.living, self._place.key
+        self._halted = True
+        if not turn:
+            await self._outgoing.join()
+            unfinished = await self._app.store.sessions.unfinished(key)
+            turn = unfinished[0].id if unfinished else ""
+        if turn:
+            await self._app.lobby.post(key, Stop("user_stop", "session_interrupt", turn))
+        else:
+            self._halted, self._show.status.doing = False, ""
+            self._show.update()
 
     def _take(self, typed: Typed, group: asyncio.TaskGroup) -> None:
         parsed = commands.parse(typed.text)
