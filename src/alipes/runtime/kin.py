@@ -152,6 +152,9 @@ class Tree:
             fresh = [kin for kin in self.living() if kin not in caught]
             if not fresh:
                 break
+            if any(_group(kin.pid) == self._root for kin in fresh):  # so the group is still ours
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._root, signal.SIGKILL)  # all at once: no fork escapes it
             for kin in fresh:
                 send(kin, signal.SIGSTOP)
             caught.update(fresh)
@@ -228,6 +231,13 @@ def _look(pid: int) -> _Look | None:
     fields = stat[stat.rindex(b")") + 2 :].split()  # the name before it may hold blanks and brackets
     alive = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1  # its first thread may die before the others
     return _Look(alive, int(fields[1]), int(fields[19]))
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 def _kinship() -> Callable[[int], Iterable[int]]:
