@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from prompt_toolkit.application import get_app
-from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.buffer import Buffer, CompletionState
+from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
 from prompt_toolkit.filters import Condition, has_completions, is_searching
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
@@ -87,17 +87,30 @@ def _end_of_input(buffer: Buffer, deeds: Deeds) -> None:
 
 
 def _complete(buffer: Buffer) -> None:
-    """The next of the menu; the only one there is at once; else open the menu."""
-    if buffer.complete_state and buffer.complete_state.complete_index is not None:
-        buffer.complete_next()
-        return
-    known = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
-    if len(known) == 1:
-        buffer.apply_completion(known[0])
-    elif buffer.complete_state:
+    """The next of the menu; without one, look what there is."""
+    state = buffer.complete_state
+    if state is not None and state.completions:
         buffer.complete_next()
     else:
-        buffer.start_completion(insert_common_part=True)
+        get_app().create_background_task(_look_up(buffer))
+
+
+async def _look_up(buffer: Buffer) -> None:
+    """Put in what all have in common that fits; if that is nothing, open the menu.
+
+    `Buffer.start_completion` would do nothing while the menu is about to open by itself.
+    """
+    document, event = buffer.document, CompleteEvent(completion_requested=True)
+    found = [one async for one in buffer.completer.get_completions_async(document, event)]
+    if not found or buffer.document != document:
+        return
+    if len(found) == 1:
+        buffer.apply_completion(found[0])
+    elif common := get_common_complete_suffix(document, found):
+        buffer.insert_text(common)
+    else:
+        buffer.complete_state = CompletionState(document, found)
+        buffer.on_completions_changed.fire()
 
 
 def _close(buffer: Buffer, deeds: Deeds) -> None:
