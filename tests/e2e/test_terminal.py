@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.e2e.program import Home
+from tests.e2e.program import Home, until_said
 from tests.world.glass import CTRL_C, CTRL_D, ENTER, ESCAPE, Glass
 from tests.world.model_server import Cut, Fail, ModelServer, Say, Stall, Tokens
 
@@ -273,3 +273,13 @@ async def test_ctrl_c_reaches_a_message_that_has_not_even_begun(home):
             glass.type("oops" + ENTER + CTRL_C)
             await glass.until("· stopped")
             await glass.until(lambda: "stopping" not in glass.text)
+
+
+async def test_what_was_interrupted_elsewhere_is_named(home):
+    async with ModelServer([Stall("Once"), Say("The end.")]) as server:
+        home.use(server)
+        async with home.started("ask", "--session", "elsewhere", "a tale") as process:
+            await until_said(process.stdout, "Once")
+            process.kill()
+        async with Glass.of(home, "--session", "here") as glass:
+            await glass.until("taking up what was interrupted elsewhere: agent:main:terminal:")

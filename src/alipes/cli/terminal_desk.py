@@ -73,7 +73,7 @@ class Desk:
             self._pressed = now
             self.letters.put_nowait(Halt())
             status.doing = "stopping"
-            self._hint("stopping; Ctrl-C again leaves", AGAIN)
+            self._hint("Ctrl-C again leaves", AGAIN)
         elif self._buffer.text:
             self.put_away()
         else:

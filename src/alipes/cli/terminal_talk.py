@@ -29,9 +29,10 @@ FAREWELL = 2.0
 async def serve(terminal: Terminal, settings: Settings, options: TalkOptions, left: asyncio.Event) -> None:
     """Serve the person at the terminal until they have `left`."""
     async with open_app(settings, interactive=True) as app:
+        orphans = await app.store.turns.orphans()  # before the lobby takes them up
         talk = Talk(terminal, app, options, await _place(options, app))
         async with asyncio.TaskGroup() as group:
-            works = (talk.introduce(), talk.watch(), talk.submit(), talk.read())
+            works = (talk.introduce(orphans), talk.watch(), talk.submit(), talk.read())
             tasks = [group.create_task(work) for work in works]
             await left.wait()
             await talk.part()
@@ -70,7 +71,7 @@ class Talk:
         self._models: asyncio.Queue[str] = asyncio.Queue()
         self._halted = False
 
-    async def introduce(self) -> None:
+    async def introduce(self, orphans: tuple[str, ...]) -> None:
         """Which model answers and why, and what else a person should know at the start."""
         app, show = self._app, self._show
         if self._inbound.model:
@@ -84,6 +85,8 @@ class Talk:
         for note in (*app.settings.notes, programs.tell_once(app.settings.home)):
             if note:
                 show.note(note)
+        if elsewhere := [key for key in orphans if key != self._place.key]:
+            show.note(f"taking up what was interrupted elsewhere: {', '.join(elsewhere)}")
         standing = await app.store.sessions.standing(self._place.key)
         if standing is not None and not await app.store.sessions.unfinished(self._place.key):
             await self._clerk.recall(standing.session)

@@ -56,7 +56,7 @@ class Wire(Vt100_Output):
         if self._held:
             text = "".join(self._held)
             self._held.clear()
-            self.outlet.write(text)
+            self.outlet.write(text.encode(self.stdout.encoding, "replace"))
 
     def show_cursor(self) -> None:
         """It is never hidden."""
