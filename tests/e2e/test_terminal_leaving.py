@@ -86,22 +86,26 @@ async def test_leaving_while_everything_still_loads(home):
 
 async def test_what_is_printed_by_others_stands_above_the_prompt(home, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
-        "import asyncio, sys\n"
+        "import asyncio, os, sys\n"
         "run = asyncio.run\n"
+        "def noise(loop, go):\n"
+        "    if not os.path.exists(go):\n"
+        "        return loop.call_later(0.05, noise, loop, go)\n"
+        "    for n in range(3):\n"
+        "        print(f'noise {n}')\n"
+        "    loop.call_later(0.2, lambda: sys.stderr.write('more \\x1b[31mnoise\\n'))\n"
         "def noisy(main, **more):\n"
         "    async def both():\n"
-        "        loop = asyncio.get_running_loop()\n"
-        "        for n in range(3):\n"
-        "            loop.call_later(1 + n / 10, print, f'noise {n}')\n"
-        "        loop.call_later(1.5, lambda: sys.stderr.write('more \\x1b[31mnoise\\n'))\n"
+        f"        noise(asyncio.get_running_loop(), {str(tmp_path / 'go')!r})\n"
         "        return await main\n"
         "    return run(both(), **more)\n"
         "asyncio.run = noisy\n"
     )
     path = f"{tmp_path}:{os.path.dirname(os.path.dirname(__file__))}/../src"
     async with Glass.of(home, "-m", "scripted", PYTHONPATH=path) as glass:
-        await glass.until("›")
+        await glass.until("answers, as asked")
         glass.type("a draft")
+        (tmp_path / "go").touch()
         await glass.until("noise 0\nnoise 1\nnoise 2\nmore [31mnoise\n\n› a draft")
         glass.type(ENTER)
         await glass.until("You said: a draft")
