@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
-.PHONY: help run serve test check bench torture services lock clean
+.PHONY: help run serve test check bench torture services pictures lock clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -11,7 +11,7 @@ help:  ## show this list
 run: .venv/run.stamp  ## start talking; with no key and no configuration a small local model answers
 	@$(BIN)/alipes
 
-serve: .venv/run.stamp  ## the gateway (comes with the gateway issue)
+serve: .venv/run.stamp  ## the gateway (says so while there is none)
 	@$(BIN)/alipes serve
 
 test: .venv/test.stamp  ## all tests
@@ -33,6 +33,9 @@ torture: .venv/test.stamp  ## the long pass of what it must survive
 
 services: .venv/test.stamp  ## programs by others that some tests talk to (root for Debian packages; npm)
 	@tools/services
+
+pictures: .venv/test.stamp  ## draw the terminal's pictures anew, from a real run
+	@$(BIN)/python tools/pictures.py
 
 lock:  ## renew requirements/*.txt (needs uv)
 	@tools/lock
