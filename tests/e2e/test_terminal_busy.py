@@ -234,6 +234,7 @@ async def test_always_holds_for_this_very_command_and_the_next_start(home, tmp_p
             glass.type("a")
             await glass.until("allowed from now on")
             await glass.until("Gone.")
+            await glass.until(lambda: glass.shown[-1].startswith("  test/scripted"))  # the turn is over
         (tmp_path / "done").unlink()
         async with Glass.of(home) as glass:
             glass.type("tidy up" + ENTER)
