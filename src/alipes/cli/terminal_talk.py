@@ -22,6 +22,8 @@ from alipes.config.settings import Settings
 from alipes.kernel.turns import Address, Answer, Event, Inbound, Said, Stop, TurnEnded
 from alipes.sessions import commands
 
+COURSE = frozenset({"new", "resume", "branch", "undo", "retry"})
+"""Commands that decide which conversation a message reaches: one typed after them must not overtake them."""
 FAREWELL = 2.0
 """Seconds that a stop may still take when the person has left."""
 
@@ -117,12 +119,16 @@ class Talk:
                         group.create_task(lobby.post(key, Answer(ask, choice, "terminal")))
 
     async def submit(self) -> None:
-        """Hand over messages in the order they were typed."""
+        """Hand over in the order typed: messages, and what decides which conversation they reach."""
         while True:
             typed = await self._outgoing.get()
-            self._show.sending(typed.text, typed.shown)
-            turn = await self._app.lobby.submit(self._as_inbound(typed))
-            self._show.sent(typed.id, typed.shown, *([turn] if turn else []))
+            inbound = self._as_inbound(typed)
+            if (parsed := commands.parse(typed.text)) is not None:
+                await self._clerk.run(parsed, typed, inbound)
+            else:
+                self._show.sending(typed.text, typed.shown)
+                turn = await self._app.lobby.submit(inbound)
+                self._show.sent(typed.id, typed.shown, *([turn] if turn else []))
             self._outgoing.task_done()
 
     async def part(self) -> None:
@@ -150,7 +156,7 @@ class Talk:
 
     def _take(self, typed: Typed, group: asyncio.TaskGroup) -> None:
         parsed = commands.parse(typed.text)
-        if parsed is None:
+        if parsed is None or parsed.command.name in COURSE:
             self._outgoing.put_nowait(typed)
             return
         if parsed.command.name == "model" and parsed.args:  # this goes over what was asked with --model
