@@ -173,7 +173,7 @@ async def stale(times: int = 25) -> list[Row]:
                     glass.type(typed[-1])
                     await asyncio.sleep(0.1)
                 await asyncio.sleep(1)
-                input = "".join(row[2:] for row in glass.rows[glass.rows.index("") + 3 :])
+                input = "".join(row[2:] for row in glass.rows[glass.rows.index("") + 1 :])
                 glass.type(ENTER)
                 await glass.until("You said")
         clients = len(plain.connections) + len(secure.connections)
