@@ -57,7 +57,7 @@ class App:
         habits = Habits(
             busy=settings.terminal.busy if interactive else "queue",
             interactive=interactive,
-            keeps=lambda session: bool(background.living(session)),
+            keeps=background.mention,
         )
         self.lobby = Lobby(store, hooks=self.hooks, agent=self._agent, habits=habits)
         self._system = system_prompt(settings.home)

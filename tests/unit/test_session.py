@@ -296,3 +296,16 @@ async def test_a_lobby_is_not_settled_while_something_came_at_the_last_moment(tm
         await settled
         assert (await store.archive.turn(turns[1])).ending == "answered"
         serving.cancel()
+
+
+async def test_what_goes_on_after_a_stop_is_named(tmp_path):
+    nap = Nap()
+    async with open_house(
+        tmp_path, Scripted([NAP]), nap, keeps=lambda _session: "in the background: p1"
+    ) as house:
+        async with house.lobby.ask(inbound("1", "sleep")) as following:
+            await nap.running.wait()
+            await house.lobby.post(inbound("1", "").address.key, Stop())
+            told = [event async for event in following if isinstance(event, Noted | TurnEnded)]
+    assert [type(event) for event in told] == [Noted, TurnEnded]
+    assert told[0].text == "goes on in the background: p1"

@@ -14,6 +14,7 @@ from alipes.kernel.turns import (
     Answer,
     Envelope,
     Event,
+    Noted,
     Op,
     Reset,
     Said,
@@ -245,4 +246,6 @@ class Session:
             return
         for message in closing:
             self._publish(living.turn.id, Said(message))
+        if ending == "stopped" and (going := self._around.keeps(living.turn.session)):
+            self._publish(living.turn.id, Noted(f"goes on {going}"))
         self._publish(living.turn.id, TurnEnded(living.turn.id, ending, over.detail, living.usage))

@@ -36,8 +36,8 @@ class Habits(Struct, frozen=True):
     """People watch who can answer a question."""
     linger: float = 300.0
     """Seconds an idle session stays in memory."""
-    keeps: Callable[[str], bool] = lambda _session: False
-    """Whether a session has something running between its turns; then it stays."""
+    keeps: Callable[[str], str] = lambda _session: ""
+    """What a session has running between its turns, in a few words; unless empty, it stays."""
 
 
 class Lobby:

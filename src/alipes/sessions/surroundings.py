@@ -26,7 +26,7 @@ class Surroundings(Struct, frozen=True):
     """Called with the key whenever a session has nothing left to do."""
     pass_on: Callable[[str], Awaitable[None]]
     """Called with the key when another process turns out to hold the session."""
-    keeps: Callable[[str], bool] = lambda _session: False
-    """Whether something of the session goes on between its turns, so that it must stay in memory."""
+    keeps: Callable[[str], str] = lambda _session: ""
+    """What of the session goes on between its turns, in a few words; unless empty, it stays in memory."""
     linger: float = 300.0
     """Seconds an idle session stays in memory."""
