@@ -8,6 +8,7 @@ unanswered call) must never have been shown a broken one.
 import asyncio
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,7 +83,8 @@ async def trial(folder: Path, server: Served, after: float) -> Trial:
     try:
         await asyncio.wait_for(first.wait(), after)
     except TimeoutError:
-        first.kill()
+        with suppress(ProcessLookupError):  # it ended in the same moment
+            first.kill()
     await first.communicate()
     second = await alipes(home, "ask", "--session", "other", "hello", cwd=folder)
     _, errors = await second.communicate()
