@@ -10,7 +10,9 @@ PAGE = (ROOT / "README.md").read_text()
 
 
 def test_every_link_leads_somewhere():
-    for target in re.findall(r"\]\((?!http)([^)#]+)\)", PAGE):
+    pictures = re.findall(r'src(?:set)?="([^"]+)"', PAGE)
+    assert len(pictures) == 2, "one light, one dark"
+    for target in [*pictures, *re.findall(r"\]\((?!http)([^)#]+)\)", PAGE)]:
         assert (ROOT / target).exists(), target
 
 
