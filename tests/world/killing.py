@@ -88,7 +88,9 @@ async def trial(folder: Path, server: Served, after: float) -> Trial:
     await first.communicate()
     second = await alipes(home, "ask", "--session", "other", "hello", cwd=folder)
     _, errors = await second.communicate()
-    return await _look(home, work, first.returncode == 0, second.returncode, errors.decode())
+    rejected = server.log.read_bytes()[before:].count(b'"kind":"rejected"')
+    told = await _look(home, work, first.returncode == 0, second.returncode, errors.decode())
+    return told._replace(rejected=rejected)
 
 
 async def _look(home: Path, work: Path, finished_first: bool, status: int | None, errors: str) -> Trial:
@@ -101,7 +103,4 @@ async def _look(home: Path, work: Path, finished_first: bool, status: int | None
         results = [part for message in messages if message.role == "tool" for part in message.parts]
         unknown = sum(result.outcome == "unknown" for result in results)
         done = messages[-1].text == "All ten steps are done."
-    rejected = errors.count("400")
-    return Trial(
-        finished_first, "answered" if done and status == 0 else "lost", repeated, unknown, rejected, errors
-    )
+    return Trial(finished_first, "answered" if done and status == 0 else "lost", repeated, unknown, 0, errors)

@@ -174,6 +174,7 @@ class ModelServer:
             if asked.api == "anthropic" and "anthropic-version" not in asked.headers:
                 return Fail(400, "anthropic-version: header is required")
         except (rules.Invalid, KeyError, TypeError, AttributeError) as invalid:
+            self.told("rejected", why=str(invalid))
             return Fail(400, f"invalid request: {invalid!s}")
         if isinstance(self.script, Plan):
             said, words = rules.since_user(asked.api, asked.body)
@@ -367,7 +368,7 @@ class Served(Struct, frozen=True):
         return root if api == "anthropic" else f"{root}/v1"
 
     def told(self, kind: str = "request") -> list[dict[str, Any]]:
-        """The lines of the log: `request`, `answered`, `left`, `connected`, `disconnected`."""
+        """The lines of the log: `request`, `rejected`, `answered`, `left`, `connected`, `disconnected`."""
         lines = self.log.read_bytes().splitlines() if self.log.exists() else []
         return [line for line in map(msgspec.json.decode, lines) if line["kind"] == kind]
 
