@@ -17,13 +17,14 @@ from alipes.runtime.process import open_child
 
 ENV = {"PATH": os.environ["PATH"], "PYTHONPATH": "src"}
 TRIALS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "50"))
-CHAIN = "import os, time\nwhile True:\n    if os.fork(): os._exit(0)\n    time.sleep(0.001)\n"
+CHAIN = "import os, time\nfor _ in range(400):\n    if os.fork(): os._exit(0)\n    time.sleep(0.001)\n"
 STUBBORN = textwrap.dedent("""
     setsid bash -c 'trap "" TERM HUP INT; while :; do sleep 300.{name}; done' {name} &
     (env -i setsid -f bash -c 'trap "" TERM; sleep 300.{name}; sleep 300.{name}' {name} >/dev/null 2>&1)
 """)
 CHAINS = "{python} -Sc '{chain}' {name} & {python} -Sc '{chain}' {name} &"
-"""Each link dies as its child is born. Let loose they fill the process table, so only under a living host."""
+"""Each link dies as its child is born; a chain lasts longer than a trial, and ends before it fills the
+process table, which other tests need too."""
 HOST = """
 import asyncio, sys
 from pathlib import Path
