@@ -12,7 +12,7 @@ from pathlib import Path
 
 from alipes.cli import talk
 from alipes.cli.arguments import TalkOptions
-from alipes.cli.terminal import Terminal
+from alipes.cli.terminal.prompt import Terminal
 from alipes.config.settings import Settings
 
 PLAN = json.loads(sys.argv[1])
@@ -52,7 +52,7 @@ async def misbehave() -> None:
 
 
 def load() -> talk.Serve:
-    serve = importlib.import_module("alipes.cli.terminal_talk").serve
+    serve = importlib.import_module("alipes.cli.terminal.talk").serve
 
     async def beside(
         terminal: Terminal, settings: Settings, options: TalkOptions, left: asyncio.Event

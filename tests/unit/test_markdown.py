@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alipes.cli.markdown import TAIL, Stream, render
+from alipes.cli.markdown.stream import TAIL, Stream, render
 from alipes.cli.theme import make
 from alipes.cli.width import width
 
@@ -271,7 +271,7 @@ def _alone(code):
 def test_pygments_is_loaded_with_the_first_code_block_that_names_a_language():
     code = """
 import sys
-from alipes.cli.markdown import render
+from alipes.cli.markdown.stream import render
 from alipes.cli.theme import make
 render("text with `code`\\n\\n```\\nno language\\n```", make("dark"), 80)
 print("pygments" in sys.modules)
@@ -287,7 +287,7 @@ def test_without_pygments_code_is_plain():
     code = """
 import sys
 sys.modules["pygments"] = None
-from alipes.cli.markdown import render
+from alipes.cli.markdown.stream import render
 from alipes.cli.theme import make
 print(render("```python\\nx=1\\n```", make("dark"), 80)[1])
 """

@@ -3,7 +3,7 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from alipes.cli.markdown import Stream, render
+from alipes.cli.markdown.stream import Stream, render
 from alipes.cli.theme import make
 from tests.unit.test_markdown import DARK, plain, shown, streamed
 

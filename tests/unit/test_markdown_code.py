@@ -6,9 +6,9 @@ import time
 import pytest
 from pygments.lexers import get_lexer_by_name
 
-from alipes.cli.markdown import Stream, render
-from alipes.cli.markdown_code import COLOURED_COLUMNS, COLOURED_LINES, find_colours
-from alipes.cli.markdown_lexing import SLOW, Lexing, open_lexing
+from alipes.cli.markdown.code import COLOURED_COLUMNS, COLOURED_LINES, find_colours
+from alipes.cli.markdown.lexing import SLOW, Lexing, open_lexing
+from alipes.cli.markdown.stream import Stream, render
 from alipes.cli.theme import make
 from tests.unit.test_markdown import DARK, plain, shown
 

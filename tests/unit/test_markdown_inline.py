@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alipes.cli import markdown_inline
-from alipes.cli.markdown import render
-from alipes.cli.markdown_inline import harmless, whole
-from alipes.cli.markdown_marks import LONGEST, MOST, Marks
+from alipes.cli.markdown import inline
+from alipes.cli.markdown.inline import harmless, whole
+from alipes.cli.markdown.marks import LONGEST, MOST, Marks
+from alipes.cli.markdown.stream import render
 from alipes.cli.theme import make
 from tests.unit.test_markdown import DARK, NONE, shown
 
@@ -142,8 +142,8 @@ def test_text_cut_at_its_free_places_reads_as_if_parsed_in_one(text):
     assert "".join(cuts) == text
     if "*" in text or "_" in text:  # runs that close each other partly are followed only roughly
         return
-    tokens = markdown_inline._PARSER.inline.parse(text, markdown_inline._PARSER, {}, [])
-    assert _letters(whole(text, DARK)) == _letters(markdown_inline._Spans(DARK, "").read(tokens))
+    tokens = inline._PARSER.inline.parse(text, inline._PARSER, {}, [])
+    assert _letters(whole(text, DARK)) == _letters(inline._Spans(DARK, "").read(tokens))
 
 
 def test_words_without_marks_are_given_on_at_once():

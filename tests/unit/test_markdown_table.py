@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alipes.cli.markdown import Stream, render
-from alipes.cli.markdown_lines import cells
-from alipes.cli.markdown_table import PATIENCE
+from alipes.cli.markdown.lines import cells
+from alipes.cli.markdown.stream import Stream, render
+from alipes.cli.markdown.table import PATIENCE
 from alipes.cli.width import width
 from tests.unit.test_markdown import DARK, NONE, SEQUENCE, shown
 

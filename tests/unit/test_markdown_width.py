@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alipes.cli.markdown_flow import LONGEST_WORD, Flow, paint, row_width, slices, trimmed
+from alipes.cli.markdown.flow import LONGEST_WORD, Flow, paint, row_width, slices, trimmed
 from alipes.cli.width import breakable, cut, units, width
 
 WORDS = st.lists(

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from alipes.cli.setup_guide import Guide
-from alipes.cli.setup_offers import ABOUT, ANOTHER, KEYS_AT, find_local, model_options, preferred, providers
-from alipes.cli.setup_plan import Given, Plan, changes, model_of, name_for, settle, told
-from alipes.cli.setup_questions import Left, Option, Picker
-from alipes.cli.setup_trial import Trouble, ask, ask_somewhere, list_models, list_somewhere
+from alipes.cli.setup.guide import Guide
+from alipes.cli.setup.offers import ABOUT, ANOTHER, KEYS_AT, find_local, model_options, preferred, providers
+from alipes.cli.setup.plan import Given, Plan, changes, model_of, name_for, settle, told
+from alipes.cli.setup.questions import Left, Option, Picker
+from alipes.cli.setup.trial import Trouble, ask, ask_somewhere, list_models, list_somewhere
 from alipes.config.known import KEYED, KNOWN
 from alipes.config.reading import read
 from alipes.config.settings import Settings, build, load

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alipes.cli import theme
-from alipes.cli.terminal_account import Account
-from alipes.cli.terminal_canvas import plain, span
-from alipes.cli.terminal_look import make_look
+from alipes.cli.terminal.account import Account
+from alipes.cli.terminal.canvas import plain, span
+from alipes.cli.terminal.look import make_look
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import (
     ApprovalAnswered,

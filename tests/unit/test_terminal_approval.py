@@ -2,9 +2,9 @@
 
 import pytest
 
-from alipes.cli.terminal_approval import LONGEST, PAUSE, Dialogue
-from alipes.cli.terminal_canvas import plain
-from alipes.cli.terminal_look import make_look
+from alipes.cli.terminal.approval import LONGEST, PAUSE, Dialogue
+from alipes.cli.terminal.canvas import plain
+from alipes.cli.terminal.look import make_look
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import ApprovalAsked
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from alipes.cli.terminal_aside import aside
+from alipes.cli.terminal.aside import aside
 
 
 async def test_whole_lines_are_told_from_the_loop_and_from_threads():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alipes.cli.terminal_canvas import Canvas, height, plain, span
+from alipes.cli.terminal.canvas import Canvas, height, plain, span
 
 COLUMNS, LINES = 20, 8
 

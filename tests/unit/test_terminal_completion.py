@@ -5,9 +5,9 @@ from prompt_toolkit.buffer import CompletionState
 from prompt_toolkit.completion import CompleteEvent, Completion
 from prompt_toolkit.document import Document
 
-from alipes.cli.terminal_canvas import plain, span
-from alipes.cli.terminal_completion import MENU, Words, files, menu
-from alipes.cli.terminal_look import make_look
+from alipes.cli.terminal.canvas import plain, span
+from alipes.cli.terminal.completion import MENU, Words, files, menu
+from alipes.cli.terminal.look import make_look
 
 LOOK = make_look("none")
 

@@ -5,8 +5,7 @@ import stat
 
 import msgspec
 
-from alipes.cli import terminal_history
-from alipes.cli.terminal_history import KeptHistory
+from alipes.cli.terminal.history import KEPT, LARGEST, LONGEST, KeptHistory
 
 
 def loaded(path) -> list[str]:
@@ -51,7 +50,7 @@ def test_several_processes_write_one_file(tmp_path):
 
 def test_a_very_long_text_is_not_kept_and_a_paste_is_kept_as_what_was_pasted(tmp_path):
     history = KeptHistory(tmp_path / "history", lambda text: text.replace("#", "pasted"))
-    history.append_string("x" * (terminal_history.LONGEST + 1))
+    history.append_string("x" * (LONGEST + 1))
     history.append_string("see #")
     assert loaded(tmp_path / "history") == ["see pasted"]
     assert history.get_strings()[-1] == "see #"
@@ -62,8 +61,8 @@ def test_a_long_file_is_shortened_and_damaged_lines_are_passed_over(tmp_path):
     lines = [msgspec.json.encode(f"{number} " + "x" * 500) for number in range(3000)]
     file.write_bytes(b"\n".join([*lines, b'"half', b"[1]", b"\xff", b'"last"']) + b"\n")
     found = loaded(file)
-    assert found[-1] == "last" and len(found) == terminal_history.KEPT - 3
-    assert file.stat().st_size < terminal_history.LARGEST
+    assert found[-1] == "last" and len(found) == KEPT - 3
+    assert file.stat().st_size < LARGEST
     assert loaded(file) == found
     assert os.listdir(tmp_path) == ["history"]
 

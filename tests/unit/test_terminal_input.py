@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alipes.cli.terminal_canvas import plain, span
-from alipes.cli.terminal_input import Look, draw
+from alipes.cli.terminal.canvas import plain, span
+from alipes.cli.terminal.input import Look, draw
 
 LOOK = Look("> ", lambda char: "[pasted 9 lines]" if char == "\U000f0000" else "", "36")
 

@@ -8,8 +8,7 @@ import tty
 import pytest
 from prompt_toolkit.keys import Keys
 
-from alipes.cli import terminal_keyboard
-from alipes.cli.terminal_keyboard import Keyboard
+from alipes.cli.terminal.keyboard import Keyboard
 
 
 class Line:
@@ -62,7 +61,7 @@ def test_an_answer_in_pieces_is_put_together(line):
 
 
 def test_a_late_answer_is_not_typed_either(line, monkeypatch):
-    monkeypatch.setattr(terminal_keyboard, "PATIENCE", -1.0)
+    monkeypatch.setattr("alipes.cli.terminal.keyboard.PATIENCE", -1.0)
     line.keyboard.asked()
     assert not line.keyboard.expecting
     assert line.typed(b"a\x1b]11;rgb:ffff/ffff/ffff\x07b") == "ab"
@@ -76,7 +75,7 @@ def test_alt_and_a_bracket_is_a_key_for_who_asked_nothing(line):
 def test_half_an_answer_that_never_ends_is_typed_after_all(line, monkeypatch):
     line.keyboard.asked()
     assert line.typed(b"\x1b]1") == ""
-    monkeypatch.setattr(terminal_keyboard, "PATIENCE", -1.0)
+    monkeypatch.setattr("alipes.cli.terminal.keyboard.PATIENCE", -1.0)
     assert "".join(press.data for press in line.keyboard.flush_keys()) == "\x1b]1"
 
 

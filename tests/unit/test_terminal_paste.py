@@ -1,6 +1,6 @@
 """Pastes: short ones are text, long ones a mark that is sent whole."""
 
-from alipes.cli.terminal_paste import Pastes
+from alipes.cli.terminal.paste import Pastes
 
 LONG = "".join(f"line {number}\n" for number in range(10_000))
 

@@ -3,8 +3,8 @@
 import asyncio
 import time
 
-from alipes.cli.terminal_pulse import PAINTINGS, Pulse
-from alipes.cli.terminal_status import Status
+from alipes.cli.terminal.pulse import PAINTINGS, Pulse
+from alipes.cli.terminal.status import Status
 from alipes.kernel.turns import TurnEnded, TurnStarted
 
 

@@ -6,10 +6,10 @@ from prompt_toolkit.buffer import Buffer, CompletionState
 from prompt_toolkit.completion import Completion
 from prompt_toolkit.document import Document
 
-from alipes.cli.terminal_canvas import plain, span
-from alipes.cli.terminal_look import make_look
-from alipes.cli.terminal_paste import Pastes
-from alipes.cli.terminal_scene import Bottom
+from alipes.cli.terminal.canvas import plain, span
+from alipes.cli.terminal.look import make_look
+from alipes.cli.terminal.paste import Pastes
+from alipes.cli.terminal.scene import Bottom
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import ApprovalAsked, TextDelta, TurnStarted
 

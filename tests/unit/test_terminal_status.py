@@ -2,9 +2,9 @@
 
 import pytest
 
-from alipes.cli.terminal_canvas import span
-from alipes.cli.terminal_look import make_look
-from alipes.cli.terminal_status import Status
+from alipes.cli.terminal.canvas import span
+from alipes.cli.terminal.look import make_look
+from alipes.cli.terminal.status import Status
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import (
     ApprovalAnswered,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from alipes.cli.terminal_surroundings import Surroundings, look_around
+from alipes.cli.terminal.surroundings import Surroundings, look_around
 from alipes.config.variables import Variables
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from alipes.cli.terminal_canvas import plain, span
-from alipes.cli.terminal_diff import LONGEST, Diff, is_diff
-from alipes.cli.terminal_look import make_look
-from alipes.cli.terminal_tools import Running, finished
+from alipes.cli.terminal.canvas import plain, span
+from alipes.cli.terminal.diff import LONGEST, Diff, is_diff
+from alipes.cli.terminal.look import make_look
+from alipes.cli.terminal.tools import Running, finished
 from alipes.kernel.messages import ToolCall, ToolResult
 
 LOOK = make_look("none")

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from alipes.cli.terminal_watch import Watch
+from alipes.cli.terminal.watch import Watch
 from alipes.kernel.messages import Message, Text, user
 from alipes.kernel.turns import (
     Address,

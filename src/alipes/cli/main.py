@@ -81,7 +81,7 @@ def _is_terminal(stream: "TextIO | None") -> bool:
 
 def _load_talk() -> "Serve":
     """Called when the prompt stands already."""
-    from alipes.cli.terminal_talk import serve  # noqa: PLC0415
+    from alipes.cli.terminal.talk import serve  # noqa: PLC0415
 
     return serve
 
@@ -91,7 +91,7 @@ def _command(name: str, argv: list[str]) -> int:
         case "ask":
             from alipes.cli.ask import run  # noqa: PLC0415
         case "setup":
-            from alipes.cli.setup_command import run  # noqa: PLC0415
+            from alipes.cli.setup.command import run  # noqa: PLC0415
         case "sessions":
             from alipes.cli.sessions_command import run  # noqa: PLC0415
         case "model":

@@ -11,11 +11,11 @@ from typing import TypeAlias
 from alipes import __version__
 from alipes.cli import arguments
 from alipes.cli.arguments import TalkOptions
-from alipes.cli.terminal import Terminal
-from alipes.cli.terminal_aside import aside
-from alipes.cli.terminal_look import shortened, styled
-from alipes.cli.terminal_surroundings import look_around
-from alipes.cli.terminal_wire import writes_utf8
+from alipes.cli.terminal.aside import aside
+from alipes.cli.terminal.look import shortened, styled
+from alipes.cli.terminal.prompt import Terminal
+from alipes.cli.terminal.surroundings import look_around
+from alipes.cli.terminal.wire import writes_utf8
 from alipes.config.reading import read
 from alipes.config.settings import Settings, build
 from alipes.config.variables import Variables
