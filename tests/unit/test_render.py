@@ -1,5 +1,8 @@
 """How events, times, money and titles read."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -167,7 +170,9 @@ def test_a_call_without_a_telling_argument_shows_them_all():
     assert render.call_line(ToolCall("c", "note", {"n": 1, "deep": [2]})) == "note n=1, deep=[2]"
 
 
-@pytest.mark.parametrize(("text", "width"), [("abcdef", 4), ("日本語です", 5), ("é" * 9, 4), ("ab", 1)])
+@pytest.mark.parametrize(
+    ("text", "width"), [("abcdef", 4), ("日本語です", 5), ("é" * 9, 4), ("ab", 1), ("日本", 2), ("日本", 1)]
+)
 def test_a_cut_line_fits_its_width_and_says_that_it_was_cut(text, width):
     cut = render.one_line(text, width)
     assert render.columns(cut) <= width
@@ -178,6 +183,22 @@ def test_wide_characters_take_two_columns_and_combining_ones_none():
     assert render.columns("日本") == 4
     assert render.columns("e\N{COMBINING ACUTE ACCENT}") == 1
     assert render.table([("日本", "x"), ("abc", "y")]) == ["日本  x", "abc   y"]
+
+
+def test_what_is_one_sign_is_measured_and_cut_as_one():
+    family = "\N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN}\N{ZERO WIDTH JOINER}\N{GIRL}"
+    assert render.columns(family) == 2
+    assert render.one_line(f"{family}abc", 4) == f"{family}a…"
+
+
+def test_plain_lines_are_measured_and_cut_without_tables_of_widths():
+    code = (
+        "import sys\n"
+        "from alipes.cli import ask, render\n"
+        "assert render.one_line('long words', 6) == 'long…' and 'wcwidth' not in sys.modules\n"
+        "assert render.columns('日本') == 4 and 'wcwidth' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_an_empty_table_has_no_lines():

@@ -1,6 +1,5 @@
 """Values in, text out: how events, times, money and titles read. It writes to no screen."""
 
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 
 from alipes.kernel import wording
@@ -44,19 +43,21 @@ def columns(text: str) -> int:
     """How many terminal columns the text takes: wide characters two, combining ones none."""
     if text.isascii():
         return len(text)
-    return sum(_columns(char) for char in text)
+    from alipes.cli import width  # noqa: PLC0415
+
+    return width.width(text)
 
 
-def cut(text: str, width: int) -> str:
-    """The text, shortened with an ellipsis where it takes more columns than `width`."""
-    if columns(text) <= width:
+def cut(text: str, room: int) -> str:
+    """The text, shortened with an ellipsis where it takes more columns than `room`."""
+    if columns(text) <= room:
         return text
-    taken = 0
-    for end, char in enumerate(text):
-        taken += _columns(char)
-        if taken > width - 1:
-            return text[:end].rstrip() + "…"
-    return text
+    if text.isascii():
+        return text[: max(0, room - 1)].rstrip() + "…"
+    from alipes.cli import width  # noqa: PLC0415
+
+    head, _ = width.cut(text, room - 1)
+    return (head.rstrip() if columns(head) < room else "") + "…"
 
 
 def pad(text: str, width: int) -> str:
@@ -222,12 +223,6 @@ class Telling:
         if self._open:
             self._answer("\n")
         self._open, self._breaks = False, 0
-
-
-def _columns(char: str) -> int:
-    if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
 def _argument(args: dict[str, Json]) -> str:
