@@ -7,7 +7,6 @@ misbehaving is over, and at last the line that was typed.
 
 import asyncio
 import gc
-import importlib
 import json
 import sys
 from contextlib import nullcontext
@@ -18,6 +17,7 @@ from prompt_toolkit.patch_stdout import patch_stdout
 
 from alipes.runtime.guard import guarding
 from alipes.runtime.logs import open_log
+from tests.e2e.careless import leave_behind
 
 PLAN = json.loads(sys.argv[1])
 
@@ -27,37 +27,10 @@ def report(word: object) -> None:
         file.write(json.dumps(word) + "\n")
 
 
-async def use(kind: str, url: str) -> object:
-    """A client as careless code makes it, with a connection that is kept alive."""
-    if kind in ("httpx", "httpx2"):
-        client = importlib.import_module(kind).AsyncClient()
-        await client.get(f"{url}/v1/models")
-        return client
-    sdk = importlib.import_module(kind)
-    kinds = {"openai": ("AsyncOpenAI", f"{url}/v1"), "anthropic": ("AsyncAnthropic", url)}
-    name, base_url = kinds[kind]
-    client = getattr(sdk, name)(api_key="sk-test", base_url=base_url)
-    await client.models.list()
-    return client
-
-
-def leak(kind: str, url: str) -> list[object]:
-    """Runs in a thread: the client is born on a loop of its own, which is closed before the client."""
-    loop = asyncio.new_event_loop()
-    try:
-        return [loop.run_until_complete(use(kind, url))]
-    finally:
-        loop.close()
-
-
 async def leave_clients() -> None:
     for kind in PLAN["kinds"]:
         for url in PLAN["urls"]:
-            kept = await asyncio.to_thread(leak, kind, url)
-            kept.clear()
-            for _ in range(3):
-                gc.collect()
-                await asyncio.sleep(0.02)
+            await leave_behind(kind, url, pauses=3, pause=0.02)
 
 
 async def fail_otherwise() -> None:

@@ -4,7 +4,6 @@ argv: a JSON object with `kinds`, `urls`, `times` and `report`, a file that is m
 """
 
 import asyncio
-import gc
 import importlib
 import json
 import sys
@@ -14,40 +13,16 @@ from alipes.cli import talk
 from alipes.cli.arguments import TalkOptions
 from alipes.cli.terminal.prompt import Terminal
 from alipes.config.settings import Settings
+from tests.e2e.careless import leave_behind
 
 PLAN = json.loads(sys.argv[1])
-
-
-async def use(kind: str, url: str) -> object:
-    """A client as careless code makes it, with a connection that is kept alive."""
-    module = importlib.import_module(kind)
-    if kind in ("httpx", "httpx2"):
-        client = module.AsyncClient()
-        await client.get(f"{url}/v1/models")
-        return client
-    name, base_url = {"openai": ("AsyncOpenAI", f"{url}/v1"), "anthropic": ("AsyncAnthropic", url)}[kind]
-    client = getattr(module, name)(api_key="sk-test", base_url=base_url)
-    await client.models.list()
-    return client
-
-
-def leak(kind: str, url: str) -> list[object]:
-    """Runs in a thread: the client is born on a loop of its own, which is closed before the client."""
-    loop = asyncio.new_event_loop()
-    try:
-        return [loop.run_until_complete(use(kind, url))]
-    finally:
-        loop.close()
 
 
 async def misbehave() -> None:
     for _ in range(PLAN["times"]):
         for kind in PLAN["kinds"]:
             for url in PLAN["urls"]:
-                kept = await asyncio.to_thread(leak, kind, url)
-                kept.clear()
-                gc.collect()
-                await asyncio.sleep(0.002)
+                await leave_behind(kind, url, pauses=1, pause=0.002)
     Path(PLAN["report"]).touch()
 
 
