@@ -12,6 +12,7 @@ from alipes.agent.loop import Agent
 from alipes.agent.prompt import system_prompt
 from alipes.config.settings import Settings
 from alipes.config.variables import inherited
+from alipes.hooks.owners import CORE
 from alipes.hooks.relay import Hooks
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import ToolCall
@@ -90,12 +91,13 @@ class App:
             model=turn.inbound.model or turn.model or (await self.choice()).model,
             fallback=self.settings.fallback,
             tools=self.tools,
-            hooks=self.hooks,
+            hooks=self.hooks.relay,
             system=self._system,
             max_steps=self.settings.max_steps,
             max_tokens=self.settings.max_tokens,
             effort=self.settings.effort,
             chain=self._chain,
+            consent=self.lobby.approvals.ask,
         )
 
 
@@ -142,8 +144,8 @@ def _equip(app: App, keeper: Keeper) -> None:
     async def ask(call: ToolCall, risk: Risk, turn: Turn) -> Consent | None:
         return await app.lobby.approvals.ask(call, risk.reason, turn)
 
-    app.hooks.add("core", approval(places, ask), patient=True)
-    app.hooks.add("core", background.session_left)
+    app.hooks.add(CORE, approval(places, ask), patient=True)
+    app.hooks.add(CORE, background.session_left)
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from alipes.agent.acting import Desk, cut, perform
+from alipes.hooks.owners import Owner
 from alipes.hooks.relay import Hooks
 from alipes.hooks.specs import Verdict
 from alipes.kernel.errors import Fenced, StoreError, ToolError
@@ -20,7 +21,7 @@ PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required"
 
 def a_desk(*tools, emit=None, **more):
     emit = emit or Scene().emit
-    hooks = more.pop("hooks", None) or Hooks()
+    hooks = (more.pop("hooks", None) or Hooks()).relay
     return Desk({tool.spec.name: tool for tool in tools}, hooks, turn(workdir="/w"), emit, **more)
 
 
@@ -134,7 +135,7 @@ async def test_a_hook_can_forbid_a_call_and_its_reason_reaches_the_model():
         return Verdict("deny", "not today") if call.id == "c1" else None
 
     hooks, change = Hooks(), Hand("change")
-    hooks.add("strict", before_tool)
+    hooks.add(Owner("strict"), before_tool)
     results, scene = await do(call("c1", "change"), call("c2", "change"), tools=[change], hooks=hooks)
     assert results == [ToolResult("c1", "not today", "denied"), ToolResult("c2", "done")]
     assert len(change.ran) == 1

@@ -13,6 +13,8 @@ from alipes.agent.approval import approval, assess
 from alipes.agent.shell import read
 from alipes.agent.shell_rules import judge
 from alipes.agent.shell_words import HOLE, Unclear
+from alipes.hooks import specs
+from alipes.hooks.owners import CORE
 from alipes.hooks.relay import Hooks
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Turn
@@ -749,12 +751,16 @@ def call(command: str, **more) -> ToolCall:
 async def test_without_anyone_to_ask_it_is_refused_and_the_way_to_allow_it_told(world):
     places, workdir = world
     hooks = Hooks()
-    hooks.add("core", approval(places))
-    verdict = await hooks.before_tool(call("rm -rf /"), turn(workdir))
+    hooks.add(CORE, approval(places))
+
+    async def rule(call, turn):
+        return await hooks.relay.decide(specs.before_tool, lambda why: None, call=call, turn=turn)
+
+    verdict = await rule(call("rm -rf /"), turn(workdir))
     assert verdict.ruling == "deny"
     assert "--yes" in verdict.reason and "everything in /" in verdict.reason
-    assert await hooks.before_tool(call("ls"), turn(workdir)) is None
-    assert await hooks.before_tool(call("rm -rf /"), turn(workdir, trusted=True)) is None
+    assert await rule(call("ls"), turn(workdir)) is None
+    assert await rule(call("rm -rf /"), turn(workdir, trusted=True)) is None
 
 
 @pytest.mark.parametrize("answer", ["once", "session", "always", "no", None])

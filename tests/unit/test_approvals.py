@@ -9,6 +9,7 @@ import pytest
 
 from alipes.app import open_app
 from alipes.config.settings import load
+from alipes.hooks.owners import CORE
 from alipes.hooks.relay import Hooks
 from alipes.hooks.specs import Verdict
 from alipes.kernel.messages import ToolCall, ToolResult
@@ -48,7 +49,7 @@ async def open_guarded(home, *script, interactive=True, hand=None):
         word = await house.lobby.approvals.ask(call, "it explodes", turn)
         return None if word not in (None, "no") else Verdict("deny", f"the word was {word}")
 
-    hooks.add("core", before_tool, patient=True)
+    hooks.add(CORE, before_tool, patient=True)
     async with open_house(home, Scripted(script), hand, hooks=hooks, interactive=interactive) as house:
         yield house, hand
 

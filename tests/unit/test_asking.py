@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from alipes.agent.asking import Patience, ask
+from alipes.agent.asking import Asker, Patience, ask
 from alipes.kernel.endpoints import ModelFacts
 from alipes.kernel.errors import ContextTooLong, ProviderError, Refused, Transient
 from alipes.kernel.messages import Text, Thinking
@@ -15,7 +15,7 @@ from alipes.providers.opening import Backend
 from alipes.providers.scripted import Scripted
 from alipes.runtime.retry import backoff
 
-from .stage import Clock, Scene, play, replied
+from .stage import Clock, Scene, play, replied, turn
 
 BUSY = Transient("the server is busy")
 
@@ -26,7 +26,7 @@ async def put(provider, clock=None, **patience):
     patient = Patience(clock=clock, sleep=clock.sleep, dice=lambda: 0.5, **patience)
     backend = Backend(name="a/x", model="x", provider=provider, facts=ModelFacts())
     try:
-        return await ask(backend, Request("x", "", ()), scene.emit, patient), scene
+        return await ask(backend, Request("x", "", ()), Asker(turn(), scene.emit, patient)), scene
     except ProviderError as error:
         return error, scene
 

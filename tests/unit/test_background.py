@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from alipes.hooks import specs
+from alipes.hooks.owners import CORE
 from alipes.hooks.relay import Hooks
 from alipes.kernel.errors import ToolError
 from alipes.tools.background import Background
@@ -109,9 +111,15 @@ async def test_the_end_of_a_session_ends_its_processes_and_nobody_elses(tmp_path
 async def test_the_house_tells_it_when_a_session_is_left(tmp_path):
     hooks = Hooks()
     async with background(tmp_path) as back:
-        hooks.add("core", back.session_left)
+        hooks.add(CORE, back.session_left)
         job = await start(back, "sleep 300", "mine")
-        await hooks.session_left("mine", "agent:main:cli:dm:x", "reset")
+        await hooks.relay.tell(
+            specs.session_left,
+            session="mine",
+            session_key="agent:main:cli:dm:x",
+            reason="reset",
+            successor="",
+        )
         assert job.over and back.of("mine") == ()
 
 

@@ -9,6 +9,7 @@ import pytest
 from alipes.agent import guards
 from alipes.agent.asking import Patience
 from alipes.agent.loop import run_turn
+from alipes.hooks.owners import Owner
 from alipes.hooks.relay import Hooks
 from alipes.kernel.endpoints import ModelFacts
 from alipes.kernel.errors import ContextTooLong, Fenced, ProviderError, ToolError, Transient
@@ -77,8 +78,8 @@ async def test_a_hook_may_change_the_request():
         return type(request)(request.model, "changed", request.messages)
 
     hooks, model = Hooks(), play("hi")
-    hooks.add("filter", before_request)
-    await live(an_agent(model, hooks=hooks))
+    hooks.add(Owner("filter"), before_request)
+    await live(an_agent(model, hooks=hooks.relay))
     assert model.asked[0].system == "changed"
 
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from alipes.hooks.owners import Owner
 from alipes.hooks.relay import Hooks
 from alipes.kernel.messages import ToolCall, ToolResult, user
 from alipes.kernel.ports import ToolSpec
@@ -90,7 +91,7 @@ async def test_stop_reaches_the_plugin_before_the_tool_is_cancelled(tmp_path):
         order.append(("hook", reason, nap.cancelled.is_set()))
 
     hooks = Hooks()
-    hooks.add("listener", agent_loop_stopped)
+    hooks.add(Owner("listener"), agent_loop_stopped)
     async with open_house(tmp_path, Scripted([NAP]), nap, hooks=hooks) as house:
         async with house.lobby.ask(inbound("1", "sleep")) as following:
             await nap.running.wait()
@@ -109,7 +110,7 @@ async def test_stop_with_nothing_running_is_harmless(tmp_path):
         told.append(reason)
 
     hooks = Hooks()
-    hooks.add("listener", agent_loop_stopped)
+    hooks.add(Owner("listener"), agent_loop_stopped)
     async with open_house(tmp_path, Scripted(["hi", "again"]), hooks=hooks) as house:
         await house.lobby.post(inbound("1", "").address.key, Stop())
         assert (await house.ask(inbound("1", "hello"))).ending == "answered"

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from alipes.hooks.owners import Owner
 from alipes.hooks.relay import Hooks
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import ToolSpec
@@ -127,7 +128,7 @@ async def test_plugins_hear_of_steered_words_like_of_all_others(tmp_path):
         if isinstance(event, Said) and event.message.role == "user":
             heard.append(event.message.text)
 
-    hooks.add("listener", on_event)
+    hooks.add(Owner("listener"), on_event)
     async with at_work(tmp_path, "done", hooks=hooks) as (house, gate, _, turn):
         await house.lobby.submit(inbound("2", "second"), busy="steer")
         gate.open.set()
@@ -180,7 +181,7 @@ async def test_an_interrupting_message_ends_the_turn_and_is_answered_next(tmp_pa
     async def agent_loop_stopped(reason, invalidation_reason):
         told.append((reason, invalidation_reason))
 
-    hooks.add("listener", agent_loop_stopped)
+    hooks.add(Owner("listener"), agent_loop_stopped)
     async with at_work(tmp_path, "two", hooks=hooks, busy="interrupt") as (house, _, provider, turn):
         second = await house.lobby.submit(inbound("2", "second"))
         end = await ended(house, turn)
@@ -237,8 +238,8 @@ async def test_a_new_conversation_ends_the_old_ones_turn_and_what_waits_and_says
         facts = await house.store.archive.turn(turn)
         told.append((session, reason, facts.ending))
 
-    hooks.add("listener", agent_loop_stopped)
-    hooks.add("listener", session_left)
+    hooks.add(Owner("listener"), agent_loop_stopped)
+    hooks.add(Owner("listener"), session_left)
     async with at_work(tmp_path, "fresh", hooks=hooks) as (house, _, provider, turn):
         async with house.lobby.watch(KEY) as events:
             waits = await house.lobby.submit(inbound("2", "second"))
@@ -254,7 +255,8 @@ async def test_a_new_conversation_ends_the_old_ones_turn_and_what_waits_and_says
         assert (seen[turn].ending, seen[turn].detail) == ("stopped", "reset")
         assert (seen[waits].ending, seen[third].ending) == ("stopped", "answered")
         assert texts(provider.asked[-1]) == ["third"]
-    assert told == [("reset", "new_command"), (left.old, "reset", "stopped")]
+    ends = [(left.old, "reset", "stopped"), (left.new, "shutdown", "stopped")]
+    assert told == [("reset", "new_command"), *ends]
 
 
 async def test_a_late_word_that_a_conversation_was_left_ends_nothing_of_the_next(tmp_path):
@@ -280,7 +282,7 @@ async def test_an_idle_session_is_forgotten_unless_something_of_it_still_runs(tm
     async def session_left(session, session_key, reason):
         left.append((session_key, reason))
 
-    hooks.add("listener", session_left)
+    hooks.add(Owner("listener"), session_left)
     keeps = lambda session: "a job" if running else ""  # noqa: E731
     async with open_house(tmp_path, Scripted(["hi"]), hooks=hooks, linger=0.01, keeps=keeps) as house:
         await house.ask(inbound("1", "hello"))
@@ -302,10 +304,10 @@ async def test_a_stop_command_says_whether_the_turn_was_already_set_up(tmp_path,
     async def agent(turn):
         asked.set()
         await ready.wait()
-        return an_agent(provider, hooks=hooks)
+        return an_agent(provider, hooks=hooks.relay)
 
     provider = Scripted([asyncio.Event()])
-    hooks.add("listener", agent_loop_stopped)
+    hooks.add(Owner("listener"), agent_loop_stopped)
     async with open_house(tmp_path, provider, hooks=hooks, agent=agent) as house:
         if command == "running":
             ready.set()

@@ -66,7 +66,7 @@ async def open_house(
 
     async def someone(turn: Turn) -> Agent:
         if agent is None:
-            return an_agent(provider, *tools, hooks=hooks)
+            return an_agent(provider, *tools, hooks=hooks.relay)
         given = agent(turn)
         return given if isinstance(given, Agent) else await given
 

@@ -3,32 +3,37 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.agent.arguments import complaint, instead
-from alipes.hooks.relay import Hooks
+from alipes.hooks import specs
+from alipes.hooks.relay import Relay
+from alipes.hooks.specs import Verdict
 from alipes.kernel.errors import StoreError, ToolError
-from alipes.kernel.messages import Image, ToolCall, ToolResult
+from alipes.kernel.messages import Image, Json, ToolCall, ToolResult
 from alipes.kernel.ports import Emit, Output, Tool
-from alipes.kernel.turns import ToolFinished, ToolProgress, ToolStarted, Turn
+from alipes.kernel.turns import Consent, ToolFinished, ToolProgress, ToolStarted, Turn
 
 log = logging.getLogger(__name__)
 LIMIT = 50_000
 """Characters of one result that reach the model."""
+AskPerson: TypeAlias = Callable[[ToolCall, str, Turn], Awaitable[Consent | None]]
+"""A person's word on a call, and why it is asked for; None where nobody is there to give it."""
 
 
 class Desk(Struct, frozen=True):
     """What the calls of a turn are run with."""
 
     tools: Mapping[str, Tool]
-    hooks: Hooks
+    hooks: Relay
     turn: Turn
     emit: Emit
     clock: Callable[[], float] = time.monotonic
     limit: int = LIMIT
+    consent: AskPerson | None = None
 
     def effect(self, call: ToolCall) -> Literal["read", "write"]:
         """A tool that is gone counts as one that wrote: what it did cannot be known."""
@@ -107,14 +112,37 @@ def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
 
 
 async def _answer(desk: Desk, call: ToolCall, ruled: Mapping[str, ToolResult]) -> ToolResult:
-    began = desk.clock()
-    result = ruled.get(call.id) or _barred(desk, call) or await _decided(desk, call)
+    began, error = desk.clock(), None
+    result = ruled.get(call.id)
+    if result is None:
+        call = await _rewritten(desk, call)
+        result = _barred(desk, call) or await _decided(desk, call)
     if result is None:
         await desk.emit(ToolStarted(call))  # the intent is on disk before the act
         began = desk.clock()
-        result = await _run(desk, call)
-    await desk.emit(ToolFinished(call, result, round(desk.clock() - began, 3)))
+        result, error = await _run(desk, call)
+    seconds = round(desk.clock() - began, 3)
+    result = await told(desk, call, result, seconds, error)
+    await desk.emit(ToolFinished(call, result, seconds))
     return result
+
+
+async def _rewritten(desk: Desk, call: ToolCall) -> ToolCall:
+    given: Mapping[str, Json] = call.args
+    args = await desk.hooks.filter(specs.tool_arguments, given, call=call, turn=desk.turn)
+    return call if args is given else structs.replace(call, args=dict(args))
+
+
+async def told(
+    desk: Desk, call: ToolCall, result: ToolResult, seconds: float, error: Exception | None
+) -> ToolResult:
+    """Tell who watches what a call gave; the result as the model is to read it."""
+    hooks, turn = desk.hooks, desk.turn
+    await hooks.tell(specs.after_tool, call=call, result=result, turn=turn, seconds=seconds, error=error)
+    changed = await hooks.filter(specs.tool_result, result, call=call, turn=turn)
+    if changed is result:
+        return result
+    return structs.replace(changed, call_id=call.id, text=readable(cut(changed.text, desk.limit)))
 
 
 def _barred(desk: Desk, call: ToolCall) -> ToolResult | None:
@@ -136,33 +164,55 @@ def _barred(desk: Desk, call: ToolCall) -> ToolResult | None:
 
 
 async def _decided(desk: Desk, call: ToolCall) -> ToolResult | None:
-    verdict = await desk.hooks.before_tool(call, desk.turn)
-    if verdict is not None and verdict.ruling == "deny":
+    verdict = await desk.hooks.decide(specs.before_tool, _closed, call=call, turn=desk.turn)
+    if verdict is None or verdict.ruling == "allow":
+        return None
+    if verdict.ruling == "deny":
         return ToolResult(call.id, verdict.reason or "this call was not allowed", "denied")
+    return await _asked(desk, call, verdict.reason or "a plugin wants it to be allowed by a person")
+
+
+def _closed(why: str) -> Verdict:
+    return Verdict("deny", f"not run: {why}")
+
+
+async def _asked(desk: Desk, call: ToolCall, reason: str) -> ToolResult | None:
+    if desk.turn.inbound.trusted:
+        return None
+    word = None if desk.consent is None else await desk.consent(call, reason, desk.turn)
+    if word is None or word == "no":
+        who = "nobody is here to allow it" if word is None else "the person said no"
+        return ToolResult(call.id, f"Not run: {reason}, and {who}. Look for no way around it.", "denied")
     return None
 
 
-async def _run(desk: Desk, call: ToolCall) -> ToolResult:
+async def _run(desk: Desk, call: ToolCall) -> tuple[ToolResult, Exception | None]:
     act = CallAct(call, desk)
+
+    async def go(args: Mapping[str, Json]) -> str | Output:
+        return await desk.tools[call.name].run(args, act)
+
     try:
-        text, images = _parts(await desk.tools[call.name].run(call.args, act))
+        given = await desk.hooks.wrap(specs.around_tool, go, call.args, call=call, turn=desk.turn)
+        text, images = _parts(given)
     except ToolError as error:
-        return ToolResult(call.id, readable(cut(str(error), desk.limit)), "failed")
+        return ToolResult(call.id, readable(cut(str(error), desk.limit)), "failed"), error
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
         # nobody cancelled us: something the tool waited for was cancelled, and that is a failure of the tool
-        return ToolResult(call.id, f"{call.name} was cancelled from inside", "failed")
+        return ToolResult(call.id, f"{call.name} was cancelled from inside", "failed"), None
     except Exception as error:  # bulkhead: a broken tool must not end the turn
         if act.lost is not None:
             raise act.lost from None
         log.exception("tool %s broke", call.name)
         cause = _first(error) if isinstance(error, ExceptionGroup) else error
-        return ToolResult(call.id, readable(cut(f"{type(cause).__name__}: {cause}", desk.limit)), "failed")
+        said = readable(cut(f"{type(cause).__name__}: {cause}", desk.limit))
+        return ToolResult(call.id, said, "failed"), error
     finally:
         act.over = True
-    return ToolResult(call.id, readable(cut(text, desk.limit)), images=images)
+    return ToolResult(call.id, readable(cut(text, desk.limit)), images=images), None
 
 
 def _parts(given: str | Output) -> tuple[str, tuple[Image, ...]]:

@@ -1,15 +1,19 @@
 """One question to one model: shows what streams, and asks again when the trouble will pass. It ends there."""
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
+from alipes.hooks import specs
+from alipes.hooks.relay import Relay
+from alipes.hooks.specs import Attempt
 from alipes.kernel.errors import ProviderError, Refused, Transient
 from alipes.kernel.ports import Emit, Provider, Request
-from alipes.kernel.turns import Noted, Replied, Retracted
+from alipes.kernel.turns import Noted, Replied, Retracted, Turn
 from alipes.providers.opening import Backend
 from alipes.runtime.retry import backoff
 
@@ -25,16 +29,28 @@ class Patience(Struct, frozen=True):
     dice: Callable[[], float] = random.random
 
 
-async def ask(backend: Backend, request: Request, emit: Emit, patience: Patience) -> Replied:
+class Asker(Struct, frozen=True):
+    """Who asks: the turn, whom it tells, and how patient it is."""
+
+    turn: Turn
+    emit: Emit
+    patience: Patience = Patience()
+    hooks: Relay = Relay()
+
+
+async def ask(backend: Backend, request: Request, asker: Asker, step: int = 1) -> Replied:
     """The model's whole answer. Each wait is told; text of an answer that failed is withdrawn.
 
     Raises `Transient` when patience is used up, `Refused` also for a refusal in words,
     and every other `ProviderError` at once.
     """
-    waited = 0.0
+    waited, patience, emit = 0.0, asker.patience, asker.emit
     for attempt in range(1, patience.attempts + 1):
+        this = Attempt(
+            os.urandom(8).hex(), backend.name, request, step, attempt, patience.attempts, time.time()
+        )
         try:
-            return await _listen(backend.provider, request, emit)
+            return await _try(backend, this, asker)
         except Transient as error:
             pause = error.retry_after or backoff(attempt, patience.dice)
             if attempt == patience.attempts:
@@ -49,6 +65,25 @@ async def ask(backend: Backend, request: Request, emit: Emit, patience: Patience
         await patience.sleep(pause)
         waited += pause
     raise AssertionError("the last attempt returns or raises")
+
+
+async def _try(backend: Backend, attempt: Attempt, asker: Asker) -> Replied:
+    """One try, and everyone told of it."""
+    hooks, turn, began = asker.hooks, asker.turn, asker.patience.clock()
+
+    async def go(request: Request) -> Replied:
+        return await _listen(backend.provider, request, asker.emit)
+
+    await hooks.tell(specs.request_sent, attempt=attempt, turn=turn)
+    try:
+        reply = await hooks.wrap(specs.around_request, go, attempt.request, turn=turn)
+    except ProviderError as error:
+        again = isinstance(error, Transient) and attempt.number < attempt.limit
+        await hooks.tell(specs.request_failed, attempt=attempt, error=error, again=again, turn=turn)
+        raise
+    seconds = asker.patience.clock() - began
+    await hooks.tell(specs.request_answered, attempt=attempt, reply=reply, seconds=seconds, turn=turn)
+    return reply
 
 
 async def _listen(provider: Provider, request: Request, emit: Emit) -> Replied:

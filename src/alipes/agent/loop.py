@@ -5,13 +5,15 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field, structs
 
-from alipes.agent import guards
-from alipes.agent.acting import LIMIT, Desk, perform
-from alipes.agent.asking import Patience, ask
+from alipes.agent import guards, voices
+from alipes.agent.acting import LIMIT, AskPerson, Desk, perform
+from alipes.agent.asking import Asker, Patience, ask
 from alipes.agent.chain import Chain, Line, Opens
 from alipes.agent.mending import opening, recall
 from alipes.agent.transcript import Transcript
-from alipes.hooks.relay import Hooks
+from alipes.hooks import specs
+from alipes.hooks.relay import Relay
+from alipes.hooks.specs import Verdict
 from alipes.kernel.errors import ContextTooLong, ProviderError
 from alipes.kernel.messages import Message, ToolCall
 from alipes.kernel.ports import Effort, Emit, Request, Tool
@@ -36,7 +38,7 @@ class Agent(Struct, frozen=True):
     """As `provider/model`; a turn whose message or session names another asks that one."""
     fallback: tuple[str, ...] = ()
     tools: Mapping[str, Tool] = {}
-    hooks: Hooks = field(default_factory=Hooks)
+    hooks: Relay = Relay()
     system: Callable[[Turn], str] = lambda _turn: ""
     """Called once, at the start of the turn."""
     max_steps: int = 50
@@ -46,6 +48,7 @@ class Agent(Struct, frozen=True):
     chain: Chain = field(default_factory=Chain)
     """Give every turn of a process the same one: it remembers which models rest."""
     result_limit: int = LIMIT
+    consent: AskPerson | None = None
 
 
 async def run_turn(agent: Agent, turn: Turn, emit: Emit, *, absorb: Absorb = _nothing) -> Over:
@@ -81,13 +84,24 @@ class _Life:
         wanted = turn.inbound.model or turn.model
         names = (wanted or agent.model, *agent.fallback)
         self._line = Line(agent.chain, agent.models, names, insist=bool(wanted))
-        self._desk = Desk(agent.tools, agent.hooks, turn, emit, agent.patience.clock, agent.result_limit)
-        self._blanks = 0
+        self._desk = Desk(
+            agent.tools,
+            agent.hooks,
+            turn,
+            emit,
+            clock=agent.patience.clock,
+            limit=agent.result_limit,
+            consent=agent.consent,
+        )
+        self._asker = Asker(turn, emit, agent.patience, agent.hooks)
+        self._blanks, self._questions = 0, 0
+        self._context = ""
 
     async def begin(self) -> None:
-        """Say the person's message, unless an earlier attempt did."""
+        """Say the person's message, unless an earlier attempt did; and hear what there is beside it."""
         for message in opening(self._turn, self._talk.said):
             await self._talk.say(message)
+        self._context = await self._agent.hooks.filter(specs.turn_context, "", turn=self._turn)
 
     async def step(self) -> Over | None:
         """Do what follows from the last message; None means that something follows from that."""
@@ -99,7 +113,9 @@ class _Life:
             self._talk.take_in(heard)
             return None
         if last.role == "assistant":
-            return self._limit() if guards.SUM_UP in self._talk.said else ("answered", "")
+            if guards.SUM_UP in self._talk.said:
+                return self._limit()
+            return None if await self._sent_back(last) else ("answered", "")
         return await (self._sum_up() if spent else self._ask())
 
     def overflow(self, error: ContextTooLong) -> str:
@@ -116,8 +132,38 @@ class _Life:
         if guards.blank(reply.message):
             return await self._ask_again(model, reply)
         self._blanks = 0
-        await self._talk.say(reply.message, model, reply.usage)
+        await self._talk.say(await self._reworded(reply.message), model, reply.usage)
         return None
+
+    async def _reworded(self, message: Message) -> Message:
+        """The message as plugins want it, if it is the last word; what was shown of it is taken back."""
+        if message.calls or not self._agent.hooks.listens(specs.answer_text):
+            return message
+        text = await self._agent.hooks.filter(specs.answer_text, message.text, turn=self._turn)
+        if text == message.text:
+            return message
+        await self._emit(Retracted("a plugin gave it other words"))
+        return voices.reworded(message, text)
+
+    async def _sent_back(self, last: Message) -> bool:
+        """Does a plugin object to the turn's ending so? Then the model is told why, and goes on."""
+        hooks, times = self._agent.hooks, voices.objections(self._talk.said)
+        if times >= voices.MAX_TIMES or not hooks.listens(specs.before_answer):
+            return False
+        if not (changed := voices.changed(self._talk.said)):
+            return False
+        verdict = await hooks.decide(
+            specs.before_answer,
+            _unopposed,
+            text=last.text,
+            turn=self._turn,
+            changed=changed,
+            attempt=times + 1,
+        )
+        if verdict is None or verdict.ruling == "allow":
+            return False
+        await self._talk.say(voices.objection(verdict.reason or "check what you changed."))
+        return True
 
     async def _put(
         self, backend: Backend, tool_choice: Literal["auto", "none"] = "auto"
@@ -126,19 +172,24 @@ class _Life:
         request = Request(
             model=backend.model,
             system=self._system,
-            messages=self._talk.history,
+            messages=self._told(),
             tools=() if facts.tools is False else self._specs,
             max_tokens=min(self._agent.max_tokens, facts.output or self._agent.max_tokens),
             effort=self._agent.effort,
             session=self._turn.session,
             tool_choice=tool_choice,
         )
-        request = await self._agent.hooks.before_request(request, self._turn)
-        reply = await ask(backend, request, self._emit, self._agent.patience)
+        request = await self._agent.hooks.filter(specs.before_request, request, turn=self._turn)
+        self._questions += 1
+        reply = await ask(backend, request, self._asker, self._questions)
         if reply.usage.cost is None:
             priced = structs.replace(reply.usage, cost=cost(reply.usage, facts))
             reply = structs.replace(reply, usage=priced)
         return backend.name, reply
+
+    def _told(self) -> tuple[Message, ...]:
+        history, before = self._talk.history, len(self._turn.history)
+        return voices.with_context(history, before, self._context) if self._context else history
 
     async def _continue(self, model: str, reply: Replied) -> Over | None:
         """An answer that ran into the output limit: keep what is whole, ask for the rest."""
@@ -191,3 +242,8 @@ class _Life:
         await self._talk.say(Message("tool", tuple(results[call.id] for call in calls)))
         stuck = guards.stuck(calls, guards.failures(self._talk.said, self._desk.effect))
         return ("failed", stuck) if stuck else None
+
+
+def _unopposed(_why: str) -> Verdict:
+    """Whether the work is good enough is no question of safety: a hook that fails has no say in it."""
+    return Verdict("allow")

@@ -75,6 +75,15 @@ class PluginError(AlipesError):
         self.plugin, self.hook = plugin, hook
 
 
+class NotTaken(AlipesError):
+    """A message did not become a turn: a plugin dropped it, or failed to say that it may pass."""
+
+    def __init__(self, why: str, *, by_choice: bool = False) -> None:
+        super().__init__(why)
+        self.by_choice = by_choice
+        """A plugin wanted it so, and has told the sender whatever there is to tell."""
+
+
 class SessionError(AlipesError):
     """The session someone named is not there, is not the only one, or is at work: they choose again."""
 

@@ -268,6 +268,8 @@ class Reset(Struct, frozen=True, tag="reset", omit_defaults=True):
     invalidation_reason: str = "new_command"
     session: str = ""
     """The one that was left."""
+    successor: str = ""
+    """The one it was left for."""
 
 
 Op: TypeAlias = Take | Stop | Steer | Answer | Reset

@@ -6,10 +6,8 @@ from typing import TypeAlias
 
 from msgspec import structs
 
-from alipes.agent.loop import run_turn
 from alipes.agent.mending import close, opening
-from alipes.kernel.errors import AlipesError, Fenced, StoreError
-from alipes.kernel.messages import Message
+from alipes.kernel.errors import Fenced
 from alipes.kernel.turns import (
     Answer,
     Envelope,
@@ -21,20 +19,20 @@ from alipes.kernel.turns import (
     Steer,
     Stop,
     Take,
-    ToolFinished,
-    ToolStarted,
     TurnEnded,
-    TurnStarted,
 )
-from alipes.runtime.logs import about
 from alipes.sessions.claiming import already_over, claim
+from alipes.sessions.course import Course
 from alipes.sessions.living import Boundary, Living, Over
 from alipes.sessions.surroundings import Surroundings
+from alipes.sessions.telling import tell_end, tell_leave, tell_stop
 
 log = logging.getLogger(__name__)
 
 Letter: TypeAlias = Op | Over | Boundary
 SUPERSEDED = "superseded"
+GRACE = 1.5
+"""Seconds a cancelled turn has to end; then its session goes on without it."""
 
 
 class Session:
@@ -53,8 +51,8 @@ class Session:
         """Letters that something waits, not read yet."""
         self._lived: set[str] = set()
         """Conversations that had a turn here and were not left since."""
-        self._left: dict[str, str] = {}
-        """Conversations that were left, and why, as long as a turn of theirs lives."""
+        self._left: dict[str, Reset] = {}
+        """Conversations that were left, as long as a turn of theirs lives."""
 
     def post(self, op: Op) -> None:
         self._asked += isinstance(op, Take)
@@ -63,23 +61,45 @@ class Session:
     async def run(self) -> None:
         """Serve until cancelled, or until idle for long. Turns are children and cannot outlive it."""
         async with asyncio.TaskGroup() as turns:
-            while (letter := await self._next_letter()) is not None:
-                match letter:
-                    case Take():
-                        self._asked -= 1
-                        if self._living is None:
-                            await self._take_up(turns)
-                    case Over() as over:
-                        await self._bury(over)
-                        self._take_leave(turns)
-                        await self._take_up(turns)
-                    case Boundary() as boundary:
-                        await self._absorb(boundary)
-                    case _:
-                        await self._heed(letter)
-                        self._take_leave(turns)
-            self._left = dict.fromkeys(self._lived, "idle")
+            try:
+                while (letter := await self._next_letter()) is not None:
+                    await self._read(letter, turns)
+            except asyncio.CancelledError:
+                await self._suspend()
+                raise
+            self._left = {session: Reset("idle", "idle", session) for session in self._lived}
             self._take_leave(turns)
+
+    async def _read(self, letter: Letter, turns: asyncio.TaskGroup) -> None:
+        match letter:
+            case Take():
+                self._asked -= 1
+                if self._living is None:
+                    await self._take_up(turns)
+            case Over() as over:
+                await self._bury(over)
+                self._take_leave(turns)
+                await self._take_up(turns)
+            case Boundary() as boundary:
+                await self._absorb(boundary)
+            case _:
+                await self._heed(letter, turns)
+                self._take_leave(turns)
+
+    async def _heed(self, op: Stop | Steer | Answer | Reset, turns: asyncio.TaskGroup) -> None:
+        match op:
+            case Stop():
+                await self._interrupt(op, turns)
+            case Steer():
+                if self._living is not None:
+                    self._living.steered = True
+            case Answer():
+                self._around.answer(op)
+            case Reset():  # the conversation goes on no more
+                self._left[op.session] = op
+                if self._living is not None and self._living.turn.session == op.session:
+                    stop = Stop(op.reason, op.invalidation_reason, self._living.turn.id)
+                    await self._interrupt(stop, turns)
 
     async def _next_letter(self) -> Letter | None:
         while True:
@@ -91,21 +111,6 @@ class Session:
                 if idle and not any(map(self._around.keeps, self._lived)):
                     self.closed = True
                     return None
-
-    async def _heed(self, op: Stop | Steer | Answer | Reset) -> None:
-        match op:
-            case Stop():
-                await self._interrupt(op)
-            case Steer():
-                if self._living is not None:
-                    self._living.steered = True
-            case Answer():
-                self._around.answer(op)
-            case Reset(session=session):  # the conversation goes on no more
-                self._left[session] = op.reason
-                if self._living is not None and self._living.turn.session == session:
-                    turn = self._living.turn.id
-                    await self._interrupt(Stop(op.reason, op.invalidation_reason, turn))
 
     async def _take_up(self, turns: asyncio.TaskGroup) -> None:
         """Begin the next turn that waits, burying at once those that must not live again."""
@@ -121,67 +126,32 @@ class Session:
     def _begin(self, turns: asyncio.TaskGroup, living: Living) -> None:
         self._living = living
         self._lived.add(living.turn.session)
-        living.task = turns.create_task(self._live(living), name=f"turn {living.turn.id}")
+        course = Course(living, self._around, self._mailbox.put_nowait)
+        living.task = turns.create_task(course.run(), name=f"turn {living.turn.id}")
         living.task.add_done_callback(lambda task: self._done(living, task))
+        self._listen_for(living)
+
+    def _listen_for(self, living: Living) -> None:
+        """Stop a turn that tells nothing for too long; who waits for a person may wait."""
+        limit = self._around.silence
+        if not limit or self._living is not living or living.stop is not None:
+            return
+        silent = 0.0 if self._around.waits(living.turn.id) else living.silent
+        if silent < limit:
+            asyncio.get_running_loop().call_later(limit - silent, self._listen_for, living)
+        else:
+            self._publish(living.turn.id, Noted(f"nothing happened for {silent:.0f} s, so it is stopped"))
+            self.post(Stop("timeout", "timeout", living.turn.id))
 
     def _done(self, living: Living, task: asyncio.Task[Over]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            return  # the store failed: the group is ending, and so are we
+        if living.abandoned or (not task.cancelled() and task.exception() is not None):
+            return  # its end is written; or the store failed: the group is ending, and so are we
         if not task.cancelled() and (living.stop is None or task.result().ending is None):
             self._mailbox.put_nowait(task.result())
         elif living.stop is not None:
             self._mailbox.put_nowait(Over(living, "stopped", living.stop.reason))
         else:  # at shutdown nobody reads this; otherwise a tool or plugin raised it by itself
             self._mailbox.put_nowait(Over(living, "failed", "the turn was cancelled from inside"))
-
-    async def _live(self, living: Living) -> Over:
-        turn = living.turn
-
-        async def note(event: Event) -> None:
-            await self._note(living, event)
-
-        async def absorb() -> tuple[Message, ...]:
-            """Taken in by the session, not by the turn: no stop can cut that short half-way."""
-            if not living.steered:
-                return ()
-            boundary = Boundary(living, asyncio.get_running_loop().create_future())
-            self._mailbox.put_nowait(boundary)
-            heard = await boundary.heard
-            for message in heard:
-                await self._around.hooks.on_event(Said(message), turn)
-            return heard
-
-        with about(session=turn.session, turn=turn.id):
-            try:
-                agent = await self._around.agent(turn)
-                living.started = True
-                await note(TurnStarted(turn.id, turn.session, turn.attempt, turn.inbound.text))
-                ending, detail = await run_turn(agent, turn, note, absorb=absorb)
-                return Over(living, ending, detail)
-            except Fenced:
-                log.warning("turn %s is lived by another process now", turn.id)
-                return Over(living, None)
-            except StoreError:
-                raise
-            except AlipesError as error:
-                return Over(living, "failed", str(error))
-            except Exception as error:  # bulkhead: one broken turn must not end the session
-                log.exception("turn %s broke", turn.id)
-                return Over(living, "failed", f"{type(error).__name__}: {error}")
-
-    async def _note(self, living: Living, event: Event) -> None:
-        """The order is memory, journal, observers, screen. A turn marked as stopped says nothing more."""
-        if living.stop is not None:
-            await asyncio.Event().wait()  # its cancellation is on the way
-        if isinstance(event, Said | ToolStarted | ToolFinished):
-            living.fold(event)
-            if isinstance(event, ToolFinished) and living.all_answered():
-                living.held = event  # what it gave is said next, all results at once: one row, one wait
-                return
-            await self._around.turns.record(living.turn, event)
-        for told in (*living.unheld(), event):
-            await self._around.hooks.on_event(told, living.turn)
-            self._publish(living.turn.id, told)
 
     async def _absorb(self, boundary: Boundary) -> None:
         living = boundary.living
@@ -203,7 +173,7 @@ class Session:
     def _publish(self, turn: str, event: Event) -> None:
         self._around.publish(Envelope(self.key, turn, event))
 
-    async def _interrupt(self, stop: Stop) -> None:
+    async def _interrupt(self, stop: Stop, group: asyncio.TaskGroup) -> None:
         """The stop contract: mark, tell, yield once, cancel. The ending is written when the task is over."""
         living = self._living
         if living is None or (stop.turn and stop.turn != living.turn.id):
@@ -215,26 +185,53 @@ class Session:
             return
         if stop.invalidation_reason == "stop_command" and not living.started:
             stop = structs.replace(stop, invalidation_reason="stop_command_pending")
+        await self._cut_short(living, stop)
+        group.create_task(self._see_it_end(living), name=f"end of turn {living.turn.id}")
+
+    async def _cut_short(self, living: Living, stop: Stop) -> None:
+        assert living.task is not None
         living.stop = stop
-        await self._around.hooks.agent_loop_stopped(living.turn, stop)
+        await tell_stop(living, stop)
         await asyncio.sleep(0)
         living.task.cancel()
+
+    async def _see_it_end(self, living: Living) -> None:
+        """A turn that does not end when it is cancelled is left behind: it can tell nothing any more."""
+        assert living.task is not None and living.stop is not None
+        await asyncio.wait({living.task}, timeout=GRACE)
+        if not living.task.done():
+            log.error(
+                "turn %s is left behind: stopped %s s ago, it goes on in %s", *living.whereabouts(GRACE)
+            )
+            living.abandoned = True
+            living.task.cancel()
+            self._mailbox.put_nowait(Over(living, "stopped", living.stop.reason))
+
+    async def _suspend(self) -> None:
+        """The process ends: plugins are told. Nothing is written, so the turn goes on at the next start."""
+        living = self._living
+        if living is not None and living.task is not None and living.stop is None and not living.task.done():
+            await self._cut_short(living, Stop("shutdown", "shutdown", living.turn.id))
+            await asyncio.wait({living.task}, timeout=GRACE)
+            closing = close(living.said, living.acts)
+            await tell_end(living, self._around, "suspended", "shutdown", closing=closing)
+        for session in self._lived:
+            await tell_leave(self.key, self._around, Reset("shutdown", "shutdown", session))
 
     def _take_leave(self, group: asyncio.TaskGroup) -> None:
         """Tell who keeps something for a conversation that is over; nobody waits until they are done."""
         living = "" if self._living is None else self._living.turn.session
         for session in [each for each in self._left if each != living]:
             self._lived.discard(session)
-            group.create_task(
-                self._around.hooks.session_left(session, self.key, self._left.pop(session)),
-                name=f"farewell {session}",
-            )
+            farewell = tell_leave(self.key, self._around, self._left.pop(session))
+            group.create_task(farewell, name=f"farewell {session}")
 
     async def _bury(self, over: Over) -> None:
         """Write the ending, then show it."""
         living, ending = over.living, over.ending
         self._living = None
         if ending is None:
+            living.release()
             return
         closing = close(living.said, living.acts, ending)
         if over.detail == SUPERSEDED:  # who spoke last is answered, who spoke before is still heard
@@ -243,9 +240,11 @@ class Session:
             await self._around.turns.finish(living.turn, ending, over.detail, *closing)
         except Fenced:
             log.warning("turn %s was ended by another process", living.turn.id)
+            living.release()
             return
         for message in closing:
             self._publish(living.turn.id, Said(message))
         if ending == "stopped" and (going := self._around.keeps(living.turn.session)):
             self._publish(living.turn.id, Noted(f"goes on {going}"))
         self._publish(living.turn.id, TurnEnded(living.turn.id, ending, over.detail, living.usage))
+        await tell_end(living, self._around, ending, over.detail, closing=closing)

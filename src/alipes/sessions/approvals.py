@@ -7,6 +7,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from alipes.hooks import specs
 from alipes.hooks.relay import Hooks
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import Grants
@@ -32,6 +33,7 @@ class Approvals:
         self._grants, self._hooks, self._publish = grants, hooks, publish
         self._heard, self._interactive = heard, interactive
         self._granted: set[tuple[str, str]] = set()
+        self._cut: dict[str, list[ApprovalAnswered]] = {}
         self._open: dict[str, tuple[Turn, ApprovalAsked, asyncio.Future[Answer]]] = {}
         self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -64,15 +66,28 @@ class Approvals:
     async def _put(self, asked: ApprovalAsked, turn: Turn) -> Answer:
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._open[asked.ask] = turn, asked, waiting
-        answer = Answer(asked.ask, "no", "stop")
+        answered = ApprovalAnswered(asked.ask, "no", "stop")
         try:
-            await self._hooks.on_event(asked, turn)
+            await self._hooks.relay.tell(specs.on_event, event=asked, turn=turn)
             self._tell(turn, asked)
             answer = await waiting
+            answered = ApprovalAnswered(asked.ask, answer.choice, answer.by)
+        except asyncio.CancelledError:
+            self._cut.setdefault(turn.id, []).append(answered)
+            raise
         finally:  # also when stopped: whoever shows the question must take it away
             del self._open[asked.ask]
-            self._tell(turn, ApprovalAnswered(asked.ask, answer.choice, answer.by))
+            self._tell(turn, answered)
+        await self._hooks.relay.tell(specs.on_event, event=answered, turn=turn)
         return answer
+
+    def unanswered(self, turn: str) -> tuple[ApprovalAnswered, ...]:
+        """The questions of a turn that its end answered, for whoever tells the plugins; once."""
+        return tuple(self._cut.pop(turn, ()))
+
+    def waits(self, turn: str) -> bool:
+        """Does the turn wait for a person's word?"""
+        return any(asker.id == turn for asker, _, _ in self._open.values())
 
     def _tell(self, turn: Turn, event: Event) -> None:
         self._publish(Envelope(turn.key, turn.id, event))

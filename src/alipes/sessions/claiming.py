@@ -18,7 +18,7 @@ async def claim(key: str, around: Surroundings) -> Living | None:
     except Held:
         await around.pass_on(key)
         return None
-    return None if turn is None else Living(turn)
+    return None if turn is None else Living(turn, around.hooks.relay)
 
 
 async def already_over(living: Living, around: Surroundings) -> tuple[Ending, str] | None:

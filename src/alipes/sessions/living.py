@@ -1,11 +1,25 @@
 """The turn that lives in a session: what it has said and done, folded from its events. It decides nothing."""
 
 import asyncio
+import time
 
 from msgspec import Struct
 
-from alipes.kernel.messages import Message, ToolResult
-from alipes.kernel.turns import Ending, Recorded, Said, Stop, ToolFinished, ToolStarted, Turn, Usage
+from alipes.hooks.relay import Relay
+from alipes.kernel.messages import Message, ToolCall, ToolResult
+from alipes.kernel.turns import (
+    Ending,
+    Event,
+    Recorded,
+    Retracted,
+    Said,
+    Stop,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    Turn,
+    Usage,
+)
 
 
 class Over(Struct, frozen=True):
@@ -25,8 +39,10 @@ class Boundary(Struct, frozen=True):
 
 
 class Living:
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, relay: Relay | None = None) -> None:
         self.turn = turn
+        self.relay = relay or Relay()
+        """The plugins it is told to: those of the moment it began."""
         self.said: tuple[Message, ...] = turn.said
         self.acts: dict[str, ToolResult | None] = dict(turn.acts)
         self.usage: Usage | None = None
@@ -36,8 +52,63 @@ class Living:
         """The last result before all are said together: shown once that is kept."""
         self.started = False
         """It is set up, and has told so."""
+        self.abandoned = False
+        """It did not end when it was cancelled; its ending is written all the same."""
+        self.seen = time.monotonic()
+        """When it last told something."""
+        self._partial: list[str] = []
+        self._began: dict[str, float] = {}
         self.steered = True
         """Messages may wait to be taken in; at the beginning nobody knows, so that it is worth a look."""
+
+    def hold(self, relay: Relay) -> None:
+        """It is set up: these are its plugins to the end, and they stay open for it."""
+        relay.hold()
+        self.relay, self.started = relay, True
+
+    def release(self) -> None:
+        if self.started:
+            self.relay.release()
+
+    @property
+    def silent(self) -> float:
+        """Seconds since it last told something."""
+        return time.monotonic() - self.seen
+
+    def whereabouts(self, since: float) -> tuple[str, float, str]:
+        """For the log, of a turn that will not end: which, since when, and in which tools."""
+        calls = (call for message in self.said for call in message.calls)
+        names = [call.name for call in calls if call.id in self.running]
+        return self.turn.id, since, ", ".join(names) or "no tool"
+
+    def hear(self, event: Event) -> None:
+        """Keep what is said of the next answer, while it is said."""
+        self.seen = time.monotonic()
+        match event:
+            case TextDelta(text):
+                self._partial.append(text)
+            case Said() | Retracted():
+                self._partial.clear()
+
+    @property
+    def partial(self) -> str:
+        """What the model had said of an answer that is not whole."""
+        return "".join(self._partial)
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Ids of the calls that were begun and are not answered."""
+        return tuple(name for name, result in self.acts.items() if result is None)
+
+    def cut_off(self, closing: tuple[Message, ...]) -> list[tuple[ToolCall, ToolResult, float]]:
+        """The calls of the last answer that only the end of the turn answered, and how long each ran."""
+        calls = {call.id: call for message in self.said for call in message.calls}
+        return [
+            (calls[part.call_id], part, time.monotonic() - self._began.get(part.call_id, time.monotonic()))
+            for message in closing
+            for part in message.parts
+            if isinstance(part, ToolResult) and self.acts.get(part.call_id) is None
+        ]
 
     def fold(self, event: Recorded) -> None:
         match event:
@@ -47,6 +118,7 @@ class Living:
                     self.usage = usage if self.usage is None else self.usage + usage
             case ToolStarted(call):
                 self.acts[call.id] = None
+                self._began[call.id] = time.monotonic()
             case ToolFinished(call, result):
                 self.acts[call.id] = result
 

@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from alipes.hooks import specs
 from alipes.hooks.relay import Hooks
+from alipes.hooks.specs import Admission
+from alipes.kernel.errors import NotTaken
 from alipes.kernel.places import Admitted, Left
 from alipes.kernel.turns import (
     Busy,
@@ -38,6 +41,8 @@ class Habits(Struct, frozen=True):
     """Seconds an idle session stays in memory."""
     keeps: Callable[[str], str] = lambda _session: ""
     """What a session has running between its turns, in a few words; unless empty, it stays."""
+    silence: float = 0.0
+    """Seconds after which a turn that tells nothing is stopped; zero: never."""
 
 
 class Lobby:
@@ -45,7 +50,7 @@ class Lobby:
 
     def __init__(self, store: Store, *, hooks: Hooks, agent: OpenAgent, habits: Habits | None = None) -> None:
         self.habits = habits or Habits()
-        self._store = store
+        self._store, self._hooks = store, hooks
         self.approvals = Approvals(
             store.grants, hooks, store.bus.publish, store.bus.heard, interactive=self.habits.interactive
         )
@@ -56,10 +61,13 @@ class Lobby:
             agent=agent,
             publish=store.bus.publish,
             answer=self.approvals.answer,
+            unanswered=self.approvals.unanswered,
+            waits=self.approvals.waits,
             rested=self._rested,
             pass_on=store.dispatcher.wake,
             keeps=self.habits.keeps,
             linger=self.habits.linger,
+            silence=self.habits.silence,
         )
         self._sessions: dict[str, Session] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -82,8 +90,10 @@ class Lobby:
         """Accept a message; its turn's id, or None if it was accepted before. It is safe once we return.
 
         `busy`: what it does if a turn is at work; by default what was chosen for the session.
+        Raises `NotTaken` where a plugin will not have it.
         """
         await self._open.wait()
+        inbound = await self._admissible(inbound)
         admitted = await self._store.turns.admit(inbound, busy=busy, usual=self.habits.busy)
         if admitted is None:
             return None
@@ -92,6 +102,16 @@ class Lobby:
         for op in consequences(admitted):
             await self.post(key, op)
         return admitted.turn
+
+    async def _admissible(self, inbound: Inbound) -> Inbound:
+        """The message as plugins let it pass."""
+        ruling = await self._hooks.relay.decide(specs.before_message, _not_taken, inbound=inbound)
+        if ruling is None or ruling.action == "take":
+            return inbound
+        if ruling.action == "rewrite":
+            return structs.replace(inbound, text=ruling.text)
+        by_choice = not isinstance(ruling, _Broken)
+        raise NotTaken(ruling.text or "a plugin dropped the message", by_choice=by_choice)
 
     async def wake(self, key: str) -> None:
         """Something was accepted for the session without `submit`."""
@@ -118,7 +138,7 @@ class Lobby:
         if left.elsewhere:
             publish(Envelope(left.elsewhere, "", SessionChanged(left.new, "", why)))
         if left.old:
-            await self.post(key, Reset("reset", f"{why}_command", left.old))
+            await self.post(key, Reset("reset", f"{why}_command", left.old, left.new))
 
     @asynccontextmanager
     async def ask(self, inbound: Inbound, busy: Busy | None = None) -> AsyncIterator[Following]:
@@ -149,12 +169,22 @@ class Lobby:
     def _on_op(self, key: str, op: Op) -> None:
         session = self._sessions.get(key)
         if session is None or session.closed:
-            if not isinstance(op, Take) and not (isinstance(op, Stop) and op.turn):
+            if not self._worth_a_session(op):
                 return  # nothing lives there, so there is nothing to interrupt, to steer or to answer
             session = self._open_session(key)
         if isinstance(op, Take):
             self._busy.add(key)
         session.post(op)
+
+    def _worth_a_session(self, op: Op) -> bool:
+        match op:
+            case Take():
+                return True
+            case Stop(turn=named):
+                return bool(named)
+            case Reset():  # plugins are told of it, also if nobody spoke here lately
+                return self._hooks.relay.listens(specs.session_left, specs.session_reset)
+        return False
 
     def _open_session(self, key: str) -> Session:
         assert self._group is not None
@@ -170,6 +200,14 @@ class Lobby:
     def _rested(self, key: str) -> None:
         self._busy.discard(key)
         self._settled.set()
+
+
+class _Broken(Admission, frozen=True):
+    """Not a plugin's ruling: one failed to rule."""
+
+
+def _not_taken(why: str) -> Admission:
+    return _Broken("drop", f"the message was not taken: {why}")
 
 
 def consequences(admitted: Admitted) -> list[Op]:

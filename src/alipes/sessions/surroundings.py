@@ -8,7 +8,7 @@ from msgspec import Struct
 from alipes.agent.loop import Agent
 from alipes.hooks.relay import Hooks
 from alipes.kernel.ports import SessionStore, TurnStore
-from alipes.kernel.turns import Answer, Envelope, Turn
+from alipes.kernel.turns import Answer, ApprovalAnswered, Envelope, Turn
 
 OpenAgent: TypeAlias = Callable[[Turn], Awaitable[Agent]]
 """Who lives the next turn; asked at its start, so a turn keeps what it began with."""
@@ -22,6 +22,10 @@ class Surroundings(Struct, frozen=True):
     publish: Callable[[Envelope], None]
     answer: Callable[[Answer], None]
     """Called with each word on an approval; whoever asked for it knows the question."""
+    unanswered: Callable[[str], tuple[ApprovalAnswered, ...]]
+    """Called with a turn that is over: the questions that its end answered. Each is given out once."""
+    waits: Callable[[str], bool]
+    """Does the turn wait for a person's word?"""
     rested: Callable[[str], None]
     """Called with the key whenever a session has nothing left to do."""
     pass_on: Callable[[str], Awaitable[None]]
@@ -30,3 +34,5 @@ class Surroundings(Struct, frozen=True):
     """What of the session goes on between its turns, in a few words; unless empty, it stays in memory."""
     linger: float = 300.0
     """Seconds an idle session stays in memory."""
+    silence: float = 0.0
+    """Seconds after which a turn that tells nothing is stopped; zero: never."""

@@ -1,0 +1,53 @@
+"""What plugins may say to a turn's messages: context beside them, other words, not yet. Pure."""
+
+from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
+from alipes.tools.patch import touched
+
+MAX_TIMES = 3
+_MARK = "Before you finish: "
+
+
+def changed(said: tuple[Message, ...]) -> tuple[str, ...]:
+    """The files that the turn wrote, as the model named them, in order and each once."""
+    calls: dict[str, ToolCall] = {}
+    paths: dict[str, None] = {}
+    for message in said:
+        calls.update((call.id, call) for call in message.calls)
+        for part in message.parts:
+            if isinstance(part, ToolResult) and part.outcome == "ok" and part.call_id in calls:
+                paths.update(dict.fromkeys(_written(calls[part.call_id])))
+    return tuple(paths)
+
+
+def _written(call: ToolCall) -> list[str]:
+    match call.name, call.args:
+        case "write_file", {"path": str(path)}:
+            return [path]
+        case "patch", args:
+            return touched(args)
+    return []
+
+
+def objection(reason: str) -> Message:
+    """What the model is told when a plugin will not have the turn end yet."""
+    return Message("notice", (Text(f"{_MARK}{reason}"),))
+
+
+def objections(said: tuple[Message, ...]) -> int:
+    """How often the turn was sent back so far."""
+    return sum(message.role == "notice" and message.text.startswith(_MARK) for message in said)
+
+
+def reworded(message: Message, text: str) -> Message:
+    """The message with other words, and all else it had."""
+    others = tuple(part for part in message.parts if not isinstance(part, Text))
+    return Message(message.role, (*others, Text(text)))
+
+
+def with_context(history: tuple[Message, ...], since: int, context: str) -> tuple[Message, ...]:
+    """The history with `context` beside the first thing a person said from place `since` on."""
+    for place in range(since, len(history)):
+        if history[place].role == "user":
+            told = Message("user", (*history[place].parts, Text(context)))
+            return (*history[:place], told, *history[place + 1 :])
+    return history

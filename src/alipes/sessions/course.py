@@ -1,0 +1,86 @@
+"""The course of one living turn: the agent runs, all it tells is kept, then shown. It ends nothing."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from alipes.agent.loop import run_turn
+from alipes.hooks import specs
+from alipes.hooks.tracking import TURN
+from alipes.kernel.errors import AlipesError, Fenced, StoreError
+from alipes.kernel.messages import Message
+from alipes.kernel.turns import Envelope, Event, Said, ToolFinished, ToolStarted, TurnStarted
+from alipes.runtime.logs import about
+from alipes.sessions.living import Boundary, Living, Over
+from alipes.sessions.surroundings import Surroundings
+
+log = logging.getLogger(__name__)
+
+
+class Course:
+    """Run it as a task; to stop it, its session marks the turn and cancels the task."""
+
+    def __init__(self, living: Living, around: Surroundings, post: Callable[[Boundary], None]) -> None:
+        self._living, self._around, self._post = living, around, post
+
+    async def run(self) -> Over:
+        living, turn = self._living, self._living.turn
+        TURN.set(turn)
+        with about(session=turn.session, turn=turn.id):
+            try:
+                agent = await self._around.agent(turn)
+                living.hold(agent.hooks)
+                if not turn.history and turn.attempt == 1:
+                    await living.relay.tell(
+                        specs.session_began, session=turn.session, session_key=turn.key, turn=turn
+                    )
+                await self.note(TurnStarted(turn.id, turn.session, turn.attempt, turn.inbound.text))
+                ending, detail = await run_turn(agent, turn, self.note, absorb=self._absorb)
+                return Over(living, ending, detail)
+            except Fenced:
+                log.warning("turn %s is lived by another process now", turn.id)
+                return Over(living, None)
+            except StoreError:
+                raise
+            except AlipesError as error:
+                return Over(living, "failed", str(error))
+            except Exception as error:  # bulkhead: one broken turn must not end the session
+                log.exception("turn %s broke", turn.id)
+                return Over(living, "failed", f"{type(error).__name__}: {error}")
+
+    async def note(self, event: Event) -> None:
+        """The order is memory, journal, observers, screen. A turn marked as stopped says nothing more."""
+        living = self._living
+        if living.stop is not None:
+            await self._silence(event)
+        living.hear(event)
+        if isinstance(event, Said | ToolStarted | ToolFinished):
+            living.fold(event)
+            if isinstance(event, ToolFinished) and living.all_answered():
+                living.held = event  # what it gave is said next, all results at once: one row, one wait
+                return
+            await self._around.turns.record(living.turn, event)
+        for told in (*living.unheld(), event):
+            await living.relay.tell(specs.on_event, event=told, turn=living.turn)
+            self._around.publish(Envelope(living.turn.key, living.turn.id, told))
+
+    async def _silence(self, event: Event) -> None:
+        """What comes after the stop is dropped, and its teller goes no further."""
+        if isinstance(event, ToolFinished):
+            log.info("the result of %s came after the stop and was dropped", event.call.name)
+        task = self._living.task
+        if task is not None and task.cancelling():  # a tool or plugin kept the cancellation to itself
+            raise asyncio.CancelledError
+        await asyncio.Event().wait()  # it is on the way
+
+    async def _absorb(self) -> tuple[Message, ...]:
+        """Taken in by the session, not by the turn: no stop can cut that short half-way."""
+        living = self._living
+        if not living.steered:
+            return ()
+        boundary = Boundary(living, asyncio.get_running_loop().create_future())
+        self._post(boundary)
+        heard = await boundary.heard
+        for message in heard:
+            await living.relay.tell(specs.on_event, event=Said(message), turn=living.turn)
+        return heard

@@ -1,0 +1,46 @@
+"""What plugins are told about turns and conversations that end. It ends none."""
+
+from alipes.hooks import specs
+from alipes.kernel.messages import Message
+from alipes.kernel.turns import Reset, Stop
+from alipes.sessions.living import Living
+from alipes.sessions.surroundings import Surroundings
+
+
+async def tell_stop(living: Living, stop: Stop) -> None:
+    """A living turn is marked, and about to be cancelled."""
+    turn = living.turn
+    await living.relay.tell(
+        specs.agent_loop_stopped,
+        turn=turn,
+        session_key=turn.key,
+        session_id=turn.session,
+        turn_id=turn.id,
+        platform=turn.inbound.address.platform,
+        reason=stop.reason,
+        invalidation_reason=stop.invalidation_reason,
+        tool_call_ids=living.running,
+        partial_text=living.partial,
+    )
+
+
+async def tell_end(
+    living: Living, around: Surroundings, ending: str, detail: str, *, closing: tuple[Message, ...]
+) -> None:
+    """Every call that the end cut off, and the end itself. After this the turn's plugins may close."""
+    turn, relay = living.turn, living.relay
+    for answered in around.unanswered(turn.id):
+        await relay.tell(specs.on_event, event=answered, turn=turn)
+    for call, result, seconds in living.cut_off(closing):
+        await relay.tell(specs.after_tool, call=call, result=result, turn=turn, seconds=seconds, error=None)
+    said = (*living.said, *closing)
+    await relay.tell(specs.turn_ended, turn=turn, ending=ending, detail=detail, said=said, usage=living.usage)
+    living.release()
+
+
+async def tell_leave(key: str, around: Surroundings, reset: Reset) -> None:
+    """A conversation goes on no more, and another may stand in its place."""
+    relay, reason, old, new = around.hooks.relay, reset.reason, reset.session, reset.successor
+    await relay.tell(specs.session_left, session=old, session_key=key, reason=reason, successor=new)
+    if new:
+        await relay.tell(specs.session_reset, session=new, session_key=key, reason=reason, predecessor=old)
