@@ -90,7 +90,7 @@ def _way(reading: Reading, key: str) -> Way:
 
 
 def _ways(reading: Reading) -> list[Way]:
-    """Every setting there is: the fixed ones, those of providers in use, and corrections to models."""
+    """Every setting there is: the fixed ones, those of providers in use, and what else was given names."""
     fixed = [tuple(key.path.split(".")) for key in KEYS if "*" not in key.path]
     keyed = [
         name for name in KEYED if reading.variables.get(str(_value(reading, "providers", name, "key_env")))
@@ -102,7 +102,8 @@ def _ways(reading: Reading) -> list[Way]:
         for name in dict.fromkeys([*reading.names("providers"), *keyed])
         for field in fields["*"]
     ]
-    return [*fixed, *providers, *(way for way in reading.values if way[0] == "models")]
+    named = (way for way in reading.values if way[0] != "providers" and "*" in _key(way).path)
+    return [*fixed, *providers, *named]
 
 
 def _value(reading: Reading, *way: str) -> object:

@@ -11,11 +11,14 @@ from msgspec import Struct
 from alipes.config.kinds import (
     ALLOW,
     BODY,
+    ENTRY,
     FLAG,
     HEADERS,
     HOST,
     MODEL,
     MODELS,
+    NAMES,
+    SHELL_HOOKS,
     TEXT,
     URL,
     VARIABLE,
@@ -27,7 +30,7 @@ from alipes.config.kinds import (
 from alipes.kernel.messages import Json
 
 WIRES = ("openai-chat", "openai-responses", "anthropic")
-RESERVED = ("discord", "slack", "matrix", "email", "irc", "plugins", "auxiliary", "spend", "toolsets", "mcp")
+RESERVED = ("discord", "slack", "matrix", "email", "irc", "auxiliary", "spend", "mcp")
 """Tables of rooms that are not built yet: accepted, and not looked into."""
 OPEN = ("telegram",)
 """Tables that may hold more than the keys below, for rooms that are not built yet."""
@@ -44,12 +47,14 @@ class Key(Struct, frozen=True):
     kind: Kind
     default: Json
     doc: str
+    named: str = ""
+    """Its variable, where that is not called like the key."""
 
     @property
     def variable(self) -> str:
         """The variable that goes over the file; empty where there is none."""
-        if "*" in self.path or self.kind.parse is None:
-            return ""
+        if self.named or "*" in self.path or self.kind.parse is None:
+            return self.named
         return "ALIPES_" + self.path.upper().replace(".", "_")
 
 
@@ -160,6 +165,51 @@ KEYS = (
         choice("interrupt", "queue", "steer"),
         "interrupt",
         "What a message does that arrives while a turn runs.",
+    ),
+    Key(
+        "plugins.enabled",
+        NAMES,
+        [],
+        "Plugins that are loaded; no other is. `alipes plugins list` shows which there are.",
+    ),
+    Key("plugins.disabled", NAMES, [], "Plugins and file hooks that are never loaded, whoever enables them."),
+    Key(
+        "plugins.safe",
+        FLAG,
+        False,
+        "Safe mode: no plugin and no hook of yours is loaded. `alipes --safe` says it for one start.",
+        named="ALIPES_SAFE",
+    ),
+    Key(
+        "plugins.project",
+        FLAG,
+        False,
+        "Whether plugins are also found in `.alipes/plugins` of the working folder. They are code: say yes "
+        "only where you trust who wrote them.",
+    ),
+    Key("plugins.import_hermes", FLAG, False, "Whether plugins are also found in `~/.hermes/plugins`."),
+    Key("plugins.deadline", _SECONDS, 5.0, "Seconds in which a hook of a plugin must answer."),
+    Key("plugins.deadlines.*", _SECONDS, None, "The same for one hook, by its name: `before_tool = 30`."),
+    Key(
+        "plugins.entries.*",
+        ENTRY,
+        {},
+        "Settings of a plugin, by its name; it says which there are. `${NAME}` in a text stands for a "
+        "variable. `allow_tool_override = true` lets it replace tools of the house.",
+    ),
+    Key(
+        "toolsets.*",
+        NAMES,
+        None,
+        "What the model may use on a platform (`cli`, `telegram`): toolsets, and tools by name; `core` are "
+        "the house's own. Not set: everything.",
+    ),
+    Key(
+        "hooks.*",
+        SHELL_HOOKS,
+        None,
+        "Shell hooks: a list of tables with `command`, `matcher` (tools it is for, a regular expression) and "
+        "`timeout` (seconds), under the name of the hook, as in `[[hooks.pre_tool_call]]`.",
     ),
 )
 Node: TypeAlias = "Key | dict[str, Node]"

@@ -10,7 +10,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from alipes.config.masking import looks_secret
+from alipes.config.masking import is_secret_name, looks_secret
 from alipes.config.near import did_you_mean
 from alipes.config.urls import Wrong, check_base_url, is_ipv6, is_label
 from alipes.kernel.messages import Json
@@ -18,6 +18,7 @@ from alipes.kernel.messages import Json
 # Patterns stay text here: compiling them all at import would cost more than reading a configuration.
 _HEADER = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _SECRET_HEADER = r"(?i)(proxy-)?authorization|cookie|.*(api-?key|token|secret|auth)"
+_PLUGIN = r"[A-Za-z0-9](?:[A-Za-z0-9._:/-]*[A-Za-z0-9])?"
 REFERENCE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}"
 
 
@@ -154,6 +155,60 @@ def _body(value: object) -> dict[str, Json]:
     return cast("dict[str, Json]", value)
 
 
+def _names(value: object) -> list[Json]:
+    if not isinstance(value, list):
+        raise Wrong(f'must be a list of names like ["one", "other"]{_not(value)}')
+    for item in value:
+        if not isinstance(item, str) or not re.fullmatch(_PLUGIN, item):
+            raise Wrong("must hold names in quotes, of letters, digits, and -, _, ., : or / between them")
+    if len(set(value)) < len(value):
+        raise Wrong("names something twice: once is enough")
+    return list(value)
+
+
+def _entry(value: object) -> dict[str, Json]:
+    table = _body(value)
+    if secret := _literal_in(table):
+        raise Wrong(
+            f'holds a secret in {secret}: put it into .env as NAME=..., and write {secret} = "${{NAME}}" here'
+        )
+    return table
+
+
+def _literal_in(value: object, name: str = "") -> str:
+    """The name of a text that is a secret in itself; empty when there is none."""
+    match value:
+        case dict():
+            return next((found for each, item in value.items() if (found := _literal_in(item, each))), "")
+        case list():
+            return next((found for item in value if (found := _literal_in(item, name))), "")
+        case str() if value and not re.search(REFERENCE, value):
+            return name if is_secret_name(name) or looks_secret(value) else ""
+    return ""
+
+
+def _shell_hooks(value: object) -> list[Json]:
+    if not isinstance(value, list):
+        raise Wrong(f"must be a list of tables: write [[hooks.NAME]] above each{_not(value)}")
+    for item in value:
+        _shell_hook(item)
+    return list(value)
+
+
+def _shell_hook(item: object) -> None:
+    if not isinstance(item, dict):
+        raise Wrong(f'must hold tables like {{ command = "~/bin/check" }}{_not(item)}')
+    if unknown := item.keys() - {"command", "matcher", "timeout"}:
+        raise Wrong(f"has {min(unknown)[:40]!r}, where only command, matcher and timeout may stand")
+    if not _text(item.get("command", "")).strip():
+        raise Wrong('lacks its command: write command = "PROGRAM AND ARGUMENTS"')
+    try:
+        re.compile(_text(item.get("matcher", "")))
+    except re.error as error:
+        raise Wrong(f"has a matcher that is no regular expression: {error}") from error
+    _HOOK_TIME.check(item.get("timeout", 60))
+
+
 def _jsonable(value: object, depth: int) -> None:
     if depth > 32:
         raise Wrong("is nested too deeply for a request")
@@ -196,7 +251,8 @@ def _words(text: str) -> list[str]:
 
 
 TEXT = Kind("text", _text)
-FLAG = Kind("true or false", _flag, lambda text: {"true": True, "false": False}.get(text.lower(), text))
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+FLAG = Kind("true or false", _flag, lambda text: _FLAGS.get(text.lower(), text))
 MODEL = Kind("provider/model", _model)
 MODELS = Kind("list of provider/model", _models, _words)
 ALLOW = Kind("list of user ids", _allow, _words)
@@ -205,3 +261,7 @@ HOST = Kind("host", _host)
 URL = Kind("address", _url)
 HEADERS = Kind("table of header = text", _headers, None)
 BODY = Kind("table", _body, None)
+NAMES = Kind("list of names", _names, _words)
+ENTRY = Kind("table", _entry, None)
+SHELL_HOOKS = Kind("list of tables", _shell_hooks, None)
+_HOOK_TIME = number(0.1, 3600, "seconds as timeout")

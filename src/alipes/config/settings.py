@@ -12,6 +12,7 @@ from alipes.config.keys import KEYS
 from alipes.config.masking import dotted, is_secret_name, sentence
 from alipes.config.near import near
 from alipes.config.paths import Paths
+from alipes.config.plugins import PluginSettings, ShellHook, plugin_settings, shell_hooks, toolsets
 from alipes.config.proxies import PROXY_VARIABLES, proxies
 from alipes.config.reading import Reading, read
 from alipes.config.variables import exposure
@@ -75,6 +76,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     terminal: Terminal = Terminal()
     serve: Serve = Serve()
     telegram: Telegram = Telegram()
+    plugins: PluginSettings = PluginSettings()
+    toolsets: dict[str, tuple[str, ...]] = {}
+    """By platform, what the model may use there; a platform that is not named may use everything."""
+    hooks: dict[str, tuple[ShellHook, ...]] = {}
+    """Shell hooks, by the name of the hook."""
     proxies: Proxies = Proxies()
     notes: tuple[str, ...] = ()
     """Words for the operator about things that are no errors."""
@@ -117,6 +123,9 @@ def build(reading: Reading) -> Settings:
         terminal=Terminal(**_under(picked, "terminal")),
         serve=Serve(**_under(picked, "serve"), key=_secret(reading, "serve.key_env")),
         telegram=Telegram(**_under(picked, "telegram"), token=_secret(reading, "telegram.token_env")),
+        plugins=plugin_settings(reading, _under(picked, "plugins")),
+        toolsets=toolsets(reading),
+        hooks=shell_hooks(reading),
         proxies=proxies(reading),
         notes=_notes(reading),
         hidden=tuple(Secret(value) for value in _hidden(reading) if len(value) >= SHORTEST_SECRET),
