@@ -2,10 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from alipes.agent.approval import approval
+from alipes.agent.asking import Patience
 from alipes.agent.chain import Chain
 from alipes.agent.ground import Risk
 from alipes.agent.loop import Agent
@@ -16,7 +17,7 @@ from alipes.hooks.owners import CORE
 from alipes.hooks.relay import Hooks
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.ports import Tool
+from alipes.kernel.ports import Provider, Tool
 from alipes.kernel.turns import Consent, Inbound, Turn
 from alipes.providers.choice import Choice, choose
 from alipes.providers.opening import Models
@@ -55,6 +56,7 @@ class App:
         self.background = background
         self.hooks = Hooks()
         self.tools: dict[str, Tool] = {}
+        self.patience = Patience()
         habits = Habits(
             busy=settings.terminal.busy if interactive else "queue",
             interactive=interactive,
@@ -96,24 +98,34 @@ class App:
             max_steps=self.settings.max_steps,
             max_tokens=self.settings.max_tokens,
             effort=self.settings.effort,
+            patience=self.patience,
             chain=self._chain,
             consent=self.lobby.approvals.ask,
         )
 
 
 @asynccontextmanager
-async def open_app(settings: Settings, *, interactive: bool = False) -> AsyncIterator[App]:
+async def open_app(
+    settings: Settings,
+    *,
+    interactive: bool = False,
+    lent: Mapping[str, Provider] | None = None,
+    patience: Patience | None = None,
+) -> AsyncIterator[App]:
     """Whatever must be closed is opened here, and closed here in reverse; the lobby serves meanwhile.
 
     `interactive`: a person watches, who can answer a question and may change their mind while a turn runs.
+    `lent`: providers that live in this process, by the name of the endpoint they stand in for; `patience`:
+    how long a model is asked, and by which clock.
     """
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(settings.home))
         scope = await stack.enter_async_context(ClientScope(settings.proxies, trust=settings.ca_file or None))
-        models = await stack.enter_async_context(Models(settings, scope))
+        models = await stack.enter_async_context(Models(settings, scope, lent))
         keeper = await stack.enter_async_context(open_keeper(settings.paths.run))
         background = await stack.enter_async_context(_open_background(settings, keeper))
         app = App(settings, scope, store, models=models, background=background, interactive=interactive)
+        app.patience = patience or app.patience
         _equip(app, keeper)
         async with _serving(app.lobby):
             yield app

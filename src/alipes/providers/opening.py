@@ -1,6 +1,6 @@
 """From a name to a model that can be asked. Provider modules are loaded here, by name, when first used."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import PurePath
 from types import TracebackType
@@ -30,9 +30,12 @@ class Backend(Struct, frozen=True):
 class Models:
     """Opens models by name, each endpoint once. Owns the embedded model; the scope owns the network."""
 
-    def __init__(self, settings: Settings, scope: ClientScope) -> None:
+    def __init__(
+        self, settings: Settings, scope: ClientScope, lent: Mapping[str, Provider] | None = None
+    ) -> None:
+        """`lent`: providers that live in this process already, by the name of their endpoint."""
         self._settings, self._scope = settings, scope
-        self._providers: dict[str, Provider] = {}
+        self._providers: dict[str, Provider] = dict(lent or {})
         self._embedded: dict[str, Backend] = {}
         self._stack = AsyncExitStack()
 

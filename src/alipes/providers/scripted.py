@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 from msgspec import Struct
@@ -15,13 +15,23 @@ from alipes.kernel.ports import Request
 from alipes.kernel.turns import Delta, Replied, TextDelta, ThinkingDelta, Usage
 
 
+@runtime_checkable
+class Waits(Protocol):
+    """Something to wait for before going on: an `asyncio.Event`, a `Pause`, or whatever a test makes."""
+
+    async def wait(self) -> object: ...
+
+
 class Pause(Struct, frozen=True):
     """Say nothing for so long."""
 
     seconds: float
 
+    async def wait(self) -> None:
+        await asyncio.sleep(self.seconds)
 
-Item: TypeAlias = str | Part | ProviderError | asyncio.Event | Pause
+
+Item: TypeAlias = str | Part | ProviderError | Waits
 Line: TypeAlias = Item | tuple[Item, ...] | Replied
 
 
@@ -31,7 +41,8 @@ class Scripted:
     A line is one item or a tuple of them, performed in order: text and thinking are streamed,
     calls are made, an error is raised where it stands (half an answer, then the cut), an event
     or a pause is waited for. A `Replied` is given as it is, with its usage and stop cause.
-    An event or a pause that is a line of its own only delays the line after it.
+    An event or a pause that is a line of its own only delays the line after it. Texts that follow
+    each other, whatever was waited for between them, are one text.
     Without a script it answers by `improvise`.
     """
 
@@ -60,9 +71,9 @@ class Scripted:
             return improvise(request)
         while self._script:
             line = self._script.pop(0)
-            if not isinstance(line, asyncio.Event | Pause):
+            if not isinstance(line, Waits):
                 return line
-            await _wait(line)
+            await line.wait()
         raise ProviderError(f"The script has ended: it has no line for request {len(self.asked)}.")
 
 
@@ -122,14 +133,22 @@ async def _perform(line: Line, request: Request) -> AsyncGenerator[Delta, None]:
         match item:
             case ProviderError():
                 raise item
-            case asyncio.Event() | Pause():
-                await _wait(item)
+            case Waits():
+                await item.wait()
             case _:
-                parts.append(Text(item) if isinstance(item, str) else item)
-                for delta in _pieces(parts[-1]):
+                part = Text(item) if isinstance(item, str) else item
+                _join(parts, part)
+                for delta in _pieces(part):
                     await asyncio.sleep(0)  # whoever stops us finds a place to do it
                     yield delta
     yield reply or _whole(tuple(parts), request)
+
+
+def _join(parts: list[Part], part: Part) -> None:
+    if parts and isinstance(part, Text) and isinstance(before := parts[-1], Text):
+        parts[-1] = Text(before.text + part.text)
+    else:
+        parts.append(part)
 
 
 def _items(line: Line) -> tuple[Item, ...]:
@@ -163,10 +182,3 @@ def _tokens(request: Request) -> int:
         if isinstance(part, Text | Thinking | ToolResult)
     )
     return 1 + (len(request.system) + said) // 4
-
-
-async def _wait(item: asyncio.Event | Pause) -> None:
-    if isinstance(item, Pause):
-        await asyncio.sleep(item.seconds)
-    else:
-        await item.wait()
