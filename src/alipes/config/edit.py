@@ -11,6 +11,7 @@ from typing import Any
 
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import Array
 
 from alipes.config.checking import Problem, Way, check_tables
 from alipes.config.keys import find_key
@@ -149,7 +150,7 @@ def _edited(before: Reading, way: Way, value: object) -> str:
             table = table[name]
         if value is None:
             del table[way[-1]]
-        else:
+        elif not _set_items(table.get(way[-1]), value):
             table[way[-1]] = value
         edited = tomlkit.dumps(document)
         if _as_meant(before.tables, tomllib.loads(edited), way, value):
@@ -159,6 +160,21 @@ def _edited(before: Reading, way: Way, value: object) -> str:
     raise ConfigError(
         f"{before.where(way)}: {dotted(way)} cannot be changed by a command: edit the file by hand."
     )
+
+
+def _set_items(array: object, wanted: object) -> bool:
+    """Make a list the wanted one item by item, so that what is said beside an item stays with it."""
+    if not isinstance(array, Array) or not isinstance(wanted, list) or not _all_text([*array, *wanted]):
+        return False
+    for item in [item for item in array if item not in wanted]:
+        array.remove(item)
+    for item in wanted[len(array) :]:
+        array.append(item)
+    return list(array) == wanted
+
+
+def _all_text(items: list[object]) -> bool:
+    return all(isinstance(item, str) for item in items)
 
 
 def _as_meant(before: dict[str, Any], after: dict[str, Any], way: Way, value: object) -> bool:

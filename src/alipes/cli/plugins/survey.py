@@ -1,0 +1,201 @@
+"""What a plugin's code says of itself, read and never run: what it adds, reaches for, asks for, changes."""
+
+import ast
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec import Struct
+
+from alipes.cli.plugins.names import Names, imported, text_of
+from alipes.cli.plugins.originals import is_original, is_supported
+from alipes.cli.plugins.signs import COMPILED, MARKS, MODULES, NAMES, OFFERS, REGISTERS, VARIABLES
+from alipes.hooks.relay import parameters
+
+UNNAMED = "…"
+"""Something whose name is only made as the code runs."""
+
+
+class Remark(Struct, frozen=True):
+    """Something in the code that will not work here, and where."""
+
+    place: str
+    says: str
+
+
+class Survey(Struct):
+    """All of it as far as it can be read; code can do more than can be read from it."""
+
+    adds: dict[str, dict[str, None]] = {}
+    """By kind (tools, hooks, commands, programs, skills, provides): names, in the order found."""
+    powers: dict[str, dict[str, list[str]]] = {}
+    """By kind: what shows it, and where."""
+    variables: dict[str, None] = {}
+    imports: dict[str, str] = {}
+    """Top-level modules that it imports, and where first."""
+    outside: list[Remark] = []
+    """Uses of the original's internals, which are out of scope."""
+    unread: list[str] = []
+    """Files that are no readable Python."""
+
+    def add(self, kind: str, name: str | None) -> None:
+        self.adds.setdefault(kind, {})[name or UNNAMED] = None
+
+    def show(self, power: str, what: str, place: str) -> None:
+        places = self.powers.setdefault(power, {}).setdefault(what, [])
+        if place not in places:
+            places.append(place)
+
+
+def survey(folder: Path, files: Iterable[Path]) -> Survey:
+    """Read the Python files among `files`; places are told from `folder`."""
+    found = Survey()
+    for file in files:
+        name = file.relative_to(folder).as_posix()
+        if file.suffix in COMPILED:
+            found.show("native code", name, name)
+        elif file.suffix == ".py" and not is_test(Path(name)):
+            try:
+                tree = ast.parse(file.read_bytes())
+            except (SyntaxError, ValueError, RecursionError, OSError) as error:
+                found.unread.append(f"{name}: {error}")
+                continue
+            _File(found, name, tree).read()
+    return found
+
+
+def is_test(path: Path) -> bool:
+    """Tests of a plugin are not run with it."""
+    return any(part in ("tests", "test") for part in path.parts[:-1]) or path.name == "conftest.py"
+
+
+class _File:
+    """One file of it."""
+
+    def __init__(self, found: Survey, name: str, tree: ast.Module) -> None:
+        self._found, self._name, self._tree, self._names = found, name, tree, Names(tree)
+        self._guarded = {
+            line
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Try)
+            for inner in node.body
+            for line in range(inner.lineno, (inner.end_lineno or inner.lineno) + 1)
+        }
+        """Lines inside a `try`: what is imported there may be missing."""
+
+    def read(self) -> None:
+        for top in self._tree.body:
+            if isinstance(top, ast.AsyncFunctionDef) and parameters(top.name) is not None:
+                self._found.add("hooks", top.name)
+        for node in ast.walk(self._tree):
+            for _, _, name in imported(node):
+                self._imported(name, node)
+            self._look(node)
+
+    def _place(self, node: ast.AST) -> str:
+        return f"{self._name}:{getattr(node, 'lineno', 0)}"
+
+    def _imported(self, name: str, node: ast.AST) -> None:
+        self._found.imports.setdefault(name.partition(".")[0], self._place(node))
+        for power, modules in MODULES.items():
+            for module in modules:
+                if name == module or name.startswith(f"{module}."):
+                    self._found.show(power, module, self._place(node))
+        if is_original(name) and not is_supported(name):
+            ready = ", and goes on without it" if getattr(node, "lineno", 0) in self._guarded else ""
+            self._outside(node, f"imports {name}, which is not among the names supported here{ready}")
+
+    def _look(self, node: ast.AST) -> None:
+        match node:
+            case ast.Call():
+                self._call(node)
+            case ast.AsyncFunctionDef() | ast.FunctionDef():
+                self._function(node)
+            case ast.Attribute() | ast.Name() if isinstance(node.ctx, ast.Load):
+                self._named(node)
+            case ast.Subscript() if self._names.dotted(node.value) == "os.environ":
+                self._variable(node.slice, node)
+            case ast.Assign() | ast.Delete():
+                for target in node.targets:
+                    self._changed(target)
+            case ast.AugAssign() | ast.AnnAssign():
+                self._changed(node.target)
+
+    def _named(self, node: ast.Attribute | ast.Name) -> None:
+        name = self._names.dotted(node)
+        for power, names in NAMES.items():
+            if name in names:
+                self._found.show(power, name, self._place(node))
+
+    def _function(self, node: ast.AsyncFunctionDef | ast.FunctionDef) -> None:
+        for mark in node.decorator_list:
+            words = mark.keywords if isinstance(mark, ast.Call) else []
+            if self._names.dotted(mark.func if isinstance(mark, ast.Call) else mark) in MARKS:
+                named = next((text_of(each.value) for each in words if each.arg == "name"), "")
+                self._found.add("tools", named or node.name)
+
+    def _call(self, node: ast.Call) -> None:
+        name, first = self._names.dotted(node.func), node.args[0] if node.args else None
+        if name in VARIABLES or name.rpartition(".")[2] in VARIABLES:
+            self._variable(first, node)
+        elif name.startswith("os.environ.") or (first and self._names.dotted(first) == "os.environ"):
+            self._found.show("environment", "os.environ", self._place(node))
+        elif name == "importlib.import_module" and not self._names.module(node):
+            self._found.show("made code", name, self._place(node))
+        elif name == "setattr" and len(node.args) == 3:
+            owner = self._names.dotted(node.args[0]) or self._names.module(node.args[0])
+            self._patched(f"{owner}.{text_of(node.args[1]) or UNNAMED}", node)
+        elif isinstance(node.func, ast.Attribute):
+            self._registered(node, node.func)
+        if is_original(module := self._names.module(node)):
+            self._imported(module, node)
+
+    def _registered(self, node: ast.Call, method: ast.Attribute) -> None:
+        """`ctx.register_tool("x", ...)`, `ctx.tool(x)`, `registry.register(name="x")`."""
+        owner = self._names.dotted(method.value).rpartition(".")[2]
+        ours = owner in ("ctx", "context")
+        if method.attr in REGISTERS:
+            self._found.add(REGISTERS[method.attr], _first(node))
+        elif method.attr.startswith("register_") and ours:
+            self._found.add("provides", _kinded(method.attr.removeprefix("register_"), _first(node)))
+        elif method.attr == "register" and owner == "registry":
+            self._found.add("tools", _first(node))
+        elif ours and method.attr in OFFERS:
+            self._found.add(OFFERS[method.attr], _first(node))
+        elif ours and method.attr == "provide" and len(node.args) > 1:
+            self._found.add("provides", _kinded(text_of(node.args[0]), text_of(node.args[1])))
+
+    def _variable(self, name: ast.expr | None, node: ast.AST) -> None:
+        if text := text_of(name):
+            self._found.variables[text] = None
+        else:
+            self._found.show("environment", "os.environ", self._place(node))
+
+    def _changed(self, target: ast.expr) -> None:
+        match target:
+            case ast.Tuple() | ast.List():
+                for each in target.elts:
+                    self._changed(each)
+            case ast.Attribute():
+                self._patched(self._names.dotted(target), target)
+            case ast.Subscript():
+                self._patched(self._names.module(target), target)
+
+    def _patched(self, name: str, node: ast.AST) -> None:
+        if is_original(name):
+            self._outside(node, f"changes {name}, which is the original's own and not ours")
+
+    def _outside(self, node: ast.AST, says: str) -> None:
+        remark = Remark(self._place(node), says)
+        if remark not in self._found.outside:
+            self._found.outside.append(remark)
+
+
+def _first(node: ast.Call) -> str:
+    """The name that is registered: what `name=` says, or the first argument as far as it can be read."""
+    named = next((each.value for each in node.keywords if each.arg in ("name", "hook_name")), None)
+    first = named or (node.args[0] if node.args else None)
+    return first.id if isinstance(first, ast.Name) and not named else text_of(first)
+
+
+def _kinded(kind: str, name: str) -> str:
+    return f"{kind.replace('_', ' ')} {name}".strip()
