@@ -53,6 +53,9 @@ class Asking:
             return 1
         return UNREAD if self._screen.deserted.is_set() else status
 
+    def complain(self, text: str) -> None:
+        self._screen.complain(text)
+
     async def wait_for_others(self) -> None:
         """Turns that another process left unfinished came to us; they are not left a second time."""
         if others := self._app.lobby.recovered:

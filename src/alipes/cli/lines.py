@@ -16,6 +16,7 @@ from alipes.cli.places import find_place, new_id, workdir
 from alipes.cli.screen import Screen, wants_colour
 from alipes.config.reading import read
 from alipes.config.settings import Settings, build
+from alipes.kernel.errors import NotTaken
 from alipes.kernel.turns import Inbound
 from alipes.runtime.guard import guarding
 from alipes.runtime.logs import open_log
@@ -50,13 +51,21 @@ async def _converse(settings: Settings, options: TalkOptions, colour: bool) -> i
                 asking, lines = Asking(app, screen, interrupts), Lines(sys.stdin)
                 while (line := await lines.next()) is not None:
                     if line.strip():
-                        status = await asking.ask(structs.replace(message, id=new_id(), text=line))
+                        status = await _said(asking, structs.replace(message, id=new_id(), text=line))
                     if interrupts.asked.is_set():  # also when the answer was just complete
                         return status or STOPPED
                 await asking.wait_for_others()
                 return status
     finally:
         screen.close()
+
+
+async def _said(asking: Asking, inbound: Inbound) -> int:
+    try:
+        return await asking.ask(inbound)
+    except NotTaken as refused:  # one message; the next may pass
+        asking.complain(str(refused))
+        return 1
 
 
 class Lines:

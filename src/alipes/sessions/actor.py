@@ -10,8 +10,6 @@ from alipes.agent.mending import close, opening
 from alipes.kernel.errors import Fenced
 from alipes.kernel.turns import (
     Answer,
-    Envelope,
-    Event,
     Noted,
     Op,
     Reset,
@@ -24,6 +22,7 @@ from alipes.kernel.turns import (
 from alipes.sessions.claiming import already_over, claim
 from alipes.sessions.course import Course
 from alipes.sessions.living import Boundary, Living, Over
+from alipes.sessions.minding import listen_for, take_in
 from alipes.sessions.surroundings import Surroundings
 from alipes.sessions.telling import tell_end, tell_leave, tell_stop
 
@@ -81,7 +80,7 @@ class Session:
                 self._take_leave(turns)
                 await self._take_up(turns)
             case Boundary() as boundary:
-                await self._absorb(boundary)
+                await take_in(boundary, self._around)
             case _:
                 await self._heed(letter, turns)
                 self._take_leave(turns)
@@ -129,19 +128,7 @@ class Session:
         course = Course(living, self._around, self._mailbox.put_nowait)
         living.task = turns.create_task(course.run(), name=f"turn {living.turn.id}")
         living.task.add_done_callback(lambda task: self._done(living, task))
-        self._listen_for(living)
-
-    def _listen_for(self, living: Living) -> None:
-        """Stop a turn that tells nothing for too long; who waits for a person may wait."""
-        limit = self._around.silence
-        if not limit or self._living is not living or living.stop is not None:
-            return
-        silent = 0.0 if self._around.waits(living.turn.id) else living.silent
-        if silent < limit:
-            asyncio.get_running_loop().call_later(limit - silent, self._listen_for, living)
-        else:
-            self._publish(living.turn.id, Noted(f"nothing happened for {silent:.0f} s, so it is stopped"))
-            self.post(Stop("timeout", "timeout", living.turn.id))
+        listen_for(living, self._around, self.post)
 
     def _done(self, living: Living, task: asyncio.Task[Over]) -> None:
         if living.abandoned or (not task.cancelled() and task.exception() is not None):
@@ -152,26 +139,6 @@ class Session:
             self._mailbox.put_nowait(Over(living, "stopped", living.stop.reason))
         else:  # at shutdown nobody reads this; otherwise a tool or plugin raised it by itself
             self._mailbox.put_nowait(Over(living, "failed", "the turn was cancelled from inside"))
-
-    async def _absorb(self, boundary: Boundary) -> None:
-        living = boundary.living
-        if boundary.heard.done():  # it was stopped before its letter was read
-            return
-        living.steered = False
-        try:
-            taken = await self._around.sessions.absorb(living.turn)
-        except Fenced:
-            taken = ()  # what the turn says next tells it the same
-        for each in taken:
-            said = Said(each.message)
-            living.fold(said)
-            self._publish(living.turn.id, said)
-            self._publish(each.turn, TurnEnded(each.turn, "steered", living.turn.id))
-        if not boundary.heard.done():
-            boundary.heard.set_result(tuple(each.message for each in taken))
-
-    def _publish(self, turn: str, event: Event) -> None:
-        self._around.publish(Envelope(self.key, turn, event))
 
     async def _interrupt(self, stop: Stop, group: asyncio.TaskGroup) -> None:
         """The stop contract: mark, tell, yield once, cancel. The ending is written when the task is over."""
@@ -243,8 +210,9 @@ class Session:
             living.release()
             return
         for message in closing:
-            self._publish(living.turn.id, Said(message))
+            self._around.publish(living.envelope(Said(message)))
         if ending == "stopped" and (going := self._around.keeps(living.turn.session)):
-            self._publish(living.turn.id, Noted(f"goes on {going}"))
-        self._publish(living.turn.id, TurnEnded(living.turn.id, ending, over.detail, living.usage))
+            self._around.publish(living.envelope(Noted(f"goes on {going}")))
+        ended = TurnEnded(living.turn.id, ending, over.detail, living.usage)
+        self._around.publish(living.envelope(ended))
         await tell_end(living, self._around, ending, over.detail, closing=closing)

@@ -9,7 +9,7 @@ from alipes.hooks import specs
 from alipes.hooks.tracking import TURN
 from alipes.kernel.errors import AlipesError, Fenced, StoreError
 from alipes.kernel.messages import Message
-from alipes.kernel.turns import Envelope, Event, Said, ToolFinished, ToolStarted, TurnStarted
+from alipes.kernel.turns import Event, Said, ToolFinished, ToolStarted, TurnStarted
 from alipes.runtime.logs import about
 from alipes.sessions.living import Boundary, Living, Over
 from alipes.sessions.surroundings import Surroundings
@@ -62,7 +62,7 @@ class Course:
             await self._around.turns.record(living.turn, event)
         for told in (*living.unheld(), event):
             await living.relay.tell(specs.on_event, event=told, turn=living.turn)
-            self._around.publish(Envelope(living.turn.key, living.turn.id, told))
+            self._around.publish(living.envelope(told))
 
     async def _silence(self, event: Event) -> None:
         """What comes after the stop is dropped, and its teller goes no further."""

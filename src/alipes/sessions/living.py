@@ -9,6 +9,7 @@ from alipes.hooks.relay import Relay
 from alipes.kernel.messages import Message, ToolCall, ToolResult
 from alipes.kernel.turns import (
     Ending,
+    Envelope,
     Event,
     Recorded,
     Retracted,
@@ -56,6 +57,8 @@ class Living:
         """It did not end when it was cancelled; its ending is written all the same."""
         self.seen = time.monotonic()
         """When it last told something."""
+        self.timer: asyncio.TimerHandle | None = None
+        """Due when it has been silent for too long."""
         self._partial: list[str] = []
         self._began: dict[str, float] = {}
         self.steered = True
@@ -66,7 +69,13 @@ class Living:
         relay.hold()
         self.relay, self.started = relay, True
 
+    def envelope(self, event: Event) -> Envelope:
+        return Envelope(self.turn.key, self.turn.id, event)
+
     def release(self) -> None:
+        """It is over, and everyone was told."""
+        if self.timer is not None:
+            self.timer.cancel()
         if self.started:
             self.relay.release()
 

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from msgspec import Struct, structs
 
 from alipes.hooks import specs
-from alipes.hooks.relay import Hooks
+from alipes.hooks.relay import Hooks, Relay
 from alipes.hooks.specs import Admission
 from alipes.kernel.errors import NotTaken
 from alipes.kernel.places import Admitted, Left
@@ -169,22 +169,12 @@ class Lobby:
     def _on_op(self, key: str, op: Op) -> None:
         session = self._sessions.get(key)
         if session is None or session.closed:
-            if not self._worth_a_session(op):
+            if not _worth_a_session(op, self._hooks.relay):
                 return  # nothing lives there, so there is nothing to interrupt, to steer or to answer
             session = self._open_session(key)
         if isinstance(op, Take):
             self._busy.add(key)
         session.post(op)
-
-    def _worth_a_session(self, op: Op) -> bool:
-        match op:
-            case Take():
-                return True
-            case Stop(turn=named):
-                return bool(named)
-            case Reset():  # plugins are told of it, also if nobody spoke here lately
-                return self._hooks.relay.listens(specs.session_left, specs.session_reset)
-        return False
 
     def _open_session(self, key: str) -> Session:
         assert self._group is not None
@@ -200,6 +190,17 @@ class Lobby:
     def _rested(self, key: str) -> None:
         self._busy.discard(key)
         self._settled.set()
+
+
+def _worth_a_session(op: Op, relay: Relay) -> bool:
+    match op:
+        case Take():
+            return True
+        case Stop(turn=named):
+            return bool(named)
+        case Reset():  # plugins are told of it, also if nobody spoke here lately
+            return relay.listens(specs.session_left, specs.session_reset)
+    return False
 
 
 class _Broken(Admission, frozen=True):

@@ -93,6 +93,13 @@ class Transcript:
         note = f"[... {left_out:,} bytes left out here; {self._whole.whereabouts()} ...]"
         return f"{self._mask(clean(head)).rstrip()}\n\n{note}\n\n{self._mask(clean(tail))}"
 
+    async def whole(self) -> str:
+        """All of it, as far as it is kept."""
+        if self._size <= HEAD + TAIL:
+            return self._mask(clean(self._head + self._tail))
+        await self._whole.finish()
+        return await self._whole.read()
+
 
 class Whole:
     """The file with everything. Written in a thread: a slow disk must not hold up the loop."""
@@ -119,6 +126,10 @@ class Whole:
 
     async def finish(self) -> None:
         await self._write(len(self._waiting))
+
+    async def read(self) -> str:
+        """What is kept, once it is finished."""
+        return "" if self._path is None else await asyncio.to_thread(self._path.read_text, "utf-8")
 
     def whereabouts(self) -> str:
         if self._path is None:

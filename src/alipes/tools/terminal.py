@@ -1,7 +1,8 @@
 """Run a shell command, and wait for it or not. What may be run is decided before it comes here."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
@@ -17,6 +18,8 @@ from alipes.tools.progress import Progress
 from alipes.tools.pty_reading import Rendering
 
 TIMEOUT, LONGEST = 120, 600
+Rewrite: TypeAlias = Callable[[str, str, int | None], Awaitable[str | None]]
+"""All that a command printed, the command and its exit status, to other words for it; None: as it is."""
 ON_TERMINAL = {"TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
 
 
@@ -51,6 +54,8 @@ class Terminal:
         background: Background | None = None,
     ) -> None:
         """`env` is the whole environment of commands; `mask` takes secrets out of what they write."""
+        self.rewrite: Callable[[], Rewrite | None] = lambda: None
+        """Who has a say in what a command printed, asked for each; nobody, unless the house sets it."""
         self._places, self._env, self._spill = places, env, spill
         self._keeper, self._mask, self._background = keeper, mask, background
 
@@ -79,11 +84,24 @@ class Terminal:
             raise ToolError(f"the command could not be started: {error}") from error
         if rendering:
             await transcript.feed(rendering.finish())
+        if (rewrite := self.rewrite()) is not None:
+            code = child.returncode if in_time else None
+            transcript = await self._rewritten(transcript, rewrite, command, code)
         text = (await transcript.text()).rstrip()
         status = ending(child) if in_time else f"timed out after {limit} s and was ended"
         return (
             f"{text or '(no output)'}\n[{status}]{self._aside(act.session, failed=status != 'exit code 0')}"
         )
+
+    async def _rewritten(
+        self, transcript: Transcript, rewrite: Rewrite, command: str, code: int | None
+    ) -> Transcript:
+        words = await rewrite(await transcript.whole(), command, code)
+        if words is None:
+            return transcript
+        changed = Transcript(self._spill, self._mask)
+        await changed.feed(words.encode())
+        return changed
 
     async def _start(self, command: str, workdir: str, pty: bool, session: str) -> str:
         if self._background is None:

@@ -19,6 +19,7 @@ from alipes.cli.terminal.prompt import Terminal
 from alipes.cli.terminal.show import Show
 from alipes.cli.terminal.watch import Watch
 from alipes.config.settings import Settings
+from alipes.kernel.errors import NotTaken
 from alipes.kernel.turns import Address, Answer, Event, Inbound, Said, Stop, TurnEnded
 from alipes.sessions import commands
 
@@ -127,7 +128,11 @@ class Talk:
                 await self._clerk.run(parsed, typed, inbound)
             else:
                 self._show.sending(typed.text, typed.shown)
-                turn = await self._app.lobby.submit(inbound)
+                try:
+                    turn = await self._app.lobby.submit(inbound)
+                except NotTaken as refused:
+                    turn = None
+                    self._show.note(str(refused), bad=not refused.by_choice)
                 self._show.sent(typed.id, typed.shown, *([turn] if turn else []))
             self._outgoing.task_done()
 
