@@ -28,9 +28,7 @@ async def setup(ctx: Context) -> None:
             token.renew()
             hub.send_away("the token was renewed")
         elif args.strip():
-            return (
-                "/remote shows who is connected; /remote renew makes a new token and sends all away"
-            )
+            return "/remote shows who is connected; /remote renew makes a new token and sends all away"
         return _account(hub, door, token, local=inbound.address.platform == HERE)
 
     ctx.command("remote", remote, help="Show the remote tools, and how a client connects", hint="[renew]")

@@ -37,9 +37,7 @@ class Config(Struct, kw_only=True, frozen=True):
             raise ValueError(f"timeout is {self.timeout:g} s, more than max_timeout ({self.max_timeout:g} s)")
         for origin in self.origins:
             if not origin.startswith(("http://", "https://")) or origin.count("/") != 2:
-                raise ValueError(
-                    f"an origin is scheme and host, such as https://example.org, not {origin}"
-                )
+                raise ValueError(f"an origin is scheme and host, such as https://example.org, not {origin}")
 
 
 def _loopback(host: str) -> bool:

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 VERSION = 1
 
@@ -36,7 +36,7 @@ class Hello(Words, frozen=True):
 class RemoteSpec(Struct, frozen=True):
     name: ToolName
     description: Annotated[str, Meta(min_length=1, max_length=4000)]
-    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    schema: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
     effect: Literal["read", "write"] = "write"
     timeout: Annotated[float, Meta(gt=0)] | None = None
     """Seconds; None: what the plugin is configured with."""

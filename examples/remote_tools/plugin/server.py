@@ -26,19 +26,22 @@ AGAIN = 0.5
 
 class Door:
     def __init__(self, hub: Hub, token: Token, log: logging.Logger) -> None:
-        self.url = ""
-        """Where the page is; empty while another process has the port."""
         self._hub, self._token, self._config, self._log = hub, token, hub.config, log
         self._socket = _bind(self._config)
+
+    @property
+    def url(self) -> str:
+        """Where the page is; empty while another process has the port."""
+        return "" if self._socket is None else f"http://{_names(self._config.host, self._socket)[0]}/"
 
     async def run(self) -> None:
         """Serve until cancelled; then the clients are told that we go (1001)."""
         while self._socket is None:  # an older self that finishes its turns, or another process of this home
             await asyncio.sleep(AGAIN)
             self._socket = _bind(self._config)
-        hosts = _names(self._config.host, self._socket.getsockname()[1])
+        hosts = _names(self._config.host, self._socket)
         origins = [None, *(Origin(f"http://{host}") for host in hosts), *map(Origin, self._config.origins)]
-        page = _read_page(hosts)
+        page = _read_page()
 
         def respond(connection: ServerConnection, request: Request) -> Response | None:
             return _response(connection, request, hosts, page)
@@ -57,11 +60,7 @@ class Door:
             max_size=self._config.message_bytes,
             logger=self._log,
         ):
-            self.url = f"http://{hosts[0]}/"
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self.url = ""
+            await asyncio.Event().wait()
 
     def close(self) -> None:
         """Also if `run` was never reached."""
@@ -117,12 +116,13 @@ def _bind(config: Config) -> socket.socket | None:
         return None
 
 
-def _names(host: str, port: int) -> list[str]:
+def _names(host: str, listening: socket.socket) -> list[str]:
     """By what our page may be called; any other name is someone else's, led to this machine."""
+    port = listening.getsockname()[1]
     return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}", f"localhost:{port}"]
 
 
-def _read_page(hosts: list[str]) -> dict[str, tuple[str, bytes]]:
+def _read_page() -> dict[str, tuple[str, bytes]]:
     found = {f"/{file.name}": (KINDS[file.suffix], file.read_bytes()) for file in PAGE.iterdir()}
     return found | {"/": found["/index.html"]}
 
