@@ -11,6 +11,7 @@ from alipes.agent.chain import Chain
 from alipes.agent.ground import Risk
 from alipes.agent.loop import Agent
 from alipes.agent.prompt import system_prompt
+from alipes.agent.voices import rewriting
 from alipes.config.settings import Settings
 from alipes.config.variables import inherited
 from alipes.hooks.owners import CORE
@@ -39,6 +40,10 @@ from alipes.tools.terminal import Terminal
 from alipes.tools.write_file import WriteFile
 
 
+SILENCE = 1800.0
+"""Seconds after which a turn that tells nothing is stopped."""
+
+
 class App:
     """Everything that is open, and the lobby that uses it."""
 
@@ -61,6 +66,7 @@ class App:
             busy=settings.terminal.busy if interactive else "queue",
             interactive=interactive,
             keeps=background.mention,
+            silence=SILENCE,
         )
         self.lobby = Lobby(store, hooks=self.hooks, agent=self._agent, habits=habits)
         self._system = system_prompt(settings.home)
@@ -152,6 +158,7 @@ def _equip(app: App, keeper: Keeper) -> None:
         SearchFiles(env, places, keeper=keeper, mask=mask),
     )
     app.tools.update((tool.spec.name, tool) for tool in tools)
+    terminal.rewrite = rewriting(app.hooks)
 
     async def ask(call: ToolCall, risk: Risk, turn: Turn) -> Consent | None:
         return await app.lobby.approvals.ask(call, risk.reason, turn)

@@ -1,7 +1,13 @@
-"""What plugins may say to a turn's messages: context beside them, other words, not yet. Pure."""
+"""What plugins may say to a turn: context beside its messages, other words for them, not yet."""
 
+from collections.abc import Callable
+
+from alipes.hooks import specs
+from alipes.hooks.relay import Hooks
+from alipes.hooks.tracking import TURN
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
 from alipes.tools.patch import touched
+from alipes.tools.terminal import Rewrite
 
 MAX_TIMES = 3
 _MARK = "Before you finish: "
@@ -51,3 +57,22 @@ def with_context(history: tuple[Message, ...], since: int, context: str) -> tupl
             told = Message("user", (*history[place].parts, Text(context)))
             return (*history[:place], told, *history[place + 1 :])
     return history
+
+
+def rewriting(hooks: Hooks) -> Callable[[], Rewrite | None]:
+    """Who has a say in what a shell command printed: plugins, if any listen at the time."""
+
+    def rewriting_now() -> Rewrite | None:
+        relay, turn = hooks.relay, TURN.get()
+        if turn is None or not relay.listens(specs.terminal_output):
+            return None
+
+        async def rewrite(output: str, command: str, status: int | None) -> str | None:
+            words = await relay.filter(
+                specs.terminal_output, output, command=command, status=status, turn=turn
+            )
+            return None if words == output else words
+
+        return rewrite
+
+    return rewriting_now
