@@ -39,7 +39,6 @@ from alipes.tools.search_files import SearchFiles
 from alipes.tools.terminal import Terminal
 from alipes.tools.write_file import WriteFile
 
-
 SILENCE = 1800.0
 """Seconds after which a turn that tells nothing is stopped."""
 

@@ -93,7 +93,7 @@ class Lobby:
         Raises `NotTaken` where a plugin will not have it.
         """
         await self._open.wait()
-        inbound = await self._admissible(inbound)
+        inbound = await _admissible(inbound, self._hooks.relay)
         admitted = await self._store.turns.admit(inbound, busy=busy, usual=self.habits.busy)
         if admitted is None:
             return None
@@ -102,16 +102,6 @@ class Lobby:
         for op in consequences(admitted):
             await self.post(key, op)
         return admitted.turn
-
-    async def _admissible(self, inbound: Inbound) -> Inbound:
-        """The message as plugins let it pass."""
-        ruling = await self._hooks.relay.decide(specs.before_message, _not_taken, inbound=inbound)
-        if ruling is None or ruling.action == "take":
-            return inbound
-        if ruling.action == "rewrite":
-            return structs.replace(inbound, text=ruling.text)
-        by_choice = not isinstance(ruling, _Broken)
-        raise NotTaken(ruling.text or "a plugin dropped the message", by_choice=by_choice)
 
     async def wake(self, key: str) -> None:
         """Something was accepted for the session without `submit`."""
@@ -159,6 +149,10 @@ class Lobby:
         """Everything that happens under `key` from now on, whoever asked for it; lossy, as the bus is."""
         return self._store.bus.subscribe(key)
 
+    def at_work(self, key: str) -> bool:
+        """Is something lived under `key` in this process?"""
+        return key in self._busy
+
     async def settled(self) -> None:
         """Return once no session of this process has anything left to do."""
         await self._open.wait()
@@ -201,6 +195,17 @@ def _worth_a_session(op: Op, relay: Relay) -> bool:
         case Reset():  # plugins are told of it, also if nobody spoke here lately
             return relay.listens(specs.session_left, specs.session_reset)
     return False
+
+
+async def _admissible(inbound: Inbound, relay: Relay) -> Inbound:
+    """The message as plugins let it pass."""
+    ruling = await relay.decide(specs.before_message, _not_taken, inbound=inbound)
+    if ruling is None or ruling.action == "take":
+        return inbound
+    if ruling.action == "rewrite":
+        return structs.replace(inbound, text=ruling.text)
+    by_choice = not isinstance(ruling, _Broken)
+    raise NotTaken(ruling.text or "a plugin dropped the message", by_choice=by_choice)
 
 
 class _Broken(Admission, frozen=True):

@@ -21,7 +21,8 @@ async def stop(context: Context, _args: str) -> Reply:
     if not waiting:
         return Reply("Nothing is running.")
     first, *others = waiting
-    await context.lobby.post(context.key, Stop("user_stop", "stop_command", first.id))
+    found = "stop_command" if context.lobby.at_work(context.key) else "stop_command_handler"
+    await context.lobby.post(context.key, Stop("user_stop", found, first.id))
     more = f" {count(len(others), 'message')} still waiting, and answered next." if others else ""
     return Reply(f"Stopping.{more}")
 
