@@ -1,6 +1,7 @@
 """What the Hermes door's parts share: the host, the loop, who is open. It translates nothing itself."""
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -8,8 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from alipes.compat.hermes.calling import Fit
 from alipes.compat.hermes.entries import PlatformEntry, ToolEntry
+from alipes.compat.hermes.notes import Notes
 from alipes.config.settings import Settings
+from alipes.config.variables import inherited, read_variables
 from alipes.hooks.context import Context, Host
 from alipes.hooks.owners import Owner
 from alipes.hooks.tracking import PLUGIN
@@ -36,6 +40,7 @@ class Bridge:
     def __init__(self, host: Host, settings: Settings) -> None:
         self.host, self.settings = host, settings
         self.gateway = Gateway()
+        self.notes = Notes()
         self.tools: dict[str, ToolEntry] = {}
         """By name, what Hermes plugins offer now; add with `tools.offer`, take back with `tools.withdraw`."""
         self.platforms: dict[str, PlatformEntry] = {}
@@ -56,6 +61,10 @@ class Bridge:
         if self._loop is None:
             raise RuntimeError("no Hermes plugin is open")
         return self._loop
+
+    def variable(self, name: str) -> str:
+        """Of the environment, else of the home's `.env`; empty where neither has it."""
+        return read_variables(self.settings.paths.env, inherited()).get(name)
 
     def enter(self, context: Context, module: str) -> None:
         """A plugin is being opened, on the loop's thread; its code lives in `module` and below."""
@@ -88,6 +97,24 @@ class Bridge:
         """Are we on the loop's own thread?"""
         return threading.get_ident() == self._thread
 
+    async def off_loop(self, act: Callable[[], T]) -> T:
+        """What `act` gives or raises, done in a worker thread; there the host's loop is the current one."""
+        return await asyncio.to_thread(self._as_guest, act)
+
+    def _as_guest(self, act: Callable[[], T]) -> T:
+        asyncio.set_event_loop(self.loop)  # so that asyncio.get_event_loop() finds it, as plugins expect
+        try:
+            return act()
+        finally:
+            asyncio.set_event_loop(None)
+
+    async def run(self, fit: Fit, *given: Any, **offered: Any) -> Any:
+        """What a callback gives: an async one awaited here, a plain one called in a worker thread."""
+        if fit.is_async:
+            return await fit(*given, **offered)
+        answer = await self.off_loop(lambda: fit(*given, **offered))
+        return await answer if inspect.isawaitable(answer) else answer
+
     def soon(self, act: Callable[[], object]) -> None:
         """Have `act` done on the loop's thread: now if we are there, else as soon as it comes to it."""
         if self.on_loop():
@@ -99,7 +126,7 @@ class Bridge:
         """What `act` gives or raises, done on the loop's thread."""
         if self.on_loop():
             return act()
-        outcome: _Outcome[T] = _Outcome()
+        outcome: Outcome[T] = Outcome()
         self.loop.call_soon_threadsafe(outcome.of, act)
         return outcome.future.result()
 
@@ -114,12 +141,12 @@ class Bridge:
                 "this would wait on the loop's own thread for something that needs the loop: "
                 "await the async form of it, or call it inside asyncio.to_thread(...)"
             )
-        outcome: _Outcome[T] = _Outcome()
+        outcome: Outcome[T] = Outcome()
         self.loop.call_soon_threadsafe(lambda: context.run(outcome.awaited(work)))
         return outcome.future.result(timeout)
 
 
-class _Outcome(Generic[T]):
+class Outcome(Generic[T]):
     """Carries what happens on the loop to the thread that waits for it."""
 
     def __init__(self) -> None:

@@ -1,0 +1,75 @@
+"""Calling plugin code as it wants to be called: with what its signature takes, and nothing else."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Later:
+    """A value that is made only if somebody takes it: a whole history costs more than a name."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    @staticmethod
+    def now(value: Any) -> Any:
+        return value._make() if isinstance(value, Later) else value
+
+
+class Fit:
+    """A callback, and what it takes. Plain functions, methods, partials and objects that can be called."""
+
+    def __init__(self, callback: Callable[..., Any]) -> None:
+        if not callable(callback):
+            raise TypeError(f"{callback!r} cannot be called")
+        self.callback = callback
+        self.is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
+            getattr(callback, "__call__", None)  # noqa: B004 (its kind is asked for, not whether it is there)
+        )
+        self._taken: tuple[inspect.Parameter, ...] | None
+        try:
+            self._taken = tuple(inspect.signature(callback).parameters.values())
+        except (TypeError, ValueError):  # written in C, and it does not say
+            self._taken = None
+
+    def __call__(self, *given: Any, **offered: Any) -> Any:
+        """`given` by position, as far as it takes any; of `offered` what it names.
+
+        What it insists on and nobody offers is None: an old plugin is not refused for a word it knew.
+        """
+        if self._taken is None:
+            return self.callback(*given, **{name: Later.now(value) for name, value in offered.items()})
+        values: list[Any] = []
+        named: dict[str, Any] = {}
+        rest = iter(given)
+        for each in self._taken:
+            if each.kind is each.VAR_POSITIONAL:
+                values.extend(rest)
+            elif each.kind is each.VAR_KEYWORD:
+                named |= self._others(offered)
+            elif each.kind in _POSITIONAL and (told := list(_first(rest))):
+                values += told
+            elif each.kind is each.POSITIONAL_ONLY:
+                values.append(_value(each, offered))
+            elif each.name in offered or each.default is each.empty:
+                named[each.name] = Later.now(offered.get(each.name))
+        return self.callback(*values, **named)
+
+    def _others(self, offered: Mapping[str, Any]) -> dict[str, Any]:
+        known = {each.name for each in self._taken or ()}
+        return {name: Later.now(value) for name, value in offered.items() if name not in known}
+
+
+def _first(rest: Iterator[Any]) -> Iterator[Any]:
+    for value in rest:
+        yield value
+        return
+
+
+def _value(parameter: inspect.Parameter, offered: Mapping[str, Any]) -> Any:
+    usual = None if parameter.default is parameter.empty else parameter.default
+    return Later.now(offered.get(parameter.name, usual))

@@ -1,0 +1,140 @@
+"""The four kinds of middleware: two change a request before it is acted on, two stand around the act."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from msgspec import structs
+
+from alipes.compat.hermes.bridge import Bridge
+from alipes.compat.hermes.calling import Fit
+from alipes.compat.hermes.exchange import Exchange
+from alipes.compat.hermes.hooks import PATIENT, SCHEMA
+from alipes.compat.hermes.hooks_offering import Keywords, platform_of
+from alipes.compat.hermes.responses import reply_from, response_of
+from alipes.compat.hermes.tools import as_text
+from alipes.compat.hermes.wire import request_from, request_of
+from alipes.hooks.context import Context
+from alipes.kernel.messages import Json, ToolCall
+from alipes.kernel.ports import Output, Request
+from alipes.kernel.turns import Replied, Turn
+
+VERSION = "hermes.middleware.v1"
+
+
+def register(bridge: Bridge, context: Context, kind: str, callback: Callable[..., Any]) -> bool:
+    """False for a kind that we do not know."""
+    build = KINDS.get(kind)
+    if build is None:
+        return False
+    spec, make = build
+    deadline = None if spec.startswith("around_") else PATIENT
+    context.hook(make(bridge, Fit(callback)), name=spec, deadline=deadline)
+    return True
+
+
+def _scene(bridge: Bridge, turn: Turn) -> Keywords:
+    """What every middleware is told."""
+    asked = bridge.notes.requests.get(turn.id)
+    return {
+        "telemetry_schema_version": SCHEMA,
+        "middleware_schema_version": VERSION,
+        "session_id": turn.session,
+        "task_id": turn.session,
+        "turn_id": turn.id,
+        "platform": platform_of(turn),
+        "api_request_id": asked[0] if asked else "",
+    }
+
+
+def _trace(bridge: Bridge, id: str, kind: str, answer: Mapping[str, Any]) -> None:
+    """What it says about its change; later hooks are told."""
+    entry = {"kind": kind, **{name: answer[name] for name in ("source", "reason") if name in answer}}
+    bridge.notes.traces[id] = [*(bridge.notes.traces.get(id) or ()), entry]
+
+
+def llm_request(bridge: Bridge, fit: Fit) -> Callable[..., Awaitable[Request | None]]:
+    async def before_request(request: Request, turn: Turn) -> Request | None:
+        told = request_of(request)
+        keywords = {"request": told, "original_request": request_of(request), "model": request.model}
+        answer = await bridge.run(fit, **_scene(bridge, turn), **keywords)
+        if not isinstance(answer, Mapping) or not isinstance(answer.get("request"), Mapping):
+            return None
+        _trace(bridge, turn.id, "llm_request", answer)
+        return request_from(answer["request"], request)
+
+    return before_request
+
+
+def tool_request(bridge: Bridge, fit: Fit) -> Callable[..., Awaitable[Mapping[str, Json] | None]]:
+    async def tool_arguments(
+        args: Mapping[str, Json], call: ToolCall, turn: Turn
+    ) -> Mapping[str, Json] | None:
+        keywords = _of_call(call) | {"args": dict(args)}
+        answer = await bridge.run(fit, **_scene(bridge, turn), **keywords)
+        if not isinstance(answer, Mapping) or not isinstance(answer.get("args"), Mapping):
+            return None
+        _trace(bridge, call.id, "tool_request", answer)
+        return dict(answer["args"])
+
+    return tool_arguments
+
+
+def _of_call(call: ToolCall) -> Keywords:
+    return {"tool_name": call.name, "tool_call_id": call.id, "original_args": dict(call.args)}
+
+
+def llm_execution(bridge: Bridge, fit: Fit) -> Callable[..., Awaitable[Replied]]:
+    async def around_request(
+        go: Callable[[Request], Awaitable[Replied]], request: Request, turn: Turn
+    ) -> Replied:
+        async def ask(told: Any = None) -> Any:
+            return response_of(await go(request if told is None else request_from(told, request)), request)
+
+        keywords = {"request": request_of(request), "original_request": request_of(request)}
+        scene = _scene(bridge, turn) | {"model": request.model}
+        return reply_from(await _around(bridge, fit, ask, scene | keywords))
+
+    return around_request
+
+
+def tool_execution(bridge: Bridge, fit: Fit) -> Callable[..., Awaitable[str | Output]]:
+    async def around_tool(
+        go: Callable[[Mapping[str, Json]], Awaitable[str | Output]], call: ToolCall, turn: Turn
+    ) -> str | Output:
+        given: str | Output | None = None
+
+        async def act(args: Any = None) -> str:
+            nonlocal given
+            given = await go(call.args if args is None else args)
+            return given.text if isinstance(given, Output) else given
+
+        keywords = _of_call(call) | {"args": dict(call.args)}
+        answer = await _around(bridge, fit, act, _scene(bridge, turn) | keywords)
+        if isinstance(given, Output) and isinstance(answer, str):
+            return structs.replace(given, text=answer)  # the images stay, whatever became of the words
+        return as_text(answer)
+
+    return around_tool
+
+
+async def _around(bridge: Bridge, fit: Fit, go: Callable[..., Awaitable[Any]], keywords: Keywords) -> Any:
+    """`next_call` is awaited by an async callback; a plain one calls it, in its worker thread."""
+    if fit.is_async:
+        return await fit(**keywords, next_call=go)
+
+    def work(ask: Callable[[Any], Any]) -> Any:
+        def next_call(value: Any = None, **_: Any) -> Any:
+            return ask(value)
+
+        return fit(**keywords, next_call=next_call)
+
+    return await Exchange(bridge, go).run(work)
+
+
+KINDS: Mapping[str, tuple[str, Callable[[Bridge, Fit], Callable[..., Any]]]] = {
+    "llm_request": ("before_request", llm_request),
+    "tool_request": ("tool_arguments", tool_request),
+    "llm_execution": ("around_request", llm_execution),
+    "tool_execution": ("around_tool", tool_execution),
+}
+"""By kind: the native hook, and what makes it of a callback."""
