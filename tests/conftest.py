@@ -1,27 +1,11 @@
-"""Fixtures and habits of every suite: async tests on a loop of their own, with a deadline, in debug mode."""
+"""Fixtures and habits of every suite: async tests run as those of plugin authors do, by the shipped kit."""
 
-import asyncio
 import os
 import shutil
 
 import pytest
 
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an `async def` test; `@pytest.mark.deadline(60)` gives it longer than the usual 10 s."""
-    if not asyncio.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    wanted = pyfuncitem._fixtureinfo.argnames
-    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted})
-    marker = pyfuncitem.get_closest_marker("deadline")
-
-    async def within() -> None:
-        async with asyncio.timeout(marker.args[0] if marker else 10):
-            await test
-
-    asyncio.run(within(), debug=True)
-    return True
+pytest_plugins = ["alipes.testing.pytest_plugin"]
 
 
 def require(program: str, why: str = "make services") -> str:

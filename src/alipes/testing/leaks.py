@@ -1,0 +1,200 @@
+"""What was opened and not closed: tasks, clients, processes, file descriptors, threads. It closes nothing."""
+
+import asyncio
+import gc
+import os
+import socket
+import sys
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+Kind: TypeAlias = Literal["tasks", "clients", "processes", "fds", "threads"]
+Things: TypeAlias = Mapping[Hashable, str]
+"""What there is of a kind, told in a few words each."""
+WITHIN = 1.0
+_PAUSE = 0.01
+_CLIENTS = (
+    ("httpx2", "AsyncClient"),
+    ("httpx2", "Client"),
+    ("httpx", "AsyncClient"),
+    ("httpx", "Client"),
+    ("aiohttp", "ClientSession"),
+)
+_TRACKER = "multiprocessing.resource_tracker"
+
+
+class Leaked(AssertionError):
+    """Something is left over; the message says what, one thing to a line."""
+
+
+class Census(Struct, frozen=True):
+    """What is open now."""
+
+    things: dict[Kind, Things]
+
+    def beyond(self, before: "Census", allowed: Iterable[Kind] = ()) -> dict[Kind, tuple[str, ...]]:
+        """What there is now and was not `before`, by kind; kinds without any are left out."""
+        new = {
+            kind: tuple(told for thing, told in things.items() if thing not in before.things.get(kind, {}))
+            for kind, things in self.things.items()
+            if kind not in set(allowed)
+        }
+        return {kind: told for kind, told in new.items() if told}
+
+
+def census() -> Census:
+    """Count. Without a running loop there are no tasks to count."""
+    return Census({kind: dict(look()) for kind, look in _LOOKS.items()})
+
+
+def difference(left: Mapping[Kind, tuple[str, ...]]) -> str:
+    """The diff as a person reads it."""
+    lines = [f"  {kind:<9} {told}" for kind, all_told in left.items() for told in all_told]
+    return "\n".join(["opened here, and not closed:", *lines])
+
+
+class LeakCheck:
+    """Compares what is open at two moments. `allow` says of which kinds something may stay."""
+
+    def __init__(self, *allowed: Kind, within: float = WITHIN) -> None:
+        """`within`: seconds that what is just closing may still take."""
+        self.within = within
+        self.allowed: set[Kind] = set(allowed)
+        self._before = census()
+
+    def allow(self, *kinds: Kind) -> None:
+        self.allowed.update(kinds)
+
+    def found(self) -> dict[Kind, tuple[str, ...]]:
+        """What is left over at this moment."""
+        return census().beyond(self._before, self.allowed)
+
+    def verify(self) -> None:
+        """Raise `Leaked` unless nothing is left over. It waits for nothing: for use without a loop."""
+        if left := self.found():
+            raise Leaked(difference(left))
+
+    async def settle(self) -> None:
+        """The same, after giving what is just closing the time to do so."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self.within
+        while self.found() and loop.time() < until:  # noqa: ASYNC110 (/proc tells nobody when it changes)
+            await asyncio.sleep(_PAUSE)
+        self.verify()
+
+    @asynccontextmanager
+    async def around(self) -> AsyncIterator[None]:
+        """Count anew on entering; on leaving, unless by an error, raise `Leaked` for what is left over."""
+        self._before = census()
+        yield
+        await self.settle()
+
+
+@asynccontextmanager
+async def no_leaks(*allowed: Kind, within: float = WITHIN) -> AsyncIterator[LeakCheck]:
+    """Whatever is opened inside must be closed there; else `Leaked`, with what is left over."""
+    check = LeakCheck(*allowed, within=within)
+    async with check.around():
+        yield check
+
+
+def _tasks() -> Iterator[tuple[Hashable, str]]:
+    with suppress(RuntimeError):  # no loop, no tasks
+        asyncio.get_running_loop()
+        current = asyncio.current_task()
+        for task in asyncio.all_tasks():
+            if task is not current:
+                yield task, where(task)
+
+
+def where(task: asyncio.Task[Any]) -> str:
+    """A task, and the line it waits at: the innermost that can be told."""
+    work: Any = task.get_coro()
+    name = getattr(work, "__qualname__", None) or repr(work)
+    frame = None
+    while work is not None:
+        frame = getattr(work, "cr_frame", None) or getattr(work, "gi_frame", None) or frame
+        work = getattr(work, "cr_await", None) or getattr(work, "gi_yieldfrom", None)
+    if frame is None:
+        return f"{task.get_name()} ({name})"
+    return f"{task.get_name()} ({name}) at {frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _clients() -> Iterator[tuple[Hashable, str]]:
+    loaded = ((sys.modules.get(module), name) for module, name in _CLIENTS)
+    kinds = tuple(getattr(module, name) for module, name in loaded if hasattr(module, name))
+    if not kinds:
+        return
+    for thing in gc.get_objects():
+        if issubclass(type(thing), kinds) and not getattr(thing, "is_closed", getattr(thing, "closed", True)):
+            told = f"{type(thing).__module__.partition('.')[0]}.{type(thing).__name__}"
+            base = getattr(thing, "base_url", None)
+            yield weakref.ref(thing), f"{told} {base}" if base and str(base) else told
+
+
+def _processes() -> Iterator[tuple[Hashable, str]]:
+    """Our children, and orphans that became ours. Where there is no /proc, none are seen."""
+    for file in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            for pid in file.read_text().split():
+                command = _command(pid)
+                if _TRACKER not in command:
+                    yield pid, f"{pid}: {command or '(ended, and nobody waited for it)'}"
+
+
+def _command(pid: str) -> str:
+    with suppress(OSError):
+        words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
+        return b" ".join(words).decode(errors="replace").strip()[:100]
+    return ""
+
+
+def _fds() -> Iterator[tuple[Hashable, str]]:
+    folder = next((each for each in ("/proc/self/fd", "/dev/fd") if os.path.isdir(each)), "")
+    for name in os.listdir(folder) if folder else ():
+        with suppress(OSError):  # the descriptor of the listing itself is gone by now
+            facts = os.fstat(int(name))
+            target = _target(f"{folder}/{name}")
+            yield (int(name), facts.st_dev, facts.st_ino), f"{name} -> {_peer(int(name), target)}"
+
+
+def _target(link: str) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return "(unknown)"
+
+
+def _peer(number: int, target: str) -> str:
+    """A socket with its two ends, where it has names for them."""
+    if not target.startswith("socket:"):
+        return target
+    try:
+        with socket.socket(fileno=os.dup(number)) as copy:
+            ends = [str(copy.getsockname() or "")]
+            with suppress(OSError):
+                ends.append(f"to {copy.getpeername() or '(unnamed)'}")
+    except OSError:
+        return target
+    return f"{target} {' '.join(filter(None, ends))}"
+
+
+def _threads() -> Iterator[tuple[Hashable, str]]:
+    for thread in threading.enumerate():
+        if not thread.name.startswith("asyncio_"):  # the loop's own pool: it ends with the loop
+            yield thread, f"{thread.name}{' (daemon)' if thread.daemon else ''}"
+
+
+_LOOKS: Mapping[Kind, Callable[[], Iterator[tuple[Hashable, str]]]] = {
+    "tasks": _tasks,
+    "clients": _clients,
+    "processes": _processes,
+    "fds": _fds,
+    "threads": _threads,
+}

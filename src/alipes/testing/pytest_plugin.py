@@ -1,0 +1,55 @@
+"""For pytest: async tests, a house for a plugin, a leak check. Nothing of alipes is loaded before it is used.
+
+In your conftest.py: `pytest_plugins = ["alipes.testing.pytest_plugin"]`.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from inspect import iscoroutinefunction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alipes.testing.leaks import LeakCheck
+from alipes.testing.running import DEADLINE, run_test
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", f"deadline(seconds): how long an async test may take (default {DEADLINE:g})"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an `async def` test; `@pytest.mark.deadline(60)` gives it longer than usual."""
+    if not iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = pyfuncitem._fixtureinfo.argnames
+    marker = pyfuncitem.get_closest_marker("deadline")
+    check = pyfuncitem.funcargs.get("leaks")
+    run_test(
+        pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}),
+        deadline=marker.args[0] if marker else DEADLINE,
+        around=check.around() if isinstance(check, LeakCheck) else None,
+    )
+    return True
+
+
+@pytest.fixture
+def leaks() -> Iterator[LeakCheck]:
+    """Whatever the test opens must be closed at its end. `leaks.allow("threads")` lets a kind pass."""
+    check = LeakCheck()
+    outside = LeakCheck()
+    yield check
+    outside.allow(*check.allowed)
+    outside.verify()
+
+
+@pytest.fixture
+def alipes(tmp_path: Path) -> Callable[..., Any]:
+    """`open_agent` in a home of the test's own; opened again in the same test, it is the same home."""
+    open_agent = import_module("alipes.testing.talking").open_agent
+    return partial(open_agent, home=tmp_path / "alipes")

@@ -1,0 +1,195 @@
+"""A session to talk to: a whole app in a home of its own, a scripted model, plugins. Nothing is patched."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+import tomlkit
+
+from alipes.agent.asking import Patience
+from alipes.app import App, open_app
+from alipes.config.settings import Settings, load
+from alipes.kernel.ports import Provider
+from alipes.kernel.turns import Address, Answer, ApprovalAsked, Consent, Event, Inbound, Op, Stop
+from alipes.sessions import commands
+from alipes.testing.clock import Clock
+from alipes.testing.plugging import Plugin, open_plugins
+from alipes.testing.replies import Reply, Running
+from alipes.testing.script import Model, ScriptLine
+from alipes.testing.stops import Points
+
+Script: TypeAlias = Iterable[ScriptLine] | Provider | None
+Person: TypeAlias = Consent | Literal["nobody", "trusts"]
+"""Who sits there: nobody, someone who gives this word on every question, or who said yes beforehand."""
+MODEL = "scripted"
+_IDS = count(1)
+
+
+class Conversation:
+    """Talks with an agent as a person does, through the same doors as the terminal."""
+
+    def __init__(
+        self, app: App, model: Any, followers: asyncio.TaskGroup, *, person: Person, work: Path
+    ) -> None:
+        self.app, self.model = app, model
+        self.workdir = work
+        """Where tools work."""
+        self.address = Address("test", "me")
+        self._followers, self._person = followers, person
+        self._living: list[Running] = []
+
+    @property
+    def key(self) -> str:
+        return self.address.key
+
+    async def say(self, text: str, **more: Any) -> Reply:
+        """Say something, and have the whole reply: once its turn has ended, however that was."""
+        return await (await self.start(text, **more)).reply()
+
+    async def start(self, text: str, **more: Any) -> Running:
+        """Say something, and go on while it is answered; returns once it is accepted.
+
+        `more`: what else an `Inbound` has, such as `attachments`, `model` or `sender`.
+        """
+        running = Running(self.post)
+        self._living = [*(each for each in self._living if not each.over.is_set()), running]
+        following = self._follow(self._inbound(text, **more), running)
+        running.follower = self._followers.create_task(following, name=f"the person who said {text!r}")
+        await running.accepted.wait()
+        return running
+
+    async def stop(
+        self, reason: str = "user_stop", invalidation_reason: str = "stop_command"
+    ) -> Reply | None:
+        """End what runs, as `/stop` does; the reply as far as it came. None if nothing ran."""
+        living = [each for each in self._living if not each.over.is_set()]
+        await self.post(Stop(reason, invalidation_reason))
+        return await living[0].reply() if living else None
+
+    async def post(self, op: Op) -> None:
+        """Ask something of the session, such as `Stop` or `Answer`."""
+        await self.app.lobby.post(self.key, op)
+
+    async def command(self, text: str) -> commands.Reply:
+        """Give a command, such as `/new`. Raises `ValueError` where the text is none."""
+        parsed = commands.parse(text)
+        if parsed is None:
+            raise ValueError(f"{text!r} is no command: it would be taken for a message")
+        return await commands.run(self.app.context(self._inbound(text)), parsed)
+
+    async def stop_at(self, number: int, text: str, **more: Any) -> Reply:
+        """Say `text`, and stop the turn at its point `number`, from 1; see `Points` for what is one.
+
+        The turn goes no further than that point: what runs there is cancelled where it waits. The reply's
+        `point` tells which it was, and is None if the turn had ended before it came so far.
+        """
+        with Points(self.app.hooks, number) as points:
+            running = await self.start(text, **more)
+            running.when_over(points.give_up)
+            point = await points.reached()
+            if point is not None:
+                await self.post(Stop("user_stop", "session_interrupt", running.turn))
+            return await running.reply(point)
+
+    def leave(self) -> None:
+        """Listen no more. What still runs is cut short by the end of the app, as at the end of a process."""
+        for running in self._living:
+            if running.follower is not None:
+                running.follower.cancel()
+
+    async def settled(self) -> None:
+        """Return once nothing is left to be done."""
+        await self.app.lobby.settled()
+
+    async def _follow(self, inbound: Inbound, running: Running) -> None:
+        try:
+            async with self.app.lobby.ask(inbound) as following:
+                running.turn = following.turn or ""
+                running.accepted.set()
+                async for event in following:
+                    await self._answer(event)
+                    running.hear(event)
+        finally:
+            running.end()
+
+    async def _answer(self, event: Event) -> None:
+        if isinstance(event, ApprovalAsked) and self._person in ("once", "session", "always", "no"):
+            await self.post(Answer(event.ask, self._person, "person"))
+
+    def _inbound(self, text: str, **more: Any) -> Inbound:
+        given = {
+            "workdir": str(self.workdir),
+            "trusted": self._person == "trusts",
+            "sender": "person",
+            **more,
+        }
+        return Inbound(id=f"kit-{next(_IDS)}", address=self.address, text=text, **given)
+
+
+@asynccontextmanager
+async def open_agent(
+    *,
+    plugins: Iterable[Plugin] = (),
+    model: Script = None,
+    config: Mapping[str, Any] | None = None,
+    home: Path | None = None,
+    clock: Clock | None = None,
+    person: Person = "nobody",
+) -> AsyncIterator[Conversation]:
+    """A whole app, and a conversation with it.
+
+    `plugins`: modules, or folders of plugins. `model`: what the model says, line by line (see `Model`), or a
+    provider of your own. `config`: as in config.toml; the machine's own configuration and keys are not
+    seen. `home`: where all is kept, else a folder that is gone at the end. `clock`: by which a
+    model's failures are waited out.
+    """
+    speaker = Model(model) if model is None or isinstance(model, Iterable) else model
+    caught = _Caught()
+    async with AsyncExitStack() as stack:
+        spare = Path(stack.enter_context(TemporaryDirectory(prefix="alipes-")))
+        settings = _settings(home or spare / "home", config or {})
+        patience = Patience() if clock is None else Patience(clock=clock, sleep=clock.sleep)
+        watched = person not in ("nobody", "trusts")
+        app = await stack.enter_async_context(
+            open_app(settings, interactive=watched, lent={MODEL: speaker}, patience=patience)
+        )
+        await stack.enter_async_context(open_plugins(app, plugins))
+        followers = await stack.enter_async_context(asyncio.TaskGroup())
+        (work := spare / "work").mkdir()
+        conversation = Conversation(app, speaker, followers, person=person, work=work)
+        with caught:
+            yield conversation
+        conversation.leave()
+    if caught.error is not None:
+        raise caught.error
+
+
+def _settings(home: Path, config: Mapping[str, Any]) -> Settings:
+    """Through the file, so that what is wrong with it is told as it would be told to the operator."""
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "config.toml").write_text(tomlkit.dumps({"model": MODEL, **config}))
+    settings = load(home, {})
+    settings.paths.make()
+    return settings
+
+
+class _Caught:
+    """Keeps the error of a test until all is closed: task groups on its way would make a group of it."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        passes = isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt | SystemExit)
+        self.error = None if passes else error
+        return not passes
