@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from alipes.compat.hermes.calling import Fit
 from alipes.compat.hermes.entries import PlatformEntry, ToolEntry
@@ -34,6 +34,11 @@ class Gateway:
         self.config: Any = None
 
 
+class Remembers(Protocol):
+    name: str
+    owner: Owner
+
+
 class Bridge:
     """One per app. All of it may be called from any thread, except where it says otherwise."""
 
@@ -44,6 +49,8 @@ class Bridge:
         self.tools: dict[str, ToolEntry] = {}
         """By name, what Hermes plugins offer now; add with `tools.offer`, take back with `tools.withdraw`."""
         self.platforms: dict[str, PlatformEntry] = {}
+        self.memory: Remembers | None = None
+        """The one memory provider that is attached."""
         self.profile_name = "default"
         self.event_of: Callable[[Inbound], Any] = lambda inbound: inbound
         """A message as plugins know it (`MessageEvent`); set by whoever brings that word along."""

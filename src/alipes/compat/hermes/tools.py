@@ -41,7 +41,9 @@ def withdraw(bridge: Bridge, context: Context, name: str) -> bool:
     """Take a tool back, from any thread; turns that live keep it."""
 
     def drop() -> bool:
-        bridge.tools.pop(name, None)
+        held = bridge.tools.get(name)
+        if held is not None and held.owner is context.owner:
+            del bridge.tools[name]
         return context.drop_tool(name)
 
     return bridge.call(drop)
