@@ -308,3 +308,18 @@ async def test_a_folder_in_the_place_of_the_file_is_refused(path):
     with pytest.raises(StoreError, match="cannot be opened"):
         async with open_database(path):
             pass
+
+
+async def test_a_write_that_another_follows_does_not_wait_for_the_disk_and_the_other_does(tmp_path):
+    def mode(connection):
+        return connection.execute("PRAGMA synchronous").fetchone()[0]
+
+    normal, full = 1, 2
+    async with open_database(tmp_path / "alipes.db") as database:
+        assert await database.run(mode) == full
+        assert await database.run(mode, soon=True) == normal
+        assert await database.run(mode) == full
+        together = await asyncio.gather(
+            database.run(mode, soon=True), database.run(mode), database.run(mode, soon=True)
+        )
+        assert together[1] == full, "one that must wait makes those it shares a commit with wait"

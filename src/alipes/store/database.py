@@ -27,10 +27,12 @@ BATCH = 256
 
 
 class _Job(Generic[T]):
-    __slots__ = ("told", "work")
+    __slots__ = ("soon", "told", "work")
 
-    def __init__(self, work: Callable[[sqlite3.Connection], T], told: "asyncio.Future[T]") -> None:
-        self.work, self.told = work, told
+    def __init__(
+        self, work: Callable[[sqlite3.Connection], T], told: "asyncio.Future[T]", soon: bool
+    ) -> None:
+        self.work, self.told, self.soon = work, told, soon
 
 
 class Database:
@@ -43,20 +45,23 @@ class Database:
     def __init__(self, path: Path, connection: sqlite3.Connection, thread: ThreadPoolExecutor) -> None:
         self.path = path
         self._connection, self._thread = connection, thread
+        self._waits_for_disk = True
         self._queue: deque[_Job[Any]] = deque()
         self._single: deque[_Job[Any]] = deque()
         self._busy: asyncio.Future[list[Any]] | None = None
         self._closed: asyncio.Future[None] | None = None
 
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def run(self, work: Callable[[sqlite3.Connection], T], *, soon: bool = False) -> T:
         """Do `work` in one transaction; once asked for, it happens, even if the asker is cancelled.
 
+        `soon`: another write follows before anything is done about it, so that it reaches the disk with
+        that one; if we are killed it is there, after a power cut it may not be.
         `work` may be tried more than once and must touch nothing but the connection.
         Raises what `work` raises; SQLite's own complaints as `StoreError`.
         """
         self._refuse_when_closed()
         told: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Job(work, told))
+        self._queue.append(_Job(work, told, soon))
         if self._busy is None:
             self._next()
         try:
@@ -120,6 +125,7 @@ class Database:
         """On the thread: the outcomes, all on disk; raises when the transaction as a whole was lost."""
         db = self._connection
         try:
+            self._wait_for_disk(not all(job.soon for job in batch))
             db.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             return [_Failed(ours(error, self.path)) for _ in batch]
@@ -127,6 +133,11 @@ class Database:
             if len(batch) == 1:
                 return [batch[0].work(db)]
             return [self._apart(job) for job in batch]
+
+    def _wait_for_disk(self, wanted: bool) -> None:
+        if self._waits_for_disk is not wanted:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
+            self._waits_for_disk = wanted
 
     def _apart(self, job: _Job[Any]) -> Any:
         db = self._connection

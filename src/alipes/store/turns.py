@@ -94,7 +94,8 @@ class SqliteTurns:
                     "DELETE FROM acts WHERE turn = ? AND call_id = ?", [(number, id) for id in anew]
                 )
 
-        await self._database.run(work)
+        # calls are followed by the intent to run them, or by their results: nothing is done before that write
+        await self._database.run(work, soon=bool(anew))
 
     async def _act(self, turn: Turn, call_id: str, result: str | None) -> None:
         call_id = rows.whole(call_id)
