@@ -14,7 +14,7 @@ from alipes.hooks.relay import Relay
 from alipes.hooks.specs import Verdict
 from alipes.kernel.errors import StoreError, ToolError
 from alipes.kernel.messages import Image, Json, ToolCall, ToolResult
-from alipes.kernel.ports import Emit, Output, Tool
+from alipes.kernel.ports import Emit, Output, Proceed, Tool
 from alipes.kernel.turns import Consent, ToolFinished, ToolProgress, ToolStarted, Turn
 
 log = logging.getLogger(__name__)
@@ -22,6 +22,10 @@ LIMIT = 50_000
 """Characters of one result that reach the model."""
 AskPerson: TypeAlias = Callable[[ToolCall, str, Turn], Awaitable[Consent | None]]
 """A person's word on a call, and why it is asked for; None where nobody is there to give it."""
+
+
+async def going_on() -> None:
+    """Nobody stops us."""
 
 
 class Desk(Struct, frozen=True):
@@ -34,6 +38,7 @@ class Desk(Struct, frozen=True):
     clock: Callable[[], float] = time.monotonic
     limit: int = LIMIT
     consent: AskPerson | None = None
+    proceed: Proceed = going_on
 
     def effect(self, call: ToolCall) -> Literal["read", "write"]:
         """A tool that is gone counts as one that wrote: what it did cannot be known."""
@@ -121,6 +126,7 @@ async def _answer(desk: Desk, call: ToolCall, ruled: Mapping[str, ToolResult]) -
         await desk.emit(ToolStarted(call))  # the intent is on disk before the act
         began = desk.clock()
         result, error = await _run(desk, call)
+        await desk.proceed()  # what comes after a stop is dropped, and told to nobody
     seconds = round(desk.clock() - began, 3)
     result = await told(desk, call, result, seconds, error)
     await desk.emit(ToolFinished(call, result, seconds))

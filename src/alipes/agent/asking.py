@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
+from alipes.agent.acting import going_on
 from alipes.hooks import specs
 from alipes.hooks.relay import Relay
 from alipes.hooks.specs import Attempt
 from alipes.kernel.errors import ProviderError, Refused, Transient
-from alipes.kernel.ports import Emit, Provider, Request
+from alipes.kernel.ports import Emit, Proceed, Provider, Request
 from alipes.kernel.turns import Noted, Replied, Retracted, Turn
 from alipes.providers.opening import Backend
 from alipes.runtime.retry import backoff
@@ -36,6 +37,7 @@ class Asker(Struct, frozen=True):
     emit: Emit
     patience: Patience = Patience()
     hooks: Relay = Relay()
+    proceed: Proceed = going_on
 
 
 async def ask(backend: Backend, request: Request, asker: Asker, step: int = 1) -> Replied:
@@ -72,8 +74,10 @@ async def _try(backend: Backend, attempt: Attempt, asker: Asker) -> Replied:
     hooks, turn, began = asker.hooks, asker.turn, asker.patience.clock()
 
     async def go(request: Request) -> Replied:
+        await asker.proceed()
         return await _listen(backend.provider, request, asker.emit)
 
+    await asker.proceed()
     await hooks.tell(specs.request_sent, attempt=attempt, turn=turn)
     try:
         reply = await hooks.wrap(specs.around_request, go, attempt.request, turn=turn)

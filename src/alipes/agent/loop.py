@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct, field, structs
 
 from alipes.agent import guards, voices
-from alipes.agent.acting import LIMIT, AskPerson, Desk, perform
+from alipes.agent.acting import LIMIT, AskPerson, Desk, going_on, perform
 from alipes.agent.asking import Asker, Patience, ask
 from alipes.agent.chain import Chain, Line, Opens
 from alipes.agent.mending import opening, recall
@@ -16,7 +16,7 @@ from alipes.hooks.relay import Relay
 from alipes.hooks.specs import Verdict
 from alipes.kernel.errors import ContextTooLong, ProviderError
 from alipes.kernel.messages import Message, ToolCall
-from alipes.kernel.ports import Effort, Emit, Request, Tool
+from alipes.kernel.ports import Effort, Emit, Proceed, Request, Tool
 from alipes.kernel.turns import Ending, Noted, Replied, Retracted, Turn
 from alipes.providers.catalog import cost
 from alipes.providers.opening import Backend
@@ -51,16 +51,18 @@ class Agent(Struct, frozen=True):
     consent: AskPerson | None = None
 
 
-async def run_turn(agent: Agent, turn: Turn, emit: Emit, *, absorb: Absorb = _nothing) -> Over:
+async def run_turn(
+    agent: Agent, turn: Turn, emit: Emit, *, absorb: Absorb = _nothing, proceed: Proceed = going_on
+) -> Over:
     """Drive one turn to its end; what it says is what it emits.
 
-    Between two steps, and before the last word counts as such, it asks `absorb`.
+    Between two steps, and before the last word counts as such, it asks `absorb`; before each act `proceed`.
 
     To stop it, cancel the task: whatever it opened closes on the way out. The ending is
     for the caller to write, as are the messages that close a transcript left open. Raises
     what `emit` raises, and `ConfigError` when the wanted model is not configured.
     """
-    life = _Life(agent, turn, emit, absorb)
+    life = _Life(agent, turn, emit, absorb=absorb, proceed=proceed)
     try:
         await life.begin()
         while (over := await life.step()) is None:
@@ -76,7 +78,7 @@ class _Life:
     """One turn being lived. What comes next is read off its last message and never kept beside it,
     so a turn that is resumed knows as much as one that was never interrupted."""
 
-    def __init__(self, agent: Agent, turn: Turn, emit: Emit, absorb: Absorb) -> None:
+    def __init__(self, agent: Agent, turn: Turn, emit: Emit, *, absorb: Absorb, proceed: Proceed) -> None:
         self._agent, self._turn, self._emit, self._absorb = agent, turn, emit, absorb
         self._talk = Transcript(turn, emit)
         self._system = agent.system(turn)
@@ -92,8 +94,9 @@ class _Life:
             clock=agent.patience.clock,
             limit=agent.result_limit,
             consent=agent.consent,
+            proceed=proceed,
         )
-        self._asker = Asker(turn, emit, agent.patience, agent.hooks)
+        self._asker = Asker(turn, emit, agent.patience, agent.hooks, proceed)
         self._blanks, self._questions = 0, 0
         self._context = ""
 

@@ -22,6 +22,8 @@ from alipes.kernel.turns import (
 )
 
 Emit: TypeAlias = Callable[[Event], Awaitable[None]]
+Proceed: TypeAlias = Callable[[], Awaitable[None]]
+"""Asked before every act; a turn that was stopped does not come back from it."""
 Effort: TypeAlias = Literal["", "low", "medium", "high"]
 
 
@@ -95,7 +97,8 @@ class Tool(Protocol):
 
 
 class TurnStore(Protocol):
-    """Where promises are rows. Every method returns after its rows are on disk."""
+    """Where promises are rows. Every method returns after its rows are on disk; those of an answer that
+    makes calls may get there with the row that follows, before any of the calls is run."""
 
     async def accept(self, inbound: Inbound) -> str | None:
         """Id of the new turn that waits for its session, or None if this inbound was accepted before."""

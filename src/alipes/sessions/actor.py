@@ -157,7 +157,7 @@ class Session:
 
     async def _cut_short(self, living: Living, stop: Stop) -> None:
         assert living.task is not None
-        living.stop = stop
+        living.mark(stop)
         await tell_stop(living, stop)
         await asyncio.sleep(0)
         living.task.cancel()
@@ -167,9 +167,7 @@ class Session:
         assert living.task is not None and living.stop is not None
         await asyncio.wait({living.task}, timeout=GRACE)
         if not living.task.done():
-            log.error(
-                "turn %s is left behind: stopped %s s ago, it goes on in %s", *living.whereabouts(GRACE)
-            )
+            log.error("turn %s is left behind: stopped %.1f s ago, it goes on in %s", *living.whereabouts())
             living.abandoned = True
             living.task.cancel()
             self._mailbox.put_nowait(Over(living, "stopped", living.stop.reason))

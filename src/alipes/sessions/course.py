@@ -35,7 +35,9 @@ class Course:
                         specs.session_began, session=turn.session, session_key=turn.key, turn=turn
                     )
                 await self.note(TurnStarted(turn.id, turn.session, turn.attempt, turn.inbound.text))
-                ending, detail = await run_turn(agent, turn, self.note, absorb=self._absorb)
+                ending, detail = await run_turn(
+                    agent, turn, self.note, absorb=self._absorb, proceed=self.proceed
+                )
                 return Over(living, ending, detail)
             except Fenced:
                 log.warning("turn %s is lived by another process now", turn.id)
@@ -51,8 +53,7 @@ class Course:
     async def note(self, event: Event) -> None:
         """The order is memory, journal, observers, screen. A turn marked as stopped says nothing more."""
         living = self._living
-        if living.stop is not None:
-            await self._silence(event)
+        await self.proceed()
         living.hear(event)
         if isinstance(event, Said | ToolStarted | ToolFinished):
             living.fold(event)
@@ -64,12 +65,17 @@ class Course:
             await living.relay.tell(specs.on_event, event=told, turn=living.turn)
             self._around.publish(living.envelope(told))
 
-    async def _silence(self, event: Event) -> None:
-        """What comes after the stop is dropped, and its teller goes no further."""
-        if isinstance(event, ToolFinished):
-            log.info("the result of %s came after the stop and was dropped", event.call.name)
-        task = self._living.task
-        if task is not None and task.cancelling():  # a tool or plugin kept the cancellation to itself
+    async def proceed(self) -> None:
+        """After the stop nothing is begun and nothing is told: whoever comes by here goes no further."""
+        living = self._living
+        if living.stop is None:
+            return
+        if living.task is not None and living.task.cancelling():
+            # a tool or plugin kept the cancellation to itself
+            log.info(
+                "a result of turn %s that came %.1f s after its stop, from %s, was dropped",
+                *living.whereabouts(),
+            )
             raise asyncio.CancelledError
         await asyncio.Event().wait()  # it is on the way
 

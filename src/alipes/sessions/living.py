@@ -57,6 +57,8 @@ class Living:
         """It did not end when it was cancelled; its ending is written all the same."""
         self.seen = time.monotonic()
         """When it last told something."""
+        self.marked = 0.0
+        """When it was marked as stopped."""
         self.timer: asyncio.TimerHandle | None = None
         """Due when it has been silent for too long."""
         self._partial: list[str] = []
@@ -68,6 +70,10 @@ class Living:
         """It is set up: these are its plugins to the end, and they stay open for it."""
         relay.hold()
         self.relay, self.started = relay, True
+
+    def mark(self, stop: Stop) -> None:
+        """From now on it begins nothing and tells nothing."""
+        self.stop, self.marked = stop, time.monotonic()
 
     def envelope(self, event: Event) -> Envelope:
         return Envelope(self.turn.key, self.turn.id, event)
@@ -84,11 +90,11 @@ class Living:
         """Seconds since it last told something."""
         return time.monotonic() - self.seen
 
-    def whereabouts(self, since: float) -> tuple[str, float, str]:
-        """For the log, of a turn that will not end: which, since when, and in which tools."""
+    def whereabouts(self) -> tuple[str, float, str]:
+        """For the log, of a turn that will not end: which, how long since its stop, and in which tools."""
         calls = (call for message in self.said for call in message.calls)
         names = [call.name for call in calls if call.id in self.running]
-        return self.turn.id, since, ", ".join(names) or "no tool"
+        return self.turn.id, time.monotonic() - self.marked, ", ".join(names) or "no tool"
 
     def hear(self, event: Event) -> None:
         """Keep what is said of the next answer, while it is said."""
