@@ -1,13 +1,15 @@
 """What a platform plugin builds on: `BasePlatformAdapter`. It serves nobody itself; `hosting` does."""
 
 import asyncio
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from dataclasses import fields
 from typing import Any, Protocol
 
-from alipes.compat.hermes.adapters_calling import accepted, call
 from alipes.compat.hermes.adapters_text import pieces
 from alipes.compat.hermes.adapters_values import MessageEvent, PlatformConfig, ProcessingOutcome, SendResult
+from alipes.compat.hermes.calling import Fit
 from alipes.compat.hermes.session_keys import SessionSource, platform_name
 
 TYPING = 2.0
@@ -16,6 +18,14 @@ _AFTER_CHAT = (
     *("chat_name", "chat_type", "user_id", "user_name"),
     *("thread_id", "chat_topic", "user_id_alt", "chat_id_alt"),
 )
+_OF_A_SOURCE = {each.name for each in fields(SessionSource)}
+
+
+async def call(function: Callable[..., Any], *given: Any, **offered: Any) -> Any:
+    """What plugin code gives, awaited if need be. `given` by position, as all versions of the contract
+    have it; of `offered` only what its signature takes, for the oldest know few of these words."""
+    answer = Fit(function)(*given, **offered)
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 class Hearing(Protocol):
@@ -207,7 +217,8 @@ class BasePlatformAdapter(_Standing, _Sending):
         """Of this platform. After the chat come, in this order or by name: `chat_name`, `chat_type`,
         `user_id`, `user_name`, `thread_id`, `chat_topic`, `user_id_alt`, `chat_id_alt`, and more by name."""
         known = {**dict(zip(_AFTER_CHAT, positional, strict=False)), **named}
-        made = SessionSource(self.platform, str(chat_id), **accepted(SessionSource, known))
+        known = {name: value for name, value in known.items() if name in _OF_A_SOURCE}
+        made = SessionSource(self.platform, str(chat_id), **known)
         made.user_id = None if made.user_id is None else str(made.user_id)
         made.thread_id = str(made.thread_id) if made.thread_id else None
         return made

@@ -1,0 +1,56 @@
+"""Questions that wait for a person's word on a platform, by session key. It asks nobody itself."""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from alipes.kernel.turns import Answer, ApprovalAsked, Consent
+
+Choice = Literal["once", "session", "always", "deny"]
+WORDS: dict[str, Consent] = {"once": "once", "session": "session", "always": "always", "deny": "no"}
+WORDS |= {"approve": "once", "yes": "once", "permanent": "always", "no": "no"}
+assert {*WORDS.values()} == {*get_args(Consent)}
+
+
+class Waiting(Struct, frozen=True):
+    asked: ApprovalAsked
+    answer: Callable[[Answer], None]
+    """From any thread."""
+
+
+class Asking:
+    """The open questions, the oldest first. Changed on the loop's thread, answered from any."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[Waiting]] = {}
+
+    def put(self, key: str, asked: ApprovalAsked, answer: Callable[[Answer], None]) -> None:
+        self._waiting.setdefault(key, []).append(Waiting(asked, answer))
+
+    def drop(self, key: str, ask: str = "") -> None:
+        """It was answered, or its turn is over; without `ask`, all of the key."""
+        left = [each for each in self._waiting.get(key, ()) if ask and each.asked.ask != ask]
+        if left:
+            self._waiting[key] = left
+        else:
+            self._waiting.pop(key, None)
+
+    def waits(self, key: str) -> bool:
+        return key in self._waiting
+
+    def resolve(self, key: str, choice: str, *, everything: bool = False, by: str = "") -> int:
+        """Give the word on the oldest question, or on all; how many there were."""
+        consent = WORDS.get(choice.lower())
+        if consent is None:
+            raise ValueError(f"{choice!r} is no answer; there are {', '.join(get_args(Choice))}")
+        waiting = self._waiting.get(key, [])
+        chosen = list(waiting) if everything else waiting[:1]
+        for each in chosen:
+            self.drop(key, each.asked.ask)
+            each.answer(Answer(each.asked.ask, consent, by))
+        return len(chosen)
+
+
+ASKING = Asking()
+"""Keys name a conversation once and for all, so one is enough for a process."""
