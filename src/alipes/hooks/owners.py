@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
 
 STRIKES = 3
 
@@ -18,16 +20,20 @@ class Owner:
         """Why it is off."""
         self.on_off: Callable[[Owner], None] | None = None
         """Told once, when it is switched off."""
-        self._lasting = lasting
+        self.lasting = lasting
+        self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        """Those that its code began, as far as they are tracked."""
         self._users = 0
         self._unused = asyncio.Event()
         self._unused.set()
 
-    def strike(self, what: str) -> None:
-        """It did something wrong; the third time it is switched off."""
+    def strike(self, what: str) -> bool:
+        """It did something wrong; the third time it is switched off. True: this was that time."""
         self.strikes += 1
-        if self.strikes >= STRIKES and not self._lasting:
-            self.switch_off(f"switched off after {self.strikes} failures, the last: {what}")
+        if self.strikes < STRIKES or self.lasting or self.off:
+            return False
+        self.switch_off(f"switched off after {self.strikes} failures, the last: {what}")
+        return True
 
     def switch_off(self, why: str) -> None:
         if self.off:

@@ -1,16 +1,43 @@
-"""In whose course does this code run? The turn, and the plugin; both travel with the task."""
+"""In whose course does this code run? The turn, and the plugin; both travel with the task.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+A task that a plugin's code begins is the plugin's: it is remembered here, and ends with the plugin.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import Context, ContextVar
+from typing import Any, TypeVar, cast
 
 from alipes.hooks.owners import Owner
+from alipes.hooks.stepping import Watched
 from alipes.kernel.turns import Turn
+from alipes.runtime.watchdog import LOOP, Watch
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 TURN: ContextVar[Turn | None] = ContextVar("alipes_turn", default=None)
 """Set by the session that lives it."""
 PLUGIN: ContextVar[Owner | None] = ContextVar("alipes_plugin", default=None)
 """Set around every call of plugin code."""
+PATIENCE = 1.0
+"""Seconds for a plugin's tasks to end after they were cancelled."""
+_ROUNDS = 3
+
+
+class Doing:
+    """Something that a plugin does on the loop, by name. To block it is told in the log, and no strike."""
+
+    def __init__(self, owner: Owner, what: str) -> None:
+        self._owner, self._what = owner, what
+
+    def __str__(self) -> str:
+        return f"plugin {self._owner.name} in {self._what}"
+
+    def blocked(self, seconds: float) -> None:
+        return None
 
 
 @contextmanager
@@ -21,3 +48,94 @@ def on_behalf_of(owner: Owner | None) -> Iterator[None]:
         yield
     finally:
         PLUGIN.reset(token)
+
+
+async def done_by(owner: Owner, what: str, work: Awaitable[T], *, watch: Watch = LOOP) -> T:
+    """Await something of a plugin's in its name, watched at every step. What it raises is raised: see
+    `relay.guard` where nobody else catches that."""
+    with on_behalf_of(owner):
+        return cast(T, await Watched(as_coroutine(work), Doing(owner, what), watch))
+
+
+def as_coroutine(work: Awaitable[T]) -> Coroutine[Any, Any, T]:
+    """The same, if it was none."""
+    return work if isinstance(work, Coroutine) else _awaited(work)
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
+
+
+def tasks_of(owner: Owner) -> frozenset[asyncio.Task[Any]]:
+    """The tasks that its code began and that are not done."""
+    return frozenset(task for task in owner.tasks if not task.done())
+
+
+@asynccontextmanager
+async def tracking(owner: Owner) -> AsyncIterator[None]:
+    """As long as this is open, the owner's tasks are known; when it is left they are ended."""
+    loop = asyncio.get_running_loop()
+    current = loop.get_task_factory()
+    factory = current if isinstance(current, _Factory) else _Factory(current)
+    loop.set_task_factory(factory)
+    factory.users += 1
+    try:
+        yield
+    finally:
+        try:
+            await end_tasks(owner)
+        finally:
+            factory.users -= 1
+            if not factory.users and loop.get_task_factory() is factory:  # else somebody stands on ours
+                loop.set_task_factory(factory.former)
+
+
+async def end_tasks(owner: Owner, patience: float = PATIENCE) -> tuple[str, ...]:
+    """Cancel what it began, and wait for it. The names of those that would not end, also logged.
+
+    What they begin while they end is cancelled too. Never the task that calls this.
+    """
+    here = {asyncio.current_task()}
+    stubborn: frozenset[asyncio.Task[Any]] = frozenset()
+    for _ in range(_ROUNDS):
+        living = tasks_of(owner) - here
+        if living <= stubborn:
+            break
+        for task in living:
+            task.cancel()
+        done, pending = await asyncio.wait(living, timeout=patience)
+        _tell_errors(owner, done)
+        stubborn = frozenset(pending)
+    names = tuple(sorted(task.get_name() for task in tasks_of(owner) - here))
+    if names:
+        log.error("plugin %s: tasks that do not end when cancelled: %s", owner.name, ", ".join(names))
+    return names
+
+
+def _tell_errors(owner: Owner, done: set[asyncio.Task[Any]]) -> None:
+    for task in done:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("plugin %s: task %s broke", owner.name, task.get_name(), exc_info=error)
+
+
+class _Factory:
+    """Makes tasks as they were made before, and remembers and watches those of plugins."""
+
+    def __init__(self, former: Any) -> None:
+        self.former = former
+        self.users = 0
+
+    def __call__(
+        self, loop: asyncio.AbstractEventLoop, coro: Any, *, context: Context | None = None, **more: Any
+    ) -> Any:
+        owner = PLUGIN.get() if context is None else context.get(PLUGIN)
+        if owner is not None and asyncio.iscoroutine(coro):
+            coro = Watched(coro, Doing(owner, f"task {getattr(coro, '__qualname__', '')}"))
+        if context is not None:
+            more["context"] = context
+        task = (
+            asyncio.Task(coro, loop=loop, **more) if self.former is None else self.former(loop, coro, **more)
+        )
+        if owner is not None:
+            owner.tasks.add(task)
+        return task

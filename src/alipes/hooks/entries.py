@@ -1,0 +1,96 @@
+"""One hook of one plugin: what it asks for, and how it is begun. What its answer means is the relay's."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+from alipes.hooks import specs
+from alipes.hooks.owners import Owner
+from alipes.hooks.stepping import Rest
+from alipes.hooks.tracking import as_coroutine
+from alipes.kernel.errors import PluginError
+from alipes.runtime.watchdog import Watch
+
+Hook: TypeAlias = Callable[..., Any]
+
+
+class Entry:
+    """A hook as it was registered. As a deed it is watched: to block the loop is a strike."""
+
+    __slots__ = ("deadline", "first", "held", "hook", "name", "off_loop", "owner", "sync", "wanted", "watch")
+    even_off = False
+    """It is called also when its plugin is switched off."""
+
+    def __init__(self, owner: Owner, hook: Hook, wanted: tuple[str, ...], *, name: str, watch: Watch) -> None:
+        self.owner, self.hook, self.wanted, self.name, self.watch = owner, hook, wanted, name, watch
+        self.first = (parameters(name) or ("",))[0]
+        self.deadline: float | None = None
+        self.sync = not inspect.iscoroutinefunction(hook)
+        self.off_loop = False
+        """It blocked the loop once: from then on it runs in a worker thread."""
+        self.held = 0.0
+        """Seconds for which it blocked the loop, until the relay has dealt with it."""
+
+    def __str__(self) -> str:
+        return f"plugin {self.owner.name} in {self.name}"
+
+    def blocked(self, seconds: float) -> None:
+        self.held = seconds
+
+    def begin(self, given: Mapping[str, object]) -> Any:
+        """Call it, on the loop's thread, up to its end or to where it waits: its answer, or a `Rest`."""
+        watch, before = self.watch, self.watch.begin(self)
+        if self.sync:
+            if self.off_loop:
+                work = _threaded(partial(self.hook, **given))
+            else:
+                try:
+                    answer = self.hook(**given)
+                finally:
+                    self.off_loop = watch.end(before) > watch.limit
+                if answer is None or not inspect.isawaitable(answer):
+                    return answer
+                work = as_coroutine(answer)
+                before = watch.begin(self)
+        else:
+            work = self.hook(**given)
+        try:
+            waits_for = work.send(None)
+        except StopIteration as over:
+            return over.value
+        finally:
+            watch.end(before)
+        rest = Rest(work, waits_for, self, watch)
+        rest.lasting = self.owner.lasting
+        return rest
+
+
+async def _threaded(call: Callable[[], Any]) -> Any:
+    answer = await asyncio.to_thread(call)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def wanted(owner: Owner, hook: Hook, name: str) -> tuple[str, ...]:
+    """What the hook asks for by name. Raises `PluginError` for what no such hook is offered."""
+    known = parameters(name)
+    if known is None:
+        raise PluginError(owner.name, name or repr(hook), "no such hook")
+    if inspect.isasyncgenfunction(hook) or inspect.isgeneratorfunction(hook):
+        raise PluginError(owner.name, name, "a hook returns its answer, it does not yield")
+    taken = inspect.signature(hook).parameters.values()
+    if any(each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL) for each in taken):
+        raise PluginError(owner.name, name, "a hook takes its parameters by name")
+    names = tuple(each.name for each in taken if each.kind is not each.VAR_KEYWORD)
+    if unknown := set(names) - set(known):
+        raise PluginError(owner.name, name, f"unknown parameters {sorted(unknown)}")
+    return names if len(names) == len(taken) else known
+
+
+def parameters(name: str) -> tuple[str, ...] | None:
+    """What the hook `name` is offered, in order; None if there is no such hook."""
+    spec = getattr(specs, name, None)
+    if not inspect.iscoroutinefunction(spec):
+        return None
+    return tuple(inspect.signature(spec).parameters)
