@@ -19,7 +19,7 @@ from .hub import Hub
 from .tokens import Token
 
 PAGE = Path(__file__).parent / "page"
-KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 AGAIN = 0.5
 """Seconds until a port that was taken is tried again."""
 
@@ -149,7 +149,8 @@ def _response(
             "Referrer-Policy": "no-referrer",
             "X-Content-Type-Options": "nosniff",
             "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-            f"connect-src {sockets}; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+            f"img-src 'self'; connect-src {sockets}; "
+            "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
         }
     )
     return Response(http.HTTPStatus.OK, "OK", headers, body)

@@ -22,9 +22,10 @@ const TOOLS = {
     async run({ color }, { body }) {
       if (!CSS.supports("color", color)) throw new Error(`${color} is not a CSS colour`);
       document.documentElement.style.setProperty("--paint", color);
-      const swatch = body.appendChild(document.createElement("span"));
+      const swatch = document.createElement("span");
       swatch.className = "swatch";
       swatch.style.background = color;
+      show(body, color).prepend(swatch);
       return `the page is ${color} now`;
     },
   },
@@ -66,7 +67,7 @@ const TOOLS = {
           resolve(answer.value);
         });
         signal.addEventListener("abort", () => {
-          answer.disabled = send.disabled = true;
+          form.remove();
           reject(signal.reason);
         });
       });
@@ -78,13 +79,14 @@ function show(body, text) {
   const shown = body.appendChild(document.createElement("p"));
   shown.className = "shown";
   shown.textContent = text;
+  return shown;
 }
 
 // --- the connection
 
 let socket = null;
 let wait = 100;
-const calls = new Map(); // those that run: id -> { card, over: AbortController }
+const calls = new Map(); // those that run: id -> { card, over: AbortController, began }
 
 function connect(token) {
   state("trying", "connecting");
@@ -138,7 +140,7 @@ function closed(code, reason, token) {
   if (FINAL.has(code)) {
     sessionStorage.removeItem("token");
     state("off", "not connected");
-    trouble(reason || "refused");
+    trouble(reason ? reason[0].toUpperCase() + reason.slice(1) + "." : "The server refused us.");
     return;
   }
   state("trying", "reconnecting");
@@ -162,8 +164,8 @@ function trouble(text) {
 
 async function perform({ call: id, tool, args, timeout }) {
   const over = new AbortController();
-  const card = draw(tool, args, timeout);
-  calls.set(id, { card, over });
+  const card = draw(tool, timeout);
+  calls.set(id, { card, over, began: performance.now() });
   try {
     const output = await TOOLS[tool].run(args, {
       body: card.querySelector(".body"),
@@ -185,22 +187,16 @@ function end(id, state, text) {
   if (!call) return;
   calls.delete(id);
   mark(call.card, state, text);
+  call.card.querySelector("time").append(` · ${((performance.now() - call.began) / 1000).toFixed(1)} s`);
   call.over.abort(new Error(text));
   count();
 }
 
-function draw(tool, args, timeout) {
+function draw(tool, timeout) {
   const card = $("call-card").content.firstElementChild.cloneNode(true);
   card.querySelector(".name").textContent = tool;
   card.querySelector("time").textContent = new Date().toLocaleTimeString();
   card.querySelector(".left span").style.animationDuration = `${timeout}s`;
-  const list = card.querySelector("dl");
-  if (tool === "page_color") { // the others show what they were given by themselves
-    for (const [name, value] of Object.entries(args)) {
-      list.appendChild(document.createElement("dt")).textContent = name;
-      list.appendChild(document.createElement("dd")).textContent = value;
-    }
-  }
   mark(card, "running", "");
   $("calls").prepend(card);
   while ($("calls").childElementCount > KEPT) $("calls").lastElementChild.remove();

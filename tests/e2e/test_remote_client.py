@@ -1,0 +1,197 @@
+"""The client library that comes with remote tools: what someone writes against it holds."""
+
+import asyncio
+import importlib.util
+import signal
+import sys
+
+import pytest
+
+pytest.importorskip("websockets", reason="the example needs websockets (make test installs it)")
+
+from alipes.kernel.turns import ToolProgress
+from tests.world.remote import EXAMPLE, eventually, free_port, open_remote, open_wire
+
+
+@pytest.fixture
+def library():
+    """As someone would import it who copied the file."""
+    spec = importlib.util.spec_from_file_location("remote_tools_client", EXAMPLE / "client.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+class Serving:
+    """Run the client beside the test, and end it in the end."""
+
+    def __init__(self, tools):
+        self.tools = tools
+
+    async def __aenter__(self):
+        self.task = asyncio.create_task(self.tools.run())
+        ready = asyncio.create_task(self.tools.ready.wait())
+        await asyncio.wait({self.task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        assert ready.done(), self.task.exception()
+        return self.tools
+
+    async def __aexit__(self, *_):
+        self.task.cancel()
+        await asyncio.wait({self.task})
+
+
+async def test_a_function_is_a_tool_and_gets_the_arguments_by_name(tmp_path, library):
+    async with open_remote(tmp_path) as remote:
+        tools = library.RemoteTools(remote.socket, remote.token, name="workshop")
+
+        @tools.tool("Add.", {"one": {"type": "integer"}, "other": {"type": "integer"}}, effect="read")
+        async def add(call, one, other):
+            await call.progress("adding")
+            return {"sum": one + other}
+
+        async with Serving(tools):
+            heard = await remote.ask('!call add {"one": 1, "other": 2}')
+            assert heard.text == 'add (ok): {"sum":3}'
+            assert [event.text for event in heard if isinstance(event, ToolProgress)] == ["adding"]
+            assert "workshop (c1): add" in await remote.command("/remote")
+
+
+async def test_what_a_function_raises_is_told_to_the_model_and_it_serves_on(tmp_path, library):
+    async with open_remote(tmp_path) as remote:
+        tools = library.RemoteTools(remote.socket, remote.token)
+
+        @tools.tool("Fail.", {"how": {"type": "string"}})
+        async def fail(call, how):
+            raise library.Failed("the drill is broken") if how == "politely" else ValueError("no such hole")
+
+        async with Serving(tools):
+            text = (await remote.ask('!call fail {"how": "politely"}')).text
+            assert text == "fail (failed): the drill is broken"
+            text = (await remote.ask('!call fail {"how": "rudely"}')).text
+            assert text == "fail (failed): ValueError: no such hole"
+
+
+async def test_a_stop_cancels_the_function_and_a_timeout_does_too(tmp_path, library):
+    async with open_remote(tmp_path) as remote:
+        tools = library.RemoteTools(remote.socket, remote.token)
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        @tools.tool("Wait.", timeout=0.2)
+        async def wait(call):
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        async with Serving(tools):
+            asking = asyncio.create_task(remote.ask("!call wait"))
+            await begun.wait()
+            await remote.stop()
+            await ended.wait()
+            assert (await asking).ending == "stopped"
+            ended.clear()
+            assert "did not answer within 0.2 s" in (await remote.ask("!call wait")).text
+            await ended.wait()
+
+
+async def test_it_comes_back_when_the_house_does(tmp_path, library):
+    port = free_port()
+    async with open_remote(tmp_path, port=port) as remote:
+        tools = library.RemoteTools(remote.socket, remote.token)
+        cancelled = asyncio.Event()
+
+        @tools.tool("Say what you are.")
+        async def who(call):
+            return "me"
+
+        @tools.tool("Wait.")
+        async def wait(call):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        serving = Serving(tools)
+        await serving.__aenter__()
+        task = asyncio.create_task(remote.ask("!call wait"))
+        await eventually(lambda: len(tools._running) == 1)
+    await cancelled.wait()
+    await asyncio.wait({task})
+    assert not tools.ready.is_set()
+    async with open_remote(tmp_path, port=port) as remote:
+        await tools.ready.wait()
+        assert (await remote.ask("!call who", chat="another")).text == "who (ok): me"
+        await remote.command("/remote renew")
+        with pytest.raises(library.Refused, match="the token was renewed"):
+            await serving.task
+
+
+@pytest.mark.deadline(30)
+async def test_after_a_reload_it_comes_back_to_the_new_code(tmp_path, library):
+    async with open_remote(tmp_path, port=free_port()) as remote:
+        tools = library.RemoteTools(remote.socket, remote.token)
+
+        @tools.tool("Say what you are.")
+        async def who(call):
+            return "me"
+
+        async with Serving(tools):
+            init = remote.folder / "__init__.py"
+            init.write_text(init.read_text().replace("Nobody is connected", "There is nobody"))
+            await remote.command("/plugins reload remote_tools")
+            await eventually(lambda: not tools.ready.is_set())
+            await tools.ready.wait()
+            assert (await remote.ask("!call who")).text == "who (ok): me"
+        while "There is nobody" not in await remote.command("/remote"):
+            await asyncio.sleep(0.01)
+
+
+async def test_where_another_try_is_in_vain_it_says_why(tmp_path, library):
+    async with open_remote(tmp_path) as remote, open_wire(remote, "dig", name="shovel"):
+        with pytest.raises(library.Refused, match="not the token"):
+            await library.RemoteTools(remote.socket, "wrong").run()
+        tools = library.RemoteTools(remote.socket, remote.token)
+        tools.tool("Dig.")(dig)
+        with pytest.raises(library.Refused, match="shovel has a tool dig already"):
+            await tools.run()
+
+
+async def dig(call):
+    return "gold"
+
+
+@pytest.mark.deadline(30)
+async def test_the_countdown_counts_can_be_stopped_and_leaves_quietly(tmp_path):
+    async with open_remote(tmp_path) as remote:
+        argv = [
+            str(EXAMPLE / "client.py"),
+            "--url",
+            remote.socket,
+            "--token-file",
+            str(remote.folder / "token"),
+        ]
+        pipe = asyncio.subprocess.PIPE
+        program = await asyncio.create_subprocess_exec(sys.executable, *argv, stdout=pipe, stderr=pipe)
+        try:
+            while b'"registered"' not in await program.stdout.readline():
+                pass
+            assert (
+                await remote.ask('!call countdown {"start": 1}')
+            ).text == "countdown (ok): counted down from 1"
+            asking = asyncio.create_task(remote.ask('!call countdown {"start": 100}'))
+            while b'"start": 100' not in await program.stdout.readline():
+                pass
+            await remote.stop()
+            while b'"cancelled"' not in await program.stdout.readline():
+                pass
+            assert (await asking).ending == "stopped"
+            program.send_signal(signal.SIGINT)
+            _, complaints = await program.communicate()
+            assert (program.returncode, complaints) == (0, b"")
+        finally:
+            if program.returncode is None:
+                program.kill()
+                await program.wait()
