@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from alipes.cli import arguments, render
+from alipes.cli.agreeing import agreed
 from alipes.cli.arguments import SessionsOptions
 from alipes.cli.screen import terminal_width
 from alipes.config.settings import Settings, load
@@ -148,20 +149,12 @@ def _write(document: dict[str, Json], options: SessionsOptions) -> None:
 def _delete(settings: Settings, options: SessionsOptions) -> int:
     facts = _look(settings, lambda archive: archive.resolve(options.name))
     what = f"{facts.id[:ID]} {render.one_line(facts.title, 60)!r} ({_turns(facts)} turns)"
-    if not options.yes and not _agreed(f"Delete {what} for good?"):
+    if not options.yes and not agreed(f"Delete {what} for good?", "delete"):
         sys.stderr.write("alipes: nothing was deleted\n")
         return 1
     _look(settings, lambda archive: archive.delete(facts.id))
     print(f"Deleted {what}.")
     return 0
-
-
-def _agreed(question: str) -> bool:
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise ConfigError("there is nobody to ask back; say --yes to delete")
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _turns(facts: SessionFacts) -> str:

@@ -29,11 +29,15 @@ _LEFT_OUT = (
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
 )
-_TELLING = ("fatal:", "error:", "could not", "no matching", "warning: remote")
+_TELLING = ("fatal:", "error:", "could not", " depends on ", "(constraint)")
+_CONSTRAINT = "The user requested (constraint)"
 
 
-async def run_program(argv: Sequence[str], cwd: Path, *, what: str) -> str:
-    """What it printed. Raises ConfigError, with its own words, when it fails or is not there."""
+async def run_program(argv: Sequence[str], cwd: Path, *, what: str, may_fail: bool = False) -> str:
+    """What it printed. Raises ConfigError, with its own words, when it is not there or fails.
+
+    `may_fail`: then it gave nothing.
+    """
     kept: Mapping[str, str] = {name: value for name, value in inherited().items() if name not in _LEFT_OUT}
     said = b""
     try:
@@ -44,6 +48,8 @@ async def run_program(argv: Sequence[str], cwd: Path, *, what: str) -> str:
     except FileNotFoundError as error:
         raise ConfigError(f"{what}: {argv[0]} is not installed.") from error
     text = said.decode("utf-8", "replace")
+    if status and may_fail:
+        return ""
     if status:
         raise ConfigError(f"{what}:\n{_complaint(text) or f'{argv[0]} ended with status {status}'}")
     return text
@@ -57,5 +63,6 @@ def pip(*words: str) -> list[str]:
 def _complaint(text: str) -> str:
     """The lines that tell what went wrong; all of the last ones where none does."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if line.lower().startswith(_TELLING)]
-    return "\n".join(f"  {line}" for line in (telling or lines)[-6:])
+    telling = [line for line in lines if any(word in line.lower() for word in _TELLING)]
+    shown = [line for line in telling if "resolutionimpossible" not in line.lower()] or lines
+    return "\n".join(f"  {line.replace(_CONSTRAINT, 'alipes stands on')}" for line in shown[-6:])

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import tomlkit
 
 from alipes.cli.plugins.errands import pip, run_program
 from alipes.cli.plugins.pins import Package
@@ -17,29 +16,53 @@ from alipes.kernel.errors import ConfigError
 GROUPS = {"alipes.plugins": "native", "hermes_agent.plugins": "hermes"}
 """Where packages announce plugins, and through which door each group goes; the first is preferred."""
 SITE = "site"
+_MADE = "# Made by `alipes plugins install`; installed.json, beside this folder, says from what.\n"
+_LEADING = """
+import sys
+from importlib import import_module, invalidate_caches
+from pathlib import Path
+from types import ModuleType
+
+site = str(Path(__file__).resolve().parent / "site")
+if site not in sys.path:
+    sys.path.append(site)  # at the end: what alipes stands on goes before
+for name, loaded in list(sys.modules.items()):
+    if (getattr(loaded, "__file__", None) or "").startswith(site + "/"):
+        del sys.modules[name]  # a version that was here before
+invalidate_caches()
+
+found = import_module(module)
+for name in filter(None, attr.split(".")):
+    found = getattr(found, name)
+if callable(found) and not isinstance(found, (ModuleType, type)):
+    globals()[begin] = found
+else:
+    globals().update({name: getattr(found, name) for name in dir(found) if not name.startswith("__")})
+"""
+"""The module of a plugin whose code is a package: it shows what the package's own module shows."""
 
 
-class _Archive(msgspec.Struct):
+class _Archive(msgspec.Struct, frozen=True):
     hashes: dict[str, str] = {}
 
 
-class _Download(msgspec.Struct):
+class _Download(msgspec.Struct, frozen=True):
     url: str = ""
     archive_info: _Archive = _Archive()
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, frozen=True):
     name: str
     version: str
 
 
-class _Item(msgspec.Struct):
+class _Item(msgspec.Struct, frozen=True):
     metadata: _Metadata
     download_info: _Download
     requested: bool = False
 
 
-class _Report(msgspec.Struct):
+class _Report(msgspec.Struct, frozen=True):
     install: list[_Item]
 
 
@@ -126,18 +149,28 @@ def _choose(distribution: Distribution, wanted: str) -> EntryPoint:
 
 
 def _announce(distribution: Distribution, folder: Path, entry: EntryPoint) -> None:
+    """Make the folder a plugin like any other: a manifest, and a module that leads to the package's."""
     told: Any = distribution.metadata
-    page = {
+    about = {
         "name": entry.name,
         "version": distribution.version,
-        "description": told.get("Summary") or "",
-        "author": told.get("Author") or told.get("Author-email") or "",
-        "door": GROUPS[entry.group],
-        "entry": entry.value,
-        "site": SITE,
+        "description": " ".join((told.get("Summary") or "").split()),
+        "author": " ".join((told.get("Author") or told.get("Author-email") or "").split()),
     }
-    text = "# Made by `alipes plugins install`; installed.json beside this folder says from what.\n"
-    (folder / "plugin.toml").write_text(text + tomlkit.dumps(page))
+    native = GROUPS[entry.group] == "native"
+    lines = [f"{key}{' =' if native else ':'} {_quoted(value)}\n" for key, value in about.items()]
+    (folder / ("plugin.toml" if native else "plugin.yaml")).write_text(
+        "".join([_MADE, *lines]), encoding="utf-8"
+    )
+    given = {"module": entry.module, "attr": entry.attr or "", "begin": "setup" if native else "register"}
+    (folder / "__init__.py").write_text(
+        "".join([_MADE, *(f"{name} = {value!r}\n" for name, value in given.items()), _LEADING])
+    )
+
+
+def _quoted(text: str) -> str:
+    """As both TOML and YAML read it."""
+    return msgspec.json.encode(text).decode()
 
 
 def _package(item: _Item) -> Package:

@@ -44,35 +44,39 @@ class Shelf:
     def staged(self) -> Iterator[Path]:
         """A folder to make a new version in; what is not put in place is thrown away."""
         folder = self.plugins / ".new" / secrets.token_hex(4)
-        folder.mkdir(parents=True)
+        with _told("No room for a new version"):
+            folder.mkdir(parents=True)
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder.parent, ignore_errors=True)  # we have the shelf alone
 
     def put(self, name: str, staged: Path, pin: Pin) -> None:
         """Put what is `staged` in use; a version that was in use is kept."""
         old = self.pins.get(name)
-        self._exchange(name, staged, Installed(pin, old.now if old else None))
+        with _told(f"{name} cannot be put in place"):
+            self._exchange(name, staged, Installed(pin, old.now if old else None))
 
     def go_back(self, name: str) -> Pin:
         """Exchange the version in use and the one kept, so that going back twice changes nothing."""
         installed, kept = self.pin(name), self._kept(name)
         if installed.before is None or not kept.is_dir():
             raise ConfigError(f"No other version of {name} is kept.")
-        self._exchange(name, kept, Installed(installed.before, installed.now))
+        with _told(f"{name} cannot be exchanged"):
+            self._exchange(name, kept, Installed(installed.before, installed.now))
         return installed.before
 
     def take_out(self, name: str) -> None:
         """Delete it, and what was kept of it. What the plugin itself keeps elsewhere stays."""
         place = self.plugins / name
-        if place.is_symlink():
-            place.unlink()
-        else:
-            with self.staged() as gone:
-                place.rename(gone / name)
-        if self.pins.pop(name, None) is not None:
-            write_pins(self.plugins, self.pins)
+        with _told(f"{name} cannot be removed"):
+            if place.is_symlink():
+                place.unlink()
+            else:
+                with self.staged() as gone:
+                    place.rename(gone / name)
+            if self.pins.pop(name, None) is not None:
+                write_pins(self.plugins, self.pins)
         shutil.rmtree(self._kept(name), ignore_errors=True)
 
     def _kept(self, name: str) -> Path:
@@ -102,6 +106,10 @@ class Shelf:
 
     def mend(self) -> None:
         """What a killed command left half done is finished, if it was as good as done, or undone."""
+        with _told("What was left half done cannot be put right"):
+            self._mend()
+
+    def _mend(self) -> None:
         shutil.rmtree(self.plugins / ".new", ignore_errors=True)
         going = self.plugins / ".before"
         for before in list(going.iterdir()) if going.is_dir() else ():
@@ -136,11 +144,17 @@ def open_shelf(paths: Paths) -> Iterator[Shelf]:
             flock(lock, LOCK_EX | LOCK_NB)
         except BlockingIOError:
             raise ConfigError("Another `alipes plugins` is at work on this home: let it finish.") from None
-        try:
-            shelf = Shelf(plugins)
-            shelf.mend()
-            yield shelf
-        except OSError as error:
-            raise ConfigError(f"{error.filename or plugins}: {error.strerror or error}") from error
+        shelf = Shelf(plugins)
+        shelf.mend()
+        yield shelf
     finally:
         os.close(lock)
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """What the disk refuses is told to the person."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{what}: {error.filename or ''} {error.strerror or error}") from error

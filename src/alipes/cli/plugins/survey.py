@@ -31,7 +31,7 @@ class Survey(Struct):
     """By kind: what shows it, and where."""
     variables: dict[str, None] = {}
     imports: dict[str, str] = {}
-    """Top-level modules that it imports, and where first."""
+    """Top-level modules that it cannot do without, and where they are first imported."""
     outside: list[Remark] = []
     """Uses of the original's internals, which are out of scope."""
     unread: list[str] = []
@@ -95,13 +95,15 @@ class _File:
         return f"{self._name}:{getattr(node, 'lineno', 0)}"
 
     def _imported(self, name: str, node: ast.AST) -> None:
-        self._found.imports.setdefault(name.partition(".")[0], self._place(node))
+        guarded = getattr(node, "lineno", 0) in self._guarded
+        if not guarded:
+            self._found.imports.setdefault(name.partition(".")[0], self._place(node))
         for power, modules in MODULES.items():
             for module in modules:
                 if name == module or name.startswith(f"{module}."):
                     self._found.show(power, module, self._place(node))
         if is_original(name) and not is_supported(name):
-            ready = ", and goes on without it" if getattr(node, "lineno", 0) in self._guarded else ""
+            ready = ", and goes on without it" if guarded else ""
             self._outside(node, f"imports {name}, which is not among the names supported here{ready}")
 
     def _look(self, node: ast.AST) -> None:
