@@ -4,28 +4,35 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from inspect import isroutine
+from inspect import iscoroutinefunction, isroutine
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec import Struct
 
+from alipes.config.near import did_you_mean
+from alipes.hooks import specs
+from alipes.hooks.entries import Hook, parameters
 from alipes.hooks.offers import (
     CliOffer,
     CommandAct,
     CommandOffer,
+    Offer,
     Offers,
     ProviderOffer,
     SkillOffer,
     ToolOffer,
 )
 from alipes.hooks.owners import Owner
-from alipes.hooks.relay import Hook, Hooks
+from alipes.hooks.relay import Hooks
 from alipes.hooks.toolmaking import tool_of
+from alipes.kernel.errors import PluginError
 from alipes.kernel.messages import Json, Message, ToolResult
 from alipes.kernel.ports import Tool
 from alipes.kernel.turns import Inbound, Op, Replied, Turn
-from alipes.runtime.clients import ClientScope
+
+if TYPE_CHECKING:  # authors import this file for its words, and no network with them
+    from alipes.runtime.clients import ClientScope
 
 
 class Host(Protocol):
@@ -63,14 +70,32 @@ class Standing(Struct, frozen=True):
 
     owner: Owner
     config: Any = None
-    """As the plugin's own `Config` says, or the plain table."""
+    """The plain table of its settings."""
     folder: Path = Path()
     """Where it may keep files; made when first asked for."""
     may_override: bool = False
+    deadlines: Mapping[str, float] = {}
+    """By hook, what the operator allows; it goes over what the plugin asks for."""
+    sync_hooks: bool = False
+    """Doors to older plugins may register plain functions."""
+    secret: Callable[[str], str] = lambda _name: ""
+
+
+class _Registration(Struct, frozen=True):
+    hook: Hook
+    name: str
+    deadline: float | None
+    patient: bool
+
+    def add_to(self, hooks: Hooks, owner: Owner) -> None:
+        hooks.add(owner, self.hook, name=self.name, deadline=self.deadline, patient=self.patient)
 
 
 class Context:
-    """One plugin's side of the house. What it opens here is closed with the plugin, in reverse order."""
+    """One plugin's side of the house. What it opens here is closed with the plugin, in reverse order.
+
+    What it registers while it is being opened counts once it is open, all at once.
+    """
 
     def __init__(
         self, standing: Standing, *, hooks: Hooks, offers: Offers, host: Host, scope: "Scope"
@@ -78,12 +103,18 @@ class Context:
         self.name = standing.owner.name
         self.owner = standing.owner
         self.config = standing.config
+        """As the plugin's own `Config` says, or the plain table."""
         self.host = host
         self.log = logging.getLogger(f"alipes.plugins.{standing.owner.name}")
+        self.registered: list[str] = []
+        """The names of its hooks."""
         self._standing, self._hooks, self._offers, self._scope = standing, hooks, offers, scope
+        self._live = False
+        self._early: tuple[list[_Registration], list[Offer]] = ([], [])
+        self._trial = Hooks()
 
     @property
-    def clients(self) -> ClientScope:
+    def clients(self) -> "ClientScope":
         """Network clients of the plugin's own: they live and die with it, on the host's loop."""
         return self._scope.clients
 
@@ -98,6 +129,10 @@ class Context:
         """For whatever else must be closed with the plugin."""
         return self._scope.stack
 
+    def secret(self, name: str) -> str:
+        """The value of a variable, of the environment or of `.env`; empty where it is not set."""
+        return self._standing.secret(name)
+
     def run(self, work: Coroutine[Any, Any, object], name: str = "") -> asyncio.Task[object]:
         """Run something beside the turns, until it is done or the plugin is closed.
 
@@ -105,9 +140,22 @@ class Context:
         """
         return self._scope.run(work, name or self.name)
 
-    def hook(self, hook: Hook, *, name: str = "", deadline: float | None = None) -> None:
-        """Register a hook of `specs`, under its own name or `name`."""
-        self._hooks.add(self.owner, hook, name=name, deadline=deadline)
+    def hook(
+        self, hook: Hook, *, name: str = "", deadline: float | None = None, patient: bool = False
+    ) -> None:
+        """Register a hook of `specs`, under its own name or `name`; refused where it cannot be one."""
+        name = name or hook.__name__
+        if parameters(name) is None:
+            raise PluginError(self.name, name, f"there is no such hook.{did_you_mean(name, hook_names())}")
+        if not (self._standing.sync_hooks or iscoroutinefunction(hook)):
+            raise PluginError(self.name, name, "a hook must be `async def`")
+        made = _Registration(hook, name, self._standing.deadlines.get(name, deadline), patient)
+        made.add_to(self._trial, self.owner)  # refused here, where its author sees the line
+        self.registered.append(name)
+        if self._live:
+            made.add_to(self._hooks, self.owner)
+        else:
+            self._early[0].append(made)
 
     def tool(
         self,
@@ -119,20 +167,23 @@ class Context:
     ) -> None:
         """Offer a tool: an async function (`@tool` says more about it), or any object that is a `Tool`.
 
-        Also while it runs: the next turn sees it.
+        Also while it runs: the next turn sees it. `override`: it stands in for one of the house's, where
+        the operator allows that; else that name is refused, with the reason.
         """
-        if override and not self._standing.may_override:
-            override = False  # then a name of the house's is refused, with the reason
         made = tool_of(tool) if isroutine(tool) else cast(Tool, tool)
-        self._offers.add(ToolOffer(self.owner, made, toolset or self.name, available, override))
+        override = override and self._standing.may_override
+        self._offer(ToolOffer(self.owner, made, toolset or self.name, available, override))
 
     def drop_tool(self, name: str) -> bool:
         """Take a tool back; turns that live keep it."""
-        return self._offers.drop(self.owner, ToolOffer, name)
+        early = self._early[1]
+        mine = [each for each in early if isinstance(each, ToolOffer) and each.name == name]
+        early[:] = [each for each in early if each not in mine]
+        return self._offers.drop(self.owner, ToolOffer, name) or bool(mine)
 
     def command(self, name: str, act: CommandAct, *, help: str = "", hint: str = "") -> None:
         """Offer `/name`, on every surface, also while a turn runs."""
-        self._offers.add(CommandOffer(self.owner, name.removeprefix("/"), act, help, hint))
+        self._offer(CommandOffer(self.owner, name.removeprefix("/").lower(), act, help, hint))
 
     def cli(
         self,
@@ -142,22 +193,46 @@ class Context:
         run: Callable[[Any], int | None] | None = None,
     ) -> None:
         """Offer `alipes NAME`."""
-        self._offers.add(CliOffer(self.owner, name, help, prepare, run))
+        self._offer(CliOffer(self.owner, name, help, prepare, run))
 
     def skill(self, name: str, path: Path | str, description: str = "") -> None:
         """Offer a text that the model may read when it needs it."""
-        self._offers.add(SkillOffer(self.owner, name, str(path), description))
+        self._offer(SkillOffer(self.owner, name, str(path), description))
 
     def provide(self, kind: str, name: str, thing: object) -> None:
         """Offer something of a kind that the house asks for by name, such as a `platform`."""
-        self._offers.add(ProviderOffer(self.owner, kind, name, thing))
+        self._offer(ProviderOffer(self.owner, kind, name, thing))
+
+    def publish(self) -> None:
+        """For the loader: what was registered so far counts from now on. All of it, or, if something is
+        refused, nothing."""
+        hooks, offers = self._early
+        for offer in offers:
+            self._offers.check(offer)
+        for offer in offers:
+            self._offers.add(offer)
+        for made in hooks:
+            made.add_to(self._hooks, self.owner)
+        self._live, self._early = True, ([], [])
+
+    def _offer(self, offer: Offer) -> None:
+        if self._live:
+            self._offers.add(offer)
+        else:
+            self._offers.check(offer)
+            self._early[1].append(offer)
+
+
+def hook_names() -> tuple[str, ...]:
+    """All that `specs` knows."""
+    return tuple(name for name in vars(specs) if parameters(name) is not None)
 
 
 class Scope(Protocol):
     """What one plugin has open. The loader makes it, and closes it."""
 
     @property
-    def clients(self) -> ClientScope: ...
+    def clients(self) -> "ClientScope": ...
 
     @property
     def stack(self) -> AsyncExitStack: ...

@@ -1,17 +1,26 @@
 """What plugins add to the house: tools, commands, skills, platforms, each with its owner. It runs none."""
 
+import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from alipes.hooks.owners import CORE, Owner
-from alipes.kernel.errors import PluginError
-from alipes.kernel.ports import Tool
+from alipes.hooks.relay import guard
+from alipes.hooks.tracking import done_by
+from alipes.kernel.errors import PluginError, ToolError
+from alipes.kernel.messages import Json
+from alipes.kernel.ports import Act, Output, Tool, ToolSpec
 from alipes.kernel.turns import Inbound
 
 CommandAct: TypeAlias = Callable[[str, Inbound], Awaitable[str | None]]
 """Given what follows the name, and the message it came as; what it returns is shown."""
+CHECKING = 5.0
+"""Seconds in which a tool must say whether it is available."""
+_TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_COMMAND = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
 
 class ToolOffer(Struct, frozen=True):
@@ -19,9 +28,9 @@ class ToolOffer(Struct, frozen=True):
     tool: Tool
     toolset: str
     available: Callable[[], bool] | None = None
-    """Asked at the start of each turn; a tool that is not available is not shown to the model."""
+    """Asked at the start of each turn, in a thread; a tool that is not available is not shown."""
     override: bool = False
-    """It stands in for a tool of the same name."""
+    """It stands in for a tool of the house's of the same name."""
 
     @property
     def name(self) -> str:
@@ -81,25 +90,29 @@ class Offers:
         """The house's own tools; a plugin's of the same name needs `override`."""
         self._built_in.update((tool.spec.name, tool) for tool in tools)
 
-    def add(self, offer: Offer) -> None:
-        """Refuses, in the plugin's name, what the house or another plugin has already.
-
-        An owner may offer the same name again: the latest counts.
-        """
-        what, key = type(offer).__name__.removesuffix("Offer").lower(), _key(offer)
-        if isinstance(offer, CommandOffer) and offer.name in self._reserved():
-            raise PluginError(offer.owner.name, f"/{offer.name}", "the house has this command already")
-        if isinstance(offer, ToolOffer) and offer.name in self._built_in and not offer.override:
-            raise PluginError(
-                offer.owner.name,
-                offer.name,
-                "the house has this tool already; to replace it the plugin says override, and you allow it "
-                f"with allow_tool_override = true in [plugins.entries.{offer.owner.name}]",
-            )
-        held = self._offers.get(key)
+    def check(self, offer: Offer) -> None:
+        """Refuse, in the plugin's name, what nobody could use, and what is somebody else's already."""
+        match offer:
+            case CommandOffer(name=name) if not _COMMAND.fullmatch(name):
+                raise _refused(offer, "a command has small letters, digits, - and _, and at most 32 of them")
+            case CommandOffer(name=name) if name in self._reserved():
+                raise _refused(offer, "the house has this command already")
+            case ToolOffer(name=name) if not _TOOL.fullmatch(name):
+                raise _refused(offer, "a tool's name has letters, digits, _ and -, and at most 64 of them")
+            case ToolOffer(name=name, override=False) if name in self._built_in:
+                raise _refused(
+                    offer,
+                    "the house has this tool already; to replace it the plugin says override, and you allow "
+                    f"it with allow_tool_override = true in [plugins.entries.{offer.owner.name}]",
+                )
+        held = self._offers.get(_key(offer))
         if held is not None and held.owner.name != offer.owner.name and not held.owner.off:
-            raise PluginError(offer.owner.name, key[1], f"plugin {held.owner.name} has this {what} already")
-        self._offers[key] = offer
+            raise _refused(offer, f"plugin {held.owner.name} has this {_what(offer)} already")
+
+    def add(self, offer: Offer) -> None:
+        """Offer it, if `check` lets it pass. An owner may offer the same name again: the latest counts."""
+        self.check(offer)
+        self._offers[_key(offer)] = offer
 
     def drop(self, owner: Owner, kind: type[Offer], name: str) -> bool:
         """Take one offer back; False if the owner has no such."""
@@ -116,19 +129,77 @@ class Offers:
     def all(self, kind: type[O]) -> tuple[O, ...]:
         return tuple(each for each in self._offers.values() if isinstance(each, kind) and not each.owner.off)
 
+    def of(self, owner: Owner) -> tuple[Offer, ...]:
+        """What one plugin offers, of every kind."""
+        return tuple(each for each in self._offers.values() if each.owner is owner)
+
     def find(self, kind: type[O], name: str) -> O | None:
         held = self._offers.get((kind, name))
         return held if isinstance(held, kind) and not held.owner.off else None
 
-    def tools(self, toolsets: Iterable[str] | None = None) -> Mapping[str, Tool]:
-        """By name, what a turn that begins now may use; `toolsets` narrows it, `core` is the house's own."""
-        wanted = None if toolsets is None else set(toolsets)
-        tools = dict(self._built_in) if wanted is None or CORE.name in wanted else {}
+    def tools(self, toolsets: Iterable[str] | None = None, without: Iterable[str] = ()) -> Mapping[str, Tool]:
+        """By name, what a turn that begins now may use, except `without`.
+
+        `toolsets` narrows it: to these, `core` being the house's own, and to tools by their name.
+        """
+        wanted, left_out = None if toolsets is None else {*toolsets}, {*without}
+
+        def fits(name: str, toolset: str) -> bool:
+            return name not in left_out and (wanted is None or not wanted.isdisjoint((name, toolset)))
+
+        tools = {name: tool for name, tool in self._built_in.items() if fits(name, CORE.name)}
         for offer in self.all(ToolOffer):
-            asked_for = wanted is None or offer.toolset in wanted
-            if asked_for and (offer.available is None or offer.available()):
-                tools[offer.name] = offer.tool
+            if offer.override:
+                tools.pop(offer.name, None)
+            if fits(offer.name, offer.toolset) or (offer.override and fits(offer.name, CORE.name)):
+                tools[offer.name] = _Lent(offer)
         return tools
+
+    async def unavailable(self) -> frozenset[str]:
+        """The tools that say they cannot be used now; one that fails to say so counts among them."""
+        asked = [offer for offer in self.all(ToolOffer) if offer.available is not None]
+        if not asked:
+            return frozenset()
+        async with asyncio.TaskGroup() as group:
+            answers = [group.create_task(_available(offer)) for offer in asked]
+        return frozenset(offer.name for offer, at in zip(asked, answers, strict=True) if not at.result())
+
+
+class _Lent:
+    """A plugin's tool as a turn has it: what it does is the plugin's doing."""
+
+    def __init__(self, offer: ToolOffer) -> None:
+        self._offer = offer
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._offer.tool.spec
+
+    async def run(self, args: Mapping[str, Json], act: Act) -> str | Output:
+        owner = self._offer.owner
+        if owner.off:
+            raise ToolError(f"not run: the plugin {owner.name} is {owner.why}")
+        return await done_by(owner, f"the tool {self._offer.name}", self._offer.tool.run(args, act))
+
+
+async def _available(offer: ToolOffer) -> bool:
+    assert offer.available is not None
+    what = f"whether {offer.name} is available"
+    try:
+        return bool(await guard(offer.owner, what, asyncio.to_thread(offer.available), deadline=CHECKING))
+    except PluginError:
+        return False
+
+
+def _refused(offer: Offer, why: str) -> PluginError:
+    name = f"/{offer.name}" if isinstance(offer, CommandOffer) else offer.name
+    return PluginError(offer.owner.name, name, why)
+
+
+def _what(offer: Offer) -> str:
+    return (
+        offer.kind if isinstance(offer, ProviderOffer) else type(offer).__name__.removesuffix("Offer").lower()
+    )
 
 
 def _key(offer: Offer) -> tuple[type, str]:

@@ -55,7 +55,10 @@ def tool_of(function: Callable[..., Awaitable[Any]]) -> "FunctionTool":
     if not inspect.iscoroutinefunction(function):
         raise TypeError(f"the tool {name} must be `async def`")
     taken = inspect.signature(function).parameters
-    hints = get_type_hints(function)
+    for each in taken.values():
+        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD, each.POSITIONAL_ONLY):
+            raise TypeError(f"the tool {name} takes {each}: give each of its parameters a name and a type")
+    hints = get_type_hints(function, include_extras=True)
     fields = [
         (each, hints.get(each, Any), *(() if of.default is of.empty else (of.default,)))
         for each, of in taken.items()
@@ -68,7 +71,7 @@ def tool_of(function: Callable[..., Awaitable[Any]]) -> "FunctionTool":
 
 
 class FunctionTool:
-    """An async function as a tool. What it returns that is no text is given as JSON."""
+    """An async function as a tool. What it returns that is no text is given as JSON, nothing as `done`."""
 
     def __init__(
         self,
@@ -95,6 +98,8 @@ def as_text(answer: object) -> str | Output:
     """What a tool gave, as the model reads it."""
     if isinstance(answer, str | Output):
         return answer
+    if answer is None:
+        return "done"
     return msgspec.json.encode(answer).decode()
 
 
