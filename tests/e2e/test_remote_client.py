@@ -171,7 +171,7 @@ async def test_the_countdown_counts_can_be_stopped_and_leaves_quietly(tmp_path):
             "--url",
             remote.socket,
             "--token-file",
-            str(remote.folder / "token"),
+            str(remote.token_file),
         ]
         pipe = asyncio.subprocess.PIPE
         program = await asyncio.create_subprocess_exec(sys.executable, *argv, stdout=pipe, stderr=pipe)

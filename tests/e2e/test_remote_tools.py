@@ -389,7 +389,7 @@ async def test_the_token_is_made_once_and_is_nobody_elses(tmp_path):
     async with open_remote(tmp_path) as remote:
         token = remote.token
         assert len(token) >= 43
-        assert stat.S_IMODE((remote.folder / "token").stat().st_mode) == 0o600
+        assert stat.S_IMODE(remote.token_file.stat().st_mode) == 0o600
         assert f"#token={token}" in await remote.command("/remote")
         assert token not in await remote.command("/remote", platform="telegram")
     async with open_remote(tmp_path) as remote:

@@ -31,7 +31,11 @@ class Remote:
 
     @property
     def token(self) -> str:
-        return (self.folder / "token").read_text().strip()
+        return self.token_file.read_text().strip()
+
+    @property
+    def token_file(self) -> Path:
+        return self.app.settings.home / "plugin-data" / NAME / "token"
 
     @property
     def socket(self) -> str:

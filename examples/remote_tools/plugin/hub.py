@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Mapping
 
-from alipes.plugin import Act, Context, Json, Output, PluginError, ToolError, ToolSpec, as_text
+import msgspec
 from websockets.asyncio.connection import broadcast
 from websockets.asyncio.server import ServerConnection
+
+from alipes.plugin import Act, Context, Json, PluginError, ToolError, ToolSpec
 
 from . import protocol as wire
 from .calls import Calls, OpenCall
@@ -39,7 +41,7 @@ class RemoteTool:
         self.client, self.timeout = client, timeout
         self._hub = hub
 
-    async def run(self, args: Mapping[str, Json], act: Act) -> str | Output:
+    async def run(self, args: Mapping[str, Json], act: Act) -> str:
         """To stop it, cancel it: the client is told before this returns."""
         return await self._hub.call(self, args, act)
 
@@ -137,7 +139,7 @@ class Hub:
 
     # --- calls
 
-    async def call(self, tool: RemoteTool, args: Mapping[str, Json], act: Act) -> str | Output:
+    async def call(self, tool: RemoteTool, args: Mapping[str, Json], act: Act) -> str:
         tool = self._living(tool)
         client, name = tool.client, tool.spec.name
         if len(self._calls.of(client)) >= self.config.calls:
@@ -146,7 +148,7 @@ class Hub:
             call.ask(args)
             try:
                 async with asyncio.timeout(tool.timeout):
-                    return as_text(await call.answer())
+                    return _text(await call.answer())
             except TimeoutError as error:
                 call.expire()
                 raise ToolError(
@@ -165,3 +167,7 @@ class Hub:
     async def agent_loop_stopped(self, session_id: str, tool_call_ids: tuple[str, ...], reason: str) -> None:
         """Told before anything is cancelled, so the client knows at once, and why."""
         self._calls.stopped(session_id, tool_call_ids, reason)
+
+
+def _text(output: object) -> str:
+    return output if isinstance(output, str) else msgspec.json.encode(output).decode()

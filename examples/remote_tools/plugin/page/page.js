@@ -187,7 +187,8 @@ function end(id, state, text) {
   if (!call) return;
   calls.delete(id);
   mark(call.card, state, text);
-  call.card.querySelector("time").append(` · ${((performance.now() - call.began) / 1000).toFixed(1)} s`);
+  const took = performance.now() - call.began;
+  call.card.querySelector("time").append(took < 1000 ? ` · ${Math.round(took)} ms` : ` · ${(took / 1000).toFixed(1)} s`);
   call.over.abort(new Error(text));
   count();
 }
