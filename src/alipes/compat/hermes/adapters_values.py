@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from alipes.compat.hermes.notes import Recent
 from alipes.compat.hermes.session_keys import SessionSource, source_of
 from alipes.kernel.turns import Inbound
 
@@ -134,12 +135,14 @@ class SendResult:
 
 HEARD: ContextVar[MessageEvent | None] = ContextVar("alipes_hermes_heard", default=None)
 """The message in whose course we are called, where it came through an adapter."""
+REMEMBERED: Recent[str, MessageEvent] = Recent()
+"""By the id of the inbound, the messages that came through an adapter lately."""
 
 
 def event_of(inbound: Inbound) -> MessageEvent:
     """A message of any surface as plugins know it; the one that an adapter brought is given as it came."""
-    heard = HEARD.get()
-    if heard is not None and heard.metadata.get("inbound_id") == inbound.id:
+    heard = REMEMBERED.get(inbound.id)
+    if heard is not None:
         return heard
     source = source_of(inbound.address, inbound.sender)
     source.platform = Platform(inbound.address.platform)

@@ -4,7 +4,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from alipes.compat.hermes.adapters_values import HEARD, MessageEvent
+from alipes.compat.hermes.adapters_values import HEARD, REMEMBERED, MessageEvent
 from alipes.compat.hermes.bridge import Gateway
 from alipes.compat.hermes.hooks_offering import platform_named
 from alipes.compat.hermes.names.bound import NotHere, bound, bridge
@@ -21,6 +21,8 @@ def get_session_env(name: str, default: str = "") -> str:
     if not name.startswith(_PREFIX) or not bound():
         return default
     turn, heard = bridge().host.living(), HEARD.get()
+    if heard is None and turn is not None:
+        heard = REMEMBERED.get(turn.inbound.id)
     known = {**_of_turn(turn), **_of_event(heard)}
     return known.get(name.removeprefix(_PREFIX)) or default
 

@@ -1,0 +1,76 @@
+"""From what an adapter heard to what the house takes in: address, words, pictures. It accepts nothing."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import structs
+
+from alipes.compat.hermes.adapters_values import MessageEvent
+from alipes.compat.hermes.session_keys import address_of
+from alipes.kernel.messages import Image
+from alipes.kernel.turns import Inbound
+
+LARGEST = 20_000_000
+"""Bytes of a picture that the model is shown."""
+_PICTURES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
+_PICTURES |= {".gif": "image/gif", ".webp": "image/webp"}
+
+
+async def inbound_of(event: MessageEvent, adapter: Any) -> Inbound:
+    """The message, under the key that `build_session_key` gives it too. Its files are read off the loop."""
+    assert event.source is not None
+    extra = getattr(getattr(adapter, "config", None), "extra", None) or {}
+    flags = (extra.get("group_sessions_per_user", True), extra.get("thread_sessions_per_user", False))
+    address = address_of(event.source, *map(bool, flags))
+    number = event.message_id or os.urandom(8).hex()
+    pictures, others = await asyncio.to_thread(_files, event)
+    words = [_command(event) or event.text or "", *(f"[attached: {each}]" for each in others)]
+    if event.reply_to_text and not event.is_command():
+        words.insert(0, f"[in reply to: {event.reply_to_text}]")
+    return Inbound(
+        id=f"{address.key}#{number}",
+        address=address,
+        sender=str(event.source.user_id or event.source.user_name or address.chat),
+        text="\n".join(word for word in words if word),
+        attachments=tuple(pictures),
+    )
+
+
+def merged(inbounds: Sequence[Inbound]) -> Inbound:
+    """Pictures that came one after the other, as one message."""
+    text = "\n".join(each.text for each in inbounds if each.text)
+    pictures = tuple(picture for each in inbounds for picture in each.attachments)
+    return structs.replace(inbounds[0], text=text, attachments=pictures)
+
+
+def _command(event: MessageEvent) -> str:
+    """`/stop` of `/stop@mybot`; empty where it is no command."""
+    name = event.get_command()
+    return f"/{name} {event.get_command_args()}".rstrip() if name else ""
+
+
+def _files(event: MessageEvent) -> tuple[list[Image], list[str]]:
+    """What the model can be shown, and the paths of what it can only be told of."""
+    pictures, others = [], []
+    kinds = [*(event.media_types or ()), *[""] * len(event.media_urls or ())]
+    for path, kind in zip(event.media_urls or (), kinds, strict=False):
+        name = _PICTURES.get(os.path.splitext(path)[1].lower(), "")
+        kind = kind if kind in _PICTURES.values() else name
+        data = _read(path) if kind else b""
+        if data:
+            pictures.append(Image(kind, data))
+        else:
+            others.append(path)
+    return pictures, others
+
+
+def _read(path: str) -> bytes:
+    try:
+        if os.path.getsize(path) > LARGEST:
+            return b""
+        with open(path, "rb") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return b""
