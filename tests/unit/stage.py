@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from alipes import testing as kit
 from alipes.agent.asking import Patience
 from alipes.agent.loop import Agent, run_turn
 from alipes.kernel.endpoints import ModelFacts
@@ -36,19 +37,11 @@ class Troupe:
         return Backend(name=name, model=name.split("/")[1], provider=self._plays[name], facts=self._facts)
 
 
-class Clock:
+class Clock(kit.Clock):
     """Time stands still until somebody sleeps; then it jumps."""
 
     def __init__(self) -> None:
-        self.now, self.slept = 1000.0, []
-
-    def __call__(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-        await asyncio.sleep(0)
+        super().__init__(jumps=True)
 
 
 class Hand:
