@@ -27,9 +27,8 @@ class Fit:
         if not callable(callback):
             raise TypeError(f"{callback!r} cannot be called")
         self.callback = callback
-        self.is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
-            getattr(callback, "__call__", None)  # noqa: B004 (its kind is asked for, not whether it is there)
-        )
+        itself = getattr(type(callback), "__call__", None)  # noqa: B004 (its kind is asked for)
+        self.is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(itself)
         self._taken: tuple[inspect.Parameter, ...] | None
         try:
             self._taken = tuple(inspect.signature(callback).parameters.values())

@@ -70,6 +70,7 @@ def register(bridge: Bridge, context: Context, row: Row, callback: Callable[...,
     """Have `callback` called at the native moment of `row`, as the plugin's own hook."""
     fit = Fit(callback)
     context.hook(_entry(bridge, row, fit), name=row.spec, deadline=row.deadline)
+    context.registered[-1] = row.name  # the name its author knows
 
 
 def _entry(bridge: Bridge, row: Row, fit: Fit) -> Hook:
@@ -117,3 +118,4 @@ def take_notes(bridge: Bridge, context: Context) -> None:
 
     for hook in (request_sent, after_tool, turn_context):
         context.hook(hook)
+        context.registered.pop()  # nobody looks for these

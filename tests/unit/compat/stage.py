@@ -1,0 +1,147 @@
+"""A small house around one Hermes plugin: real relay, offers and scope; the host is a book of what was asked."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
+from typing import Any
+
+from alipes.compat.hermes.door import HermesDoor, open_door
+from alipes.config.settings import Settings
+from alipes.hooks.context import Context, Standing
+from alipes.hooks.finding import Found, Manifest
+from alipes.hooks.offers import Offers
+from alipes.hooks.owners import Owner
+from alipes.hooks.relay import Hooks, Relay
+from alipes.hooks.scope import open_scope
+from alipes.hooks.tracking import TURN
+from alipes.kernel.endpoints import Endpoint
+from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, assistant, user
+from alipes.kernel.ports import Tool
+from alipes.kernel.turns import Address, Inbound, Op, Replied, Turn, Usage
+from alipes.runtime.clients import ClientScope
+
+HISTORY = (user("before"), assistant(Text("yes")))
+TURN_HERE = Turn(
+    id="t1",
+    session="s1",
+    inbound=Inbound("m1", Address("terminal", "desk"), "ada", "do it", workdir="/work"),
+    history=HISTORY,
+    model="acme/large",
+)
+FAR = Inbound("m2", Address("telegram", "42", "group", user="7"), "7", "hello there")
+CALL = ToolCall("c1", "terminal", {"command": "ls"})
+
+
+class BookHost:
+    """Answers as it was told to, and writes down what it was asked."""
+
+    def __init__(self) -> None:
+        self.submitted: list[Inbound] = []
+        self.asked: list[tuple[tuple[Message, ...], dict[str, Any]]] = []
+        self.used: list[tuple[str, Mapping[str, Any], Turn | None]] = []
+        self.reply = Replied(assistant(Text("an answer")), Usage(input=10, output=3))
+        self.result = ToolResult("x", "done")
+        self.refusal: Exception | None = None
+        self.told = asyncio.Event()
+
+    async def submit(self, inbound: Inbound) -> str | None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.submitted.append(inbound)
+        self.told.set()
+        return "t9"
+
+    async def post(self, key: str, op: Op) -> None: ...
+
+    async def ask(self, messages: tuple[Message, ...], **more: Any) -> Replied:
+        await asyncio.sleep(0)
+        self.asked.append((messages, more))
+        return self.reply
+
+    async def use(self, name: str, args: Mapping[str, Any], *, turn: Turn | None = None) -> ToolResult:
+        await asyncio.sleep(0)
+        self.used.append((name, args, turn))
+        return self.result
+
+    def living(self) -> Turn | None:
+        return TURN.get()
+
+    def setting(self, key: str) -> object:
+        return {"model": "acme/usual"}.get(key, "")
+
+
+class Stage:
+    def __init__(self, home: Path) -> None:
+        providers = {"acme": Endpoint("acme", "openai-chat", "https://acme.test/v1")}
+        self.settings = Settings(home=home, providers=providers)
+        self.hooks, self.host = Hooks(), BookHost()
+        self.offers = Offers(lambda: ("stop", "new"))
+        self.door: HermesDoor = open_door(self.host, self.settings)
+        self.owner = Owner("")
+        self.context: Context | None = None
+        self.folder = home
+
+    @property
+    def relay(self) -> Relay:
+        return self.hooks.relay
+
+    @property
+    def module(self) -> ModuleType:
+        return sys.modules[f"hermes_plugins.{self.owner.name.replace('-', '_')}"]
+
+    @property
+    def calls(self) -> list[Any]:
+        return self.module.calls  # type: ignore[no-any-return]
+
+    def tool(self, name: str) -> Tool:
+        return self.offers.tools()[name]
+
+    @asynccontextmanager
+    async def plugin(
+        self,
+        source: str,
+        *,
+        name: str = "sample",
+        config: Any = None,
+        files: Mapping[str, str] = {},
+        **more: Any,
+    ) -> AsyncIterator["Stage"]:
+        """Open a folder plugin with this `__init__.py`, until the block is left."""
+        folder = self.settings.home / "plugins" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in {"__init__.py": source, **files}.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(dedent(text))
+        found = Found(name, "hermes", folder, source="here", manifest=Manifest(version="1.2", author="ada"))
+        async with self.opened(found, config=config, **more):
+            self.folder = folder
+            yield self
+
+    @asynccontextmanager
+    async def opened(
+        self, found: Found, *, config: Any = None, may_override: bool = False
+    ) -> AsyncIterator[Context]:
+        owner = Owner(found.name)
+        async with open_scope(owner, ClientScope()) as scope:
+            standing = Standing(owner=owner, config=config or {}, may_override=may_override, sync_hooks=True)
+            context = Context(standing, hooks=self.hooks, offers=self.offers, host=self.host, scope=scope)
+            await self.door.open(found, context)
+            context.publish()
+            self.owner, self.context = owner, context
+            try:
+                yield context
+            finally:
+                self.hooks.remove(owner)
+                self.offers.remove(owner)
+
+
+class Act:
+    """What a tool is told about its call."""
+
+    call_id, session, workdir = "c1", "s1", "/work"
+
+    async def progress(self, text: str) -> None: ...

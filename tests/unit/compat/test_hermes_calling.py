@@ -1,0 +1,92 @@
+"""Callbacks are called with what their signature takes."""
+
+from functools import partial
+
+import pytest
+
+from alipes.compat.hermes.calling import Fit, Later
+
+OFFERED = {"tool_name": "terminal", "args": {"a": 1}, "session_id": "s"}
+
+
+def test_a_callback_gets_the_keywords_it_names():
+    assert Fit(lambda tool_name: tool_name)(**OFFERED) == "terminal"
+    assert Fit(lambda: "none")(**OFFERED) == "none"
+
+
+def test_a_callback_with_open_keywords_gets_all():
+    assert Fit(lambda **kw: kw)(**OFFERED) == OFFERED
+    assert Fit(lambda args, **kw: (args, kw))(**OFFERED) == (
+        {"a": 1},
+        {"tool_name": "terminal", "session_id": "s"},
+    )
+
+
+def test_positional_only_parameters_are_given_by_position():
+    def callback(tool_name, /, args, *, session_id):
+        return tool_name, args, session_id
+
+    assert Fit(callback)(**OFFERED) == ("terminal", {"a": 1}, "s")
+
+
+def test_a_positional_only_parameter_nobody_offers_keeps_its_default():
+    def callback(tool_name, other=5, /):
+        return tool_name, other
+
+    assert Fit(callback)(**OFFERED) == ("terminal", 5)
+
+
+def test_partials_methods_and_callable_objects_are_callbacks():
+    class Thing:
+        def method(self, session_id):
+            return session_id
+
+        def __call__(self, tool_name):
+            return tool_name
+
+    assert Fit(partial(lambda kind, tool_name: (kind, tool_name), "x"))(**OFFERED) == ("x", "terminal")
+    assert Fit(Thing().method)(**OFFERED) == "s"
+    assert Fit(Thing())(**OFFERED) == "terminal"
+
+
+def test_a_required_parameter_nobody_offers_is_none():
+    assert Fit(lambda tool_name, params: (tool_name, params))(**OFFERED) == ("terminal", None)
+
+
+def test_what_is_given_comes_first_whatever_the_parameter_is_called():
+    assert Fit(lambda params, **kw: (params, kw))({"x": 1}, task_id="t") == ({"x": 1}, {"task_id": "t"})
+    assert Fit(lambda *values: values)(1, 2, task_id="t") == (1, 2)
+    assert Fit(lambda: "no room")({"x": 1}) == "no room"
+
+
+def test_a_costly_value_is_made_only_if_it_is_taken():
+    made = []
+    costly = Later(lambda: made.append(1) or "history")
+    assert Fit(lambda session_id: session_id)(session_id="s", conversation_history=costly) == "s"
+    assert made == []
+    assert Fit(lambda conversation_history: conversation_history)(conversation_history=costly) == "history"
+    assert Fit(lambda **kw: kw)(conversation_history=costly) == {"conversation_history": "history"}
+    assert made == [1, 1]
+
+
+def test_functions_written_in_c_are_given_everything():
+    assert Fit(dict)(**OFFERED) == OFFERED
+
+
+def test_async_callbacks_are_known_in_every_form():
+    async def function(): ...
+
+    class Thing:
+        async def method(self): ...
+
+        async def __call__(self): ...
+
+    for callback in (function, partial(function), Thing().method, Thing()):
+        assert Fit(callback).is_async
+    for callback in (lambda: None, dict, Thing):
+        assert not Fit(callback).is_async
+
+
+def test_what_cannot_be_called_is_refused():
+    with pytest.raises(TypeError, match="cannot be called"):
+        Fit("text")
