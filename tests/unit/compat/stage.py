@@ -125,18 +125,24 @@ class Stage:
     async def opened(
         self, found: Found, *, config: Any = None, may_override: bool = False
     ) -> AsyncIterator[Context]:
-        owner = Owner(found.name)
+        owner, failed = Owner(found.name), None
         async with open_scope(owner, ClientScope()) as scope:
             standing = Standing(owner=owner, config=config or {}, may_override=may_override, sync_hooks=True)
             context = Context(standing, hooks=self.hooks, offers=self.offers, host=self.host, scope=scope)
-            await self.door.open(found, context)
-            context.publish()
-            self.owner, self.context = owner, context
             try:
-                yield context
-            finally:
-                self.hooks.remove(owner)
-                self.offers.remove(owner)
+                await self.door.open(found, context)
+                context.publish()
+            except Exception as error:
+                failed = error
+            else:
+                self.owner, self.context = owner, context
+                try:
+                    yield context
+                finally:
+                    self.hooks.remove(owner)
+                    self.offers.remove(owner)
+        if failed is not None:
+            raise failed
 
 
 class Act:

@@ -202,7 +202,7 @@ async def test_dispatch_gives_text_and_errors_as_json(stage):
 
 async def test_what_would_wait_for_the_loop_on_the_loop_says_so(stage):
     async with stage.plugin(KEEP):
-        with pytest.raises(RuntimeError, match="asyncio.to_thread"):
+        with pytest.raises(RuntimeError, match=r"asyncio\.to_thread"):
             stage.module.ctx_.dispatch_tool("terminal", {})
         with pytest.raises(RuntimeError, match="await the async form"):
             stage.module.ctx_.llm.complete([{"role": "user", "content": "x"}])

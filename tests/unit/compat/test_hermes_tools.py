@@ -6,7 +6,7 @@ import json
 import pytest
 
 from alipes.hooks.tracking import TURN
-from tests.unit.compat.stage import Act, TURN_HERE
+from tests.unit.compat.stage import TURN_HERE, Act
 
 SCHEMA = """
     SCHEMA = {"name": "greet", "description": "Greets.",
