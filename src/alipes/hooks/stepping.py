@@ -5,6 +5,7 @@ wait for, or None to let others run.
 """
 
 import asyncio
+import sys
 from asyncio import _enter_task, _leave_task  # documented for those who extend asyncio
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
@@ -17,6 +18,7 @@ GRACE = 0.05
 PATIENCE = 5.0
 """The same for what has no deadline, and is cancelled together with its turn."""
 Some: TypeAlias = Coroutine[Any, Any, Any]
+_EXIT = asyncio.TaskGroup.__aexit__.__code__
 
 
 class Watched(Coroutine[Any, Any, Any]):
@@ -75,6 +77,7 @@ class Rest(Watched):
         """It was not done at its deadline."""
         self.lasting = False
         """It is the house's own: cancelled at its deadline, but never closed by force."""
+        self.patience = PATIENCE
         self.busy: Callable[[], bool] = _never
         """While this says so, what it does is not its own doing, and no time counts."""
         task = asyncio.current_task()
@@ -83,6 +86,7 @@ class Rest(Watched):
         self._cancellings = task.cancelling()
         self._timer: asyncio.TimerHandle | None = None
         self._must_cancel = self._given_up = False
+        self._excused: asyncio.TaskGroup | None = None
         self._inner: asyncio.Future[Any] | None = None
         self._outer: asyncio.Future[None] | None = None
         self._first: tuple[Any] | None = (waits_for,)
@@ -115,11 +119,17 @@ class Rest(Watched):
             if self._given_up:
                 self.close()
                 raise error
+            self._excuse(_cancelling_group(self._work))
             if self._timer is None:
-                self._timer = self._loop.call_later(PATIENCE, self._late_if_cancelled)
+                self._timer = self._loop.call_later(self.patience, self._late_if_cancelled)
             if (inner := self._inner) is not None and inner.cancel() and not inner.done():
                 return self._before(inner)  # a task: it has its own way of ending, as when awaited by ours
         return self._step(self._work.throw, error)
+
+    def _excuse(self, group: asyncio.TaskGroup | None) -> None:
+        if group is not None and group is not self._excused:
+            self._task.uncancel()
+            self._excused = group
 
     def close(self) -> None:
         self._over()
@@ -175,7 +185,7 @@ class Rest(Watched):
 
     def _late_if_cancelled(self) -> None:
         if self.cancelled_meanwhile():
-            self._late(PATIENCE)
+            self._late(self.patience)
         else:
             self._timer = None  # it was a timeout of its own, and it goes on
 
@@ -239,6 +249,22 @@ def _as(task: asyncio.Task[Any], me: asyncio.Task[Any], context: Context, act: C
             _leave_task(loop, task)
     finally:
         _enter_task(loop, me)
+
+
+def _cancelling_group(work: Any) -> asyncio.TaskGroup | None:
+    """The group in whose exit the coroutine waits, if that cancelled its own task as a child broke.
+
+    Before Python 3.13 it does not take this back, so the task counts as cancelled ever after.
+    """
+    if sys.version_info >= (3, 13):
+        return None
+    while (below := getattr(work, "cr_await", None)) is not None and hasattr(below, "cr_frame"):
+        work = below
+    frame = getattr(work, "cr_frame", None)
+    if frame is None or frame.f_code is not _EXIT or frame.f_locals["et"] is not None:
+        return None
+    group: asyncio.TaskGroup = frame.f_locals["self"]
+    return group if getattr(group, "_parent_cancel_requested", False) else None
 
 
 def _never() -> bool:
