@@ -92,7 +92,7 @@ class RemoteTools:
         """
         while True:
             try:
-                async with connect(self._url, compression=None, proxy=None) as connection:
+                async with connect(self._url, compression=None, max_size=None, proxy=None) as connection:
                     await self._serve(connection)
             except ConnectionClosed as closed:
                 if closed.rcvd is not None and closed.rcvd.code in FINAL:

@@ -149,6 +149,29 @@ async def test_after_a_reload_it_comes_back_to_the_new_code(tmp_path, library):
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.deadline(30)
+async def test_a_turn_that_runs_during_a_reload_is_served_to_its_end(tmp_path, library):
+    async with open_remote(tmp_path, port=free_port()) as remote:
+        tools = library.RemoteTools(remote.socket, remote.token)
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        @tools.tool("Wait.")
+        async def wait(call):
+            begun.set()
+            await go.wait()
+            return "done"
+
+        async with Serving(tools):
+            asking = asyncio.create_task(remote.ask("!call wait"))
+            await begun.wait()
+            await remote.command("/plugins reload remote_tools")
+            go.set()
+            assert (await asking).text == "wait (ok): done"
+            await eventually(lambda: not tools.ready.is_set())
+            await tools.ready.wait()
+            assert (await remote.ask("!call wait")).text == "wait (ok): done"
+
+
 async def test_where_another_try_is_in_vain_it_says_why(tmp_path, library):
     async with open_remote(tmp_path) as remote, open_wire(remote, "dig", name="shovel"):
         with pytest.raises(library.Refused, match="not the token"):

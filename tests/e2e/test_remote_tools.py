@@ -1,29 +1,23 @@
 """The example of remote tools in a whole house: real sockets, and a client by hand."""
 
 import asyncio
-import json
 import random
-import stat
-from contextlib import AsyncExitStack
 
 import pytest
 
 pytest.importorskip("websockets", reason="the example needs websockets (make test installs it)")
 
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from alipes.hooks.owners import CORE
 from alipes.kernel.turns import ToolProgress
-from tests.world.remote import Wire, free_port, furnish, locate, open_remote, open_wire
-
-
-async def closed(connection):
-    """The code and the words with which the server closed it."""
-    with pytest.raises(ConnectionClosed) as caught:
-        while True:
-            await connection.recv()
-    return caught.value.rcvd.code, caught.value.rcvd.reason
-
+from tests.world.remote import (
+    Wire,
+    closed,
+    eventually,
+    open_remote,
+    open_wire,
+)
 
 # --- calls and answers
 
@@ -172,6 +166,41 @@ async def answer(wire: Wire, dice: random.Random) -> None:
         await wire.send("result", call=call["call"], output="seen")
 
 
+async def test_a_call_that_is_cancelled_without_a_stop_is_told_too(tmp_path):
+    async def around_tool(go, call):
+        try:
+            async with asyncio.timeout(0.05):
+                return await go(call.args)
+        except TimeoutError:
+            return "nobody waits any more"
+
+    async with open_remote(tmp_path) as remote, open_wire(remote, "dig") as wire:
+        remote.app.hooks.add(CORE, around_tool)
+        assert (await remote.ask("!call dig")).text == "dig (ok): nobody waits any more"
+        assert (await wire.until("cancelled"))["reason"] == "cancelled"
+
+
+async def test_a_client_that_does_not_read_delays_no_stop(tmp_path):
+    async with open_remote(tmp_path) as remote, open_wire(remote, "dig") as wire:
+        wire.connection.transport.pause_reading()
+        asking = asyncio.create_task(remote.ask(f'!call dig {{"with": "{"x" * 500_000}"}}'))
+        await eventually(lambda: remote.app.lobby._busy)
+        await asyncio.sleep(0.05)
+        await remote.stop()
+        assert (await asking).ending == "stopped"
+        wire.connection.transport.resume_reading()
+        await wire.settle()
+        assert len(wire.of("call")) == len(wire.of("cancelled"))
+
+
+async def test_arguments_longer_than_a_message_are_refused(tmp_path):
+    async with open_remote(tmp_path, message_bytes=2048) as remote, open_wire(remote, "dig") as wire:
+        text = (await remote.ask(f'!call dig {{"with": "{"x" * 3000}"}}')).text
+        assert text == "dig (failed): the arguments are too long: a message may have 2,048 bytes"
+        await wire.settle()
+        assert not wire.of("call", "cancelled")
+
+
 async def test_a_client_that_disconnects_fails_its_calls_at_once_and_takes_its_tools_away(tmp_path):
     async with open_remote(tmp_path) as remote:
         async with open_wire(remote, "dig", name="shovel") as wire:
@@ -279,158 +308,3 @@ async def test_there_are_limits_and_each_is_told(tmp_path):
             async with connect(remote.socket, proxy=None) as second:
                 await Wire(second).send("hello", protocol=1, token=remote.token, name="late")
                 assert (await closed(second))[0] == 4429
-
-
-# --- the door
-
-
-@pytest.mark.parametrize(
-    ("first", "code"),
-    [
-        ({"type": "hello", "protocol": 1, "token": "wrong", "name": "x"}, 4401),
-        ({"type": "hello", "protocol": 1, "token": "wröng", "name": "x"}, 4401),
-        ({"type": "hello", "protocol": 2, "token": "TOKEN", "name": "x"}, 4400),
-        ({"type": "hello", "protocol": 1, "token": "TOKEN", "name": ""}, 4400),
-        ({"type": "ping"}, 4400),
-        ("nonsense", 4400),
-    ],
-)
-async def test_nobody_comes_in_without_a_proper_hello(tmp_path, first, code):
-    async with open_remote(tmp_path) as remote, connect(remote.socket, proxy=None) as connection:
-        words = first if isinstance(first, str) else json.dumps(first).replace("TOKEN", remote.token)
-        await connection.send(words)
-        closing, reason = await closed(connection)
-        assert closing == code and reason
-        assert "Nobody is connected" in await remote.command("/remote")
-
-
-async def test_who_says_nothing_is_sent_away(tmp_path):
-    async with open_remote(tmp_path, hello=0.05) as remote, connect(remote.socket, proxy=None) as connection:
-        assert await closed(connection) == (4408, "no hello within 0.05 s")
-
-
-async def test_only_our_own_page_and_those_that_are_allowed_may_connect(tmp_path):
-    async with open_remote(tmp_path, origins=["https://good.example"]) as remote:
-        for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
-            with pytest.raises(InvalidStatus) as refused:
-                await connect(remote.socket, origin=origin, proxy=None)
-            assert refused.value.response.status_code == 403
-        for origin in (remote.url.rstrip("/"), "https://good.example"):
-            async with connect(remote.socket, origin=origin, proxy=None):
-                pass
-
-
-async def test_a_foreign_name_led_to_this_machine_is_not_answered(tmp_path):
-    async with open_remote(tmp_path) as remote:
-        assert (await get(remote, "/", host="evil.example"))[0] == 403
-        status, headers, body = await get(remote, "/")
-        assert status == 200 and "Remote tools" in body
-        assert "default-src 'none'" in headers["content-security-policy"]
-        assert remote.token not in body
-        assert (await get(remote, "/page.js"))[1]["content-type"].startswith("text/javascript")
-        assert (await get(remote, "/../token"))[0] == 404
-
-
-async def get(remote, path, host=""):
-    address = remote.url.removeprefix("http://").rstrip("/")
-    reader, writer = await asyncio.open_connection(*address.split(":"))
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host or address}\r\n\r\n".encode())
-    answer = (await reader.read()).decode()
-    writer.close()
-    await writer.wait_closed()
-    head, _, body = answer.partition("\r\n\r\n")
-    status, *lines = head.split("\r\n")
-    return int(status.split()[1]), {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}, body
-
-
-async def test_too_large_a_message_ends_the_connection_and_nothing_else(tmp_path):
-    async with open_remote(tmp_path, message_bytes=2048) as remote:
-        async with open_wire(remote, "dig", name="large") as large, open_wire(remote, "fly") as small:
-            await large.send("ping", id="x" * 4000)
-            assert (await closed(large.connection))[0] == 1009
-            await small.settle()
-        assert "there is no tool named dig" in (await remote.ask("!call dig")).text
-
-
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        ("{", "bad_message"),
-        ('{"type": "dance", "id": "1"}', "bad_message"),
-        ('{"type": "hello", "protocol": 1, "token": "", "name": "again", "id": "1"}', "bad_message"),
-        ('{"type": "register", "id": "1", "tool": {"name": "no spaces", "description": "x"}}', "bad_message"),
-        (
-            '{"type": "register", "id": "1", "tool": {"name": "x", "description": "x", "schema": {}}}',
-            "bad_tool",
-        ),
-        ('{"type": "unregister", "id": "1", "name": "x"}', "no_such_tool"),
-        (b"{}", "bad_message"),
-        ("[" * 100_000, "bad_message"),
-    ],
-)
-async def test_what_makes_no_sense_is_answered_and_the_connection_stays(tmp_path, words, code):
-    async with open_remote(tmp_path) as remote, open_wire(remote) as wire:
-        await wire.connection.send(words)
-        error = await wire.until("error")
-        assert error["code"] == code and error["message"]
-        assert error["id"] in ("1", "")
-        await wire.settle()
-
-
-async def test_a_client_that_does_not_read_is_cut_off(tmp_path):
-    async with open_remote(tmp_path, message_bytes=65536, heartbeat=60) as remote, open_wire(remote) as wire:
-        wire.connection.transport.pause_reading()
-        with pytest.raises(ConnectionClosed):
-            while True:
-                await wire.send("ping", id="x" * 60_000)
-
-
-async def test_the_token_is_made_once_and_is_nobody_elses(tmp_path):
-    async with open_remote(tmp_path) as remote:
-        token = remote.token
-        assert len(token) >= 43
-        assert stat.S_IMODE(remote.token_file.stat().st_mode) == 0o600
-        assert f"#token={token}" in await remote.command("/remote")
-        assert token not in await remote.command("/remote", platform="telegram")
-    async with open_remote(tmp_path) as remote:
-        assert remote.token == token
-
-
-async def test_a_renewed_token_sends_everyone_away(tmp_path):
-    async with open_remote(tmp_path) as remote, open_wire(remote, "dig") as wire:
-        old = remote.token
-        assert old not in await remote.command("/remote renew")
-        assert await closed(wire.connection) == (4401, "the token was renewed")
-        assert remote.token != old
-        async with open_wire(remote, "dig"):
-            pass
-        assert "/remote renew makes" in await remote.command("/remote what")
-
-
-# --- the life of the plugin
-
-
-async def test_when_the_house_closes_clients_are_told(tmp_path):
-    async with open_remote(tmp_path) as remote:
-        connection = await connect(remote.socket, proxy=None)
-        await Wire(connection).send("hello", protocol=1, token=remote.token, name="x")
-        await connection.recv()
-    assert (await closed(connection))[0] in (1001, 1011)
-
-
-@pytest.mark.deadline(30)
-async def test_a_second_process_waits_for_the_port_and_takes_over(tmp_path):
-    port = free_port()
-    furnish(tmp_path / "one", port=port)
-    furnish(tmp_path / "two", port=port)
-    async with AsyncExitStack() as one:
-        first = await one.enter_async_context(open_remote(tmp_path / "one"))
-        async with open_remote(tmp_path / "two") as second:
-            assert "Another process listens" in await second.command("/remote")
-            assert "#token=" in await first.command("/remote")
-            await one.aclose()
-            while "#token=" not in await second.command("/remote"):
-                await asyncio.sleep(0.05)
-            await locate(second)
-            async with open_wire(second, "dig"):
-                pass

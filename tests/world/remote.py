@@ -10,8 +10,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
 import tomlkit
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from alipes.app import App, open_app
 from alipes.config.settings import load
@@ -151,6 +153,14 @@ async def open_wire(remote: Remote, *tools: str, name: str = "hand", **hello: An
         for tool in tools:
             assert (await wire.register(tool))["type"] == "registered"
         yield wire
+
+
+async def closed(connection: ClientConnection) -> tuple[int, str]:
+    """The code and the words with which the server closed it."""
+    with pytest.raises(ConnectionClosed) as caught:
+        while True:
+            await connection.recv()
+    return caught.value.rcvd.code, caught.value.rcvd.reason
 
 
 def free_port() -> int:

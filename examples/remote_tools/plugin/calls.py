@@ -35,8 +35,8 @@ class OpenCall:
         self._act = act
         self._letters: asyncio.Queue[About | ToolError] = asyncio.Queue()
 
-    def ask(self, args: Mapping[str, Json]) -> None:
-        self.peer.post(wire.Call(self.id, self.tool, dict(args), self.limit, self.session))
+    def question(self, args: Mapping[str, Json]) -> wire.Call:
+        return wire.Call(self.id, self.tool, dict(args), self.limit, self.session)
 
     async def answer(self) -> object:
         """What the client gives. Its progress is shown from here: this is the turn's own task, which may

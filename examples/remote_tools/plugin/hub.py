@@ -141,11 +141,15 @@ class Hub:
 
     async def call(self, tool: RemoteTool, args: Mapping[str, Json], act: Act) -> str:
         tool = self._living(tool)
-        client, name = tool.client, tool.spec.name
-        if len(self._calls.of(client)) >= self.config.calls:
-            raise ToolError(f"{client.name} is busy with {self.config.calls} calls; try again later")
-        with self._calls.opened(OpenCall(name, act, client, limit=tool.timeout)) as call:
-            call.ask(args)
+        client, limits = tool.client, self.config
+        if len(self._calls.of(client)) >= limits.calls:
+            raise ToolError(f"{client.name} is busy with {limits.calls} calls; try again later")
+        call = OpenCall(tool.spec.name, act, client, limit=tool.timeout)
+        question = call.question(args)
+        if len(wire.written(question)) > limits.message_bytes:
+            raise ToolError(f"the arguments are too long: a message may have {limits.message_bytes:,} bytes")
+        with self._calls.opened(call):
+            client.post(question)
             try:
                 async with asyncio.timeout(tool.timeout):
                     return _text(await call.answer())

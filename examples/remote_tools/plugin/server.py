@@ -91,7 +91,7 @@ class Door:
         except ConnectionClosed:
             return None
         match words:
-            case wire.Hello(protocol=wire.VERSION, token=token) if self._token.is_(token):
+            case wire.Hello(protocol=wire.VERSION, token=token) if self._token.matches(token):
                 if len(self._hub.clients) < self._config.clients:
                     return words
                 code, reason = wire.FULL, f"there are {self._config.clients} clients already"

@@ -21,7 +21,7 @@ class Token:
     def text(self) -> str:
         return self.path.read_text().strip()
 
-    def is_(self, offered: str) -> bool:
+    def matches(self, offered: str) -> bool:
         return secrets.compare_digest(offered.encode(), self.text.encode())
 
     def renew(self) -> None:
