@@ -118,7 +118,7 @@ async def _decided(
     if event == "pre_tool_call" and ran.code == BLOCKS:
         reason = ran.complaint.strip()[:_TOLD] or f"the shell hook `{hook.command}` blocked it"
         return decision(event, answer or {}) or {"action": "block", "message": reason}
-    if ran.code and answer is None:
+    if ran.code and not answer:
         return _failed(event, hook, f"it ended with {ran.code}: {ran.complaint.strip()[:_TOLD]}")
     if ran.answer.strip() and answer is None:
         log.warning("the shell hook `%s` for %s said something that is no JSON object", hook.command, event)
