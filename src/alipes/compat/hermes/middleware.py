@@ -27,8 +27,8 @@ def register(bridge: Bridge, context: Context, kind: str, callback: Callable[...
     if build is None:
         return False
     spec, make = build
-    deadline = None if spec.startswith("around_") else PATIENT
-    context.hook(make(bridge, Fit(callback)), name=spec, deadline=deadline)
+    context.hook(make(bridge, Fit(callback)), name=spec, deadline=PATIENT)
+    context.registered[-1] = kind  # the name its author knows
     return True
 
 
