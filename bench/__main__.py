@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from bench import figures, terminal
+from bench import figures, relay, terminal
 from bench.measure import Row
 
 ALL = {
@@ -13,6 +13,7 @@ ALL = {
     "idling": terminal.idle_terminal,
     "stopping": terminal.stopping,
     "stale": terminal.stale,
+    "relay": relay.relay,
 }
 
 

@@ -565,7 +565,7 @@ async def test_a_wrapper_that_cuts_the_act_short_and_breaks_is_told_as_such():
             return await go({})
 
     hooks, owners = registered(("hasty", around_tool))
-    with pytest.raises(PluginError, match="hasty.*cut short"):
+    with pytest.raises(PluginError, match=r"hasty.*cut short"):
         await around(hooks, act)
     assert owners["hasty"].strikes == 1 and asyncio.current_task().cancelling() == 0
 

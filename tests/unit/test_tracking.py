@@ -37,11 +37,11 @@ async def test_what_such_a_task_begins_is_the_plugins_too():
 
     async with tracking(owner):
         with on_behalf_of(owner):
-            asyncio.create_task(parent())
+            kept = asyncio.create_task(parent())
         while not begun:
             await asyncio.sleep(0)
         assert begun[0] in tasks_of(owner)
-    assert begun[0].cancelled()
+    assert begun[0].cancelled() and kept.done()
 
 
 async def test_what_the_house_does_for_a_plugin_is_the_houses():
@@ -199,9 +199,9 @@ async def test_what_is_begun_while_ending_is_ended_too():
 
     async with tracking(owner):
         with on_behalf_of(owner):
-            asyncio.create_task(farewell())
+            kept = asyncio.create_task(farewell())
         await asyncio.sleep(0)
-    assert late[0].cancelled()
+    assert late[0].cancelled() and kept.done()
 
 
 async def test_what_breaks_while_ending_is_told_with_the_plugins_name(caplog):
@@ -215,9 +215,9 @@ async def test_what_breaks_while_ending_is_told_with_the_plugins_name(caplog):
 
     async with tracking(owner):
         with on_behalf_of(owner):
-            asyncio.create_task(breaks())
+            kept = asyncio.create_task(breaks())
         await asyncio.sleep(0)
-    assert "clumsy" in caplog.text and "ZeroDivisionError" in caplog.text
+    assert kept.done() and "clumsy" in caplog.text and "ZeroDivisionError" in caplog.text
 
 
 async def test_who_ends_a_plugins_tasks_does_not_end_itself():

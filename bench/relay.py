@@ -1,0 +1,160 @@
+"""What it costs to ask plugins, and what it costs when they misbehave."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from alipes.hooks import specs
+from alipes.hooks.owners import Owner
+from alipes.hooks.relay import Hooks
+from alipes.kernel.turns import Address, Inbound, Noted, Turn
+from alipes.runtime.watchdog import LOOP, Watchdog
+from bench.measure import Row, bounded
+
+TURN = Turn("t", "s", Inbound("1", Address("bench", "me"), "me", "hi"))
+EVENT = Noted("x")
+LAPS, EVENTS = 7, 5_000
+BLOCK = 1.0
+
+
+async def observe(event: object, turn: object) -> None: ...
+
+
+def observe_plainly(event: object, turn: object) -> None: ...
+
+
+async def observe_and_yield(event: object, turn: object) -> None:
+    await asyncio.sleep(0)
+
+
+async def relay() -> list[Row]:
+    async with Watchdog():
+        rows = [*await _costs(), *await _stops()]
+        return [*rows, await _named()]
+
+
+async def _costs() -> list[Row]:
+    async def bare() -> None:
+        for _ in range(10):
+            await observe(event=EVENT, turn=TURN)
+
+    async def yielding() -> None:
+        for _ in range(10):
+            async with asyncio.timeout(5):
+                await observe_and_yield(event=EVENT, turn=TURN)
+
+    nobody, ten, plain, waiting, limit, timed = await _in_turn(
+        _telling(), _telling(observe), _telling(observe_plainly), _telling(observe_and_yield), bare, yielding
+    )
+    entry = _hooks(observe).relay._entries["on_event"][0]
+    began = time.perf_counter()
+    for _ in range(100_000):
+        LOOP.end(LOOP.begin(entry))
+    watched = (time.perf_counter() - began) * 10
+    return [
+        bounded("relay, no plugin, per event", nobody, 2, "us"),
+        _beside("relay, ten async observers / ten bare coroutines", ten, limit, 50),
+        _beside("relay, ten sync observers / ten bare coroutines", plain, limit, 50),
+        _beside("relay, ten that yield once / the same in asyncio.timeout", waiting, timed, 500),
+        bounded("one watched call", watched, 1, "us"),
+    ]
+
+
+def _hooks(*observers: Callable[..., Any]) -> Hooks:
+    hooks = Hooks()
+    for observer in observers:
+        for n in range(10):
+            hooks.add(Owner(str(n)), observer, name="on_event")
+    return hooks
+
+
+def _telling(*observers: Callable[..., Any]) -> Callable[[], Awaitable[None]]:
+    relay = _hooks(*observers).relay
+    return lambda: relay.tell(specs.on_event, event=EVENT, turn=TURN)
+
+
+async def _in_turn(*sides: Callable[[], Awaitable[None]]) -> list[float]:
+    """Microseconds of each, the best of some laps, so that other load falls on none or on all."""
+    best = [float("inf")] * len(sides)
+    for _ in range(LAPS):
+        for n, side in enumerate(sides):
+            began = time.perf_counter()
+            for _ in range(EVENTS):
+                await side()
+            best[n] = min(best[n], (time.perf_counter() - began) / EVENTS * 1e6)
+    return best
+
+
+def _beside(what: str, ours: float, limit: float, reach: float) -> Row:
+    return Row(
+        what, f"{ours:.2f} us", f"{limit:.2f} us", f"{ours / limit:.1f}", f"<= {reach:g} us", ours <= reach
+    )
+
+
+async def _stops() -> list[Row]:
+    """How long a stop is held, beyond the deadline of those that hold it."""
+
+    async def hangs() -> None:
+        await asyncio.Event().wait()
+
+    async def stubborn() -> None:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                continue
+
+    async def raises() -> None:
+        raise ValueError
+
+    logging.getLogger("alipes.hooks").setLevel(logging.CRITICAL)
+    rows = []
+    for what, hook, deadline in (
+        ("raising", raises, 0.0),
+        ("hanging", hangs, 0.2),
+        ("stubborn", stubborn, 0.2),
+    ):
+        hooks = Hooks(deadline=deadline or 5.0)
+        for n in range(10):
+            hooks.add(Owner(str(n)), hook, name="agent_loop_stopped")
+        given = dict.fromkeys(("session_key", "session_id", "turn_id", "platform", "reason"), "")
+        began = time.perf_counter()
+        await hooks.relay.tell(
+            specs.agent_loop_stopped,
+            turn=TURN,
+            invalidation_reason="",
+            tool_call_ids=(),
+            partial_text="",
+            **given,
+        )
+        held = (time.perf_counter() - began - deadline) * 1000
+        rows.append(bounded(f"ten hooks, each {what}, hold a stop beyond the deadline", held, 100, "ms"))
+    logging.getLogger("alipes.hooks").setLevel(logging.NOTSET)
+    return rows
+
+
+async def _named() -> Row:
+    """When is a sync hook that blocks the loop named, counted from its call?"""
+    seen: list[float] = []
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append(time.perf_counter())
+
+    def blocks(event: object) -> None:
+        time.sleep(BLOCK)
+
+    ear, logger = Ear(), logging.getLogger("alipes.runtime.watchdog")
+    hooks = Hooks()
+    hooks.add(Owner("sleepy"), blocks, name="on_event")
+    async with AsyncExitStack() as stack:
+        logger.addHandler(ear)
+        logger.propagate = False
+        stack.callback(setattr, logger, "propagate", True)
+        stack.callback(logger.removeHandler, ear)
+        began = time.perf_counter()
+        await hooks.relay.tell(specs.on_event, event=EVENT, turn=TURN)
+    return bounded(f"a sync hook that blocks {BLOCK:g} s is named after", (seen[0] - began) * 1000, 350, "ms")
