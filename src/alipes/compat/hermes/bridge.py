@@ -4,7 +4,9 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,6 +24,8 @@ from alipes.kernel.turns import Inbound
 T = TypeVar("T")
 PACKAGE = "hermes_plugins"
 """Folder plugins are imported as `hermes_plugins.<slug>`."""
+WORKERS = 32
+"""Threads in which plain callbacks and handlers may block at the same time."""
 
 
 class Gateway:
@@ -57,6 +61,8 @@ class Bridge:
         self._contexts: dict[Owner, tuple[Context, str]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
+        self._workers: ThreadPoolExecutor | None = None
+        """Not those of the house: a plugin that blocks all of its own keeps nobody else waiting."""
 
     @property
     def home(self) -> Path:
@@ -83,7 +89,12 @@ class Bridge:
         self._contexts.pop(owner, None)
         self.tools = {name: each for name, each in self.tools.items() if each.owner is not owner}
         self.platforms = {name: each for name, each in self.platforms.items() if each.owner is not owner}
-        return not self._contexts
+        if self._contexts:
+            return False
+        if self._workers is not None:
+            self._workers.shutdown(wait=False)
+            self._workers = None
+        return True
 
     def context(self, *things: object) -> Context:
         """Of the plugin that is calling us: as the task knows it, else as the module of `things` tells."""
@@ -106,7 +117,10 @@ class Bridge:
 
     async def off_loop(self, act: Callable[[], T]) -> T:
         """What `act` gives or raises, done in a worker thread; there the host's loop is the current one."""
-        return await asyncio.to_thread(self._as_guest, act)
+        if self._workers is None:
+            self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="hermes")
+        guest = partial(copy_context().run, self._as_guest, act)
+        return await self.loop.run_in_executor(self._workers, guest)
 
     def _as_guest(self, act: Callable[[], T]) -> T:
         asyncio.set_event_loop(self.loop)  # so that asyncio.get_event_loop() finds it, as plugins expect
