@@ -4,9 +4,10 @@ from textwrap import dedent
 
 import pytest
 
-from alipes.cli.plugins.originals import SUPPORTED, is_original, is_supported
+from alipes.cli.plugins.originals import is_original, is_supported
 from alipes.cli.plugins.survey import Survey, survey
 from alipes.cli.plugins.trees import files_of
+from alipes.compat.hermes.names.table import NAMES
 
 
 @pytest.fixture
@@ -199,10 +200,9 @@ def test_using_what_is_supported_is_no_remark(read):
     assert found.outside == [] and list(found.adds["tools"]) == ["x"]
 
 
-def test_every_supported_module_is_one_of_the_original_and_can_be_reached():
-    for module, names in SUPPORTED.items():
-        assert is_original(module)
-        assert all(is_supported(f"{module}.{name}".replace("*", "x")) for name in names)
-        parent, _, last = module.rpartition(".")
-        assert not parent or last in SUPPORTED[parent]
-    assert not is_supported("gateway.run.GatewayRunner") and not is_original("json")
+def test_what_the_compatible_door_offers_is_supported_and_nothing_else():
+    for module, names in NAMES.items():
+        assert is_original(module) and is_supported(module)
+        assert all(is_supported(f"{module}.{name}") for name in names)
+    assert not is_supported("gateway.run.GatewayRunner") and not is_supported("run_agent")
+    assert not is_original("json")

@@ -24,6 +24,8 @@ class AskOptions(Struct, frozen=True):
     model: str = ""
     images: tuple[str, ...] = ()
     trusted: bool = False
+    safe: bool = False
+    """No plugin is loaded."""
     json: bool = False
     verbose: bool = False
     quiet: bool = False
@@ -33,6 +35,7 @@ class TalkOptions(Struct, frozen=True):
     where: Where = Where()
     model: str = ""
     trusted: bool = False
+    safe: bool = False
 
 
 class SessionsOptions(Struct, frozen=True):
@@ -93,6 +96,7 @@ def ask(argv: list[str]) -> AskOptions:
         model=given.model,
         images=tuple(given.image),
         trusted=given.yes,
+        safe=given.safe,
         json=given.json,
         verbose=given.verbose,
         quiet=given.quiet,
@@ -103,7 +107,7 @@ def talk(argv: list[str]) -> TalkOptions:
     words = Words("alipes", manual.TOP)
     _conversation(words)
     given = words.parse_args(argv)
-    return TalkOptions(_where(words, given), given.model, given.yes)
+    return TalkOptions(_where(words, given), given.model, given.yes, given.safe)
 
 
 def sessions(argv: list[str]) -> SessionsOptions:
@@ -149,6 +153,7 @@ def _conversation(words: Words) -> None:
     words.add_argument("--session", default=None)
     words.add_argument("-c", "--continue", dest="latest", action="store_true")
     words.add_argument("-y", "--yes", action="store_true")
+    words.add_argument("--safe", action="store_true")
 
 
 def _where(words: Words, given: argparse.Namespace) -> Where:

@@ -12,7 +12,7 @@ from alipes.cli.interrupts import Interrupts
 from alipes.cli.places import find_place, new_id, workdir
 from alipes.cli.screen import Screen, wants_colour
 from alipes.config.reading import read
-from alipes.config.settings import Settings, build
+from alipes.config.settings import Settings, build, with_plugins
 from alipes.kernel.messages import Image
 from alipes.kernel.turns import Inbound
 from alipes.runtime.guard import guarding
@@ -24,7 +24,7 @@ Question: TypeAlias = tuple[str, tuple[Image, ...]]
 def run(argv: list[str]) -> int:
     options = arguments.ask(argv)
     reading = read()
-    settings = build(reading)
+    settings = with_plugins(build(reading), not options.safe)
     question = _question(options)
     if not question[0].strip() and not question[1]:
         sys.stderr.write("alipes ask: there is nothing to ask\nTry `alipes ask --help`.\n")

@@ -2,21 +2,18 @@
 
 import asyncio
 import sys
-import textwrap
 
 import msgspec
 
 from alipes import __version__
-from alipes.cli import arguments, render
+from alipes.cli import arguments, findings
 from alipes.cli.arguments import DoctorOptions
-from alipes.cli.examination import Finding, examine_ground, examine_models, examine_store
-from alipes.cli.screen import terminal_width
+from alipes.cli.examination import examine_ground, examine_models, examine_store
+from alipes.cli.findings import Finding
+from alipes.cli.plugins.listing import examine_plugins
 from alipes.config.settings import Settings
 from alipes.providers.opening import Models
 from alipes.runtime.clients import ClientScope, OpenClient
-
-MARKS = {"ok": "ok  ", "note": "note", "wrong": "FAIL"}
-INDENT = 18
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -41,46 +38,29 @@ def run(argv: list[str]) -> int:
 
 
 def _examine(options: DoctorOptions) -> Report:
-    settings, findings = examine_ground()
+    settings, found = examine_ground()
     clients: tuple[OpenClient, ...] = ()
     if settings is not None:
+        found += examine_plugins(settings)
         more, clients = asyncio.run(_look_inside(settings, options.live))
-        findings += more
-    return Report(__version__, sys.version.split()[0], findings, clients)
+        found += more
+    return Report(__version__, sys.version.split()[0], found, clients)
 
 
 async def _look_inside(settings: Settings, live: bool) -> tuple[list[Finding], tuple[OpenClient, ...]]:
-    findings = await examine_store(settings)
+    found = await examine_store(settings)
     async with (
         ClientScope(settings.proxies, trust=settings.ca_file or None) as scope,
         Models(settings, scope) as models,
     ):
-        findings += await examine_models(settings, scope, models, live=live)
-        return findings, scope.open_clients()
+        found += await examine_models(settings, scope, models, live=live)
+        return found, scope.open_clients()
 
 
 def _print(report: Report) -> None:
     print(f"alipes {report.version}, Python {report.python}\n")
-    width = terminal_width(sys.stdout)
-    room = width - INDENT
-    for finding in report.findings:
-        mark = MARKS[finding.state]
-        if width and finding.state == "wrong":
-            mark = f"{render.RED}{mark}{render.PLAIN}"
-        first, *rest = [*_wrapped(finding.says, room), *_wrapped(finding.advice, room, "-> ")]
-        print(f"{mark}  {finding.about:10}  {first}")
-        for line in rest:
-            print(f"{'':{INDENT}}{line}")
+    indent = findings.show(report.findings)
     for client in report.clients:
         where = f" {client.base_url}" if client.base_url else ""
-        print(f"{'client':>{INDENT - 2}}  {client.name} ({client.kind}){where}: {client.requests} requests")
-    wrong = sum(finding.state == "wrong" for finding in report.findings)
-    print(f"\n{'All is well.' if report.well else f'{wrong} to be put right.'}")
-
-
-def _wrapped(text: str, width: int, mark: str = "") -> list[str]:
-    """Lines no wider than a terminal; elsewhere as they are."""
-    if width < 40:
-        return [mark + line for line in text.splitlines()]
-    wrap = textwrap.TextWrapper(width - len(mark), break_long_words=False, break_on_hyphens=False).wrap
-    return [mark + piece for line in text.splitlines() for piece in wrap(line)]
+        print(f"{'client':>{indent - 2}}  {client.name} ({client.kind}){where}: {client.requests} requests")
+    findings.conclude(report.findings)

@@ -5,12 +5,10 @@ import os
 import ssl
 import stat
 import sys
-from typing import Literal
 from urllib.parse import urlsplit
 
-from msgspec import Struct
-
 from alipes.cli import programs, render
+from alipes.cli.findings import Finding
 from alipes.config.paths import find_home
 from alipes.config.settings import Settings, load
 from alipes.kernel.endpoints import Endpoint
@@ -29,14 +27,6 @@ from alipes.store.opening import Store, open_store
 OLDEST = (3, 11)
 PATIENCE = 5.0
 LIVE_PATIENCE = 60.0
-
-
-class Finding(Struct, frozen=True):
-    about: str
-    state: Literal["ok", "note", "wrong"]
-    """`note`: worth knowing, nothing to be done; `wrong`: somebody must act."""
-    says: str
-    advice: str = ""
 
 
 def examine_ground() -> tuple[Settings | None, list[Finding]]:

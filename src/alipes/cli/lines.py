@@ -15,7 +15,7 @@ from alipes.cli.interrupts import Interrupts
 from alipes.cli.places import find_place, new_id, workdir
 from alipes.cli.screen import Screen, wants_colour
 from alipes.config.reading import read
-from alipes.config.settings import Settings, build
+from alipes.config.settings import Settings, build, with_plugins
 from alipes.kernel.errors import NotTaken
 from alipes.kernel.turns import Inbound
 from alipes.runtime.guard import guarding
@@ -27,7 +27,7 @@ PIECE = 65_536
 def run(argv: list[str]) -> int:
     options = arguments.talk(argv)
     reading = read()
-    settings = build(reading)
+    settings = with_plugins(build(reading), not options.safe)
     colour = wants_colour(reading.variables)
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         try:

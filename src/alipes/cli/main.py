@@ -14,12 +14,10 @@ if TYPE_CHECKING:
 
     from alipes.cli.talk import Serve
 
-COMMANDS = ("ask", "setup", "sessions", "model", "config", "doctor", "backup")
+COMMANDS = ("ask", "setup", "sessions", "model", "config", "plugins", "skills", "doctor", "backup")
 LATER = {
     "serve": "comes with the gateway",
     "send": "comes with the gateway",
-    "plugins": "comes with the plugins",
-    "skills": "comes with the plugins",
     "schedule": "comes with the schedules",
     "import": "comes with the import of other agents' homes",
     "restore": "comes with a dry run of its own; until then put the backup in place of the database",
@@ -54,6 +52,8 @@ def _obey(words: list[str]) -> int:
             return 0
         case ["help", name, *_]:
             return _obey([name, "--help"])
+        case ["--safe", "ask", *rest]:
+            return _command("ask", ["--safe", *rest])
         case [name, *_] if not name.startswith("-"):
             return _command(name, words[1:])
         case _:
@@ -98,24 +98,27 @@ def _command(name: str, argv: list[str]) -> int:
             from alipes.cli.model_command import run  # noqa: PLC0415
         case "config":
             from alipes.cli.config_command import run  # noqa: PLC0415
+        case "plugins":
+            from alipes.cli.plugins_command import run  # noqa: PLC0415
+        case "skills":
+            from alipes.cli.skills_command import run  # noqa: PLC0415
         case "doctor":
             from alipes.cli.doctor_command import run  # noqa: PLC0415
         case "backup":
             from alipes.cli.backup_command import run  # noqa: PLC0415
         case _:
-            return _refuse(name)
+            return _other(name, argv)
     return run(argv)
 
 
-def _refuse(name: str) -> int:
+def _other(name: str, argv: list[str]) -> int:
+    """A name that is none of ours yet: a plugin may have it."""
     if name in LATER:
         sys.stderr.write(f"alipes {name} {LATER[name]}.\n")
         return 2
-    from alipes.config.near import did_you_mean  # noqa: PLC0415
+    from alipes.cli.plugins import own_commands  # noqa: PLC0415
 
-    meant = did_you_mean(name, (*COMMANDS, *LATER))
-    sys.stderr.write(f"alipes: there is no command {name!r}.{meant}\nTry `alipes --help`.\n")
-    return 2
+    return own_commands.run(name, argv, (*COMMANDS, *LATER))
 
 
 def _flush() -> int:

@@ -12,6 +12,8 @@ commands:
   sessions    list, show, search, export or delete conversations
   model       show the models there are, choose another
   config      show, explain or change settings
+  plugins     list, enable, install, update or write plugins
+  skills      the texts that plugins offer the model to read
   doctor      check that everything works, and say what to do where it does not
   backup      write all conversations into one file
   serve       the gateway for your chats (comes with the gateway)
@@ -21,6 +23,7 @@ options:
   --session NAME        talk in the conversation called NAME
   -c, --continue        go on with the latest conversation of this terminal
   -y, --yes             allow beforehand whatever would be asked
+  --safe                load no plugin, whatever is enabled
   -V, --version         show the version
   -h, --help            show this page
 """
@@ -37,6 +40,7 @@ options:
   -c, --continue        ask in the latest conversation of this terminal
   -i, --image FILE      show this image to the model (PNG, JPEG, GIF, WebP; repeatable)
   -y, --yes             allow beforehand whatever would be asked
+  --safe                load no plugin, whatever is enabled
   --json                print every event as one line of JSON, and nothing else
   -v, --verbose         also show the thinking, the model and what it cost
   -q, --quiet           show the answer and errors only
@@ -60,6 +64,44 @@ options:
   -f, --format FORMAT   md (default) reads well, json keeps everything
   -o, --output FILE     write there instead of to standard output
   -y, --yes             delete without asking back
+  --json                one JSON document instead of text
+  -h, --help            show this page
+"""
+
+PLUGINS = """\
+usage: alipes plugins list [--json]               which there are, and how they fare
+       alipes plugins enable NAME                 load it from the next start on
+       alipes plugins disable NAME                load it no more
+       alipes plugins install SOURCE              fetch it, show what it can do, ask, enable it
+       alipes plugins update NAME                 the same with its newest version
+       alipes plugins update --rollback NAME      back to the version before
+       alipes plugins remove NAME                 disable and delete it
+       alipes plugins doctor [NAME] [--json]      open each, and say what is wrong with it
+       alipes plugins new NAME [--hermes]         begin one, with tests, in the folder NAME
+
+SOURCE is a folder, the address of a Git repository, a package or a wheel. What is
+fetched is not run before you said yes to it, and its exact version is written down.
+
+options:
+  --ref REF             of a Git repository: this branch, tag or commit
+  --folder PATH         the plugin is in this folder of SOURCE
+  --entry NAME          of a package with several plugins: this one
+  --no-enable           install, and do not enable
+  -y, --yes             do it without asking back
+  --json                one JSON document instead of text
+  -h, --help            show this page
+
+Exit status: 0 done; 1 not agreed to, or the doctor found something wrong;
+2 wrong usage or settings, or it cannot be had; then nothing was changed.
+"""
+
+SKILLS = """\
+usage: alipes skills [list] [--json]     the skills that enabled plugins offer
+       alipes skills show NAME           the text of one
+
+A skill is a text that the model reads when it needs it.
+
+options:
   --json                one JSON document instead of text
   -h, --help            show this page
 """

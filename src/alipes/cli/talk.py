@@ -17,7 +17,7 @@ from alipes.cli.terminal.prompt import Terminal
 from alipes.cli.terminal.surroundings import look_around
 from alipes.cli.terminal.wire import writes_utf8
 from alipes.config.reading import read
-from alipes.config.settings import Settings, build
+from alipes.config.settings import Settings, build, with_plugins
 from alipes.config.variables import Variables
 from alipes.runtime.guard import guarding
 from alipes.runtime.logs import open_log
@@ -35,7 +35,7 @@ def run(argv: list[str], load: Callable[[], Serve], plain: Callable[[list[str]],
     reading = read()
     if reading.variables.get("TERM") in ("", "dumb"):
         return plain(argv)
-    settings = build(reading)
+    settings = with_plugins(build(reading), not options.safe)
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         try:
             return asyncio.run(_run(settings, options, reading.variables, load))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.config.checking import Problem
 from alipes.config.endpoints import check_model, endpoints, model_facts, read_secret
@@ -98,6 +98,15 @@ class Settings(Struct, frozen=True, kw_only=True):
 def load(home: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """The settings in effect. Raises one ConfigError that tells every problem and where it is."""
     return build(read(home, environ))
+
+
+def with_plugins(settings: Settings, wanted: bool) -> Settings:
+    """The same in safe mode, unless plugins are wanted."""
+    return (
+        settings
+        if wanted
+        else structs.replace(settings, plugins=structs.replace(settings.plugins, safe=True))
+    )
 
 
 def build(reading: Reading) -> Settings:

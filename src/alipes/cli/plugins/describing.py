@@ -24,14 +24,7 @@ DOORS = {
     "file-hook": "a file hook, through the compatible door",
     "shell-hooks": "shell hooks of config.toml, through the compatible door",
 }
-KINDS = {
-    "tools": "tools",
-    "hooks": "hooks",
-    "commands": "commands",
-    "programs": "programs",
-    "skills": "skills",
-    "provides": "provides",
-}
+KINDS = ("tools", "hooks", "commands", "programs", "skills", "provides")
 _MOST = 3
 
 
@@ -42,7 +35,7 @@ def look_into(folder: Path, packages: tuple[Package, ...] = ()) -> Survey:
 
 def abilities(found: Found, seen: Survey) -> dict[str, list[str]]:
     """What it adds and reaches for, by what it is called on the page."""
-    told = {name: list(seen.adds.get(kind, {})) for kind, name in KINDS.items()}
+    told = {kind: list(seen.adds.get(kind, {})) for kind in KINDS}
     told["tools"] = _merged(told["tools"], found.manifest.provides_tools)
     told["hooks"] = _merged(told["hooks"], found.manifest.provides_hooks)
     told["commands"] = [f"/{name}" for name in told["commands"]]

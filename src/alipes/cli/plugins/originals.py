@@ -1,49 +1,14 @@
-"""The modules of Hermes Agent as a plugin sees them: which names work here, and who changes them.
+"""The modules of Hermes Agent as plugins name them: which are the original's, and which work here."""
 
-`SUPPORTED` is the contract's list, as data; what stands behind each name is the compatible door's.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import cache
+from importlib import import_module
 
 ROOTS = (
     *("agent", "batch_runner", "cli", "cron", "gateway", "mcp_serve", "model_tools", "run_agent"),
     *("tools", "toolsets", "toolset_distributions", "trajectory_compressor", "tui_gateway"),
 )
 """Top-level modules of the original, besides all that begin with `hermes_`."""
-
-SUPPORTED: Mapping[str, tuple[str, ...]] = {
-    "hermes_constants": ("get_hermes_home",),
-    "hermes_cli": ("config", "plugins", "profiles", "setup"),
-    "hermes_cli.config": (
-        *("load_config", "save_config", "get_env_value", "save_env_value", "set_config_value", "cfg_get"),
-    ),
-    "hermes_cli.plugins": ("VALID_HOOKS",),
-    "hermes_cli.profiles": ("get_active_profile_name",),
-    "hermes_cli.setup": ("print_*", "prompt*"),
-    "hermes_plugins": ("*",),
-    "tools": ("registry", "transcription_tools", "approval"),
-    "tools.registry": ("registry", "tool_error", "tool_result"),
-    "tools.transcription_tools": ("transcribe_audio",),
-    "tools.approval": ("resolve_gateway_approval",),
-    "toolsets": ("TOOLSETS", "_HERMES_CORE_TOOLS", "validate_toolset"),
-    "gateway": ("config", "platforms", "session", "session_context", "run"),
-    "gateway.config": ("Platform", "PlatformConfig"),
-    "gateway.platforms": ("base",),
-    "gateway.platforms.base": (
-        *("BasePlatformAdapter", "MessageEvent", "MessageType", "SendResult"),
-        *("cache_image_from_bytes", "cache_audio_from_bytes", "cache_document_from_bytes"),
-    ),
-    "gateway.session": ("build_session_key", "SessionSource"),
-    "gateway.session_context": ("get_session_env",),
-    "gateway.run": ("_gateway_runner_ref",),
-    "agent": ("memory_provider", "secret_scope", "auxiliary_client"),
-    "agent.memory_provider": ("MemoryProvider",),
-    "agent.secret_scope": ("get_secret",),
-    "agent.auxiliary_client": ("call_llm",),
-    "hermes_state": ("SessionDB",),
-    "cron": ("jobs",),
-    "cron.jobs": ("*",),
-}
 
 
 def is_original(name: str) -> bool:
@@ -54,10 +19,17 @@ def is_original(name: str) -> bool:
 
 def is_supported(name: str) -> bool:
     """Whether the dotted name of a module, or of something in one, works here."""
-    if name in SUPPORTED:
+    known = _names()
+    if name in known or name.startswith("hermes_plugins."):
         return True
     module, _, last = name.rpartition(".")
-    known = SUPPORTED.get(module)
-    if known is None:  # deeper, as in tools.registry.registry.register
+    if module not in known:  # deeper, as in tools.registry.registry.register
         return bool(module) and is_supported(module)
-    return any(last == each or (each.endswith("*") and last.startswith(each[:-1])) for each in known)
+    return last in known[module]
+
+
+@cache
+def _names() -> Mapping[str, Collection[str]]:
+    """The compatible door's own table; loaded only for code that names the original."""
+    names: Mapping[str, Collection[str]] = import_module("alipes.compat.hermes.names.table").NAMES
+    return names

@@ -95,7 +95,7 @@ async def _resolve(requirement: str, work: Path) -> list[_Item]:
     report = work / "report.json"
     await run_program(
         pip(
-            *("install", "--dry-run", "--quiet", "--only-binary", ":all:"),
+            *("install", "--dry-run", "--only-binary", ":all:"),
             *("--constraint", str(held), "--report", str(report), "--", requirement),
         ),
         work,

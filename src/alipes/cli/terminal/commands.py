@@ -27,12 +27,18 @@ class Clerk:
 
     def __init__(self, terminal: Terminal, app: App, show: Show) -> None:
         self._terminal, self._app, self._show = terminal, app, show
-        terminal.words.commands = [(f"/{one.name}", one.help) for one in commands.COMMANDS]
+        self._learn()
         terminal.words.arguments |= {
             "/model": lambda: ("default", *app.models.names()),
             "/busy": lambda: ("interrupt", "queue", "steer"),
-            "/help": lambda: [one.name for one in commands.COMMANDS],
+            "/help": lambda: [one.name for one in commands.known_commands(app.offers)],
+            "/plugins": lambda: commands.plugin_words(app.plugins),
         }
+
+    def _learn(self) -> None:
+        """What can be completed: plugins come and go."""
+        known = commands.known_commands(self._app.offers)
+        self._terminal.words.commands = [(f"/{one.name}", one.help) for one in known]
 
     async def run(self, parsed: commands.Parsed, typed: Typed, inbound: Inbound) -> None:
         """Do it at once, whatever else goes on."""
@@ -49,6 +55,7 @@ class Clerk:
                 self._copy(text)
             case commands.Show(session):
                 await self.recall(session)
+        self._learn()
         await self.stand(inbound.address.key)
 
     async def stand(self, key: str) -> None:

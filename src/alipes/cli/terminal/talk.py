@@ -85,7 +85,7 @@ class Talk:
             choice = await app.choice()
             model = choice.model
             show.note(f"{model} answers. {choice.why}")
-        for note in (*app.settings.notes, programs.tell_once(app.settings.home)):
+        for note in (*app.notes, programs.tell_once(app.settings.home)):
             if note:
                 show.note(note)
         if elsewhere := [key for key in orphans if key != self._place.key]:
@@ -124,7 +124,7 @@ class Talk:
         while True:
             typed = await self._outgoing.get()
             inbound = self._as_inbound(typed)
-            if (parsed := commands.parse(typed.text)) is not None:
+            if (parsed := commands.parse(typed.text, self._app.offers)) is not None:
                 await self._clerk.run(parsed, typed, inbound)
             else:
                 self._show.sending(typed.text, typed.shown)
@@ -160,7 +160,7 @@ class Talk:
             self._show.update()
 
     def _take(self, typed: Typed, group: asyncio.TaskGroup) -> None:
-        parsed = commands.parse(typed.text)
+        parsed = commands.parse(typed.text, self._app.offers)
         if parsed is None or parsed.command.name in COURSE:
             self._outgoing.put_nowait(typed)
             return
