@@ -2,8 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
+from importlib import import_module
 
 from alipes.agent.approval import approval
 from alipes.agent.asking import Patience
@@ -14,18 +16,23 @@ from alipes.agent.prompt import system_prompt
 from alipes.agent.voices import rewriting
 from alipes.config.settings import Settings
 from alipes.config.variables import inherited
+from alipes.hooks.loader import Door, Plugins, open_plugins
+from alipes.hooks.offers import Offers, SkillOffer
 from alipes.hooks.owners import CORE
 from alipes.hooks.relay import Hooks
+from alipes.hooks.tracking import TURN
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import Provider, Tool
-from alipes.kernel.turns import Consent, Inbound, Turn
+from alipes.kernel.turns import Consent, Envelope, Inbound, Noted, Turn
 from alipes.providers.choice import Choice, choose
 from alipes.providers.opening import Models
 from alipes.runtime.clients import ClientScope
 from alipes.runtime.logs import masking
 from alipes.runtime.orphans import Keeper, open_keeper
+from alipes.sessions.commands import BY_NAME
 from alipes.sessions.commands.context import Context
+from alipes.sessions.hosting import Hosting
 from alipes.sessions.lobby import Habits, Lobby
 from alipes.store.opening import Store, open_store
 from alipes.tools.background import Background
@@ -41,6 +48,8 @@ from alipes.tools.write_file import WriteFile
 
 SILENCE = 1800.0
 """Seconds after which a turn that tells nothing is stopped."""
+HERMES = "alipes.compat.hermes.door"
+"""Loaded by name, when something is to be opened that was written for Hermes."""
 
 
 class App:
@@ -58,8 +67,9 @@ class App:
     ) -> None:
         self.settings, self.scope, self.store, self.models = settings, scope, store, models
         self.background = background
-        self.hooks = Hooks()
-        self.tools: dict[str, Tool] = {}
+        self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
+        self.offers = Offers(lambda: BY_NAME)
+        self.plugins: Plugins
         self.patience = Patience()
         habits = Habits(
             busy=settings.terminal.busy if interactive else "queue",
@@ -68,7 +78,10 @@ class App:
             silence=SILENCE,
         )
         self.lobby = Lobby(store, hooks=self.hooks, agent=self._agent, habits=habits)
-        self._system = system_prompt(settings.home)
+        self.host = Hosting(
+            settings, self.lobby, models, hooks=self.hooks, offers=self.offers, choice=self.choice
+        )
+        self._system = system_prompt(settings.home, self._skills)
         self._chain = Chain()
         self._choosing = asyncio.Lock()
         self._choice: Choice | None = None
@@ -89,15 +102,28 @@ class App:
             models=self.models,
             choice=self.choice,
             background=lambda session: ", ".join(job.title for job in self.background.living(session)),
+            offers=self.offers,
+            hooks=self.hooks,
+            plugins=self.plugins,
             files=files,
         )
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know at the start."""
+        broken = (each for each in self.plugins.facts() if each.state == "failed")
+        return (*self.settings.notes, *(f"plugin {each.name} is not loaded: {each.why}" for each in broken))
+
     async def _agent(self, turn: Turn) -> Agent:
+        model = turn.inbound.model or turn.model or (await self.choice()).model
+        allowed = self.settings.toolsets.get(turn.inbound.address.platform)
+        unavailable = await self.offers.unavailable()
+        # From here on nothing is waited for: tools and hooks are those of one moment, and are held from it.
         return Agent(
             models=self.models,
-            model=turn.inbound.model or turn.model or (await self.choice()).model,
+            model=model,
             fallback=self.settings.fallback,
-            tools=self.tools,
+            tools=self.offers.tools(allowed, without=unavailable),
             hooks=self.hooks.relay,
             system=self._system,
             max_steps=self.settings.max_steps,
@@ -107,6 +133,15 @@ class App:
             chain=self._chain,
             consent=self.lobby.approvals.ask,
         )
+
+    def _skills(self) -> tuple[tuple[str, str, str], ...]:
+        return tuple((each.name, each.description, each.path) for each in self.offers.all(SkillOffer))
+
+    def _report(self, what: str, offered: Mapping[str, object]) -> None:
+        """What a plugin did wrong is told in the turn that it was done to."""
+        turn = offered.get("turn") or TURN.get()
+        if isinstance(turn, Turn):
+            self.store.bus.publish(Envelope(turn.key, turn.id, Noted(what)))
 
 
 @asynccontextmanager
@@ -130,10 +165,22 @@ async def open_app(
         keeper = await stack.enter_async_context(open_keeper(settings.paths.run))
         background = await stack.enter_async_context(_open_background(settings, keeper))
         app = App(settings, scope, store, models=models, background=background, interactive=interactive)
-        app.patience = patience or app.patience
+        app.patience = app.host.patience = patience or app.patience
         _equip(app, keeper)
+        app.plugins = await stack.enter_async_context(
+            open_plugins(settings, hooks=app.hooks, offers=app.offers, host=app.host, doors=_doors(app))
+        )
         async with _serving(app.lobby):
             yield app
+
+
+def _doors(app: App) -> Mapping[str, Callable[[], Door]]:
+    @cache
+    def hermes() -> Door:
+        door: Door = import_module(HERMES).open_door(app.host, app.settings)
+        return door
+
+    return dict.fromkeys(("hermes", "file-hook", "shell-hooks"), hermes)
 
 
 def _open_background(settings: Settings, keeper: Keeper) -> Background:
@@ -156,7 +203,7 @@ def _equip(app: App, keeper: Keeper) -> None:
         Patch(places, mask=mask),
         SearchFiles(env, places, keeper=keeper, mask=mask),
     )
-    app.tools.update((tool.spec.name, tool) for tool in tools)
+    app.offers.build_in(*tools)
     terminal.rewrite = rewriting(app.hooks)
 
     async def ask(call: ToolCall, risk: Risk, turn: Turn) -> Consent | None:

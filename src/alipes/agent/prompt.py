@@ -5,6 +5,7 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from alipes.kernel.turns import Turn
 
@@ -30,8 +31,19 @@ You are alipes, a personal agent. You work for the person you talk to, with the 
 """
 
 
-def system_prompt(home: Path) -> Callable[[Turn], str]:
-    """What makes a turn's system prompt: the same bytes all session long, while its files stay the same."""
+_SKILLS = """\
+# Skills
+Each is a text that tells how something is done. Where one fits what you are about to do, read it first.
+"""
+Skills: TypeAlias = tuple[tuple[str, str, str], ...]
+"""Name, description and file of each."""
+
+
+def system_prompt(home: Path, skills: Callable[[], Skills] = tuple) -> Callable[[Turn], str]:
+    """What makes a turn's system prompt: the same bytes all session long, while its files stay the same.
+
+    `skills()`: what plugins have written down for the model, to be read when it is needed.
+    """
     shelf = _Shelf()
 
     def compose(turn: Turn) -> str:
@@ -42,6 +54,8 @@ def system_prompt(home: Path) -> Callable[[Turn], str]:
             path = notes_file(Path(turn.inbound.workdir))
             if path is not None and (notes := shelf.read(path, NOTES_LIMIT)):
                 sections.append(f"# Notes of this project ({path})\n{notes}\n")
+        if known := skills():
+            sections.append(_SKILLS + "".join(f"- {name}: {about} ({path})\n" for name, about, path in known))
         return "\n".join(sections)
 
     return compose

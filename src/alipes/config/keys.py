@@ -201,7 +201,7 @@ KEYS = (
         "toolsets.*",
         NAMES,
         None,
-        "What the model may use on a platform (`cli`, `telegram`): toolsets, and tools by name; `core` are "
+        "What the model may use on a platform (`terminal`, `telegram`): toolsets, and tools by name; `core` are "
         "the house's own. Not set: everything.",
     ),
     Key(

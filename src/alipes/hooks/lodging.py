@@ -74,11 +74,21 @@ class Lodging:
             self.ready.set()
             self.closed.set()
 
-    def settle(self) -> None:
-        """What it registered counts from now on. Raises PluginError, and nothing counts, if it is refused."""
+    def settled(self, on_off: Callable[[Owner], None]) -> bool:
+        """Does what it registered count from now on? In one step: no turn sees a part of it. `on_off` is told
+        when it is switched off."""
+        if self.state != "on":
+            return False
         assert self._context is not None
-        self._context.hook(_present, name="gateway_started")
-        self._context.publish()
+        try:
+            self._context.hook(_present, name="gateway_started")
+            self._context.publish()
+        except PluginError as refused:
+            self.state, self.why = "failed", str(refused)
+            self.leave()
+            return False
+        self.owner.on_off = on_off
+        return True
 
     def withdraw(self) -> None:
         """What it registered counts no more for turns that begin from now on."""
@@ -88,6 +98,14 @@ class Lodging:
     def leave(self) -> None:
         """Close it, whoever still uses it."""
         self._leave.set()
+
+    async def see_off(self) -> None:
+        """Close it once no turn uses it."""
+        async with asyncio.TaskGroup() as group:
+            unused = group.create_task(self.owner.unused())
+            unused.add_done_callback(lambda _: self.leave())
+            await self.closed.wait()
+            unused.cancel()
 
     def facts(self) -> PluginFacts:
         offers = self._house.offers.of(self.owner)

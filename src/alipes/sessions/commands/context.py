@@ -6,6 +6,9 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
+from alipes.hooks.loader import Plugins
+from alipes.hooks.offers import Offers
+from alipes.hooks.relay import Hooks
 from alipes.kernel.turns import Inbound
 from alipes.providers.choice import Choice
 from alipes.providers.opening import Backend
@@ -67,6 +70,10 @@ class Context(Struct, frozen=True):
     """The model that answers where none was chosen, and why."""
     background: Callable[[str], str] = lambda _session: ""
     """What a session has running between its turns, in a few words."""
+    offers: Offers | None = None
+    """What plugins offer, their commands among it."""
+    hooks: Hooks | None = None
+    plugins: Plugins | None = None
     files: bool = True
     """The person works on this machine, so that files may be written for them."""
     clock: Callable[[], float] = time.time

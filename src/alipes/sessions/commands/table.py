@@ -1,17 +1,23 @@
 """The commands of every front end, in one table: found in a text, run, told. Each works while a turn runs."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from alipes.config.near import did_you_mean
+from alipes.hooks import specs
+from alipes.hooks.offers import CommandOffer, Offers
+from alipes.hooks.relay import guard
 from alipes.kernel.errors import AlipesError, StoreError
 from alipes.kernel.wording import aligned
-from alipes.sessions.commands import account, course, shelf
+from alipes.sessions.commands import account, course, plugins, shelf
 from alipes.sessions.commands.context import Context, Quit, Reply
 
 Act: TypeAlias = Callable[[Context, str], Awaitable[Reply]]
+DEADLINE = 60.0
+"""Seconds in which a command of a plugin must be done."""
 
 
 class Command(Struct, frozen=True):
@@ -21,6 +27,8 @@ class Command(Struct, frozen=True):
     """What may follow it; in brackets what may be left out."""
     help: str
     act: Act
+    free: bool = False
+    """It takes whatever follows it, also if it has no hint."""
 
 
 class Parsed(Struct, frozen=True):
@@ -30,13 +38,14 @@ class Parsed(Struct, frozen=True):
     args: str
 
 
-async def _help(_context: Context, args: str) -> Reply:
-    name = args.removeprefix("/").lower()
+async def _help(context: Context, args: str) -> Reply:
+    name, known = args.removeprefix("/").lower(), known_commands(context.offers)
     if not name:
-        return Reply(aligned([(_usage(command), command.help) for command in COMMANDS]))
-    if name not in BY_NAME:
-        return Reply(f"There is no /{name}.{did_you_mean(name, BY_NAME)} /help shows all.", trouble=True)
-    return Reply(f"{_usage(BY_NAME[name])}: {BY_NAME[name].help}")
+        return Reply(aligned([(_usage(command), command.help) for command in known]))
+    by_name = {command.name: command for command in known}
+    if name not in by_name:
+        return Reply(f"There is no /{name}.{did_you_mean(name, by_name)} /help shows all.", trouble=True)
+    return Reply(f"{_usage(by_name[name])}: {by_name[name].help}")
 
 
 async def _quit(_context: Context, _args: str) -> Reply:
@@ -64,6 +73,12 @@ COMMANDS = (
     ),
     Command("copy", "[N]", "copy the last answer, or the Nth last", shelf.copy),
     Command("export", "[FILE] [--force]", "write this conversation as Markdown, or as .json", shelf.export),
+    Command(
+        "plugins",
+        "[ACTION NAME]",
+        "list the plugins; or reload, enable or disable one",
+        plugins.plugins,
+    ),
     Command("quit", "", "leave; what runs goes on at the next start", _quit),
 )
 BY_NAME = {command.name: command for command in COMMANDS}
@@ -75,21 +90,60 @@ def _usage(command: Command) -> str:
     return f"/{command.name} {command.hint}".rstrip()
 
 
-def parse(text: str) -> Parsed | None:
+def known_commands(offers: Offers | None = None) -> tuple[Command, ...]:
+    """All that can be typed now: the house's own, and what plugins offer."""
+    return (*COMMANDS, *(_offered(each) for each in (offers.all(CommandOffer) if offers else ())))
+
+
+def parse(text: str, offers: Offers | None = None) -> Parsed | None:
     """The command that `text` is; None for all else, also unknown words with a slash, and paths of files."""
     head, *rest = text.split(maxsplit=1) or [""]
-    command = BY_NAME.get(head[1:].lower()) if head.startswith("/") else None
+    if not head.startswith("/"):
+        return None
+    name = head[1:].lower()
+    command = BY_NAME.get(name)
+    if command is None and offers is not None and (offer := offers.find(CommandOffer, name)) is not None:
+        command = _offered(offer)
     return None if command is None else Parsed(command, rest[0].strip() if rest else "")
 
 
 async def run(context: Context, parsed: Parsed) -> Reply:
     """Do it. What goes wrong is told in the reply; only a broken store is raised."""
-    command, args = parsed.command, parsed.args
-    if args and not command.hint and command.name not in _ANYWAY:
+    command, args, relay = parsed.command, parsed.args, context.hooks.relay if context.hooks else None
+    if args and not command.hint and not command.free and command.name not in _ANYWAY:
         return Reply(f"/{command.name} takes nothing after it, so nothing was done.", trouble=True)
+    if relay is None or not relay.listens(specs.command_given):
+        done = await _done(context, command, args)
+    else:
+        async with asyncio.TaskGroup() as beside:  # who is told does not keep a /stop waiting
+            given = relay.tell(specs.command_given, name=command.name, args=args, inbound=context.inbound)
+            beside.create_task(given, name=f"telling of /{command.name}")
+            done = await _done(context, command, args)
+    if isinstance(done, StoreError):
+        raise done
+    return done
+
+
+async def _done(context: Context, command: Command, args: str) -> Reply | StoreError:
     try:
         return await command.act(context, args)
-    except StoreError:
-        raise
+    except StoreError as error:
+        return error
     except AlipesError as error:
         return Reply(str(error), trouble=True)
+
+
+def _offered(offer: CommandOffer) -> Command:
+    async def act(context: Context, args: str) -> Reply:
+        async def work() -> str | None:
+            return await offer.act(args, context.inbound)
+
+        offer.owner.hold()  # a plugin that is exchanged meanwhile stays open for it
+        try:
+            said = await guard(offer.owner, f"/{offer.name}", work(), deadline=DEADLINE)
+        finally:
+            offer.owner.release()
+        return Reply("" if said is None else str(said))
+
+    help = offer.help or f"of the plugin {offer.owner.name}"
+    return Command(offer.name, offer.hint, help, act, free=True)

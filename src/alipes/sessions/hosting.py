@@ -1,0 +1,120 @@
+"""What the house does for plugins that ask it to. It is done in the house's own name, never in theirs."""
+
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec import structs
+
+from alipes.agent.acting import Desk, perform
+from alipes.agent.asking import Asker, Patience, ask
+from alipes.config.keys import find_key
+from alipes.config.kinds import HEADERS
+from alipes.config.lines import split_key
+from alipes.config.settings import Settings
+from alipes.hooks.offers import Offers
+from alipes.hooks.relay import Hooks
+from alipes.hooks.tracking import PLUGIN, TURN, on_behalf_of
+from alipes.kernel.endpoints import Secret
+from alipes.kernel.messages import Json, Message, ToolCall, ToolResult
+from alipes.kernel.ports import Request
+from alipes.kernel.turns import Address, Event, Inbound, Op, Replied, Turn
+from alipes.providers.catalog import cost
+from alipes.providers.choice import Choice
+from alipes.providers.opening import Models
+from alipes.sessions.lobby import Lobby
+
+PLATFORM = "plugin"
+"""Of what plugins do outside every conversation."""
+
+
+class Hosting:
+    """See `hooks.context.Host`, whose words these are."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        lobby: Lobby,
+        models: Models,
+        *,
+        hooks: Hooks,
+        offers: Offers,
+        choice: Callable[[], Awaitable[Choice]],
+    ) -> None:
+        self.patience = Patience()
+        self._settings, self._lobby, self._models = settings, lobby, models
+        self._hooks, self._offers, self._choice = hooks, offers, choice
+
+    async def submit(self, inbound: Inbound) -> str | None:
+        with _by_itself():
+            return await self._lobby.submit(inbound)
+
+    async def post(self, key: str, op: Op) -> None:
+        with _by_itself():
+            await self._lobby.post(key, op)
+
+    async def ask(
+        self, messages: tuple[Message, ...], *, system: str = "", model: str = "", max_tokens: int = 0
+    ) -> Replied:
+        turn = self.living() or _outside()
+        with on_behalf_of(None):
+            named = model or turn.inbound.model or turn.model
+            backend = await self._models.open(named or (await self._choice()).model)
+            limit = max_tokens or self._settings.max_tokens
+            request = Request(
+                model=backend.model,
+                system=system,
+                messages=messages,
+                max_tokens=min(limit, backend.facts.output or limit),
+                effort=self._settings.effort,
+            )
+            reply = await ask(backend, request, Asker(turn, _unheard, self.patience))
+            if reply.usage.cost is None:
+                priced = structs.replace(reply.usage, cost=cost(reply.usage, backend.facts))
+                reply = structs.replace(reply, usage=priced)
+            return reply
+
+    async def use(self, name: str, args: Mapping[str, Json], *, turn: Turn | None = None) -> ToolResult:
+        """What it gives is for the plugin alone: no transcript has it, and nobody watches it."""
+        turn = turn or self.living() or _outside()
+        call = ToolCall(f"plugin-{os.urandom(6).hex()}", name, dict(args))
+        with on_behalf_of(None):
+            allowed = self._settings.toolsets.get(turn.inbound.address.platform)
+            tools = self._offers.tools(allowed, without=await self._offers.unavailable())
+            desk = Desk(tools, self._hooks.relay, turn, _unheard, consent=self._lobby.approvals.ask)
+            return (await perform(desk, (call,), {}))[call.id]
+
+    def living(self) -> Turn | None:
+        return TURN.get()
+
+    def setting(self, key: str) -> object:
+        way = split_key(key) or ()
+        known = find_key(way)
+        if known is None or known.kind is HEADERS:  # headers may hold what stands in for secrets
+            return None
+        value: Any = self._settings
+        for name in way:
+            value = value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+        return None if isinstance(value, Secret) else value
+
+
+@contextmanager
+def _by_itself() -> Iterator[None]:
+    """What begins inside belongs to no plugin and to no turn."""
+    turn, plugin = TURN.set(None), PLUGIN.set(None)
+    try:
+        yield
+    finally:
+        TURN.reset(turn)
+        PLUGIN.reset(plugin)
+
+
+def _outside() -> Turn:
+    """In place of a turn where none lives. Nobody can be asked in it."""
+    address = Address(PLATFORM, "outside")
+    return Turn("", "", Inbound("", address, PLATFORM, "", workdir=os.getcwd()))
+
+
+async def _unheard(_event: Event) -> None:
+    return None
