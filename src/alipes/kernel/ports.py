@@ -6,6 +6,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from alipes.kernel.delivery import Outbound
 from alipes.kernel.messages import Image, Json, Message
 from alipes.kernel.places import Absorbed, Admitted, Left, Retried, Standing, Undone, Waiting
 from alipes.kernel.turns import (
@@ -119,12 +120,18 @@ class TurnStore(Protocol):
         """
         ...
 
-    async def record(self, turn: Turn, event: Recorded) -> None:
-        """Keep what the turn did. Raises `Fenced` when a later claim exists."""
+    async def record(self, turn: Turn, event: Recorded, *owed: Outbound) -> None:
+        """Keep what the turn did and, in the same transaction, what is owed to a chat for it.
+
+        Raises `Fenced` when a later claim exists.
+        """
         ...
 
-    async def finish(self, turn: Turn, ending: Ending, detail: str, *closing: Message) -> None:
-        """Write the ending and, in the same transaction, the messages that close the transcript."""
+    async def finish(
+        self, turn: Turn, ending: Ending, detail: str, *closing: Message, owed: tuple[Outbound, ...] = ()
+    ) -> None:
+        """Write the ending and, in the same transaction, the messages that close the transcript, and
+        what is owed to a chat."""
         ...
 
     async def release(self, key: str) -> None:

@@ -1,4 +1,4 @@
-"""What happens: addresses, what arrives, what leaves, the turn between them, and what it tells."""
+"""What happens: addresses, what arrives, the turn that answers it, and what it tells."""
 
 from typing import Literal, TypeAlias
 
@@ -51,14 +51,6 @@ class Inbound(Struct, frozen=True, omit_defaults=True):
         """What was said, as the transcript has it."""
         words = (Text(self.text),) if self.text or not self.attachments else ()
         return Message("user", (*words, *self.attachments))
-
-
-class Outbound(Struct, frozen=True, omit_defaults=True):
-    id: str
-    address: Address
-    text: str
-    reply_to: str = ""
-    attachments: tuple[Image, ...] = ()
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
@@ -290,7 +282,6 @@ __all__ = [
     "Json",
     "Noted",
     "Op",
-    "Outbound",
     "Recorded",
     "Replied",
     "Reset",

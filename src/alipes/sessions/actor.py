@@ -201,8 +201,10 @@ class Session:
         closing = close(living.said, living.acts, ending)
         if over.detail == SUPERSEDED:  # who spoke last is answered, who spoke before is still heard
             closing = (*opening(living.turn, living.said), *closing)
+        ended = TurnEnded(living.turn.id, ending, over.detail, living.usage)
+        owed = self._around.owes(living.turn, ended)
         try:
-            await self._around.turns.finish(living.turn, ending, over.detail, *closing)
+            await self._around.turns.finish(living.turn, ending, over.detail, *closing, owed=owed)
         except Fenced:
             log.warning("turn %s was ended by another process", living.turn.id)
             living.release()
@@ -211,6 +213,5 @@ class Session:
             self._around.publish(living.envelope(Said(message)))
         if ending == "stopped" and (going := self._around.keeps(living.turn.session)):
             self._around.publish(living.envelope(Noted(f"goes on {going}")))
-        ended = TurnEnded(living.turn.id, ending, over.detail, living.usage)
         self._around.publish(living.envelope(ended))
         await tell_end(living, self._around, ending, over.detail, closing=closing)

@@ -60,7 +60,7 @@ class Course:
             if isinstance(event, ToolFinished) and living.all_answered():
                 living.held = event  # what it gave is said next, all results at once: one row, one wait
                 return
-            await self._around.turns.record(living.turn, event)
+            await self._around.turns.record(living.turn, event, *self._around.owes(living.turn, event))
         for told in (*living.unheld(), event):
             await living.relay.tell(specs.on_event, event=told, turn=living.turn)
             self._around.publish(living.envelope(told))

@@ -7,8 +7,9 @@ from msgspec import Struct
 
 from alipes.agent.loop import Agent
 from alipes.hooks.relay import Hooks
+from alipes.kernel.delivery import Outbound
 from alipes.kernel.ports import SessionStore, TurnStore
-from alipes.kernel.turns import Answer, ApprovalAnswered, Envelope, Turn
+from alipes.kernel.turns import Answer, ApprovalAnswered, Envelope, Event, Turn
 
 OpenAgent: TypeAlias = Callable[[Turn], Awaitable[Agent]]
 """Who lives the next turn; asked at its start, so a turn keeps what it began with."""
@@ -32,6 +33,8 @@ class Surroundings(Struct, frozen=True):
     """Called with the key when another process turns out to hold the session."""
     keeps: Callable[[str], str] = lambda _session: ""
     """What of the session goes on between its turns, in a few words; unless empty, it stays in memory."""
+    owes: Callable[[Turn, Event], tuple[Outbound, ...]] = lambda _turn, _event: ()
+    """What a chat is owed for something that a turn told; written together with it."""
     linger: float = 300.0
     """Seconds an idle session stays in memory."""
     silence: float = 0.0

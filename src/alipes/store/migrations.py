@@ -101,7 +101,34 @@ _SECOND = (
     ) WITHOUT ROWID""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND)
+_THIRD = (
+    """CREATE TABLE debts (             -- what is owed to a chat, in the order it is paid there
+        number    INTEGER PRIMARY KEY AUTOINCREMENT,
+        id        TEXT NOT NULL UNIQUE,
+        platform  TEXT NOT NULL,
+        lane      TEXT NOT NULL,
+        outbound  TEXT NOT NULL,
+        state     TEXT NOT NULL DEFAULT 'owed',
+        attempts  INTEGER NOT NULL DEFAULT 0,
+        due       REAL NOT NULL DEFAULT 0,
+        paid      TEXT NOT NULL DEFAULT '[]',
+        uncertain INTEGER NOT NULL DEFAULT 0,
+        why       TEXT NOT NULL DEFAULT '',
+        created   REAL NOT NULL,
+        settled   REAL
+    )""",
+    "CREATE INDEX debts_open ON debts (platform, lane, number) WHERE state IN ('owed', 'trying')",
+    "CREATE INDEX debts_settled ON debts (settled) WHERE settled IS NOT NULL",
+    """CREATE TABLE drafts (            -- messages in chats that a living turn is still writing
+        lane      TEXT NOT NULL,
+        turn      TEXT NOT NULL,
+        message   TEXT NOT NULL,
+        created   REAL NOT NULL,
+        PRIMARY KEY (lane, turn, message)
+    ) WITHOUT ROWID""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD)
 SCHEMA = len(MIGRATIONS)
 
 

@@ -13,6 +13,7 @@ from alipes.store.database import Database, open_database
 from alipes.store.dispatcher import LocalDispatcher
 from alipes.store.hosts import Hosts, open_hosts
 from alipes.store.node import Node, Tasks
+from alipes.store.outbox import SqliteOutbox
 from alipes.store.sessions import SqliteGrants, SqliteSessions
 from alipes.store.turns import SqliteTurns
 
@@ -28,6 +29,7 @@ class Store(NamedTuple):
     sessions: SqliteSessions
     grants: SqliteGrants
     archive: Archive
+    outbox: SqliteOutbox
     dispatcher: LocalDispatcher
     bus: LocalBus
     database: Database
@@ -63,6 +65,7 @@ async def open_store(home: Path, *, patience: float = 10.0, within: float = 2.0)
                         sessions=SqliteSessions(database, hosts),
                         grants=SqliteGrants(database),
                         archive=Archive(database),
+                        outbox=SqliteOutbox(database),
                         dispatcher=dispatcher,
                         bus=bus,
                         database=database,

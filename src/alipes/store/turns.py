@@ -4,11 +4,12 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable
 
+from alipes.kernel.delivery import Outbound
 from alipes.kernel.errors import Held
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.places import Admitted
 from alipes.kernel.turns import Busy, Ending, Inbound, Op, Recorded, Said, ToolFinished, ToolStarted, Turn
-from alipes.store import admitting, lineage, rows, speaking
+from alipes.store import admitting, lineage, outbox, rows, speaking
 from alipes.store.database import Database
 from alipes.store.hosts import Hosts
 
@@ -73,22 +74,23 @@ class SqliteTurns:
             return None
         return await self._database.read(lambda db: _turn(db, claimed))
 
-    async def record(self, turn: Turn, event: Recorded) -> None:
+    async def record(self, turn: Turn, event: Recorded, *owed: Outbound) -> None:
         match event:
             case Said():
-                await self._say(turn, event)
+                await self._say(turn, event, owed)
             case ToolStarted(call):
                 await self._act(turn, call.id, None)
             case ToolFinished(call, result):
                 await self._act(turn, call.id, rows.dump(result))
 
-    async def _say(self, turn: Turn, said: Said) -> None:
-        told, now = speaking.utterance(said), self._clock()
+    async def _say(self, turn: Turn, said: Said, owed: tuple[Outbound, ...]) -> None:
+        told, now, debts = speaking.utterance(said), self._clock(), [outbox.entry(each) for each in owed]
         anew = [rows.whole(call.id) for call in said.message.calls]
 
         def work(db: sqlite3.Connection) -> None:
             number, session = speaking.mine(db, turn)
             speaking.say(db, number, session, told, now)
+            outbox.owe(db, debts, now)
             if anew:  # some models number their calls anew at each step: a call just said has not begun
                 db.executemany(
                     "DELETE FROM acts WHERE turn = ? AND call_id = ?", [(number, id) for id in anew]
@@ -110,14 +112,18 @@ class SqliteTurns:
 
         await self._database.run(work)
 
-    async def finish(self, turn: Turn, ending: Ending, detail: str, *closing: Message) -> None:
+    async def finish(
+        self, turn: Turn, ending: Ending, detail: str, *closing: Message, owed: tuple[Outbound, ...] = ()
+    ) -> None:
         last = [speaking.utterance(Said(message)) for message in closing]
+        debts = [outbox.entry(each) for each in owed]
         detail, now = rows.whole(detail), self._clock()
 
         def work(db: sqlite3.Connection) -> None:
             number, session = speaking.mine(db, turn)
             for told in last:
                 speaking.say(db, number, session, told, now)
+            outbox.owe(db, debts, now)
             db.execute(
                 "UPDATE turns SET ending = ?, detail = ?, ended = ? WHERE number = ?",
                 (ending, detail, now, number),

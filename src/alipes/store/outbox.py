@@ -1,0 +1,136 @@
+"""Debts to chats as rows of SQLite: owed, tried, paid, given up. Nothing here sends anything."""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+import msgspec
+
+from alipes.kernel.delivery import Debt, DebtState, Outbound
+from alipes.store import rows
+from alipes.store.database import Database
+
+_outbounds = msgspec.json.Decoder(Outbound)
+_ids = msgspec.json.Decoder(tuple[str, ...])
+_COLUMNS = "number, outbound, created, state, attempts, due, paid, uncertain, why"
+_OPEN = "state IN ('owed', 'trying')"
+KEPT = 7 * 86400.0
+"""Seconds that paid debts are kept: who asks twice within them is answered once."""
+
+
+class SqliteOutbox:
+    """`Outbox` on one file; what time it is is asked of `clock`."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        self._database, self._clock = database, clock
+
+    async def owe(self, *outbounds: Outbound) -> None:
+        entries, now = [entry(outbound) for outbound in outbounds], self._clock()
+        await self._database.run(lambda db: owe(db, entries, now))
+
+    async def lanes(self, platform: str) -> dict[str, float]:
+        # the first of a lane decides: what is behind it waits, whenever it is due itself
+        sql = (
+            f"SELECT lane, due FROM debts WHERE number IN "
+            f"(SELECT min(number) FROM debts WHERE platform = ? AND {_OPEN} GROUP BY lane)"
+        )
+        return dict(await self._database.read(lambda db: db.execute(sql, (platform,)).fetchall()))
+
+    async def head(self, lane: str) -> Debt | None:
+        sql = f"SELECT {_COLUMNS} FROM debts WHERE lane = ? AND {_OPEN} ORDER BY number LIMIT 1"
+        row = await self._database.read(lambda db: db.execute(sql, (lane,)).fetchone())
+        return None if row is None else _debt(row)
+
+    async def begin(self, debt: Debt) -> Debt:
+        return await self._set(debt, "state = 'trying', attempts = attempts + 1")
+
+    async def pay(self, debt: Debt, *ids: str, rest: bool = False) -> Debt:
+        paid = rows.dump((*debt.paid, *ids))
+        if rest:
+            return await self._set(debt, "paid = ?", paid)
+        return await self._set(debt, "state = 'sent', paid = ?, why = '', settled = ?", paid, self._clock())
+
+    async def postpone(self, debt: Debt, due: float, why: str, *, uncertain: bool = False) -> None:
+        change = "state = 'owed', due = ?, why = ?, uncertain = max(uncertain, ?)"
+        await self._set(debt, change, due, rows.whole(why), int(uncertain))
+
+    async def give_up(self, debt: Debt, state: Literal["dead", "expired"], why: str) -> None:
+        await self._set(debt, "state = ?, why = ?, settled = ?", state, rows.whole(why), self._clock())
+
+    async def doubt(self, platform: str) -> int:
+        sql = (
+            "UPDATE debts SET state = 'owed', uncertain = 1, why = 'cut off while it was being sent' "
+            "WHERE platform = ? AND state = 'trying'"
+        )
+        return await self._database.run(lambda db: db.execute(sql, (platform,)).rowcount)
+
+    async def look(self, *states: DebtState, limit: int = 100) -> tuple[Debt, ...]:
+        which = f"WHERE state IN ({', '.join('?' * len(states))})" if states else ""
+        sql = f"SELECT {_COLUMNS} FROM debts {which} ORDER BY number DESC LIMIT ?"
+        found = await self._database.read(lambda db: db.execute(sql, (*states, limit)).fetchall())
+        return tuple(map(_debt, found))
+
+    async def again(self, number: int) -> bool:
+        sql = (
+            "UPDATE debts SET state = 'owed', attempts = 0, due = 0, settled = NULL, "
+            "outbound = json_remove(outbound, '$.expires'), created = ? "
+            "WHERE number = ? AND state IN ('dead', 'expired')"
+        )
+        row = (self._clock(), number)
+        return bool(await self._database.run(lambda db: db.execute(sql, row).rowcount))
+
+    async def draft(self, lane: str, turn: str, message: str) -> None:
+        """A message of ours that a living turn is still writing."""
+        sql, now = "INSERT OR IGNORE INTO drafts VALUES (?, ?, ?, ?)", self._clock()
+        await self._database.run(lambda db: db.execute(sql, (lane, turn, message, now)).rowcount)
+
+    async def drafts(self, lane: str, turn: str) -> tuple[str, ...]:
+        """The messages that were begun for `turn` and not yet become what it said, oldest first."""
+        sql = "SELECT message FROM drafts WHERE lane = ? AND turn = ? ORDER BY created, message"
+        found = await self._database.read(lambda db: db.execute(sql, (lane, turn)).fetchall())
+        return tuple(message for (message,) in found)
+
+    async def undraft(self, lane: str, turn: str, *messages: str) -> None:
+        """They are not drafts any more: become what was said, or taken away."""
+        sql = "DELETE FROM drafts WHERE lane = ? AND turn = ? AND message = ?"
+        gone = [(lane, turn, message) for message in messages]
+        await self._database.run(lambda db: db.executemany(sql, gone).rowcount)
+
+    async def forget(self) -> int:
+        """Let go of what was paid long ago; how many."""
+        sql, before = "DELETE FROM debts WHERE settled < ? AND state = 'sent'", self._clock() - KEPT
+        return await self._database.run(lambda db: db.execute(sql, (before,)).rowcount)
+
+    async def _set(self, debt: Debt, change: str, *values: object) -> Debt:
+        sql = f"UPDATE debts SET {change} WHERE number = ? RETURNING {_COLUMNS}"
+        row = await self._database.run(lambda db: db.execute(sql, (*values, debt.number)).fetchone())
+        return debt if row is None else _debt(row)
+
+
+def entry(outbound: Outbound) -> tuple[str, str, str, str]:
+    """A debt as columns."""
+    return outbound.id, outbound.address.platform, outbound.lane, rows.dump(outbound)
+
+
+def owe(db: sqlite3.Connection, entries: Iterable[tuple[str, str, str, str]], now: float) -> None:
+    """For those who write a debt in the same transaction as what was said."""
+    db.executemany(
+        "INSERT OR IGNORE INTO debts (id, platform, lane, outbound, created) VALUES (?, ?, ?, ?, ?)",
+        [(*each, now) for each in entries],
+    )
+
+
+def _debt(row: tuple[int, str, float, DebtState, int, float, str, int, str]) -> Debt:
+    number, outbound, created, state, attempts, due, paid, uncertain, why = row
+    return Debt(
+        number=number,
+        outbound=_outbounds.decode(outbound),
+        created=created,
+        state=state,
+        attempts=attempts,
+        due=due,
+        paid=_ids.decode(paid),
+        uncertain=bool(uncertain),
+        why=why,
+    )
