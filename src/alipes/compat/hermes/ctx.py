@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from alipes.compat.hermes import hooks, middleware, providers, tools
 from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.calling import Fit
 from alipes.compat.hermes.entries import ToolEntry
+from alipes.compat.hermes.injecting import inject
 from alipes.compat.hermes.llm import PluginLlm
 from alipes.config.near import near
 from alipes.hooks.context import Context
 from alipes.hooks.finding import Found
-from alipes.kernel.errors import AlipesError, PluginError
+from alipes.kernel.errors import PluginError
 from alipes.kernel.messages import ToolResult
-from alipes.kernel.turns import Address, Inbound
+from alipes.kernel.turns import Inbound
 
 
 @dataclass
@@ -76,6 +76,7 @@ class PluginContext:
         self._bridge, self._context = bridge, context
         for kind in providers.FAMILIES:
             setattr(self, f"register_{kind}_provider", providers.family(bridge, context, kind))
+        self.register_context_engine = providers.family(bridge, context, providers.CONTEXT_ENGINE)
 
     def register_tool(  # noqa: PLR0913 (the contract names them)
         self,
@@ -207,10 +208,6 @@ class PluginContext:
         """Let it recall and remember; there is one at a time."""
         return providers.memory(self._bridge, self._context, provider) or None
 
-    def register_context_engine(self, engine: Any) -> bool | None:
-        """Keep it for the feature that shortens conversations."""
-        return providers.keep(self._bridge, self._context, providers.CONTEXT_ENGINE, engine) or None
-
     def register_auxiliary_task(self, key: str, **said: Any) -> bool | None:
         """Keep what was said of a task that a model of its own may be chosen for."""
         return providers.keep(self._bridge, self._context, providers.AUXILIARY_TASK, said, key) or None
@@ -230,36 +227,9 @@ class PluginContext:
     def inject_message(
         self, content: str, role: str = "user", *, session_key: str | None = None, **_: Any
     ) -> bool:
-        """Say something in the conversation: the one in whose course we are, or the named, or the last one.
-
-        False where there is none yet.
-        """
-        last = self._last_words(session_key)
-        if last is None:
-            self._context.log.warning("%s: there is no conversation to say something in", self.name)
-            return False
-        inbound = Inbound(
-            id=f"plugin:{self.name}:{os.urandom(8).hex()}",
-            address=last.address,
-            sender=last.sender,
-            text=content if role == "user" else f"[{role}] {content}",
-            workdir=last.workdir,
-        )
-        self._bridge.soon(lambda: self._context.run(self._submit(inbound), "saying something"))
-        return True
-
-    async def _submit(self, inbound: Inbound) -> None:
-        try:
-            await self._bridge.host.submit(inbound)
-        except AlipesError as error:
-            self._context.log.warning("%s could not say something: %s", self.name, error)
-
-    def _last_words(self, session_key: str | None) -> Inbound | None:
-        heard = self._bridge.notes.heard
-        if session_key:
-            return heard.get(session_key) or _named(session_key)
-        turn = self._bridge.host.living()
-        return turn.inbound if turn is not None else heard.latest()
+        """Say something: in the named conversation, or that of the moment, or the last; False without one."""
+        text = content if role == "user" else f"[{role}] {content}"
+        return inject(self._bridge, self._context, text, session_key)
 
     def get_config(self, key: str, default: Any = None) -> Any:
         """A value of `[plugins.entries.NAME]`, or of the table `config` in it; dots lead into tables."""
@@ -282,12 +252,3 @@ class PluginContext:
 
         self._bridge.call(lambda: self._context.stack.push_async_callback(unload))
         return callback
-
-
-def _named(session_key: str) -> Inbound | None:
-    """Where a key leads that nobody spoke under yet: `agent:main:<platform>:<type>:<chat>[:<thread>]`."""
-    parts = [unquote(part) for part in session_key.split(":")]
-    if len(parts) < 5 or parts[0] != "agent":
-        return None
-    address = Address(parts[2], parts[4], parts[3], *parts[5:7])
-    return Inbound(id="", address=address, sender=address.user or address.chat, text="")

@@ -26,13 +26,12 @@ def keep(bridge: Bridge, context: Context, kind: str, thing: Any, name: str = ""
     return True
 
 
-def family(bridge: Bridge, context: Context, kind: str) -> Callable[..., bool]:
-    """The method of `ctx` that registers a provider of this kind."""
+def family(bridge: Bridge, context: Context, kind: str) -> Callable[..., bool | None]:
+    """The method of `ctx` that registers something of this kind."""
 
-    def register(provider: Any, *_: Any, **__: Any) -> bool:
-        return keep(bridge, context, kind, provider)
+    def register(provider: Any, *_: Any, **__: Any) -> bool | None:
+        return keep(bridge, context, kind, provider) or None
 
-    register.__name__ = f"register_{kind}_provider"
     return register
 
 
