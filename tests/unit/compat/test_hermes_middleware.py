@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from msgspec import structs
 
 from alipes.hooks import specs
 from alipes.kernel.errors import Transient
@@ -67,6 +68,27 @@ async def test_a_changed_request_keeps_what_was_not_changed(stage):
         assert stage.door.bridge.notes.traces.get("t1") == [
             {"kind": "llm_request", "source": "sample", "reason": "haste"}
         ]
+
+
+async def test_a_second_middleware_sees_the_change_and_the_original_and_each_question_has_its_own_trace(
+    stage,
+):
+    source = """
+    calls = []
+    def add(**kw):
+        calls.append((kw["request"]["max_tokens"], kw["original_request"]["max_tokens"]))
+        return {"request": {**kw["request"], "max_tokens": kw["request"]["max_tokens"] + 1}, "reason": "more"}
+    def register(ctx):
+        ctx.register_middleware("llm_request", add)
+        ctx.register_middleware("llm_request", add)
+    """
+    request = structs.replace(REQUEST, max_tokens=10)
+    async with stage.plugin(source):
+        for _ in range(2):
+            changed = await stage.relay.filter(specs.before_request, request, turn=TURN_HERE)
+            assert changed.max_tokens == 12
+            assert len(stage.door.bridge.notes.traces.get("t1")) == 2
+        assert stage.calls == [(10, 10), (11, 10)] * 2
 
 
 async def test_new_calls_and_results_of_a_changed_request_are_understood(stage):

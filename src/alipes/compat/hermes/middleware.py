@@ -54,13 +54,17 @@ def _trace(bridge: Bridge, id: str, kind: str, answer: Mapping[str, Any]) -> Non
 
 def llm_request(bridge: Bridge, fit: Fit) -> Callable[..., Awaitable[Request | None]]:
     async def before_request(request: Request, turn: Turn) -> Request | None:
-        told = request_of(request)
-        keywords = {"request": told, "original_request": request_of(request), "model": request.model}
-        answer = await bridge.run(fit, **_scene(bridge, turn), **keywords)
+        original = bridge.notes.original(request)
+        if original is None:  # we are the first whom it reaches, or all before us left it as it was
+            original, bridge.notes.traces[turn.id] = request, []
+        keywords = {"request": request_of(request), "original_request": request_of(original)}
+        answer = await bridge.run(fit, **_scene(bridge, turn), **keywords, model=request.model)
         if not isinstance(answer, Mapping) or not isinstance(answer.get("request"), Mapping):
             return None
         _trace(bridge, turn.id, "llm_request", answer)
-        return request_from(answer["request"], request)
+        changed = request_from(answer["request"], request)
+        bridge.notes.replace(original, changed)
+        return changed
 
     return before_request
 
