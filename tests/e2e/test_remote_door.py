@@ -22,9 +22,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from alipes.app import open_app
 from alipes.config.settings import load
 from alipes.testing.leaks import no_leaks
+from tests.e2e.program import Home
 from tests.world.remote import (
     EXAMPLE,
-    Wire,
     closed,
     free_port,
     furnish,
@@ -234,12 +234,16 @@ async def test_nothing_is_left_open(tmp_path):
             await asking
 
 
-async def test_when_the_house_closes_clients_are_told(tmp_path):
-    async with open_remote(tmp_path) as remote:
-        connection = await connect(remote.socket, proxy=None)
-        await Wire(connection).send("hello", protocol=1, token=remote.token, name="x")
-        await connection.recv()
-    assert (await closed(connection))[0] in (1001, 1011)
+async def test_when_the_house_closes_open_calls_are_cancelled_once_and_clients_told(tmp_path):
+    async with AsyncExitStack() as outside:
+        async with open_remote(tmp_path) as remote:
+            wire = await outside.enter_async_context(open_wire(remote, "dig"))
+            asking = asyncio.create_task(remote.ask("!call dig"))
+            await wire.until("call")
+        assert (await wire.until("cancelled"))["reason"] == "shutdown"
+        assert (await closed(wire.connection))[0] == 1001
+        asking.cancel()
+        await asyncio.wait({asking})
 
 
 @pytest.mark.deadline(30)
@@ -261,6 +265,16 @@ async def test_a_second_process_waits_for_the_port_and_takes_over(tmp_path):
 
 
 # --- what is written about it
+
+
+@pytest.mark.deadline(60)
+async def test_it_is_installed_as_the_readme_says_and_nothing_is_wrong_with_it(tmp_path):
+    home = Home(tmp_path / "home")
+    done = await home.run("plugins", "install", "--yes", str(EXAMPLE / "plugin"))
+    assert done.status == 0, done.err
+    assert "agent_loop_stopped" in done.out and "/remote" in done.out
+    done = await home.run("plugins", "doctor", "remote_tools")
+    assert done.status == 0 and "ok    remote_tools" in done.out, done
 
 
 def test_the_readme_names_every_setting_with_its_default_and_every_word_of_the_protocol():

@@ -18,6 +18,12 @@ QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "-
 ALONE = ["--disable-background-networking", "--disable-component-update"]
 
 
+@pytest.fixture(autouse=True)
+def chromium():
+    """Asked for before anything is open: a skip from inside a task group would be no skip."""
+    return require("chromium")
+
+
 @asynccontextmanager
 async def browsing(*, strict=True, **options):
     """A page in a browser of its own; whatever it complains about fails a strict test."""

@@ -20,7 +20,7 @@ async def setup(ctx: Context) -> None:
     token = Token(ctx.folder)
     door = Door(hub, token, ctx.log)
     ctx.stack.callback(door.close)
-    ctx.hook(hub.agent_loop_stopped)
+    ctx.hook(hub.agent_loop_stopped, name="agent_loop_stopped")
     ctx.run(door.run(), "the server")
 
     async def remote(args: str, inbound: Inbound) -> str:
