@@ -91,6 +91,7 @@ async def test_every_command_works_while_a_turn_runs(home, tmp_path):
         "busy": "interrupt: ",
         "copy": "copied 4 characters",
         "export": "Written to",
+        "plugins": "There is no plugin.",
         "resume": "Which one?",
         "undo": "Undone: “stall",
         "branch": "A branch",

@@ -74,6 +74,8 @@ class Context(Struct, frozen=True):
     """What plugins offer, their commands among it."""
     hooks: Hooks | None = None
     plugins: Plugins | None = None
+    deadline: float = 60.0
+    """Seconds in which a command of a plugin must be done."""
     files: bool = True
     """The person works on this machine, so that files may be written for them."""
     clock: Callable[[], float] = time.time

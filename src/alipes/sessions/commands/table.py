@@ -16,8 +16,6 @@ from alipes.sessions.commands import account, course, plugins, shelf
 from alipes.sessions.commands.context import Context, Quit, Reply
 
 Act: TypeAlias = Callable[[Context, str], Awaitable[Reply]]
-DEADLINE = 60.0
-"""Seconds in which a command of a plugin must be done."""
 
 
 class Command(Struct, frozen=True):
@@ -140,7 +138,7 @@ def _offered(offer: CommandOffer) -> Command:
 
         offer.owner.hold()  # a plugin that is exchanged meanwhile stays open for it
         try:
-            said = await guard(offer.owner, f"/{offer.name}", work(), deadline=DEADLINE)
+            said = await guard(offer.owner, f"/{offer.name}", work(), deadline=context.deadline)
         finally:
             offer.owner.release()
         return Reply("" if said is None else str(said))
