@@ -240,10 +240,10 @@ async def test_when_the_house_closes_open_calls_are_cancelled_once_and_clients_t
             wire = await outside.enter_async_context(open_wire(remote, "dig"))
             asking = asyncio.create_task(remote.ask("!call dig"))
             await wire.until("call")
+            asking.cancel()  # who watches goes; the turn goes on
+            await asyncio.wait({asking})
         assert (await wire.until("cancelled"))["reason"] == "shutdown"
         assert (await closed(wire.connection))[0] == 1001
-        asking.cancel()
-        await asyncio.wait({asking})
 
 
 @pytest.mark.deadline(30)
