@@ -1,14 +1,20 @@
-"""A whole app with a scripted model, and one voice in it; plugins are opened into it by the tests."""
+"""A whole app with a scripted model, and one voice in it; plugins lie in its home, or are opened by a test."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
+import tomlkit
+
 from alipes.app import App, open_app
+from alipes.compat.hermes.bridge import Bridge
+from alipes.compat.hermes.names.bound import bridge
 from alipes.config.settings import load
+from alipes.hooks.owners import Owner
 from alipes.kernel.turns import Address, Event, Inbound, Said, TurnEnded
 from alipes.sessions.commands.context import Reply
 from alipes.sessions.commands.table import parse, run
@@ -17,14 +23,25 @@ from tests.unit.compat.stage import Stage
 
 
 class Flat:
-    def __init__(self, app: App, model: Model, stage: Stage) -> None:
-        self.app, self.model, self.stage = app, model, stage
+    def __init__(self, app: App, model: Model) -> None:
+        self.app, self.model = app, model
+        self.stage = Stage(app.settings.home)
+        self.stage.hooks, self.stage.offers = app.hooks, app.offers
         self.address = Address("terminal", "desk")
         self._numbers = count(1)
 
     @property
     def key(self) -> str:
         return self.address.key
+
+    @property
+    def bridge(self) -> Bridge:
+        """Of the Hermes plugin that is open."""
+        return bridge()
+
+    @property
+    def owner(self) -> Owner:
+        return next(iter(self.bridge._contexts))
 
     def inbound(self, text: str) -> Inbound:
         return Inbound(f"m{next(self._numbers)}", self.address, "ada", text)
@@ -40,7 +57,7 @@ class Flat:
         return texts[-1] if texts else "", events[-1]
 
     async def command(self, text: str) -> Reply:
-        parsed = parse(text)
+        parsed = parse(text, self.app.offers)
         assert parsed is not None, text
         return await run(self.app.context(self.inbound(text)), parsed)
 
@@ -52,19 +69,31 @@ class Flat:
 
 
 @asynccontextmanager
-async def open_flat(home: Path, script: Any = None, *, interactive: bool = False) -> AsyncIterator[Flat]:
+async def open_flat(
+    home: Path,
+    script: Any = None,
+    *,
+    interactive: bool = False,
+    plugins: Mapping[str, str] = {},
+    config: Mapping[str, Any] = {},
+) -> AsyncIterator[Flat]:
+    """`plugins`: the `__init__.py` of each, by name; `config`: of config.toml, beside them."""
     place = home / "house"
+    for name, source in plugins.items():
+        (folder := place / "plugins" / name).mkdir(parents=True, exist_ok=True)
+        (folder / "plugin.yaml").write_text(f"name: {name}\nversion: 0.1.0\n")
+        (folder / "__init__.py").write_text(dedent(source))
     place.mkdir(parents=True, exist_ok=True)
-    (place / "config.toml").touch()
-    settings = load(place, {"ALIPES_MODEL": "scripted"})
+    told = {"model": "scripted", **config, "plugins": {"enabled": list(plugins)}}
+    (place / "config.toml").write_text(tomlkit.dumps(told))
+    settings = load(place, {})
     settings.paths.make()
     model = Model(script)
     error: BaseException | None = None
     async with open_app(settings, interactive=interactive, lent={"scripted": model}) as app:
-        stage = Stage(place)
-        stage.hooks = app.hooks
         try:
-            yield Flat(app, model, stage)
+            assert [each for each in app.plugins.facts() if each.state == "failed"] == []
+            yield Flat(app, model)
         except Exception as raised:  # a task group on its way would make a group of it
             error = raised
     if error is not None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -10,7 +10,7 @@ from msgspec import structs
 from alipes.compat.hermes.adapters_values import MessageEvent
 from alipes.compat.hermes.session_keys import address_of
 from alipes.kernel.messages import Image
-from alipes.kernel.turns import Inbound
+from alipes.kernel.turns import Address, Inbound
 
 LARGEST = 20_000_000
 """Bytes of a picture that the model is shown."""
@@ -18,12 +18,18 @@ _PICTURES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
 _PICTURES |= {".gif": "image/gif", ".webp": "image/webp"}
 
 
-async def inbound_of(event: MessageEvent, adapter: Any) -> Inbound:
-    """The message, under the key that `build_session_key` gives it too. Its files are read off the loop."""
-    assert event.source is not None
+def place_of(event: MessageEvent, adapter: Any) -> Address:
+    """Where it was said; its key is the one that `build_session_key` gives."""
+    if event.source is None:
+        raise ValueError("a message without its source cannot be heard: set event.source")
     extra = getattr(getattr(adapter, "config", None), "extra", None) or {}
     flags = (extra.get("group_sessions_per_user", True), extra.get("thread_sessions_per_user", False))
-    address = address_of(event.source, *map(bool, flags))
+    return address_of(event.source, *map(bool, flags))
+
+
+async def inbound_of(event: MessageEvent, address: Address) -> Inbound:
+    """The message. Its files are read off the loop."""
+    assert event.source is not None
     number = event.message_id or os.urandom(8).hex()
     pictures, others = await asyncio.to_thread(_files, event)
     words = [_command(event) or event.text or "", *(f"[attached: {each}]" for each in others)]
@@ -36,6 +42,25 @@ async def inbound_of(event: MessageEvent, adapter: Any) -> Inbound:
         text="\n".join(word for word in words if word),
         attachments=tuple(pictures),
     )
+
+
+class Bursts:
+    """Pictures that may have company wait for it a moment. The caller holds the conversation's lane."""
+
+    def __init__(self, submit: Callable[[MessageEvent, Inbound], Awaitable[None]]) -> None:
+        self._submit = submit
+        self._waiting: dict[str, list[tuple[MessageEvent, Inbound]]] = {}
+
+    def add(self, event: MessageEvent, inbound: Inbound) -> bool:
+        """True when it is the first of its conversation, so that somebody must flush soon."""
+        waiting = self._waiting.setdefault(inbound.address.key, [])
+        waiting.append((event, inbound))
+        return len(waiting) == 1
+
+    async def flush(self, key: str) -> None:
+        """Take in what was waited for, as one message."""
+        if waiting := self._waiting.pop(key, []):
+            await self._submit(waiting[0][0], merged([inbound for _, inbound in waiting]))
 
 
 def merged(inbounds: Sequence[Inbound]) -> Inbound:

@@ -16,7 +16,7 @@ from alipes.compat.hermes.adapters_following import GRACE, Follower
 from alipes.compat.hermes.adapters_media import cache_document_from_bytes
 from alipes.compat.hermes.adapters_opening import MaySpeak, access, adapter_of, config_of, registered
 from alipes.compat.hermes.adapters_speaking import PATIENCE, Speaker
-from alipes.compat.hermes.adapters_taking import inbound_of, merged
+from alipes.compat.hermes.adapters_taking import Bursts, inbound_of, place_of
 from alipes.compat.hermes.adapters_values import (
     HEARD,
     REMEMBERED,
@@ -28,6 +28,7 @@ from alipes.compat.hermes.adapters_values import (
 from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.session_keys import source_of
 from alipes.hooks import specs
+from alipes.hooks.offers import Offers
 from alipes.hooks.relay import Hooks
 from alipes.hooks.specs import Admission
 from alipes.kernel.errors import AlipesError, PluginError
@@ -54,6 +55,9 @@ class House(Protocol):
     @property
     def hooks(self) -> Hooks: ...
 
+    @property
+    def offers(self) -> Offers: ...
+
     def context(self, inbound: Inbound, *, files: bool = True) -> Context: ...
 
 
@@ -76,20 +80,18 @@ class Hosting:
         self._house, self._manners = house, manners
         self._may_speak: MaySpeak = manners.may_speak or (lambda _event: False)
         self._strangers: set[str] = set()
-        self._bursts: dict[str, list[tuple[MessageEvent, Inbound]]] = {}
+        self._bursts = Bursts(self._submit)
         self.follower: Follower
 
     async def hear(self, event: MessageEvent) -> None:
         """Take a message in; it is safe once we return, but for a picture that may have company."""
-        if event.source is None:
-            raise ValueError("a message without its source cannot be heard: set event.source")
-        inbound = await inbound_of(event, self.adapter)
-        key = inbound.address.key
-        event.metadata = {**(event.metadata or {}), "session_key": key}
-        REMEMBERED[inbound.id] = event
+        address = place_of(event, self.adapter)
+        event.metadata = {**(event.metadata or {}), "session_key": address.key}
         token = HEARD.set(event)
         try:
-            async with self.follower.lane(key):
+            async with self.follower.lane(address.key):
+                inbound = await inbound_of(event, address)
+                REMEMBERED[inbound.id] = event
                 await self._take(event, inbound)
         finally:
             HEARD.reset(token)
@@ -104,7 +106,8 @@ class Hosting:
 
     async def resume(self, platform: str) -> None:
         """Tell the chats of turns that were taken up at the start of the process."""
-        for key in self._house.lobby.recovered:
+        left = await self._house.store.turns.orphans()  # and what the lobby has taken up before we looked
+        for key in dict.fromkeys((*left, *self._house.lobby.recovered)):
             standing = await self._house.store.sessions.standing(key)
             if standing is None or standing.address.platform != platform:
                 continue
@@ -116,7 +119,7 @@ class Hosting:
 
     async def _take(self, event: MessageEvent, inbound: Inbound) -> None:
         stranger = not self._may_speak(event)
-        if stranger or _is_command(inbound.text):  # about all else the lobby asks
+        if stranger or self._is_command(inbound.text):  # about all else the lobby asks
             admitted = await self._screened(inbound)
             if admitted is None or stranger:
                 self._turned_away(inbound, stranger)
@@ -125,11 +128,16 @@ class Hosting:
         assert event.source is not None
         self.follower.watch(inbound.address.key, event.source)
         if event.message_type is MessageType.PHOTO and inbound.attachments:
-            self._collect(event, inbound)
+            if self._bursts.add(event, inbound):
+                self.follower.begin(self._flush_later(inbound.address.key), f"burst {inbound.id}")
             return
-        await self._flush(inbound.address.key)
+        await self._bursts.flush(inbound.address.key)
         if not await self._obeyed(event, inbound):
             await self._submit(event, inbound)
+
+    def _is_command(self, text: str) -> bool:
+        known = parse(text, self._house.offers) is not None
+        return known or (text.startswith("/") and text.partition(" ")[0][1:] in _WORDS)
 
     async def _screened(self, inbound: Inbound) -> Inbound | None:
         """As plugins let it pass; None: they will not have it."""
@@ -149,22 +157,10 @@ class Hosting:
         busy = (standing.busy if standing is not None else "") or self._manners.busy
         await self.follower.submit(event, inbound, busy)
 
-    def _collect(self, event: MessageEvent, inbound: Inbound) -> None:
-        key = inbound.address.key
-        burst = self._bursts.setdefault(key, [])
-        burst.append((event, inbound))
-        if len(burst) == 1:
-            self.follower.begin(self._flush_later(key), f"burst {key}")
-
     async def _flush_later(self, key: str) -> None:
         await asyncio.sleep(self._manners.burst)
         async with self.follower.lane(key):
-            await self._flush(key)
-
-    async def _flush(self, key: str) -> None:
-        """Take in the pictures that were waited for."""
-        if burst := self._bursts.pop(key, []):
-            await self._submit(burst[0][0], merged([inbound for _, inbound in burst]))
+            await self._bursts.flush(key)
 
     async def _obeyed(self, event: MessageEvent, inbound: Inbound) -> bool:
         """Was it a command? Then it is done, also while a turn runs; what it gives is sent later."""
@@ -172,7 +168,7 @@ class Hosting:
         if name.removeprefix("/") in _WORDS and name.startswith("/"):
             self._reply(event, inbound, Reply(_answered(inbound, _WORDS[name[1:]], args.strip().lower())))
             return True
-        parsed = parse(inbound.text)
+        parsed = parse(inbound.text, self._house.offers)
         if parsed is None:
             return False
         if parsed.command.name in BY_NAME:
@@ -207,10 +203,6 @@ class Hosting:
                 text = text if getattr(sent, "success", False) else words
         if text:
             await self.speaker.say(event.source, text, event.message_id)
-
-
-def _is_command(text: str) -> bool:
-    return parse(text) is not None or (text.startswith("/") and text.partition(" ")[0][1:] in _WORDS)
 
 
 def _answered(inbound: Inbound, choice: str, args: str) -> str:

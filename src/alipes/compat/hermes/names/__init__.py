@@ -14,7 +14,7 @@ from types import ModuleType
 from alipes.compat.hermes.adapters_media import live_in
 from alipes.compat.hermes.adapters_values import event_of
 from alipes.compat.hermes.bridge import Bridge
-from alipes.compat.hermes.names.bound import bind, bound, bridge, unbind
+from alipes.compat.hermes.names.bound import bind, bridge, is_bound, unbind
 from alipes.compat.hermes.names.table import NAMES
 from alipes.compat.hermes.names.toolsets import forget
 
@@ -46,7 +46,7 @@ def install(house: Bridge) -> tuple[str, ...]:
 def uninstall(house: Bridge | None = None) -> None:
     """Take them out, once the last app that wanted them is gone; what plugins hold of them stays theirs."""
     unbind(house)
-    if bound():
+    if is_bound():
         live_in(bridge().home)
         return
     live_in(None)

@@ -25,7 +25,7 @@ def unbind(bridge: Bridge | None = None) -> None:
         _BRIDGES.remove(bridge)
 
 
-def bound() -> bool:
+def is_bound() -> bool:
     return bool(_BRIDGES)
 
 

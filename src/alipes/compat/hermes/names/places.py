@@ -7,7 +7,7 @@ from typing import Any, Self
 from alipes.compat.hermes.adapters_values import HEARD, REMEMBERED, MessageEvent
 from alipes.compat.hermes.bridge import Gateway
 from alipes.compat.hermes.hooks_offering import platform_named
-from alipes.compat.hermes.names.bound import NotHere, bound, bridge
+from alipes.compat.hermes.names.bound import NotHere, bridge, is_bound
 from alipes.compat.hermes.session_keys import build_session_key
 from alipes.kernel.turns import Turn
 from alipes.store.peeking import peek_session
@@ -18,7 +18,7 @@ _PREFIX = "HERMES_SESSION_"
 def get_session_env(name: str, default: str = "") -> str:
     """What is known of the conversation in whose course we are called: `HERMES_SESSION_PLATFORM`,
     `_CHAT_ID`, `_CHAT_NAME`, `_THREAD_ID`, `_USER_ID`, `_USER_NAME`, `_KEY`, `_ID`, `_MESSAGE_ID`."""
-    if not name.startswith(_PREFIX) or not bound():
+    if not name.startswith(_PREFIX) or not is_bound():
         return default
     turn, heard = bridge().host.living(), HEARD.get()
     if heard is None and turn is not None:
@@ -66,7 +66,7 @@ def _of_event(event: MessageEvent | None) -> dict[str, str]:
 
 def _gateway_runner_ref() -> Gateway | None:
     """Whoever serves the platforms (`.adapters` by `Platform`); None while none is served."""
-    gateway = bridge().gateway if bound() else None
+    gateway = bridge().gateway if is_bound() else None
     return gateway if gateway is not None and gateway.adapters else None
 
 

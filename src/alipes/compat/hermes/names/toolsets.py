@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from alipes.compat.hermes.names.bound import bound, bridge
+from alipes.compat.hermes.names.bound import bridge, is_bound
 
 CORE = ("terminal", "process", "read_file", "write_file", "patch", "search_files")
 """The house's own tools."""
@@ -28,7 +28,7 @@ class Toolsets(dict[str, dict[str, Any]]):
 
 
 def _of_plugins(toolset: str) -> list[str]:
-    tools = bridge().tools.values() if bound() else ()
+    tools = bridge().tools.values() if is_bound() else ()
     return [entry.name for entry in tools if entry.toolset == toolset]
 
 
@@ -66,7 +66,7 @@ def resolve_toolset(name: str, visited: set[str] | None = None) -> list[str]:
     """The tools of one, with those of the ones it includes."""
     seen = set() if visited is None else visited
     if name in _ALL:
-        return sorted({*CORE, *(bridge().tools if bound() else ())})
+        return sorted({*CORE, *(bridge().tools if is_bound() else ())})
     if name in seen or name not in TOOLSETS:
         return []
     seen.add(name)
