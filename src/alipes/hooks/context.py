@@ -39,7 +39,8 @@ class Host(Protocol):
     """What a plugin may ask of the house while it runs."""
 
     async def submit(self, inbound: Inbound) -> str | None:
-        """Say something in someone's name: through the same door as every message."""
+        """Say something in someone's name: through the same door as every message. That opens when all
+        plugins are open: in `setup`, do this in `ctx.run`."""
         ...
 
     async def post(self, key: str, op: Op) -> None:

@@ -81,12 +81,12 @@ class Lodging:
             return False
         assert self._context is not None
         try:
-            self._context.hook(_present, name="gateway_started")
             self._context.publish()
         except PluginError as refused:
             self.state, self.why = "failed", str(refused)
             self.leave()
             return False
+        self._house.hooks.add(self.owner, _present, name="gateway_started")
         self.owner.on_off = on_off
         return True
 
@@ -123,7 +123,7 @@ class Lodging:
             path=str(self.found.path or ""),
             version=about.version,
             description=about.description,
-            hooks=tuple(dict.fromkeys(name for name in hooks if name != "gateway_started")),
+            hooks=tuple(dict.fromkeys(hooks)),
             tools=names(ToolOffer),
             commands=names(CommandOffer),
             cli=names(CliOffer),
