@@ -12,15 +12,23 @@ from alipes.hooks.loader import Door, Plugins, open_plugins
 from alipes.hooks.offers import Offers
 from alipes.hooks.relay import Hooks
 from alipes.kernel.endpoints import Secret
-from alipes.kernel.errors import ProviderError, SessionError
+from alipes.kernel.errors import ProviderError, SessionError, ToolError
 from alipes.kernel.messages import Json, Message, ToolResult
-from alipes.kernel.ports import Request
+from alipes.kernel.ports import Act, Output, Request, ToolSpec
 from alipes.kernel.turns import Inbound, Op, Replied, Turn
 from alipes.providers.choice import choose
 from alipes.providers.opening import Models
 from alipes.runtime.clients import ClientScope
 from alipes.sessions.commands import BY_NAME
+from alipes.tools.patch import Patch
+from alipes.tools.process import Process
+from alipes.tools.read_file import ReadFile
+from alipes.tools.search_files import SearchFiles
+from alipes.tools.terminal import Terminal
+from alipes.tools.write_file import WriteFile
 
+TOOLS = (Terminal, Process, ReadFile, WriteFile, Patch, SearchFiles)
+"""Our own; a test compares them with those of a conversation."""
 _NOBODY = "there is no conversation here: a plugin's own command runs by itself"
 
 
@@ -86,9 +94,21 @@ async def open_host(settings: Settings) -> AsyncIterator[Host]:
         yield Alone(settings, scope, models)
 
 
+class _Taken:
+    """Stands where one of our own tools stands in a conversation, so that nobody else takes its name."""
+
+    def __init__(self, spec: ToolSpec) -> None:
+        self.spec = spec
+
+    async def run(self, args: Mapping[str, Json], act: Act) -> str | Output:
+        raise ToolError(_NOBODY)
+
+
 def new_offers() -> Offers:
-    """Empty; names of commands that are ours are refused, as in a conversation."""
-    return Offers(reserved=lambda: BY_NAME)
+    """Empty; names of commands and tools that are ours are refused, as in a conversation."""
+    offers = Offers(lambda: BY_NAME)
+    offers.build_in(*(_Taken(tool.spec) for tool in TOOLS))
+    return offers
 
 
 def doors(host: Host, settings: Settings) -> dict[str, Callable[[], Door]]:

@@ -18,7 +18,6 @@ from alipes.hooks.finding import Found, find, wanted
 from alipes.hooks.lodging import House, Lodging
 from alipes.hooks.native import NativeDoor
 from alipes.hooks.relay import Hooks
-from alipes.kernel.errors import PluginError
 
 _SCOPE = "out of scope: nothing of the original stands behind it here"
 
@@ -67,21 +66,12 @@ async def _open(settings: Settings, to_open: Iterable[Found]) -> dict[str, tuple
             with _listening() as said:
                 group.create_task(lodging.run(), name=f"plugin {found.name}")
                 await lodging.ready.wait()
-                _settle(lodging)
+                lodging.settled(lambda _owner: None)
             told[found.name] = lodging.facts(), said
         for lodging in reversed(lodgings):
             lodging.withdraw()
             lodging.leave()
     return told
-
-
-def _settle(lodging: Lodging) -> None:
-    if lodging.state != "on":
-        return
-    try:
-        lodging.settle()
-    except PluginError as refused:
-        lodging.state, lodging.why = "failed", str(refused)
 
 
 @contextmanager

@@ -1,0 +1,273 @@
+"""The real program with real plugins: installed, listed, examined, begun, and their own commands run."""
+
+import asyncio
+import os
+import pty
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.e2e.program import ROOT, Home, finished, until_said
+from tests.world.plugin_sources import commit, git, hermes, native, wheel
+
+pytestmark = pytest.mark.deadline(60)
+
+WITH_COMMANDS = """\
+import asyncio, sys
+from alipes.plugin import Context, user
+
+
+async def setup(ctx: Context) -> None:
+    def prepare(parser):
+        parser.add_argument("--times", type=int, default=1)
+        parser.add_argument("word")
+
+    def shout(given):
+        print(given.word.upper() * given.times)
+        return 3 if given.word == "three" else None
+
+    async def whisper(given):
+        await asyncio.sleep(0)
+        return "psst"
+
+    async def ask(given):
+        reply = await ctx.host.ask((user(given.word),), model="scripted")
+        print(reply.message.text)
+
+    def by_itself(parser):
+        parser.set_defaults(func=lambda given: asyncio.run(told()))
+
+    async def told():
+        print("on a loop of its own")
+
+    def wait(given):
+        print("waiting", flush=True)
+        sys.stdin.readline()
+
+    ctx.cli("shout", "say it loud", prepare, shout)
+    ctx.cli("whisper", "say it softly", lambda parser: None, whisper)
+    ctx.cli("wonder", "ask the model", prepare, ask)
+    ctx.cli("alone", "in its own way", by_itself)
+    ctx.cli("wait", "for a key", lambda parser: None, wait)
+    ctx.cli("leave", "at once", lambda parser: None, lambda given: sys.exit("no reason"))
+    ctx.cli("fail", "for sure", lambda parser: None, lambda given: given.nothing)
+    ctx.cli("ask", "never reached", lambda parser: None, lambda given: 9)
+"""
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "home")
+
+
+async def install(home: Home, source: Path | str, *words: str, **more: str) -> None:
+    done = await home.run("plugins", "install", str(source), "--yes", *words, **more)
+    assert done.status == 0, done.err
+
+
+async def with_commands(home: Home, tmp_path: Path) -> None:
+    await install(home, native(tmp_path / "noisy", "noisy", code=WITH_COMMANDS))
+
+
+async def test_a_plugin_of_every_source_is_found_and_used_by_a_conversation(home, tmp_path):
+    await install(home, native(tmp_path / "folder", "ways"))
+    git_plugin = hermes(tmp_path / "repository")
+    commit(git_plugin)
+    git(tmp_path, "clone", "--quiet", "--bare", "repository", "hailer.git")
+    await install(home, f"file://{tmp_path}/hailer.git", GIT_CONFIG_GLOBAL="/dev/null")
+    code = (
+        native(tmp_path / "x")
+        .joinpath("__init__.py")
+        .read_text()
+        .replace("look_up", "look_down")
+        .replace("way", "down")
+    )
+    file = wheel(
+        tmp_path / "wheels",
+        "downs",
+        entries="[alipes.plugins]\ndowns = downs\n",
+        files={"downs/__init__.py": code},
+    )
+    await install(home, file, PIP_NO_INDEX="1")
+    for call, answer in (
+        ('look_up {"place": "Rome"}', "Rome is over there"),
+        ("hail {}", "hail"),
+        ('look_down {"place": "Rome"}', "Rome is over there"),
+    ):
+        done = await home.run("ask", "-y", "-m", "scripted", f"!call {call}")
+        assert done.status == 0 and answer in done.out, done
+    done = await home.run("plugins", "list")
+    assert [line.split()[:3] for line in done.out.splitlines()[1:]] == [
+        ["downs", "1.0", "enabled"],
+        ["hailer", "0.3.0", "enabled"],
+        ["ways", "1.0", "enabled"],
+    ]
+    assert (await home.run("plugins", "doctor")).status == 0
+
+
+async def test_a_conversation_that_runs_has_them_on(home, tmp_path):
+    await install(home, native(tmp_path / "folder", "ways"))
+    async with home.started("ask", "-m", "scripted", "!say begun\n!wait 100") as process:
+        await until_said(process.stdout, "begun")
+        (told,) = msgspec.json.decode((await home.run("plugins", "list", "--json")).out)
+        assert told["state"] == "on" and told["adds"]["tools"] == ["look_up"]
+        process.send_signal(signal.SIGINT)
+        await finished(process)
+    (told,) = msgspec.json.decode((await home.run("plugins", "list", "--json")).out)
+    assert told["state"] == "enabled"
+
+
+async def test_a_broken_plugin_is_told_by_list_and_doctor_and_the_house_goes_on(home, tmp_path):
+    await install(home, native(tmp_path / "folder", "ways", code="raise RuntimeError('no luck')\n"))
+    assert (await home.run("ask", "-m", "scripted", "hi")).out == "You said: hi\n"
+    done = await home.run("plugins", "list")
+    assert "failed" in done.out and "no luck" in done.out
+    done = await home.run("doctor")
+    assert done.status == 1 and "no luck" in done.out and "alipes plugins doctor ways" in done.out
+    done = await home.run("plugins", "doctor")
+    assert done.status == 1 and "no luck" in done.out and "Traceback" not in done.out + done.err
+
+
+@pytest.mark.parametrize("words", [["ask", "--safe"], ["--safe", "ask"]])
+async def test_in_safe_mode_no_plugin_is_loaded(home, tmp_path, words):
+    await install(
+        home, native(tmp_path / "folder", "ways", code=f"import os\nos.mkdir({str(tmp_path / 'ran')!r})\n")
+    )
+    done = await home.run(*words, "-m", "scripted", "hi")
+    assert (done.status, done.out) == (0, "You said: hi\n") and not (tmp_path / "ran").exists()
+    done = await home.run("--safe", "-m", "scripted", stdin=b"hello\n")
+    assert (done.status, done.out) == (0, "You said: hello\n") and not (tmp_path / "ran").exists()
+    await home.run("ask", "-m", "scripted", "hi")
+    assert (tmp_path / "ran").exists()
+
+
+async def test_with_no_plugin_nothing_of_theirs_is_loaded(home):
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-X", "importtime", "-m", "alipes", "ask", "-m", "scripted", "hi"),
+        env=home.environ(),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, told = await process.communicate()
+    loaded = {line.rpartition("|")[2].strip() for line in told.decode().splitlines()}
+    assert not {name for name in loaded if name.startswith(("alipes.compat", "alipes.cli.plugins"))}
+    assert not loaded & {"yaml", "tomlkit"}
+
+
+# --- commands of plugins
+
+
+async def test_a_plugins_own_command_gets_its_words_and_its_status_counts(home, tmp_path):
+    await with_commands(home, tmp_path)
+    done = await home.run("shout", "--times", "2", "hey")
+    assert (done.status, done.out) == (0, "HEYHEY\n")
+    assert (await home.run("shout", "three")).status == 3
+    assert (await home.run("whisper")).out == "psst\n"
+    assert (await home.run("alone")).out == "on a loop of its own\n"
+    assert (await home.run("wonder", "why?")).out == "You said: why?\n"
+    assert "alipes shout" in (await home.run("plugins", "list")).out
+
+
+async def test_wrong_words_help_and_leaving_end_as_they_should(home, tmp_path):
+    await with_commands(home, tmp_path)
+    done = await home.run("shout", "--help")
+    assert done.status == 0 and "usage: alipes shout" in done.out and "say it loud" in done.out
+    done = await home.run("help", "shout")
+    assert done.status == 0 and "usage: alipes shout" in done.out
+    done = await home.run("shout")
+    assert done.status == 2 and "word" in done.err
+    done = await home.run("leave")
+    assert done.status == 1 and done.err == "no reason\n"
+
+
+async def test_a_command_that_fails_is_told_in_a_sentence_with_the_plugins_name(home, tmp_path):
+    await with_commands(home, tmp_path)
+    done = await home.run("fail")
+    assert done.status == 1 and "plugin noisy" in done.err and "Traceback" not in done.err
+    assert "AttributeError" in (home.path / "logs" / "alipes.log").read_text()
+
+
+async def test_our_own_commands_go_first_and_unknown_ones_name_what_is_near(home, tmp_path):
+    await with_commands(home, tmp_path)
+    assert (await home.run("ask", "-m", "scripted", "hi")).out == "You said: hi\n"
+    done = await home.run("shuot", "x")
+    assert done.status == 2 and "Did you mean shout?" in done.err
+    done = await home.run("plugins", "disable", "noisy")
+    done = await home.run("shout", "x")
+    assert done.status == 2 and "no command" in done.err
+
+
+async def test_a_command_that_waits_for_a_key_ends_with_ctrl_c(home, tmp_path):
+    await with_commands(home, tmp_path)
+    async with home.started("wait", stdin=asyncio.subprocess.PIPE) as process:
+        await until_said(process.stdout, "waiting")
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(20):
+            assert await process.wait() == 130
+
+
+# --- beginning one
+
+
+@pytest.mark.deadline(120)
+@pytest.mark.parametrize("words", [[], ["--hermes"]])
+async def test_the_tests_of_a_new_plugin_pass(home, tmp_path, words):
+    done = await home.run("plugins", "new", "my-notes", *words)
+    assert done.status == 0, done.err
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+        cwd=tmp_path / "my-notes",
+        env=home.environ(),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0 and b"3 passed" in out, out.decode()
+
+
+# --- consent
+
+
+async def at_a_terminal(home: Home, answer: str, *words: str) -> tuple[int, str]:
+    """Run the program with a terminal as its standard input, and say `answer` when it asks."""
+    ours, theirs = pty.openpty()
+    try:
+        async with home.started(*words, stdin=theirs) as process:
+            await until_said(process.stderr, "[y/N]")
+            os.write(ours, f"{answer}\n".encode())
+            done = await finished(process)
+            return done.status, done.out
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+async def test_at_a_terminal_the_person_is_asked_and_no_means_no(home, tmp_path):
+    source = str(native(tmp_path / "folder", "ways"))
+    status, said = await at_a_terminal(home, "", "plugins", "install", source)
+    assert status == 1 and "look_up" in said
+    assert (await home.run("plugins", "list", "--json")).out == "[]\n"
+    status, said = await at_a_terminal(home, "y", "plugins", "install", source)
+    assert status == 0 and "installed and enabled" in said
+    status, said = await at_a_terminal(home, "yes", "plugins", "remove", "ways")
+    assert status == 0 and "removed" in said
+
+
+async def test_interrupted_while_it_asks_nothing_is_left(home, tmp_path):
+    ours, theirs = pty.openpty()
+    async with home.started("plugins", "install", str(native(tmp_path / "folder")), stdin=theirs) as process:
+        await until_said(process.stderr, "[y/N]")
+        process.send_signal(signal.SIGINT)
+        assert (await finished(process)).status == 130
+    os.close(ours)
+    os.close(theirs)
+    assert [path.name for path in (home.path / "plugins").iterdir()] == []
+
+
+async def test_a_folder_that_is_no_plugin_is_refused(home):
+    done = await home.run("plugins", "install", str(ROOT / "docs"), "--yes")
+    assert done.status == 2 and "no plugin" in done.err and "Traceback" not in done.err
