@@ -523,3 +523,67 @@ async def test_a_package_brings_a_plugin_by_entry_point(tmp_path, monkeypatch):
         with pytest.raises(Exception, match="start alipes again"):
             await place.plugins.reload("sun")
     sys.modules.pop("sunny_plugin", None)
+
+
+async def test_what_the_body_raises_comes_out_as_it_is(tmp_path):
+    write(tmp_path, "one", "async def on_event(event): ...")
+    with pytest.raises(KeyError, match="mine"):
+        async with open_place(settings_for(tmp_path, "one")):
+            raise KeyError("mine")
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_who_is_cancelled_while_plugins_open_closes_those_that_began(tmp_path):
+    write(
+        tmp_path,
+        "one",
+        """
+        import asyncio
+        async def setup(ctx):
+            ctx.stack.callback((ctx.folder / "closed").touch)
+            (ctx.folder / "began").touch()
+            await asyncio.Event().wait()
+        """,
+    )
+
+    async def open_it():
+        async with open_place(settings_for(tmp_path, "one"), opening=60):
+            raise AssertionError("it is never open")
+
+    data = tmp_path / "plugin-data" / "one"
+    opening = asyncio.create_task(open_it())
+    await until((data / "began").exists)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert (data / "closed").exists() and asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_exchanging_often_and_at_once_leaves_one_of_it(tmp_path):
+    def version(number):
+        write(
+            tmp_path,
+            "one",
+            """
+            from .inner import NUMBER
+            async def turn_context(context): return str(NUMBER)
+            async def setup(ctx): ctx.run(_work())
+            async def _work():
+                import asyncio
+                await asyncio.Event().wait()
+            """,
+            inner_py=f"NUMBER = {number}",
+        )
+
+    version(0)
+    async with open_place(settings_for(tmp_path, "one")) as place:
+        await asyncio.sleep(0)
+        tasks = len(asyncio.all_tasks())
+        for number in range(1, 10):
+            version(number)  # of the same size, in the same second
+            await place.plugins.reload("one")
+            assert await place.hooks.relay.filter(specs.turn_context, "", turn=None) == str(number)
+        await asyncio.gather(*(place.plugins.reload("one") for _ in range(4)))
+        await until(lambda: len([n for n in sys.modules if n.startswith("alipes_plugins.one")]) == 2)
+        await until(lambda: len(asyncio.all_tasks()) == tasks)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
