@@ -131,11 +131,11 @@ async def test_what_is_given_up_holds_nobody_up_and_may_be_owed_again(opened, tm
 async def test_drafts_are_known_to_the_next_process(opened, tmp_path):
     async with opened(tmp_path) as store:
         for message in ("7", "8", "7"):
-            await store.outbox.draft(lane(HERE), "t1", message)
+            await store.drafts.add(lane(HERE), "t1", message)
             await asyncio.sleep(0.002)
-        await store.outbox.draft(lane(HERE), "t2", "9")
+        await store.drafts.add(lane(HERE), "t2", "9")
     async with opened(tmp_path) as store:
-        assert await store.outbox.drafts(lane(HERE), "t1") == ("7", "8")
-        await store.outbox.undraft(lane(HERE), "t1", "7", "8")
-        assert await store.outbox.drafts(lane(HERE), "t1") == ()
-        assert await store.outbox.drafts(lane(HERE), "t2") == ("9",)
+        assert await store.drafts.of(lane(HERE), "t1") == ("7", "8")
+        await store.drafts.drop(lane(HERE), "t1", "7", "8")
+        assert await store.drafts.of(lane(HERE), "t1") == ()
+        assert await store.drafts.of(lane(HERE), "t2") == ("9",)

@@ -50,6 +50,13 @@ def inherited() -> dict[str, str]:
     return dict(os.environ)
 
 
+def lend(variables: Variables, names: Iterable[str]) -> None:
+    """Put these variables of `.env` into the environment of this process, for code that looks only there."""
+    for name in names:
+        if name not in os.environ and (value := variables.get(name)):
+            os.environ[name] = value
+
+
 def read_text(path: Path) -> str | None:
     """The text of a file that people edit; None when there is none. Raises ConfigError."""
     try:

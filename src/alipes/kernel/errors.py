@@ -12,6 +12,7 @@ AlipesError
 ├── DeliveryError        the outbox tries again
 │   └── Gone               the outbox drops it
 ├── PluginError          the plugin is switched off, the host goes on
+├── NotTaken             the sender says it otherwise, or elsewhere
 ├── SessionError         the person names another session, or tries again later
 └── StoreError           the process stops: who cannot remember must not act
     ├── Fenced             another process lives this turn now; put the pen down
@@ -31,7 +32,8 @@ class ConfigError(AlipesError):
 
 
 class ProviderError(AlipesError):
-    pass
+    status: int | None = None
+    """The HTTP status that the provider answered with, if it did."""
 
 
 class Transient(ProviderError):

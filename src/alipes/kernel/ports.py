@@ -49,6 +49,8 @@ class Request(Struct, frozen=True):
     """Empty: the model's own default."""
     session: str = ""
     """A stable name of the conversation, for providers that route their prompt cache by it."""
+    extra: dict[str, Json] = {}
+    """Merged over the JSON body, by plugins that know who is asked; the operator's own words go over it."""
     tool_choice: Literal["auto", "none"] = "auto"
     """`none`: the tools are shown, because the transcript uses them, and no call of one is wanted."""
 

@@ -29,7 +29,7 @@ class Anthropic:
 
     def stream(self, request: Request) -> Stream:
         place = Place(self._endpoint, request.model)
-        body = _to_wire(request, place.name)
+        body = _to_wire(request, place.name) | request.extra
         return Stream(
             self._http,
             outgoing(self._endpoint, request.model, "/messages", body),

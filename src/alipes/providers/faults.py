@@ -117,6 +117,12 @@ def _from_object(error: dict[str, object], status: int, retry_after: float | Non
 
 def ours(place: Place, fault: Fault) -> ProviderError:
     """The error that tells the loop what to do, with a sentence for the person who must act."""
+    error = _ours(place, fault)
+    error.status = fault.status or None
+    return error
+
+
+def _ours(place: Place, fault: Fault) -> ProviderError:
     said = masked(place, fault.message)
     words = f"{fault.kind} {said}"
     number = f" ({fault.status})" if fault.status else ""

@@ -31,7 +31,7 @@ class OpenAIChat:
 
     def stream(self, request: Request) -> Stream:
         place = Place(self._endpoint, request.model)
-        body = _to_wire(request, place.name, self._dialect)
+        body = _to_wire(request, place.name, self._dialect) | request.extra
         request_out = outgoing(self._endpoint, request.model, "/chat/completions", body)
         return Stream(self._http, request_out, ChatReader(place))
 

@@ -24,7 +24,7 @@ class OpenAIResponses:
 
     def stream(self, request: Request) -> Stream:
         place = Place(self._endpoint, request.model)
-        body = _to_wire(request, place.name)
+        body = _to_wire(request, place.name) | request.extra
         request_out = outgoing(self._endpoint, request.model, "/responses", body)
         return Stream(self._http, request_out, ResponsesReader(place))
 

@@ -13,7 +13,7 @@ from alipes.store.database import Database, open_database
 from alipes.store.dispatcher import LocalDispatcher
 from alipes.store.hosts import Hosts, open_hosts
 from alipes.store.node import Node, Tasks
-from alipes.store.outbox import SqliteOutbox
+from alipes.store.outbox import SqliteDrafts, SqliteOutbox
 from alipes.store.sessions import SqliteGrants, SqliteSessions
 from alipes.store.turns import SqliteTurns
 
@@ -30,6 +30,7 @@ class Store(NamedTuple):
     grants: SqliteGrants
     archive: Archive
     outbox: SqliteOutbox
+    drafts: SqliteDrafts
     dispatcher: LocalDispatcher
     bus: LocalBus
     database: Database
@@ -66,6 +67,7 @@ async def open_store(home: Path, *, patience: float = 10.0, within: float = 2.0)
                         grants=SqliteGrants(database),
                         archive=Archive(database),
                         outbox=SqliteOutbox(database),
+                        drafts=SqliteDrafts(database),
                         dispatcher=dispatcher,
                         bus=bus,
                         database=database,

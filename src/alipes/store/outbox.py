@@ -80,23 +80,6 @@ class SqliteOutbox:
         row = (self._clock(), number)
         return bool(await self._database.run(lambda db: db.execute(sql, row).rowcount))
 
-    async def draft(self, lane: str, turn: str, message: str) -> None:
-        """A message of ours that a living turn is still writing."""
-        sql, now = "INSERT OR IGNORE INTO drafts VALUES (?, ?, ?, ?)", self._clock()
-        await self._database.run(lambda db: db.execute(sql, (lane, turn, message, now)).rowcount)
-
-    async def drafts(self, lane: str, turn: str) -> tuple[str, ...]:
-        """The messages that were begun for `turn` and not yet become what it said, oldest first."""
-        sql = "SELECT message FROM drafts WHERE lane = ? AND turn = ? ORDER BY created, message"
-        found = await self._database.read(lambda db: db.execute(sql, (lane, turn)).fetchall())
-        return tuple(message for (message,) in found)
-
-    async def undraft(self, lane: str, turn: str, *messages: str) -> None:
-        """They are not drafts any more: become what was said, or taken away."""
-        sql = "DELETE FROM drafts WHERE lane = ? AND turn = ? AND message = ?"
-        gone = [(lane, turn, message) for message in messages]
-        await self._database.run(lambda db: db.executemany(sql, gone).rowcount)
-
     async def forget(self) -> int:
         """Let go of what was paid long ago; how many."""
         sql, before = "DELETE FROM debts WHERE settled < ? AND state = 'sent'", self._clock() - KEPT
@@ -106,6 +89,30 @@ class SqliteOutbox:
         sql = f"UPDATE debts SET {change} WHERE number = ? RETURNING {_COLUMNS}"
         row = await self._database.run(lambda db: db.execute(sql, (*values, debt.number)).fetchone())
         return debt if row is None else _debt(row)
+
+
+class SqliteDrafts:
+    """Messages in chats that living turns are still writing: whoever ends the turn makes them whole."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        self._database, self._clock = database, clock
+
+    async def add(self, lane: str, turn: str, message: str) -> None:
+        """A message of ours that a living turn is still writing."""
+        sql, now = "INSERT OR IGNORE INTO drafts VALUES (?, ?, ?, ?)", self._clock()
+        await self._database.run(lambda db: db.execute(sql, (lane, turn, message, now)).rowcount)
+
+    async def of(self, lane: str, turn: str) -> tuple[str, ...]:
+        """The messages that were begun for `turn` and not yet become what it said, oldest first."""
+        sql = "SELECT message FROM drafts WHERE lane = ? AND turn = ? ORDER BY created, message"
+        found = await self._database.read(lambda db: db.execute(sql, (lane, turn)).fetchall())
+        return tuple(message for (message,) in found)
+
+    async def drop(self, lane: str, turn: str, *messages: str) -> None:
+        """They are not drafts any more: become what was said, or taken away."""
+        sql = "DELETE FROM drafts WHERE lane = ? AND turn = ? AND message = ?"
+        gone = [(lane, turn, message) for message in messages]
+        await self._database.run(lambda db: db.executemany(sql, gone).rowcount)
 
 
 def entry(outbound: Outbound) -> tuple[str, str, str, str]:

@@ -15,7 +15,7 @@ from alipes.compat.hermes.calling import Fit
 from alipes.compat.hermes.entries import PlatformEntry, ToolEntry
 from alipes.compat.hermes.notes import Notes
 from alipes.config.settings import Settings
-from alipes.config.variables import inherited, read_variables
+from alipes.config.variables import inherited, lend, read_variables
 from alipes.hooks.context import Context, Host
 from alipes.hooks.owners import Owner
 from alipes.hooks.tracking import PLUGIN
@@ -78,6 +78,10 @@ class Bridge:
     def variable(self, name: str) -> str:
         """Of the environment, else of the home's `.env`; empty where neither has it."""
         return read_variables(self.settings.paths.env, inherited()).get(name)
+
+    def lend(self, *names: str) -> None:
+        """Variables that a plugin says it needs: its code may look for them in the environment alone."""
+        lend(read_variables(self.settings.paths.env, inherited()), names)
 
     def enter(self, context: Context, module: str) -> None:
         """A plugin is being opened, on the loop's thread; its code lives in `module` and below."""

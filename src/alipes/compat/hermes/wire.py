@@ -7,11 +7,16 @@ from typing import Any
 
 from msgspec import structs
 
-from alipes.kernel.messages import Image, Message, Part, Text, ToolCall, ToolResult
+from alipes.kernel.messages import Image, Json, Message, Part, Text, ToolCall, ToolResult
 from alipes.kernel.ports import Request, ToolSpec
 from alipes.kernel.turns import StopCause, Usage
 
 Wire = dict[str, Any]
+_OURS = frozenset(
+    "model messages max_tokens max_completion_tokens tools tool_choice stream stream_options timeout "
+    "extra_body extra_headers".split()
+)
+"""Keywords that have a place of their own in a `Request`, or that are ours to decide."""
 FINISH: Mapping[StopCause, str] = {
     "end": "stop",
     "calls": "tool_calls",
@@ -159,11 +164,11 @@ def request_of(request: Request) -> Wire:
     if request.tools:
         told["tools"] = [tool_of(spec) for spec in request.tools]
         told["tool_choice"] = request.tool_choice
-    return told
+    return told | request.extra
 
 
 def request_from(told: Mapping[str, Any], request: Request) -> Request:
-    """`request` with what a plugin changed. What has no place in a `Request` is left out."""
+    """`request` with what a plugin changed. What has no place of its own goes along as it is."""
     messages = list(told.get("messages") or ())
     system = ""
     if messages and messages[0].get("role") == "system":
@@ -179,7 +184,15 @@ def request_from(told: Mapping[str, Any], request: Request) -> Request:
         tools=tuple(_spec(each, specs.get(str(each.get("name")))) for each in wanted),
         max_tokens=int(limit),
         tool_choice="none" if told.get("tool_choice") == "none" else "auto",
+        extra=_extra(told),
     )
+
+
+def _extra(told: Mapping[str, Any]) -> dict[str, Json]:
+    """What a provider may know and we do not, such as a temperature; `extra_body` as SDKs have it."""
+    plain = {name: value for name, value in told.items() if name not in _OURS}
+    body = told.get("extra_body")
+    return {**plain, **(body if isinstance(body, Mapping) else {})}
 
 
 def _spec(told: Mapping[str, Any], known: ToolSpec | None) -> ToolSpec:
