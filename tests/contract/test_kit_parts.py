@@ -165,7 +165,7 @@ def test_a_test_that_takes_too_long_is_told_where_it_stood():
     with pytest.raises(Late) as late:
         run_test(test(), deadline=0.05)
     assert "the idler" in str(late.value) and "not done after 0.05 s" in str(late.value)
-    assert "locks.py" in str(late.value)
+    assert "waiting_for_nobody) at " in str(late.value) and "test_kit_parts.py:" in str(late.value)
 
 
 def test_what_a_test_raises_is_what_the_runner_raises():

@@ -26,6 +26,7 @@ _CLIENTS = (
     ("httpx", "Client"),
     ("aiohttp", "ClientSession"),
 )
+_ASYNCIO = os.path.dirname(asyncio.__file__)
 _TRACKER = "multiprocessing.resource_tracker"
 
 
@@ -114,16 +115,16 @@ def _tasks() -> Iterator[tuple[Hashable, str]]:
 
 
 def where(task: asyncio.Task[Any]) -> str:
-    """A task, and the line it waits at: the innermost that can be told."""
+    """A task, and the line it waits at: the innermost that is not of asyncio itself."""
     work: Any = task.get_coro()
     name = getattr(work, "__qualname__", None) or repr(work)
-    frame = None
+    place = ""
     while work is not None:
-        frame = getattr(work, "cr_frame", None) or getattr(work, "gi_frame", None) or frame
+        frame = getattr(work, "cr_frame", None) or getattr(work, "gi_frame", None)
+        if frame is not None and not (place and frame.f_code.co_filename.startswith(_ASYNCIO)):
+            place = f" at {frame.f_code.co_filename}:{frame.f_lineno}"
         work = getattr(work, "cr_await", None) or getattr(work, "gi_yieldfrom", None)
-    if frame is None:
-        return f"{task.get_name()} ({name})"
-    return f"{task.get_name()} ({name}) at {frame.f_code.co_filename}:{frame.f_lineno}"
+    return f"{task.get_name()} ({name}){place}"
 
 
 def _clients() -> Iterator[tuple[Hashable, str]]:

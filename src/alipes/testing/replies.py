@@ -21,6 +21,8 @@ class Reply(Struct, frozen=True):
     """Its id; empty if the message never became a turn, for instance because a plugin dropped it."""
     point: Point | None = None
     """Where `stop_at` stopped it."""
+    refused: str = ""
+    """Why the message never became a turn."""
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
         """The events of one kind, such as `ToolProgress`."""
@@ -75,7 +77,7 @@ class Reply(Struct, frozen=True):
 
     @property
     def detail(self) -> str:
-        return self.end.detail if self.end else ""
+        return self.end.detail if self.end else self.refused
 
     @property
     def usage(self) -> Usage | None:
@@ -89,6 +91,7 @@ class Running:
         self.turn = ""
         self.events: list[Event] = []
         """What it has told so far."""
+        self.refused = ""
         self.over = asyncio.Event()
         self.accepted = asyncio.Event()
         self.follower: asyncio.Task[None] | None = None
@@ -102,7 +105,7 @@ class Running:
     async def reply(self, point: Point | None = None) -> Reply:
         """What it told, once it is over."""
         await self.over.wait()
-        return Reply(tuple(self.events), self.turn, point)
+        return Reply(tuple(self.events), self.turn, point, self.refused)
 
     async def stop(self, reason: str = "user_stop", invalidation_reason: str = "session_interrupt") -> Reply:
         """Stop this turn and no other, and have what it told."""

@@ -14,11 +14,12 @@ import tomlkit
 from alipes.agent.asking import Patience
 from alipes.app import App, open_app
 from alipes.config.settings import Settings, load
+from alipes.kernel.errors import NotTaken
 from alipes.kernel.ports import Provider
 from alipes.kernel.turns import Address, Answer, ApprovalAsked, Consent, Event, Inbound, Op, Stop
 from alipes.sessions import commands
 from alipes.testing.clock import Clock
-from alipes.testing.plugging import Plugin, open_plugins
+from alipes.testing.plugging import Plugin, demand, installed
 from alipes.testing.replies import Reply, Running
 from alipes.testing.script import Model, ScriptLine
 from alipes.testing.stops import Points
@@ -67,9 +68,11 @@ class Conversation:
         self, reason: str = "user_stop", invalidation_reason: str = "stop_command"
     ) -> Reply | None:
         """End what runs, as `/stop` does; the reply as far as it came. None if nothing ran."""
-        living = [each for each in self._living if not each.over.is_set()]
+        living = next((each for each in self._living if not each.over.is_set()), None)
+        if living is not None:
+            return await living.stop(reason, invalidation_reason)
         await self.post(Stop(reason, invalidation_reason))
-        return await living[0].reply() if living else None
+        return None
 
     async def post(self, op: Op) -> None:
         """Ask something of the session, such as `Stop` or `Answer`."""
@@ -77,7 +80,7 @@ class Conversation:
 
     async def command(self, text: str) -> commands.Reply:
         """Give a command, such as `/new`. Raises `ValueError` where the text is none."""
-        parsed = commands.parse(text)
+        parsed = commands.parse(text, self.app.offers)
         if parsed is None:
             raise ValueError(f"{text!r} is no command: it would be taken for a message")
         return await commands.run(self.app.context(self._inbound(text)), parsed)
@@ -114,6 +117,8 @@ class Conversation:
                 async for event in following:
                     await self._answer(event)
                     running.hear(event)
+        except NotTaken as refusal:
+            running.refused = str(refusal)
         finally:
             running.end()
 
@@ -152,13 +157,14 @@ async def open_agent(
     caught = _Caught()
     async with AsyncExitStack() as stack:
         spare = Path(stack.enter_context(TemporaryDirectory(prefix="alipes-")))
-        settings = _settings(home or spare / "home", config or {})
+        place = home or spare / "home"
+        settings = _settings(place, config or {}, stack.enter_context(installed(place, plugins)))
         patience = Patience() if clock is None else Patience(clock=clock, sleep=clock.sleep)
         watched = person not in ("nobody", "trusts")
         app = await stack.enter_async_context(
             open_app(settings, interactive=watched, lent={MODEL: speaker}, patience=patience)
         )
-        await stack.enter_async_context(open_plugins(app, plugins))
+        demand(app)
         followers = await stack.enter_async_context(asyncio.TaskGroup())
         (work := spare / "work").mkdir()
         conversation = Conversation(app, speaker, followers, person=person, work=work)
@@ -169,10 +175,12 @@ async def open_agent(
         raise caught.error
 
 
-def _settings(home: Path, config: Mapping[str, Any]) -> Settings:
+def _settings(home: Path, config: Mapping[str, Any], plugins: tuple[str, ...]) -> Settings:
     """Through the file, so that what is wrong with it is told as it would be told to the operator."""
     home.mkdir(parents=True, exist_ok=True)
-    (home / "config.toml").write_text(tomlkit.dumps({"model": MODEL, **config}))
+    about = dict(config.get("plugins", {}))
+    about["enabled"] = [*about.get("enabled", ()), *plugins]
+    (home / "config.toml").write_text(tomlkit.dumps({"model": MODEL, **config, "plugins": about}))
     settings = load(home, {})
     settings.paths.make()
     return settings
