@@ -13,8 +13,19 @@ from alipes.kernel.turns import StopCause, Usage
 
 Wire = dict[str, Any]
 _OURS = frozenset(
-    "model messages max_tokens max_completion_tokens tools tool_choice stream stream_options timeout "
-    "extra_body extra_headers".split()
+    [
+        "model",
+        "messages",
+        "max_tokens",
+        "max_completion_tokens",
+        "tools",
+        "tool_choice",
+        "stream",
+        "stream_options",
+        "timeout",
+        "extra_body",
+        "extra_headers",
+    ]
 )
 """Keywords that have a place of their own in a `Request`, or that are ours to decide."""
 FINISH: Mapping[StopCause, str] = {
