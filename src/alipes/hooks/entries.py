@@ -41,7 +41,7 @@ class Entry:
 
     def begin(self, given: Mapping[str, object]) -> Any:
         """Call it, on the loop's thread, up to its end or to where it waits: its answer, or a `Rest`."""
-        watch, before = self.watch, self.watch.begin(self)
+        watch, before = self.watch, self.watch.begin(None if self.off_loop else self)
         if self.sync:
             if self.off_loop:
                 work = _threaded(partial(self.hook, **given))

@@ -52,9 +52,11 @@ class Watch:
     def begin(self, deed: Deed | None) -> Before:
         """From now on it is `deed`; None: the house itself. Give what this returns to `end`."""
         before = self.deed, self.began
+        if self.asleep:
+            self.wake()  # the first time this starts a thread, and that time is nobody's
         self.began = self.clock()  # before the deed: a new one is never seen with an old time
         self.deed = deed
-        if self.asleep:
+        if self.asleep:  # it was quick to fall asleep again
             self.wake()
         return before
 
