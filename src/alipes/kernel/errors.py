@@ -10,7 +10,7 @@ AlipesError
 │   └── OutOfCredit        the next model may answer; else tell the operator
 ├── ToolError            the model reads it and adapts
 ├── DeliveryError        the outbox tries again
-│   └── Gone               the outbox drops it
+│   └── Gone               the outbox gives it up: the chat is gone, or we may not write there
 ├── PluginError          the plugin is switched off, the host goes on
 ├── NotTaken             the sender says it otherwise, or elsewhere
 ├── SessionError         the person names another session, or tries again later
@@ -64,7 +64,10 @@ class ToolError(AlipesError):
 
 
 class DeliveryError(AlipesError):
-    pass
+    def __init__(self, message: str, *, retry_after: float | None = None, uncertain: bool = False) -> None:
+        """`retry_after`: seconds the platform asked for. `uncertain`: it may have arrived all the same."""
+        super().__init__(message)
+        self.retry_after, self.uncertain = retry_after, uncertain
 
 
 class Gone(DeliveryError):
