@@ -35,7 +35,7 @@ def _broken(text: str, room: int, length: Callable[[str], int]) -> tuple[str, st
     head = text[: max(at, 1)]
     for mark in ("\n\n", "\n", " "):
         cut = head.rfind(mark)
-        if cut > len(head) // 3:
+        if cut >= len(head) // 4:
             return text[:cut], text[cut:].lstrip("\n" if "\n" in mark else " ")
     return head, text[len(head) :]
 
