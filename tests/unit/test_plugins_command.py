@@ -122,7 +122,7 @@ def test_a_variable_that_goes_over_the_file_is_told(home, plugins, monkeypatch):
     put(home, "ways")
     monkeypatch.setenv("ALIPES_PLUGINS_ENABLED", "other")
     status, said = plugins("enable", "ways")
-    assert status == 2 and "ALIPES_PLUGINS_ENABLED" in said
+    assert status == 2 and "ALIPES_PLUGINS_ENABLED" in said and not (home / "config.toml").exists()
 
 
 def test_what_it_needs_and_is_not_set_is_told_when_it_is_enabled(home, plugins):

@@ -128,8 +128,10 @@ def test_a_name_that_could_harm_is_refused_or_not_taken(home, plugins, tmp_path,
     assert status == 2 or used(home) == ["here"]
 
 
-def test_a_link_that_leads_out_of_it_is_refused(home, plugins, tmp_path):
-    (source := native(tmp_path / "here")).joinpath("secret").symlink_to("/etc/passwd")
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../there", "{here}/__init__.py"])
+def test_a_link_that_leads_out_of_it_or_will_is_refused(home, plugins, tmp_path, target):
+    source = native(tmp_path / "here")
+    (source / "secret").symlink_to(target.format(here=source))
     status, said = plugins("install", str(source), "--yes")
     assert status == 2 and "outside" in said and used(home) == []
 
@@ -162,6 +164,20 @@ def test_settings_that_cannot_be_changed_leave_nothing_installed(home, plugins, 
     (home / ".config.toml.new").mkdir()  # what would be written first cannot be
     status, _ = plugins("install", str(native(tmp_path / "here")), "--yes")
     assert status == 2 and used(home) == [] and read_pins(home / "plugins") == {}
+
+
+def test_what_a_plugin_calls_things_cannot_harm_the_terminal(home, plugins, tmp_path):
+    code = "def register(ctx):\n    ctx.register_command('x\\x1b[2J', f)\n"
+    source = hermes(tmp_path / "here", code=code)
+    (source / "plugin.yaml").write_text('name: hailer\ndescription: "a\\e[31mb"\n')
+    _, said = plugins("install", str(source), "--yes")
+    assert "\x1b" not in said + plugins("list")[1] + plugins("doctor")[1]
+
+
+def test_code_too_deep_to_be_read_is_told_and_ends_nothing(home, plugins, tmp_path):
+    source = native(tmp_path / "here", code="x = " + "(" * 300 + ")" * 300 + "\ny = a" + ".b" * 5000 + "\n")
+    status, said = plugins("install", str(source), "--yes", "--no-enable")
+    assert status == 0 and "unread" in said
 
 
 # --- from Git

@@ -31,7 +31,8 @@ def show(findings: Sequence[Finding]) -> int:
         if width and finding.state == "wrong":
             mark = f"{render.RED}{mark}{render.PLAIN}"
         room = width - indent
-        first, *rest = [*_wrapped(finding.says, room), *_wrapped(finding.advice, room, "-> ")]
+        says = render.harmless(finding.says)
+        first, *rest = [*_wrapped(says, room), *_wrapped(finding.advice, room, "-> ")] or [""]
         print(f"{mark}  {render.pad(finding.about, longest)}  {first}")
         for line in rest:
             print(f"{'':{indent}}{line}")

@@ -14,6 +14,7 @@ from alipes.kernel.errors import ConfigError
 
 ENABLED: Way = ("plugins", "enabled")
 DISABLED: Way = ("plugins", "disabled")
+_VARIABLE = "ALIPES_PLUGINS_ENABLED"
 
 
 def known(name: str) -> Found:
@@ -33,11 +34,11 @@ def enable(name: str) -> bool:
     enabled, disabled = _names(reading, ENABLED), _names(reading, DISABLED)
     if name in enabled and name not in disabled:
         return False
+    _refuse_variable(reading, name)
     changed: dict[Way, str | None] = {ENABLED: _written([*enabled, name] if name not in enabled else enabled)}
     if name in disabled:
         changed[DISABLED] = _written(each for each in disabled if each != name)
     change(changed)
-    _check_variable(ENABLED)
     return True
 
 
@@ -46,8 +47,8 @@ def disable(name: str) -> bool:
     reading = read()
     enabled, disabled = _names(reading, ENABLED), _names(reading, DISABLED)
     if name in enabled:
+        _refuse_variable(reading, name)
         change({ENABLED: _written(each for each in enabled if each != name)})
-        _check_variable(ENABLED)
         return True
     if known(name).kind in ("native", "hermes") or name in disabled:
         return False
@@ -65,11 +66,8 @@ def _written(names: Iterable[str]) -> str:
     return msgspec.json.encode(list(names)).decode()
 
 
-def _check_variable(way: Way) -> None:
-    reading = read()
-    if reading.picked(*way).layer == "variable":
-        variable = "ALIPES_PLUGINS_ENABLED"
-        raise ConfigError(
-            f"config.toml is changed, but {variable} ({reading.variables.where(variable)}) goes over it: "
-            "change it there too."
-        )
+def _refuse_variable(reading: Reading, name: str) -> None:
+    """What we write would change nothing where a variable goes over it."""
+    if reading.picked(*ENABLED).layer == "variable":
+        where = reading.variables.where(_VARIABLE)
+        raise ConfigError(f"{_VARIABLE} ({where}) goes over config.toml: change {name} there.")

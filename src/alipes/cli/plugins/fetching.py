@@ -32,7 +32,8 @@ async def fetch(source: Source, stage: Path) -> Fetched:
         exact = await _clone(source, root)
     within = root / source.folder
     if not within.is_dir():
-        raise ConfigError(f"There is no folder {source.folder} in {source.place}.")
+        where = f"{source.folder} in {source.place}" if source.folder else source.place
+        raise ConfigError(f"There is no folder {where}.")
     folder = stage / "plugin" / _last(source)
     copy_tree(within, folder)
     return Fetched(_look(folder, source), folder, exact)

@@ -75,6 +75,7 @@ def update(name: str, consent: Consent) -> int:
             return 1
         shelf.put(name, fetched.folder, pin)
     print(f"{name} is now {pin}; `alipes plugins update --rollback {name}` goes back to {old.now}.")
+    print(f"Where alipes runs already, `/plugins reload {name}` takes it over.")
     _advise(fetched.found, reading)
     return 0
 

@@ -19,6 +19,8 @@ from alipes.kernel.wording import ago
 State: TypeAlias = Literal["on", "enabled", "failed", "off", "disabled"]
 """`on`: a process that runs has it open; `enabled`: the next one will; `off`: it failed too often."""
 _OWN = ("file-hook", "shell-hooks")
+_NAMED = ("commands", "programs", "provides")
+"""Told by name in a summary; others are counted."""
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,7 +70,7 @@ def summary(entry: Entry) -> str:
     return ", ".join(
         text
         for kind, names in entry.adds.items()
-        for text in (names if kind in ("commands", "programs", "provides") else [_count(kind, len(names))])
+        for text in (map(render.one_line, names) if kind in _NAMED else [_count(kind, len(names))])
     )
 
 

@@ -55,11 +55,9 @@ def survey(folder: Path, files: Iterable[Path]) -> Survey:
             found.show("native code", name, name)
         elif file.suffix == ".py" and not is_test(Path(name)):
             try:
-                tree = ast.parse(file.read_bytes())
-            except (SyntaxError, ValueError, RecursionError, OSError) as error:
+                _File(found, name, ast.parse(file.read_bytes())).read()
+            except (SyntaxError, ValueError, RecursionError, MemoryError, OSError) as error:
                 found.unread.append(f"{name}: {error}")
-                continue
-            _File(found, name, tree).read()
     return found
 
 

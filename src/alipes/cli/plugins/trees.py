@@ -58,5 +58,7 @@ def measure(folder: Path) -> tuple[int, int]:
 
 def _refuse_escape(root: Path, path: Path) -> None:
     file = root / path
-    if file.is_symlink() and not file.resolve().is_relative_to(root.resolve()):
+    if not file.is_symlink():
+        return
+    if os.path.isabs(os.readlink(file)) or not file.resolve().is_relative_to(root.resolve()):
         raise ConfigError(f"{path} is a link to {os.readlink(file)}, outside of the plugin: it is not taken.")
