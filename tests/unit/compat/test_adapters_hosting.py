@@ -17,6 +17,7 @@ from alipes.compat.hermes.adapters_values import (
 )
 from alipes.compat.hermes.hosting import Manners, open_platform
 from alipes.compat.hermes.session_keys import build_session_key
+from alipes.hooks.owners import CORE
 from alipes.kernel.errors import PluginError
 from alipes.kernel.turns import Address, Inbound
 from alipes.testing import call, stall
@@ -84,6 +85,14 @@ REMOVES = "rm -rf /nowhere/at/all"
 """Asked about, and harmless."""
 
 
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch):
+    """What is lent to plugins in one test is not there in the next."""
+    for name in ("OLDCHAT_ALLOWED", "OLDCHAT_ALLOW_ALL"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
 class Chat:
     """Someone in the chat."""
 
@@ -145,6 +154,39 @@ async def test_a_message_is_answered_through_an_adapter_of_the_oldest_style(tmp_
         assert runner.adapters == {Platform("oldchat"): chat.adapter}
         assert not chat.adapter._active_sessions
     assert happened[-1] == "disconnect" and not chat.adapter.is_connected and not runner.adapters
+
+
+async def test_the_start_of_the_gateway_is_told_with_its_platform(tmp_path):
+    heard = []
+
+    async def gateway_started(platforms):
+        heard.append(platforms)
+
+    async with open_flat(tmp_path, plugins={"old-plugin": OLDEST}) as flat:
+        flat.app.hooks.add(CORE, gateway_started)
+        async with open_platform(flat.app, flat.bridge, "oldchat"):
+            assert heard == [("oldchat",)]
+
+
+async def test_a_slow_command_of_a_plugin_keeps_nobody_from_stopping(tmp_path):
+    slow = OLDEST.replace(
+        "def register(ctx):",
+        """async def slow(args):
+    await asyncio.sleep(30)
+
+def register(ctx):
+    ctx.register_command("slow", slow)
+    ctx.register_command("whoami", lambda args: __import__("gateway.session_context").session_context.get_session_env("HERMES_SESSION_USER_NAME"))""",
+    )
+    waits = stall()
+    async with chatting(tmp_path, [(waits, "never")], plugin=slow) as chat:
+        await chat.say("think")
+        await waits.reached.wait()
+        await chat.say("/slow")
+        await chat.say("/whoami")
+        assert await chat.hear(1) == ["Ada"]
+        await chat.say("/stop")
+        assert await chat.hear(2) == ["Ada", "Stopping."]
 
 
 async def test_the_session_has_the_key_that_plugins_compute(tmp_path):

@@ -15,6 +15,7 @@ from alipes.kernel.errors import PluginError
 from alipes.kernel.turns import Address, Inbound
 from alipes.providers.scripted import Scripted
 from alipes.testing import call, stall
+from alipes.testing.script import Model
 from tests.unit.compat.flat import open_flat
 from tests.unit.compat.stage import Stage
 from tests.world.house import inbound, open_house
@@ -119,6 +120,28 @@ async def test_the_end_of_a_session_is_told_when_nobody_came_back(tmp_path):
             while not told(folder):
                 await asyncio.sleep(0.01)
     assert [(each["event"], each["reason"]) for each in told(folder)] == [("session:end", "idle")]
+
+
+async def test_a_turn_cut_off_by_the_end_of_the_process_is_told_as_suspended(tmp_path):
+    folder, stage, waits = folder_of(tmp_path, ["agent:end"]), Stage(tmp_path), stall()
+    async with stage.opened(Found("my-hook", "file-hook", folder)):
+        async with open_house(tmp_path / "house", Model([(waits, "never")]), hooks=stage.hooks) as house:
+            await house.lobby.submit(inbound("1", "think"))
+            await waits.reached.wait()
+    assert [(each["status"], each["detail"]) for each in told(folder)] == [("suspended", "shutdown")]
+
+
+async def test_a_folder_under_the_home_is_enough_and_commands_are_told_while_a_turn_runs(tmp_path):
+    waits, folder = stall(), folder_of(tmp_path / "house", ["command:*", "agent:end"])
+    async with open_flat(tmp_path, [(waits, "done")]) as flat:
+        thinking = asyncio.create_task(flat.say("think"))
+        await waits.reached.wait()
+        await flat.command("/status")
+        assert [(each["event"], each["args"]) for each in told(folder)] == [("command:status", "")]
+        waits.go()
+        await thinking
+        assert events(folder) == ["command:status", "agent:end"]
+        assert "my-hook" in [facts.name for facts in flat.app.plugins.facts()]
 
 
 async def test_commands_are_told_by_name_and_by_wildcard(tmp_path):

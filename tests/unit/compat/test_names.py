@@ -95,7 +95,7 @@ def test_two_apps_share_the_names_and_the_last_one_speaks(tmp_path):
 
 
 def test_what_is_not_there_is_an_import_error_like_any_other(bridge):
-    with pytest.raises(ImportError, match="cannot import name 'nothing' from 'hermes_cli.config'"):
+    with pytest.raises(ImportError, match=r"cannot import name 'nothing' from 'hermes_cli\.config'"):
         from hermes_cli.config import nothing  # noqa: F401
     with pytest.raises(ModuleNotFoundError, match=r"gateway\.platforms\.telegram"):
         import gateway.platforms.telegram

@@ -26,7 +26,10 @@ depth = 3
 
 
 @pytest.fixture
-def home(tmp_path):
+def home(tmp_path, monkeypatch):
+    for name in ("MY_TOKEN", "OTHER_TOKEN"):  # so that they are out of the environment again at the end
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     (tmp_path / "config.toml").write_text(CONFIG)
     (tmp_path / ".env").write_text("MY_TOKEN='s3cret-value'\n")
     (tmp_path / ".env").chmod(0o600)
@@ -111,7 +114,7 @@ def test_a_secret_is_given_to_who_knows_its_name_and_nothing_lists_them(home, mo
     with pytest.raises(NotImplementedError, match="ask for one with get_env_value"):
         load_env()
     save_env_value("MY_TOKEN", "new value")
-    assert get_env_value("MY_TOKEN") == "new value"
+    assert get_env_value("MY_TOKEN") == os.environ["MY_TOKEN"] == "new value"
     assert (home / ".env").stat().st_mode & 0o077 == 0
     monkeypatch.setenv("MY_TOKEN", "of the environment")
     assert get_env_value("MY_TOKEN") == "of the environment"

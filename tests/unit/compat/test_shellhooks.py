@@ -148,6 +148,19 @@ async def test_on_a_real_turn_a_hook_keeps_a_command_from_running(tmp_path):
     assert "not here" in str(flat.model.requests[-1].messages[-1])
 
 
+async def test_declared_in_the_file_and_allowed_in_the_terminal_a_hook_works_on_the_whole_app(tmp_path):
+    command = script(tmp_path, """echo '{"decision": "block", "reason": "not here"}'""")
+    lines = [call("terminal", command="true"), "one", call("terminal", command="true"), "two"]
+    hooks = {"pre_tool_call": [{"command": command, "matcher": "terminal", "timeout": 5}]}
+    async with open_flat(tmp_path, lines, config={"hooks": hooks}) as flat:
+        await flat.say("before")
+        assert "not here" not in str(flat.model.requests[-1].messages[-1])
+        assert (await flat.command("/hooks")).text == f"1  not allowed  pre_tool_call for terminal: {command}"
+        assert (await flat.command("/hooks allow 1")).text.startswith("1  allowed")
+        await flat.say("after")
+        assert "not here" in str(flat.model.requests[-1].messages[-1])
+
+
 # --- consent
 
 

@@ -54,8 +54,12 @@ def get_env_value(key: str) -> str | None:
 
 
 def save_env_value(key: str, value: str) -> None:
-    """Into `.env`, which only its owner reads. Raises ConfigError."""
+    """Into `.env`, which only its owner reads; code that looks in the environment finds it too.
+
+    Raises ConfigError.
+    """
     set_secret(key, value, home=bridge().home)
+    bridge().lend(key)
 
 
 def remove_env_value(key: str) -> bool:
