@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from bench import figures, relay, terminal
+from bench import figures, relay, remote, terminal
 from bench.measure import Row
 
 ALL = {
@@ -14,6 +14,7 @@ ALL = {
     "stopping": terminal.stopping,
     "stale": terminal.stale,
     "relay": relay.relay,
+    "remote": remote.stop_told,
 }
 
 

@@ -30,6 +30,7 @@ from alipes.providers.opening import Models
 from alipes.runtime.clients import ClientScope
 from alipes.runtime.logs import masking
 from alipes.runtime.orphans import Keeper, open_keeper
+from alipes.runtime.watchdog import Watchdog
 from alipes.sessions.commands import BY_NAME
 from alipes.sessions.commands.context import Context
 from alipes.sessions.hosting import Hosting
@@ -159,6 +160,7 @@ async def open_app(
     how long a model is asked, and by which clock.
     """
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(Watchdog())
         store = await stack.enter_async_context(open_store(settings.home))
         scope = await stack.enter_async_context(ClientScope(settings.proxies, trust=settings.ca_file or None))
         models = await stack.enter_async_context(Models(settings, scope, lent))

@@ -201,8 +201,8 @@ KEYS = (
         "toolsets.*",
         NAMES,
         None,
-        "What the model may use on a platform (`terminal`, `telegram`): toolsets, and tools by name; `core` are "
-        "the house's own. Not set: everything.",
+        "What the model may use on a platform (`terminal`, `telegram`): toolsets, and tools by name; `core` "
+        "are the house's own. Not set: everything.",
     ),
     Key(
         "hooks.*",

@@ -19,13 +19,25 @@ Hook: TypeAlias = Callable[..., Any]
 class Entry:
     """A hook as it was registered. As a deed it is watched: to block the loop is a strike."""
 
-    __slots__ = ("deadline", "first", "held", "hook", "name", "off_loop", "owner", "sync", "wanted", "watch")
+    __slots__ = (
+        "deadline",
+        "first",
+        "held",
+        "hook",
+        "name",
+        "off_loop",
+        "owner",
+        "second",
+        "sync",
+        "wanted",
+        "watch",
+    )
     even_off = False
     """It is called also when its plugin is switched off."""
 
     def __init__(self, owner: Owner, hook: Hook, wanted: tuple[str, ...], *, name: str, watch: Watch) -> None:
         self.owner, self.hook, self.wanted, self.name, self.watch = owner, hook, wanted, name, watch
-        self.first = (parameters(name) or ("",))[0]
+        self.first, self.second = ((*(parameters(name) or ()), "", ""))[:2]
         self.deadline: float | None = None
         self.sync = not inspect.iscoroutinefunction(hook)
         self.off_loop = False

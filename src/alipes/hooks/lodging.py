@@ -86,7 +86,7 @@ class Lodging:
             self.state, self.why = "failed", str(refused)
             self.leave()
             return False
-        self._house.hooks.add(self.owner, _present, name="gateway_started")
+        self._house.hooks.join(self.owner)
         self.owner.on_off = on_off
         return True
 
@@ -172,10 +172,6 @@ class Lodging:
             why = f"there is no door for {self.found.kind} plugins here"
             raise PluginError(self.found.name, "opening", why)
         await opened().open(self.found, context)
-
-
-async def _present() -> None:
-    """Every plugin has a hook, so that every turn holds it open, also one that only has tools."""
 
 
 def told(error: PluginError, folder: Path | None) -> str:

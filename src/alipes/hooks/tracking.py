@@ -11,7 +11,7 @@ from contextvars import Context, ContextVar
 from typing import Any, TypeVar, cast
 
 from alipes.hooks.owners import Owner
-from alipes.hooks.stepping import Watched
+from alipes.hooks.stepping import Rest, Watched
 from alipes.kernel.turns import Turn
 from alipes.runtime.watchdog import LOOP, Watch
 
@@ -52,9 +52,17 @@ def on_behalf_of(owner: Owner | None) -> Iterator[None]:
 
 async def done_by(owner: Owner, what: str, work: Awaitable[T], *, watch: Watch = LOOP) -> T:
     """Await something of a plugin's in its name, watched at every step. What it raises is raised: see
-    `relay.guard` where nobody else catches that."""
+    `relay.guard` where nobody else catches that. When it is cancelled and does not end, it is closed."""
     with on_behalf_of(owner):
-        return cast(T, await Watched(as_coroutine(work), Doing(owner, what), watch))
+        coroutine, deed = as_coroutine(work), Doing(owner, what)
+        before = watch.begin(deed)
+        try:
+            waits_for = coroutine.send(None)
+        except StopIteration as over:
+            return cast(T, over.value)
+        finally:
+            watch.end(before)
+        return cast(T, await Rest(coroutine, waits_for, deed, watch))
 
 
 def as_coroutine(work: Awaitable[T]) -> Coroutine[Any, Any, T]:

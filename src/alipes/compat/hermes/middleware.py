@@ -103,16 +103,19 @@ def llm_execution(bridge: Bridge, fit: Fit) -> Callable[..., Awaitable[Replied]]
 
 def tool_execution(bridge: Bridge, fit: Fit) -> Callable[..., Awaitable[str | Output]]:
     async def around_tool(
-        go: Callable[[Mapping[str, Json]], Awaitable[str | Output]], call: ToolCall, turn: Turn
+        go: Callable[[Mapping[str, Json]], Awaitable[str | Output]],
+        args: Mapping[str, Json],
+        call: ToolCall,
+        turn: Turn,
     ) -> str | Output:
         given: str | Output | None = None
 
-        async def act(args: Any = None) -> str:
+        async def act(told: Any = None) -> str:
             nonlocal given
-            given = await go(call.args if args is None else args)
+            given = await go(args if told is None else told)
             return given.text if isinstance(given, Output) else given
 
-        keywords = _of_call(call) | {"args": dict(call.args)}
+        keywords = _of_call(call) | {"args": dict(args)}
         answer = await _around(bridge, fit, act, _scene(bridge, turn) | keywords)
         if isinstance(given, Output) and isinstance(answer, str):
             return structs.replace(given, text=answer)  # the images stay, whatever became of the words
