@@ -84,7 +84,8 @@ async def open_flat(
         (folder / "plugin.yaml").write_text(f"name: {name}\nversion: 0.1.0\n")
         (folder / "__init__.py").write_text(dedent(source))
     place.mkdir(parents=True, exist_ok=True)
-    told = {"model": "scripted", **config, "plugins": {"enabled": list(plugins)}}
+    about = {"enabled": list(plugins), **config.get("plugins", {})}
+    told = {"model": "scripted", **config, "plugins": about}
     (place / "config.toml").write_text(tomlkit.dumps(told))
     settings = load(place, {})
     settings.paths.make()

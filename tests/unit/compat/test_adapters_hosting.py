@@ -7,6 +7,7 @@ import zlib
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec import structs
 
 from alipes.compat.hermes.adapters_values import (
     MessageEvent,
@@ -128,9 +129,9 @@ class Chat:
 
 
 @asynccontextmanager
-async def chatting(home, script, *, plugin=OLDEST, config=None, manners=None, **more):
+async def chatting(home, script, *, plugin=OLDEST, config=None, manners=None, settings=None, **more):
     manners = manners or Manners(may_speak=lambda event: True, burst=0.05)
-    async with open_flat(home, script, plugins={"old-plugin": plugin}, **more) as flat:
+    async with open_flat(home, script, plugins={"old-plugin": plugin}, config=settings or {}, **more) as flat:
         error = None
         async with open_platform(flat.app, flat.bridge, "oldchat", config, manners=manners) as hosting:
             try:
@@ -449,6 +450,18 @@ async def test_a_platform_that_cannot_be_served_says_why(tmp_path):
                     pass
             return str(raised.value)
 
+        bridge.platforms["broken"] = structs.replace(
+            bridge.platforms["oldchat"], name="broken", adapter_factory=lambda cfg: cfg.extra["missing"]
+        )
+        assert "adapter_factory: KeyError" in await trouble("broken")
+        bridge.platforms["poor"] = structs.replace(
+            bridge.platforms["oldchat"],
+            check_fn=lambda: False,
+            install_hint="pip install oldchat",
+            required_env=("OLDCHAT_TOKEN",),
+        )
+        assert "not met: pip install oldchat (it needs OLDCHAT_TOKEN)" in await trouble("poor")
+        del bridge.platforms["broken"], bridge.platforms["poor"]
         assert "no plugin that is open serves it; there are: oldchat" in await trouble("newchat")
         assert "could not be connected" in await trouble("oldchat", PlatformConfig(extra={"up": False}))
         assert not bridge.gateway.adapters
@@ -460,9 +473,10 @@ async def test_variables_of_the_plugin_make_its_configuration(tmp_path):
         'max_message_length=60, env_enablement_fn=lambda: {"channel": "#a", "home_channel": {"chat_id": "9"}}, '
         'validate_config=lambda cfg: cfg.extra["channel"] == "#a",',
     )
-    async with chatting(tmp_path, [], plugin=seeded) as chat:
+    table = {"plugins": {"entries": {"old-plugin": {"nick": "bot", "group_sessions_per_user": False}}}}
+    async with chatting(tmp_path, ["yes"], plugin=seeded, settings=table) as chat:
         config = chat.adapter.config
-        assert config.extra == {"channel": "#a"}
+        assert config.extra == {"channel": "#a", "nick": "bot", "group_sessions_per_user": False}
         assert (config.home_channel.chat_id, config.home_channel.platform) == ("9", Platform("oldchat"))
 
 

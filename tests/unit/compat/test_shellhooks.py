@@ -122,6 +122,12 @@ async def test_a_matcher_says_which_tools_it_is_for(tmp_path):
             assert (await rule(stage) is not None) is blocks, matcher
 
 
+async def test_a_matcher_says_nothing_about_moments_without_a_tool(tmp_path):
+    command = script(tmp_path, """echo '{"context": "it is Friday"}'""")
+    async with hooked(tmp_path, pre_llm_call=[ShellHook(command, "terminal")]) as stage:
+        assert await stage.relay.filter(specs.turn_context, "", turn=TURN_HERE) == "it is Friday"
+
+
 async def test_context_is_added_for_the_model_and_observers_decide_nothing(tmp_path):
     status = script(tmp_path, """echo '{"context": "it is Friday"}'""", "status.sh")
     log = script(tmp_path, f'cat >> {tmp_path}/log; echo \'{{"decision": "block"}}\'', "log.sh")
@@ -203,10 +209,14 @@ def test_a_consent_is_kept_for_the_next_start_and_can_be_withdrawn(tmp_path):
     assert again.withdraw("jq .") == 0
 
 
-def test_a_file_of_consents_that_was_broken_is_no_consent(tmp_path):
+async def test_a_file_of_consents_that_was_broken_is_no_consent(tmp_path):
     (tmp_path / FILE).write_text('{"approvals": 7}')
     with pytest.raises(ConfigError, match="say again what may run"):
         Consents(tmp_path / FILE).given("pre_tool_call", "x")
+    around = Surroundings(Consents(tmp_path / FILE), inherited())
+    ruling = await callback_of("pre_tool_call", ShellHook("true"), around)(tool_name="terminal")
+    assert ruling["action"] == "block" and "say again what may run" in ruling["message"]
+    assert await callback_of("post_tool_call", ShellHook("true"), around)(tool_name="terminal") is None
 
 
 async def test_the_command_shows_the_hooks_and_takes_the_word_of_who_sits_here(tmp_path):

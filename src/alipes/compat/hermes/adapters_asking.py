@@ -1,6 +1,7 @@
 """Questions that wait for a person's word on a platform, by session key. It asks nobody itself."""
 
 from collections.abc import Callable
+from threading import RLock
 from typing import Literal, get_args
 
 from msgspec import Struct
@@ -20,16 +21,22 @@ class Waiting(Struct, frozen=True):
 
 
 class Asking:
-    """The open questions, the oldest first. Changed on the loop's thread, answered from any."""
+    """The open questions, the oldest first. From any thread."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Waiting]] = {}
+        self._alone = RLock()
 
     def put(self, key: str, asked: ApprovalAsked, answer: Callable[[Answer], None]) -> None:
-        self._waiting.setdefault(key, []).append(Waiting(asked, answer))
+        with self._alone:
+            self._waiting.setdefault(key, []).append(Waiting(asked, answer))
 
     def drop(self, key: str, ask: str = "") -> None:
         """It was answered, or its turn is over; without `ask`, all of the key."""
+        with self._alone:
+            self._drop(key, ask)
+
+    def _drop(self, key: str, ask: str) -> None:
         left = [each for each in self._waiting.get(key, ()) if ask and each.asked.ask != ask]
         if left:
             self._waiting[key] = left
@@ -44,10 +51,12 @@ class Asking:
         consent = WORDS.get(choice.lower())
         if consent is None:
             raise ValueError(f"{choice!r} is no answer; there are {', '.join(get_args(Choice))}")
-        waiting = self._waiting.get(key, [])
-        chosen = list(waiting) if everything else waiting[:1]
+        with self._alone:
+            waiting = self._waiting.get(key, [])
+            chosen = list(waiting) if everything else waiting[:1]
+            for each in chosen:
+                self._drop(key, each.asked.ask)
         for each in chosen:
-            self.drop(key, each.asked.ask)
             each.answer(Answer(each.asked.ask, consent, by))
         return len(chosen)
 

@@ -1,16 +1,20 @@
 """From a platform that a plugin registered to an adapter, and who may speak through it. It connects none."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from alipes.compat.hermes.adapters import call
 from alipes.compat.hermes.adapters_values import HomeChannel, MessageEvent, Platform, PlatformConfig
 from alipes.compat.hermes.bridge import Bridge
-from alipes.compat.hermes.calling import Fit
 from alipes.compat.hermes.entries import PlatformEntry
+from alipes.config.reading import read
+from alipes.hooks.owners import Owner
+from alipes.hooks.relay import guard
+from alipes.hooks.tracking import on_behalf_of
 from alipes.kernel.errors import PluginError
 
 MaySpeak: TypeAlias = Callable[[MessageEvent], bool]
+PATIENCE = 30.0
 _YES = ("1", "true", "yes", "on")
 
 
@@ -23,28 +27,38 @@ def registered(bridge: Bridge, name: str) -> PlatformEntry:
     return entry
 
 
-def config_of(entry: PlatformEntry, given: PlatformConfig | None = None) -> PlatformConfig:
-    """What was given, with what the plugin reads from its variables under it."""
+async def config_of(
+    bridge: Bridge, entry: PlatformEntry, given: PlatformConfig | None = None
+) -> PlatformConfig:
+    """What was given; under it the plugin's own table, `[plugins.entries.NAME]`; under that what the plugin
+    reads from its variables. Raises PluginError where its code breaks."""
     config = given or PlatformConfig(enabled=True)
-    seed = entry.env_enablement_fn() if entry.env_enablement_fn is not None else None
-    if isinstance(seed, dict):
-        home = seed.pop("home_channel", None)
-        if isinstance(home, dict) and config.home_channel is None:
-            home = {name: home[name] for name in ("chat_id", "name", "thread_id") if name in home}
-            config.home_channel = HomeChannel(Platform(entry.name), **home)
-        config.extra = {**seed, **config.extra}
+    with on_behalf_of(entry.owner):
+        own = bridge.context().config
+    table = dict(own) if isinstance(own, dict) else {}
+    seed = await _asked(entry, "env_enablement_fn") or {}
+    tables = read(bridge.home).tables
+    bridged = await _asked(entry, "apply_yaml_config_fn", tables, table) or {}
+    extra = {**seed, **bridged, **table, **config.extra}
+    home = extra.pop("home_channel", None)
+    if isinstance(home, dict) and config.home_channel is None:
+        home = {name: home[name] for name in ("chat_id", "name", "thread_id") if name in home}
+        config.home_channel = HomeChannel(Platform(entry.name), **home)
+    config.extra = extra
+    config.token = config.token or extra.get("token")
+    config.api_key = config.api_key or extra.get("api_key")
     return config
 
 
 async def adapter_of(entry: PlatformEntry, config: PlatformConfig) -> Any:
-    """The adapter, made but not connected. Raises PluginError with what is missing."""
-    if not await _asked(entry.check_fn):
+    """The adapter, made but not connected. Raises PluginError with what is missing or breaks."""
+    if not await _asked(entry, "check_fn"):
         hint = f": {entry.install_hint}" if entry.install_hint else ""
         needs = f" (it needs {', '.join(entry.required_env)})" if entry.required_env else ""
         raise PluginError(entry.owner.name, entry.name, f"its requirements are not met{hint}{needs}")
-    if entry.validate_config is not None and not await _asked(entry.validate_config, config):
+    if entry.validate_config is not None and not await _asked(entry, "validate_config", config):
         raise PluginError(entry.owner.name, entry.name, "the plugin finds its configuration incomplete")
-    return await _asked(entry.adapter_factory, config)
+    return await _asked(entry, "adapter_factory", config)
 
 
 def access(bridge: Bridge, entry: PlatformEntry, adapter: Any) -> MaySpeak:
@@ -67,6 +81,14 @@ def access(bridge: Bridge, entry: PlatformEntry, adapter: Any) -> MaySpeak:
     return may_speak
 
 
-async def _asked(function: Callable[..., Any], *given: Any) -> Any:
-    answer = Fit(function)(*given)
-    return await answer if inspect.isawaitable(answer) else answer
+async def _asked(entry: PlatformEntry, what: str, *given: Any) -> Any:
+    """What a function of the plugin's says; None where it has none."""
+    function = getattr(entry, what)
+    if function is None:
+        return None
+
+    async def ask() -> Any:
+        with on_behalf_of(entry.owner):
+            return await call(function, *given)
+
+    return await guard(Owner(entry.owner.name, lasting=True), what, ask(), deadline=PATIENCE)

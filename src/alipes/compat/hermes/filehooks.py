@@ -28,6 +28,7 @@ EVENTS = (
 )
 NOT_YET = ("session:compress",)
 """Known, and never told: the house does not shorten conversations yet."""
+_DECLARED = ("HOOK.yaml", "HOOK.yml")
 SHOWN = 500
 """Characters of a message that are told."""
 
@@ -141,16 +142,15 @@ def _about(turn: Turn) -> dict[str, Any]:
 
 
 def _events(folder: Path, context: Context) -> tuple[str, ...]:
-    declared = read_yaml(folder / "HOOK.yaml", context.name)
+    file = next((each for each in _DECLARED if (folder / each).is_file()), _DECLARED[0])
+    declared = read_yaml(folder / file, context.name)
     events = declared.get("events")
     if (
         not isinstance(events, list)
         or not all(isinstance(each, str) and each for each in events)
         or not events
     ):
-        raise PluginError(
-            context.name, "HOOK.yaml", "lacks its events: a list such as [agent:start, agent:end]"
-        )
+        raise PluginError(context.name, file, "lacks its events: a list such as [agent:start, agent:end]")
     for event in events:
         if event in NOT_YET:
             context.log.warning("hook %s asks for %s, which the house does not tell yet", context.name, event)

@@ -234,7 +234,7 @@ async def open_platform(
     Raises PluginError when it cannot be connected.
     """
     entry = registered(bridge, name)
-    adapter = await adapter_of(entry, config_of(entry, config))
+    adapter = await adapter_of(entry, await config_of(bridge, entry, config))
     manners = manners or Manners()
     if manners.may_speak is None:
         manners = structs.replace(manners, may_speak=access(bridge, entry, adapter))

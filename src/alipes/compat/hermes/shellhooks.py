@@ -23,6 +23,7 @@ from alipes.config.plugins import ShellHook
 from alipes.config.variables import inherited
 from alipes.hooks.context import Context
 from alipes.hooks.tracking import TURN
+from alipes.kernel.errors import ConfigError
 from alipes.runtime.orphans import Keeper, open_keeper
 from alipes.runtime.process import Child, open_child
 
@@ -86,9 +87,13 @@ def callback_of(event: str, hook: ShellHook, around: Surroundings) -> Callback:
 
     async def callback(**kwargs: Any) -> dict[str, Any] | None:
         nonlocal told
-        if matcher is not None and not matcher.fullmatch(str(kwargs.get("tool_name") or "")):
+        if matcher is not None and "tool_name" in kwargs and not matcher.fullmatch(str(kwargs["tool_name"])):
             return None
-        if not around.consents.given(event, hook.command):
+        try:
+            given = around.consents.given(event, hook.command)
+        except ConfigError as error:
+            return _failed(event, hook, str(error))
+        if not given:
             if not told:
                 log.warning("the shell hook `%s` for %s is not run: %s", hook.command, event, HOW)
             told = True
