@@ -1,8 +1,6 @@
 """`python -m alipes`: the same door as the `alipes` command."""
 
-import sys
-
-from alipes.cli.main import main
+from alipes.cli.main import enter
 
 if __name__ == "__main__":
-    sys.exit(main())
+    enter()

@@ -183,4 +183,4 @@ async def test_backup_writes_one_file_and_does_not_overwrite(home, tmp_path):
 
 
 def test_the_command_is_installed_under_its_name():
-    assert 'alipes = "alipes.cli.main:main"' in (ROOT / "pyproject.toml").read_text()
+    assert 'alipes = "alipes.cli.main:enter"' in (ROOT / "pyproject.toml").read_text()

@@ -15,6 +15,7 @@ from alipes.config.reading import read
 from alipes.config.settings import Settings, build, with_plugins
 from alipes.kernel.messages import Image
 from alipes.kernel.turns import Inbound
+from alipes.runtime import workers
 from alipes.runtime.guard import guarding
 from alipes.runtime.logs import open_log
 
@@ -32,7 +33,7 @@ def run(argv: list[str]) -> int:
     colour = wants_colour(reading.variables)
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         try:
-            return asyncio.run(_ask(settings, options, question, colour))
+            return workers.run(_ask(settings, options, question, colour))
         except asyncio.CancelledError:  # by a signal; the loop is closed, and so is all that was open
             return STOPPED
 

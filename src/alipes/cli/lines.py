@@ -18,6 +18,7 @@ from alipes.config.reading import read
 from alipes.config.settings import Settings, build, with_plugins
 from alipes.kernel.errors import NotTaken
 from alipes.kernel.turns import Inbound
+from alipes.runtime import workers
 from alipes.runtime.guard import guarding
 from alipes.runtime.logs import open_log
 
@@ -31,7 +32,7 @@ def run(argv: list[str]) -> int:
     colour = wants_colour(reading.variables)
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         try:
-            return asyncio.run(_converse(settings, options, colour))
+            return workers.run(_converse(settings, options, colour))
         except asyncio.CancelledError:  # by a signal
             return STOPPED
 

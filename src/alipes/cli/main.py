@@ -24,6 +24,16 @@ LATER = {
 }
 
 
+def enter() -> None:
+    """The `alipes` command: `main`, and out, whatever a plugin's thread may still be waiting for."""
+    status = main()
+    if "concurrent.futures.thread" in sys.modules:
+        from alipes.runtime.workers import leave  # noqa: PLC0415
+
+        leave(status)
+    sys.exit(status)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Do what the words say; the exit status. Errors end as one sentence on standard error."""
     words = sys.argv[1:] if argv is None else argv

@@ -19,6 +19,7 @@ from alipes.cli.terminal.wire import writes_utf8
 from alipes.config.reading import read
 from alipes.config.settings import Settings, build, with_plugins
 from alipes.config.variables import Variables
+from alipes.runtime import workers
 from alipes.runtime.guard import guarding
 from alipes.runtime.logs import open_log
 
@@ -38,7 +39,7 @@ def run(argv: list[str], load: Callable[[], Serve], plain: Callable[[list[str]],
     settings = with_plugins(build(reading), not options.safe)
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         try:
-            return asyncio.run(_run(settings, options, reading.variables, load))
+            return workers.run(_run(settings, options, reading.variables, load))
         except asyncio.CancelledError:  # by a signal: what was being done is taken up at the next start
             return 130
 

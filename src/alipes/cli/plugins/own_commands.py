@@ -15,6 +15,7 @@ from alipes.hooks.finding import anything_wanted
 from alipes.hooks.offers import CliOffer
 from alipes.hooks.relay import guard
 from alipes.hooks.tracking import on_behalf_of
+from alipes.runtime import workers
 from alipes.runtime.logs import open_log
 
 
@@ -24,7 +25,7 @@ def run(name: str, argv: list[str], ours: tuple[str, ...]) -> int:
     if not anything_wanted(settings):
         return _refuse(name, ours)
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
-        return asyncio.run(_run(settings, name, argv, ours))
+        return workers.run(_run(settings, name, argv, ours))
 
 
 async def _run(settings: Settings, name: str, argv: list[str], ours: tuple[str, ...]) -> int:
