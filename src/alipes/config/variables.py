@@ -50,11 +50,19 @@ def inherited() -> dict[str, str]:
     return dict(os.environ)
 
 
-def lend(variables: Variables, names: Iterable[str]) -> None:
-    """Put these variables of `.env` into the environment of this process, for code that looks only there."""
+def lend(variables: Variables, names: Iterable[str]) -> set[str]:
+    """Put these variables of `.env` into the environment of this process, for code that looks only there.
+
+    Those that were not there before, to be taken back.
+    """
+    lent = {name for name in names if name not in os.environ and variables.get(name)}
+    os.environ.update((name, variables.get(name)) for name in lent)
+    return lent
+
+
+def take_back(names: Iterable[str]) -> None:
     for name in names:
-        if name not in os.environ and (value := variables.get(name)):
-            os.environ[name] = value
+        os.environ.pop(name, None)
 
 
 def read_text(path: Path) -> str | None:

@@ -15,7 +15,7 @@ from alipes.compat.hermes.calling import Fit
 from alipes.compat.hermes.entries import PlatformEntry, ToolEntry
 from alipes.compat.hermes.notes import Notes
 from alipes.config.settings import Settings
-from alipes.config.variables import inherited, lend, read_variables
+from alipes.config.variables import inherited, lend, read_variables, take_back
 from alipes.hooks.context import Context, Host
 from alipes.hooks.owners import Owner
 from alipes.hooks.tracking import PLUGIN
@@ -58,6 +58,7 @@ class Bridge:
         self.profile_name = "default"
         self.event_of: Callable[[Inbound], Any] = lambda inbound: inbound
         """A message as plugins know it (`MessageEvent`); set by whoever brings that word along."""
+        self._lent: set[str] = set()
         self._contexts: dict[Owner, tuple[Context, str]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -81,7 +82,7 @@ class Bridge:
 
     def lend(self, *names: str) -> None:
         """Variables that a plugin says it needs: its code may look for them in the environment alone."""
-        lend(read_variables(self.settings.paths.env, inherited()), names)
+        self._lent |= lend(read_variables(self.settings.paths.env, inherited()), names)
 
     def enter(self, context: Context, module: str) -> None:
         """A plugin is being opened, on the loop's thread; its code lives in `module` and below."""
@@ -95,6 +96,8 @@ class Bridge:
         self.platforms = {name: each for name, each in self.platforms.items() if each.owner is not owner}
         if self._contexts:
             return False
+        take_back(self._lent)
+        self._lent.clear()
         if self._workers is not None:
             self._workers.shutdown(wait=False)
             self._workers = None
