@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from bench import figures, relay, remote, terminal
+from bench import figures, plugins, relay, remote, terminal
 from bench.measure import Row
 
 ALL = {
@@ -14,6 +14,7 @@ ALL = {
     "stopping": terminal.stopping,
     "stale": terminal.stale,
     "relay": relay.relay,
+    "plugins": plugins.plugins,
     "remote": remote.stop_told,
 }
 
