@@ -47,8 +47,6 @@ from alipes.tools.search_files import SearchFiles
 from alipes.tools.terminal import Terminal
 from alipes.tools.write_file import WriteFile
 
-SILENCE = 1800.0
-"""Seconds after which a turn that tells nothing is stopped."""
 HERMES = "alipes.compat.hermes.door"
 """Loaded by name, when something is to be opened that was written for Hermes."""
 
@@ -76,7 +74,7 @@ class App:
             busy=settings.terminal.busy if interactive else "queue",
             interactive=interactive,
             keeps=background.mention,
-            silence=SILENCE,
+            silence=settings.silence,
         )
         self.lobby = Lobby(store, hooks=self.hooks, agent=self._agent, habits=habits)
         self.host = Hosting(

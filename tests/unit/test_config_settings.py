@@ -11,7 +11,7 @@ from msgspec import structs
 
 from alipes.config.known import KEYED, KNOWN, LOCAL
 from alipes.config.paths import Paths, find_home, make_private
-from alipes.config.settings import Embedded, Serve, Settings, Telegram, load
+from alipes.config.settings import Discord, Embedded, GatewaySettings, Serve, Settings, Telegram, load
 from alipes.kernel.endpoints import Endpoint, ModelFacts, Secret
 from alipes.kernel.errors import ConfigError
 from alipes.providers.catalog import catalog
@@ -59,12 +59,17 @@ def test_the_words_of_the_readme_are_understood(home):
         host = "::1"
         port = 9000
         key_env = "GATE_KEY"
+        drain = 5
         [telegram]
         token_env = "BOT"
         base_url = "http://127.0.0.1:8081"
         allow = [12345, "someone"]
         busy = "queue"
-        later = true
+        progress = "full"
+        group = "all"
+        per_user = true
+        mode = "webhook"
+        webhook_url = "https://me.example/telegram"
         [embedded]
         threads = 2
         context = 4096
@@ -73,11 +78,23 @@ def test_the_words_of_the_readme_are_understood(home):
         vision = true
         price_input = 3
         [discord]
+        allow = ["someone"]
+        [gateway]
+        pairing = false
+        expiry = 600
+        tries = 3
+        stt_command = "whisper -f"
+        [slack]
         anything = "goes"
         [auxiliary.titles]
         model = "mine/small"
     """
-    keys = {"MINE_API_KEY": "key-of-mine", "GATE_KEY": "key-of-gate", "BOT": "12:ab"}
+    keys = {
+        "MINE_API_KEY": "key-of-mine",
+        "GATE_KEY": "key-of-gate",
+        "BOT": "12:ab",
+        "DISCORD_BOT_TOKEN": "34:cd",
+    }
     settings = load(write(home, text), keys)
     assert settings.model == "mine/some-model"
     assert settings.fallback == ("mine/x", "groq/y")
@@ -93,10 +110,21 @@ def test_the_words_of_the_readme_are_understood(home):
         stall=5.0,
         connect=1.5,
     )
-    assert settings.serve == Serve("::1", 9000, "GATE_KEY", Secret("key-of-gate"))
+    assert settings.serve == Serve("::1", 9000, "GATE_KEY", 5.0, Secret("key-of-gate"))
     assert settings.telegram == Telegram(
-        "BOT", "http://127.0.0.1:8081", ("12345", "someone"), "queue", Secret("12:ab")
+        token_env="BOT",
+        base_url="http://127.0.0.1:8081",
+        allow=("12345", "someone"),
+        busy="queue",
+        progress="full",
+        group="all",
+        per_user=True,
+        mode="webhook",
+        webhook_url="https://me.example/telegram",
+        token=Secret("12:ab"),
     )
+    assert settings.discord == Discord(allow=("someone",), token=Secret("34:cd"))
+    assert settings.gateway == GatewaySettings(False, 600.0, 3, "whisper -f")
     assert settings.embedded == Embedded(threads=2, context=4096)
     assert settings.models == {"mine/some-model": ModelFacts(window=1000, vision=True, price_input=3.0)}
     assert next(iter(settings.providers)) == "mine"
@@ -168,6 +196,7 @@ def test_the_environment_wins_over_env_file_and_both_over_the_file(home):
         ('[serve]\nhost = "x:80"', "must be a host alone"),
         ("serve = 3", "config.toml:1: serve = 3 must be a table: write [serve]."),
         ("discord = 3", "config.toml:1: discord = 3 must be a table"),
+        ("slack = 3", "config.toml:1: slack = 3 must be a table"),
         ("[[serve]]\nport = 1", "config.toml:1: serve = "),
         ("model = 3", "model = 3 must be text in quotes, not a number"),
         ("model = 2026-01-01", "not a date or time"),
@@ -213,6 +242,16 @@ def test_the_environment_wins_over_env_file_and_both_over_the_file(home):
         ("[models.'groq/x']\nvision = 1", "must be true or false"),
         ("[telegram]\nbussy = 'x'", "Did you mean busy?"),
         ("[telegram]\nallow = 'me'", "must be a list of user ids"),
+        (
+            "[telegram]\nmode = 'webhook'",
+            'config.toml:2: telegram.mode = "webhook" needs telegram.webhook_url',
+        ),
+        ("[telegram]\nwebhook_url = 'http://x/y'", "must begin with https://"),
+        ("[telegram]\nlater = true", "is not a setting we know"),
+        ("[discord]\nmode = 'poll'", "config.toml:2: discord.mode is not a setting we know"),
+        ("[discord]\nprogress = 'ful'", "Did you mean full?"),
+        ("[gateway]\ntries = 0", "give a whole number from 1 to 1000"),
+        ("silence = -1", "config.toml:1: silence = -1 is out of range"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_line_and_its_fix(home, text, said):
@@ -440,7 +479,7 @@ def test_a_home_that_cannot_be_one_is_told(home):
 
 def test_the_defaults_of_the_values_are_those_of_the_keys(home):
     loaded = load(home, {})
-    for part in ("embedded", "terminal", "serve", "telegram"):
+    for part in ("embedded", "terminal", "serve", "telegram", "discord", "gateway"):
         assert getattr(loaded, part) == type(getattr(loaded, part))()
     assert structs.replace(loaded, providers={}) == Settings(home=home)
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.config.keys import KEYS, OPEN, RESERVED, Key, Node, tree
+from alipes.config.keys import KEYS, RESERVED, Key, Node, tree
 from alipes.config.known import BUILT_IN
 from alipes.config.lines import Place
 from alipes.config.masking import bare, dotted, is_secret_name, sentence, show
@@ -16,7 +16,7 @@ from alipes.kernel.messages import Json
 
 Way: TypeAlias = tuple[str, ...]
 Layer: TypeAlias = Literal["default", "known", "file", "variable"]
-_MESSENGERS = ("discord", "slack", "matrix", "email", "irc")
+_MESSENGERS = ("slack", "matrix", "email", "irc")
 
 
 class Problem(Struct, frozen=True):
@@ -105,8 +105,6 @@ def _unknown(way: Way, value: object, nodes: dict[str, Node]) -> Problem | None:
     name = way[-1]
     if is_secret_name(name) and not isinstance(value, dict):
         return _literal(way)
-    if way[0] in OPEN and not near(name, nodes):
-        return None
     kind = "table" if isinstance(value, dict) else "setting"
     known = [*nodes, *RESERVED] if len(way) == 1 else [*nodes]
     if meant := did_you_mean(name, known):

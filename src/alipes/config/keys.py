@@ -22,6 +22,7 @@ from alipes.config.kinds import (
     TEXT,
     URL,
     VARIABLE,
+    WEBHOOK,
     Kind,
     choice,
     number,
@@ -30,15 +31,14 @@ from alipes.config.kinds import (
 from alipes.kernel.messages import Json
 
 WIRES = ("openai-chat", "openai-responses", "anthropic")
-RESERVED = ("discord", "slack", "matrix", "email", "irc", "auxiliary", "spend", "mcp")
+RESERVED = ("slack", "matrix", "email", "irc", "auxiliary", "spend", "mcp")
 """Tables of rooms that are not built yet: accepted, and not looked into."""
-OPEN = ("telegram",)
-"""Tables that may hold more than the keys below, for rooms that are not built yet."""
 
 _PRICE = number(0, 100_000, "US dollars")
 _FACTOR = number(0, 1000, "times the price")
 _TOKENS = whole(1, 100_000_000)
 _SECONDS = number(0.1, 86_400, "seconds")
+_BUSY = choice("interrupt", "queue", "steer")
 
 
 class Key(Struct, frozen=True):
@@ -56,6 +56,44 @@ class Key(Struct, frozen=True):
         if self.named or "*" in self.path or self.kind.parse is None:
             return self.named
         return "ALIPES_" + self.path.upper().replace(".", "_")
+
+
+def _messenger(name: str, base_url: str, address: str) -> tuple[Key, ...]:
+    """What all messengers have in common."""
+    return (
+        Key(
+            f"{name}.token_env",
+            VARIABLE,
+            f"{name.upper()}_BOT_TOKEN",
+            "The variable that holds the bot's token.",
+        ),
+        Key(f"{name}.base_url", URL, base_url, address),
+        Key(f"{name}.allow", ALLOW, [], "Users who may speak to the bot, by id or name. Empty: nobody."),
+        Key(
+            f"{name}.busy",
+            _BUSY,
+            "interrupt",
+            "What a message does that arrives while a turn runs. `/busy` changes it for one conversation.",
+        ),
+        Key(
+            f"{name}.progress",
+            choice("off", "short", "full"),
+            "short",
+            "What a chat sees of the tools at work: nothing, a line for each, or also what they say.",
+        ),
+        Key(
+            f"{name}.group",
+            choice("mention", "all"),
+            "mention",
+            "What is answered in a group: what mentions the bot or answers it, or everything.",
+        ),
+        Key(
+            f"{name}.per_user",
+            FLAG,
+            False,
+            "Whether each person in a group has a conversation of their own.",
+        ),
+    )
 
 
 KEYS = (
@@ -80,6 +118,12 @@ KEYS = (
     ),
     Key("max_steps", whole(1, 10_000), 50, "Model calls in one turn; after these it sums up and ends."),
     Key("max_tokens", whole(1, 10_000_000), 8192, "Tokens a single answer of the model may have."),
+    Key(
+        "silence",
+        number(0, 604_800, "seconds"),
+        1800.0,
+        "Seconds after which a turn that tells nothing is stopped. 0: never.",
+    ),
     Key("workdir", TEXT, "", "The folder tools work in. Empty: the one alipes was started in."),
     Key(
         "ca_file",
@@ -111,7 +155,7 @@ KEYS = (
     Key("terminal.thinking", FLAG, True, "Whether the terminal shows, short and dim, what a model thinks."),
     Key(
         "terminal.busy",
-        choice("interrupt", "queue", "steer"),
+        _BUSY,
         "interrupt",
         "What a message does that you type while a turn runs: it ends the turn and is next; it waits; or the "
         "turn takes it in. `/busy` changes it for one conversation.",
@@ -119,6 +163,13 @@ KEYS = (
     Key("serve.host", HOST, "127.0.0.1", "Where `alipes serve` listens."),
     Key("serve.port", whole(1, 65535), 8742, "The port `alipes serve` listens on."),
     Key("serve.key_env", VARIABLE, "ALIPES_API_KEY", "The variable that holds the key callers must show."),
+    Key(
+        "serve.drain",
+        number(0, 3600, "seconds"),
+        20.0,
+        "Seconds that turns have to come to a safe point when `alipes serve` is told to end or to restart. "
+        "What is not over by then goes on at the next start.",
+    ),
     Key(
         "providers.*.api",
         choice(*WIRES),
@@ -157,14 +208,47 @@ KEYS = (
     ),
     Key("models.*.long_input", _FACTOR, None, "What reading costs in such a call, in times the price."),
     Key("models.*.long_output", _FACTOR, None, "What writing costs in such a call, in times the price."),
-    Key("telegram.token_env", VARIABLE, "TELEGRAM_BOT_TOKEN", "The variable that holds the bot's token."),
-    Key("telegram.base_url", URL, "https://api.telegram.org", "Address of the Bot API."),
-    Key("telegram.allow", ALLOW, [], "Users who may speak to the bot, by id or name. Empty: nobody."),
+    *_messenger("telegram", "https://api.telegram.org", "Address of the Bot API."),
     Key(
-        "telegram.busy",
-        choice("interrupt", "queue", "steer"),
-        "interrupt",
-        "What a message does that arrives while a turn runs.",
+        "telegram.mode",
+        choice("poll", "webhook"),
+        "poll",
+        "How messages arrive: the Bot API is asked for them, or brings them to `webhook_url`.",
+    ),
+    Key(
+        "telegram.webhook_url",
+        WEBHOOK,
+        "",
+        "With `webhook`: where the Bot API finds us, as in https://HOST/telegram; what arrives there is "
+        "passed on to `/telegram` of `alipes serve`.",
+    ),
+    *_messenger("discord", "https://discord.com/api/v10", "Address of Discord's API."),
+    Key(
+        "gateway.pairing",
+        FLAG,
+        True,
+        "Whether a stranger who writes is given a code, with which `alipes pair CODE` lets them in. Else "
+        "strangers hear nothing.",
+    ),
+    Key(
+        "gateway.expiry",
+        number(60, 2_592_000, "seconds"),
+        43_200.0,
+        "Seconds after which something that could not be delivered is not sent any more; the chat is told.",
+    ),
+    Key(
+        "gateway.tries",
+        whole(1, 1000),
+        8,
+        "How often a message that the platform refuses is sent before it is given up; `alipes serve outbox` "
+        "shows it then.",
+    ),
+    Key(
+        "gateway.stt_command",
+        TEXT,
+        "",
+        "A command that turns a voice note into text: the path of the file follows it, and it prints the "
+        "words. Empty: whoever sends one is told that nobody listens.",
     ),
     Key(
         "plugins.enabled",

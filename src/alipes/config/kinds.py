@@ -133,6 +133,13 @@ def _url(value: object) -> str:
     return check_base_url(_text(value))
 
 
+def _webhook(value: object) -> str:
+    address = _text(value)
+    if address and not check_base_url(address).startswith("https://"):
+        raise Wrong("must begin with https://: the Bot API brings messages over TLS only")
+    return address
+
+
 def _headers(value: object) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise Wrong(f'must be a table like {{ "X-Title" = "alipes" }}{_not(value)}')
@@ -259,6 +266,7 @@ ALLOW = Kind("list of user ids", _allow, _words)
 VARIABLE = Kind("name of a variable", _variable)
 HOST = Kind("host", _host)
 URL = Kind("address", _url)
+WEBHOOK = Kind("https address", _webhook)
 HEADERS = Kind("table of header = text", _headers, None)
 BODY = Kind("table", _body, None)
 NAMES = Kind("list of names", _names, _words)

@@ -19,6 +19,7 @@ from alipes.config.variables import exposure
 from alipes.kernel.endpoints import Endpoint, ModelFacts, Proxies, Secret
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import Effort
+from alipes.kernel.turns import Busy
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 CA_VARIABLE = "SSL_CERT_FILE"
@@ -37,22 +38,47 @@ class Embedded(Struct, frozen=True):
 class Terminal(Struct, frozen=True):
     theme: Literal["auto", "dark", "light"] = "auto"
     thinking: bool = True
-    busy: Literal["interrupt", "queue", "steer"] = "interrupt"
+    busy: Busy = "interrupt"
 
 
 class Serve(Struct, frozen=True):
     host: str = "127.0.0.1"
     port: int = 8742
     key_env: str = "ALIPES_API_KEY"
+    drain: float = 20.0
     key: Secret = Secret()
 
 
-class Telegram(Struct, frozen=True):
+class Messenger(Struct, frozen=True, kw_only=True):
+    """What all messengers have in common; one is enabled when its token is there."""
+
+    token_env: str
+    base_url: str
+    allow: tuple[str, ...] = ()
+    busy: Busy = "interrupt"
+    progress: Literal["off", "short", "full"] = "short"
+    group: Literal["mention", "all"] = "mention"
+    per_user: bool = False
+    token: Secret = Secret()
+
+
+class Telegram(Messenger, frozen=True, kw_only=True):
     token_env: str = "TELEGRAM_BOT_TOKEN"
     base_url: str = "https://api.telegram.org"
-    allow: tuple[str, ...] = ()
-    busy: Literal["interrupt", "queue", "steer"] = "interrupt"
-    token: Secret = Secret()
+    mode: Literal["poll", "webhook"] = "poll"
+    webhook_url: str = ""
+
+
+class Discord(Messenger, frozen=True, kw_only=True):
+    token_env: str = "DISCORD_BOT_TOKEN"
+    base_url: str = "https://discord.com/api/v10"
+
+
+class GatewaySettings(Struct, frozen=True):
+    pairing: bool = True
+    expiry: float = 43_200.0
+    tries: int = 8
+    stt_command: str = ""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -68,6 +94,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     effort: Effort = ""
     max_steps: int = 50
     max_tokens: int = 8192
+    silence: float = 1800.0
     workdir: str = ""
     ca_file: str = ""
     """Whom TLS trusts; empty means whom the system trusts."""
@@ -76,6 +103,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     terminal: Terminal = Terminal()
     serve: Serve = Serve()
     telegram: Telegram = Telegram()
+    discord: Discord = Discord()
+    gateway: GatewaySettings = GatewaySettings()
     plugins: PluginSettings = PluginSettings()
     toolsets: dict[str, tuple[str, ...]] = {}
     """By platform, what the model may use there; a platform that is not named may use everything."""
@@ -125,13 +154,16 @@ def build(reading: Reading) -> Settings:
         effort=cast("Effort", picked["effort"]),
         max_steps=cast("int", picked["max_steps"]),
         max_tokens=cast("int", picked["max_tokens"]),
+        silence=cast("float", picked["silence"]),
         workdir=cast("str", picked["workdir"]),
         ca_file=_ca_file(reading),
         log_level=cast("LogLevel", picked["log_level"]),
         embedded=Embedded(**_under(picked, "embedded")),
         terminal=Terminal(**_under(picked, "terminal")),
         serve=Serve(**_under(picked, "serve"), key=_secret(reading, "serve.key_env")),
-        telegram=Telegram(**_under(picked, "telegram"), token=_secret(reading, "telegram.token_env")),
+        telegram=_telegram(reading, _under(picked, "telegram")),
+        discord=Discord(**_under(picked, "discord"), token=_secret(reading, "discord.token_env")),
+        gateway=GatewaySettings(**_under(picked, "gateway")),
         plugins=plugin_settings(reading, _under(picked, "plugins")),
         toolsets=toolsets(reading),
         hooks=shell_hooks(reading),
@@ -147,6 +179,13 @@ def _under(picked: dict[str, Json], table: str) -> dict[str, Any]:
     """The values of one table, as its Struct takes them."""
     inner = {path.partition(".")[2]: value for path, value in picked.items() if path.startswith(f"{table}.")}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in inner.items()}
+
+
+def _telegram(reading: Reading, picked: dict[str, Any]) -> Telegram:
+    if picked["mode"] == "webhook" and not picked["webhook_url"]:
+        needs = "needs telegram.webhook_url, where the Bot API finds us: give it, or poll"
+        reading.fault("telegram.mode", "webhook", needs)
+    return Telegram(**picked, token=_secret(reading, "telegram.token_env"))
 
 
 def _known_models(reading: Reading, known: dict[str, Endpoint], key: str) -> tuple[str, ...]:
