@@ -97,8 +97,13 @@ class Outbox(Protocol):
         """It arrived, with these ids of the platform's. `rest`: more parts follow."""
         ...
 
-    async def postpone(self, debt: Debt, due: float, why: str, *, uncertain: bool = False) -> None:
-        """It did not arrive, or we cannot tell (`uncertain`); to be tried again at `due`."""
+    async def postpone(
+        self, debt: Debt, due: float, why: str, *, uncertain: bool = False, counts: bool = True
+    ) -> None:
+        """It did not arrive, or we cannot tell (`uncertain`); to be tried again at `due`.
+
+        `counts`: the try was one of those after which it is given up.
+        """
         ...
 
     async def give_up(self, debt: Debt, state: Literal["dead", "expired"], why: str) -> None:
@@ -107,6 +112,10 @@ class Outbox(Protocol):
 
     async def doubt(self, platform: str) -> int:
         """At the start: sends that a crash cut off are owed again, as uncertain; how many."""
+        ...
+
+    async def find(self, id: str) -> Debt | None:
+        """The debt that an `Outbound` with this id became."""
         ...
 
     async def look(self, *states: DebtState, limit: int = 100) -> tuple[Debt, ...]:

@@ -45,6 +45,8 @@ class Inbound(Struct, frozen=True, omit_defaults=True):
     """Where tools work for this message; it travels along, so a resumed turn works in the same place."""
     trusted: bool = False
     """The sender said yes beforehand to whatever would be asked (`--yes`)."""
+    reply_to: str = ""
+    """The platform's id of the message, where an answer should point at it."""
 
     @property
     def message(self) -> Message:

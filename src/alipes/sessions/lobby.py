@@ -9,11 +9,13 @@ from msgspec import Struct, structs
 from alipes.hooks import specs
 from alipes.hooks.relay import Hooks, Relay
 from alipes.hooks.specs import Admission
+from alipes.kernel.delivery import Outbound
 from alipes.kernel.errors import NotTaken
 from alipes.kernel.places import Admitted, Left
 from alipes.kernel.turns import (
     Busy,
     Envelope,
+    Event,
     Inbound,
     Op,
     Reset,
@@ -21,6 +23,7 @@ from alipes.kernel.turns import (
     Steer,
     Stop,
     Take,
+    Turn,
     TurnEnded,
 )
 from alipes.sessions.actor import SUPERSEDED, Session
@@ -43,6 +46,8 @@ class Habits(Struct, frozen=True):
     """What a session has running between its turns, in a few words; unless empty, it stays."""
     silence: float = 0.0
     """Seconds after which a turn that tells nothing is stopped; zero: never."""
+    owes: Callable[[Turn, Event], tuple[Outbound, ...]] = lambda _turn, _event: ()
+    """What a chat is owed for something that a turn told."""
 
 
 class Lobby:
@@ -66,6 +71,7 @@ class Lobby:
             rested=self._rested,
             pass_on=store.dispatcher.wake,
             keeps=self.habits.keeps,
+            owes=self.habits.owes,
             linger=self.habits.linger,
             silence=self.habits.silence,
         )
@@ -86,15 +92,23 @@ class Lobby:
             self._group.create_task(self._store.dispatcher.run(self._on_op), name="dispatcher")
             self._open.set()
 
-    async def submit(self, inbound: Inbound, busy: Busy | None = None) -> str | None:
+    async def submit(
+        self,
+        inbound: Inbound,
+        busy: Busy | None = None,
+        *,
+        usual: Busy | None = None,
+        ruled: bool = False,
+    ) -> str | None:
         """Accept a message; its turn's id, or None if it was accepted before. It is safe once we return.
 
-        `busy`: what it does if a turn is at work; by default what was chosen for the session.
-        Raises `NotTaken` where a plugin will not have it.
+        `busy`: what it does if a turn is at work; by default what was chosen for the session, else the
+        `usual`. `ruled`: plugins let it pass already. Raises `NotTaken` where a plugin will not have it.
         """
         await self._open.wait()
-        inbound = await _admissible(inbound, self._hooks.relay)
-        admitted = await self._store.turns.admit(inbound, busy=busy, usual=self.habits.busy)
+        if not ruled:
+            inbound = await admissible(inbound, self._hooks.relay)
+        admitted = await self._store.turns.admit(inbound, busy=busy, usual=usual or self.habits.busy)
         if admitted is None:
             return None
         key = inbound.address.key
@@ -197,8 +211,8 @@ def _worth_a_session(op: Op, relay: Relay) -> bool:
     return False
 
 
-async def _admissible(inbound: Inbound, relay: Relay) -> Inbound:
-    """The message as plugins let it pass."""
+async def admissible(inbound: Inbound, relay: Relay) -> Inbound:
+    """The message as plugins let it pass. Raises `NotTaken`."""
     ruling = await relay.decide(specs.before_message, _not_taken, inbound=inbound)
     if ruling is None or ruling.action == "take":
         return inbound

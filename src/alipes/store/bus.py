@@ -78,8 +78,9 @@ class LocalBus:
         return bool(self._here.get(key) or self._away.get(key))
 
     @asynccontextmanager
-    async def subscribe(self, key: str) -> AsyncIterator[Subscription]:
-        subscription = Subscription()
+    async def subscribe(self, key: str, into: Subscription | None = None) -> AsyncIterator[Subscription]:
+        """`into`: a reader of one's own, whose `put` is called as soon as something is published."""
+        subscription = into or Subscription()
         here = self._here.setdefault(key, set())
         here.add(subscription)  # before we look who lives: who comes after that look asks us (`Hello`)
         try:

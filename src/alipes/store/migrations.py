@@ -128,7 +128,49 @@ _THIRD = (
     ) WITHOUT ROWID""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD)
+_FOURTH = (
+    """CREATE TABLE people (            -- who may speak on a platform beside those in the configuration
+        platform  TEXT NOT NULL,
+        person    TEXT NOT NULL,
+        name      TEXT NOT NULL,
+        role      TEXT NOT NULL,
+        since     REAL NOT NULL,
+        PRIMARY KEY (platform, person)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE pairings (          -- who asked to be let in, and the hash of the code they were shown
+        platform  TEXT NOT NULL,
+        person    TEXT NOT NULL,
+        name      TEXT NOT NULL,
+        address   TEXT NOT NULL,
+        salt      BLOB NOT NULL,
+        hash      BLOB NOT NULL,
+        created   REAL NOT NULL,
+        PRIMARY KEY (platform, person)
+    ) WITHOUT ROWID""",
+    "CREATE TABLE missed_codes (created REAL NOT NULL)   -- wrong codes that were tried",
+    """CREATE TABLE homes (             -- where a platform is written to when no chat is named
+        platform  TEXT PRIMARY KEY,
+        address   TEXT NOT NULL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE chats (             -- what was chosen for a chat
+        lane      TEXT PRIMARY KEY,
+        progress  TEXT NOT NULL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE arrivals (          -- what came in and is no turn: it waits for company, or is dealt with
+        number    INTEGER PRIMARY KEY AUTOINCREMENT,
+        platform  TEXT NOT NULL,
+        id        TEXT NOT NULL,
+        arrival   TEXT NOT NULL DEFAULT '',
+        batch     TEXT NOT NULL DEFAULT '',
+        created   REAL NOT NULL,
+        done      REAL,
+        UNIQUE (platform, id)
+    )""",
+    "CREATE INDEX arrivals_waiting ON arrivals (platform, number) WHERE done IS NULL",
+    "CREATE INDEX arrivals_done ON arrivals (done) WHERE done IS NOT NULL",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD, _FOURTH)
 SCHEMA = len(MIGRATIONS)
 
 

@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 from alipes.store import wire
 from alipes.store.archive import Archive
+from alipes.store.arrivals import SqliteArrivals
 from alipes.store.bus import LocalBus
 from alipes.store.database import Database, open_database
 from alipes.store.dispatcher import LocalDispatcher
 from alipes.store.hosts import Hosts, open_hosts
 from alipes.store.node import Node, Tasks
 from alipes.store.outbox import SqliteDrafts, SqliteOutbox
+from alipes.store.people import SqlitePeople
 from alipes.store.sessions import SqliteGrants, SqliteSessions
 from alipes.store.turns import SqliteTurns
 
@@ -31,6 +33,8 @@ class Store(NamedTuple):
     archive: Archive
     outbox: SqliteOutbox
     drafts: SqliteDrafts
+    people: SqlitePeople
+    arrivals: SqliteArrivals
     dispatcher: LocalDispatcher
     bus: LocalBus
     database: Database
@@ -68,6 +72,8 @@ async def open_store(home: Path, *, patience: float = 10.0, within: float = 2.0)
                         archive=Archive(database),
                         outbox=SqliteOutbox(database),
                         drafts=SqliteDrafts(database),
+                        people=SqlitePeople(database),
+                        arrivals=SqliteArrivals(database),
                         dispatcher=dispatcher,
                         bus=bus,
                         database=database,

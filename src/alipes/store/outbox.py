@@ -51,9 +51,11 @@ class SqliteOutbox:
             return await self._set(debt, "paid = ?", paid)
         return await self._set(debt, "state = 'sent', paid = ?, why = '', settled = ?", paid, self._clock())
 
-    async def postpone(self, debt: Debt, due: float, why: str, *, uncertain: bool = False) -> None:
-        change = "state = 'owed', due = ?, why = ?, uncertain = max(uncertain, ?)"
-        await self._set(debt, change, due, rows.whole(why), int(uncertain))
+    async def postpone(
+        self, debt: Debt, due: float, why: str, *, uncertain: bool = False, counts: bool = True
+    ) -> None:
+        change = "state = 'owed', due = ?, why = ?, uncertain = max(uncertain, ?), attempts = attempts - ?"
+        await self._set(debt, change, due, rows.whole(why), int(uncertain), int(not counts))
 
     async def give_up(self, debt: Debt, state: Literal["dead", "expired"], why: str) -> None:
         await self._set(debt, "state = ?, why = ?, settled = ?", state, rows.whole(why), self._clock())
@@ -64,6 +66,11 @@ class SqliteOutbox:
             "WHERE platform = ? AND state = 'trying'"
         )
         return await self._database.run(lambda db: db.execute(sql, (platform,)).rowcount)
+
+    async def find(self, id: str) -> Debt | None:
+        sql = f"SELECT {_COLUMNS} FROM debts WHERE id = ?"
+        row = await self._database.read(lambda db: db.execute(sql, (id,)).fetchone())
+        return None if row is None else _debt(row)
 
     async def look(self, *states: DebtState, limit: int = 100) -> tuple[Debt, ...]:
         which = f"WHERE state IN ({', '.join('?' * len(states))})" if states else ""
