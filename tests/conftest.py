@@ -7,6 +7,26 @@ import pytest
 
 pytest_plugins = ["alipes.testing.pytest_plugin"]
 
+TIGHT = (
+    "compat",
+    "hook",
+    "kit_",
+    "loader",
+    "offers",
+    "plugin_commands",
+    "remote",
+    "stop_contract",
+    "toolmaking",
+)
+"""Suites, by a part of their path, whose every test must close what it opens: those of plugins."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        place = str(item.path.relative_to(item.config.rootpath))
+        if isinstance(item, pytest.Function) and any(part in place for part in TIGHT):
+            item.fixturenames.insert(0, "leaks")
+
 
 def require(program: str, why: str = "make services") -> str:
     """The path of `program`; where it is missing the test is skipped, or fails under ALIPES_REQUIRE_SERVICES=1."""

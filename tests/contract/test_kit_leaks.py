@@ -149,7 +149,7 @@ async def test_a_kind_can_be_allowed_and_the_others_still_count():
 
 async def test_a_descriptor_that_was_closed_and_opened_again_as_another_is_a_leak(tmp_path):
     first = os.open(tmp_path / "a", os.O_CREAT)
-    check = LeakCheck()
+    check = LeakCheck().begin()
     os.close(first)
     again = os.open(tmp_path / "b", os.O_CREAT)
     assert again == first
@@ -168,7 +168,7 @@ async def test_an_error_of_the_body_is_told_and_not_what_it_left_open():
 
 
 def test_without_a_loop_there_are_no_tasks_and_the_rest_is_counted():
-    check = LeakCheck()
+    check = LeakCheck().begin()
     assert census().things["tasks"] == {}
     number = os.dup(0)
     with pytest.raises(Leaked, match="fds"):

@@ -7,8 +7,6 @@ import pytest
 from alipes.testing import Leaked, call, every_stop, open_agent
 from tests.world.plugins import a_plugin
 
-pytestmark = pytest.mark.usefixtures("leaks")
-
 STEPPER = a_plugin(
     "stepper",
     """

@@ -11,8 +11,6 @@ from alipes.kernel.turns import ApprovalAsked, Noted, TextDelta, ToolProgress, T
 from alipes.testing import Clock, Model, call, open_agent, stall
 from tests.world.plugins import a_plugin
 
-pytestmark = pytest.mark.usefixtures("leaks")
-
 GREETER = a_plugin(
     "greeter",
     """

@@ -56,7 +56,7 @@ class EveryStop:
 
     async def _try(self) -> Attempt | None:
         self._number += 1
-        check = LeakCheck()
+        check = LeakCheck().begin()
         async with self._opens() as agent:
             reply = await agent.stop_at(self._number, self._text)
             if reply.point is None:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from msgspec import Struct
 
@@ -39,19 +39,18 @@ class Census(Struct, frozen=True):
 
     things: dict[Kind, Things]
 
-    def beyond(self, before: "Census", allowed: Iterable[Kind] = ()) -> dict[Kind, tuple[str, ...]]:
+    def beyond(self, before: "Census") -> dict[Kind, tuple[str, ...]]:
         """What there is now and was not `before`, by kind; kinds without any are left out."""
         new = {
             kind: tuple(told for thing, told in things.items() if thing not in before.things.get(kind, {}))
             for kind, things in self.things.items()
-            if kind not in set(allowed)
         }
         return {kind: told for kind, told in new.items() if told}
 
 
-def census() -> Census:
+def census(*without: Kind) -> Census:
     """Count. Without a running loop there are no tasks to count."""
-    return Census({kind: dict(look()) for kind, look in _LOOKS.items()})
+    return Census({kind: dict(look()) for kind, look in _LOOKS.items() if kind not in without})
 
 
 def difference(left: Mapping[Kind, tuple[str, ...]]) -> str:
@@ -67,14 +66,19 @@ class LeakCheck:
         """`within`: seconds that what is just closing may still take."""
         self.within = within
         self.allowed: set[Kind] = set(allowed)
-        self._before = census()
+        self._before = Census({})
+
+    def begin(self) -> Self:
+        """What is open now is no leak."""
+        self._before = census(*self.allowed)
+        return self
 
     def allow(self, *kinds: Kind) -> None:
         self.allowed.update(kinds)
 
     def found(self) -> dict[Kind, tuple[str, ...]]:
         """What is left over at this moment."""
-        return census().beyond(self._before, self.allowed)
+        return census(*self.allowed).beyond(self._before)
 
     def verify(self) -> None:
         """Raise `Leaked` unless nothing is left over. It waits for nothing: for use without a loop."""
@@ -85,14 +89,15 @@ class LeakCheck:
         """The same, after giving what is just closing the time to do so."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self.within
-        while self.found() and loop.time() < until:  # noqa: ASYNC110 (/proc tells nobody when it changes)
+        while left := self.found():
+            if loop.time() > until:
+                raise Leaked(difference(left))
             await asyncio.sleep(_PAUSE)
-        self.verify()
 
     @asynccontextmanager
     async def around(self) -> AsyncIterator[None]:
-        """Count anew on entering; on leaving, unless by an error, raise `Leaked` for what is left over."""
-        self._before = census()
+        """Begin on entering; on leaving, unless by an error, raise `Leaked` for what is left over."""
+        self.begin()
         yield
         await self.settle()
 
@@ -128,15 +133,18 @@ def where(task: asyncio.Task[Any]) -> str:
 
 
 def _clients() -> Iterator[tuple[Hashable, str]]:
+    """Among all objects there are: nobody else knows of a client that a library made for itself."""
     loaded = ((sys.modules.get(module), name) for module, name in _CLIENTS)
-    kinds = tuple(getattr(module, name) for module, name in loaded if hasattr(module, name))
-    if not kinds:
-        return
-    for thing in gc.get_objects():
-        if issubclass(type(thing), kinds) and not getattr(thing, "is_closed", getattr(thing, "closed", True)):
+    kinds = _with_subclasses(getattr(module, name) for module, name in loaded if hasattr(module, name))
+    for thing in [each for each in gc.get_objects() if type(each) in kinds] if kinds else ():
+        if not getattr(thing, "is_closed", getattr(thing, "closed", True)):
             told = f"{type(thing).__module__.partition('.')[0]}.{type(thing).__name__}"
             base = getattr(thing, "base_url", None)
             yield weakref.ref(thing), f"{told} {base}" if base and str(base) else told
+
+
+def _with_subclasses(kinds: Iterable[type]) -> set[type]:
+    return {each for kind in kinds for each in (kind, *_with_subclasses(kind.__subclasses__()))}
 
 
 def _processes() -> Iterator[tuple[Hashable, str]]:

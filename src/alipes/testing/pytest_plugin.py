@@ -39,12 +39,18 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.fixture
-def leaks() -> Iterator[LeakCheck]:
-    """Whatever the test opens must be closed at its end. `leaks.allow("threads")` lets a kind pass."""
-    check = LeakCheck()
-    outside = LeakCheck()
-    yield check
-    outside.allow(*check.allowed)
+def leaks(request: pytest.FixtureRequest) -> Iterator[LeakCheck]:
+    """Whatever the test opens must be closed at its end. `leaks.allow("threads")` lets a kind pass.
+
+    An async test is looked at twice: when it is done, and when its loop is closed.
+    """
+    on_a_loop = iscoroutinefunction(getattr(request, "function", None))
+    inside, outside = LeakCheck(), LeakCheck()
+    if on_a_loop:
+        outside.allow("tasks", "clients")
+    outside.begin()
+    yield inside
+    outside.allow(*inside.allowed)
     outside.verify()
 
 

@@ -63,9 +63,12 @@ class Points:
             await asyncio.Event().wait()
 
     async def around_tool(
-        self, go: Callable[[Mapping[str, Json]], Coroutine[Any, Any, str | Output]], call: ToolCall
+        self,
+        go: Callable[[Mapping[str, Json]], Coroutine[Any, Any, str | Output]],
+        args: Mapping[str, Json],
+        call: ToolCall,
     ) -> str | Output:
-        return await _Steps(go(call.args), lambda: self._pass(f"in tool {call.name}"))
+        return await _Steps(go(args), lambda: self._pass(f"in tool {call.name}"))
 
     async def around_request(
         self, go: Callable[[Request], Coroutine[Any, Any, Replied]], request: Request
