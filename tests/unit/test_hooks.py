@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from alipes.hooks import specs
+from alipes.hooks.entries import Ways
 from alipes.hooks.owners import CORE, Owner
 from alipes.hooks.relay import Hooks, Relay, guard, parameters
 from alipes.hooks.specs import Admission, Verdict
@@ -307,6 +308,42 @@ async def test_any_mapping_will_do_for_arguments():
 
 
 # --- decide
+
+
+async def test_who_is_always_asked_hears_of_what_is_settled_and_has_no_say_in_it(caplog):
+    heard = []
+
+    @named("before_tool")
+    async def breaks(call):
+        raise RuntimeError("no")
+
+    @named("before_tool")
+    async def curious(call):
+        heard.append(call.id)
+        return Verdict("allow")
+
+    @named("before_tool")
+    async def usual(call):
+        heard.append("usual")
+
+    hooks, owner = Hooks(), Owner("p")
+    hooks.add(owner, breaks, ways=Ways(title="pre_tool_call", always=True))
+    hooks.add(owner, curious, ways=Ways(always=True))
+    hooks.add(owner, usual)
+    verdict = await may(hooks)
+    assert verdict is not None and verdict.ruling == "deny"
+    assert "plugin p failed in pre_tool_call: RuntimeError: no" in verdict.reason
+    assert heard == ["c"]
+
+
+async def test_a_lenient_hook_that_fails_has_said_nothing():
+    @named("before_tool")
+    async def breaks(call):
+        raise RuntimeError("no")
+
+    hooks, owner = Hooks(), Owner("p")
+    hooks.add(owner, breaks, ways=Ways(lenient=True))
+    assert await may(hooks) is None and owner.strikes == 1
 
 
 async def test_the_first_to_decide_settles_it():

@@ -506,7 +506,7 @@ def test_a_later_place_goes_over_an_earlier_one(tmp_path, monkeypatch):
     assert everything == {"a": "~/.hermes/plugins", "b": "home", "c": "project", "member": "home"}
 
 
-async def test_a_package_brings_a_plugin_by_entry_point(tmp_path, monkeypatch):
+async def test_a_package_brings_a_plugin_by_entry_point_which_goes_over_a_folder(tmp_path, monkeypatch):
     site = tmp_path / "site"
     about = site / "sunny-1.5.dist-info"
     about.mkdir(parents=True)
@@ -516,6 +516,7 @@ async def test_a_package_brings_a_plugin_by_entry_point(tmp_path, monkeypatch):
         "class inside:\n    @staticmethod\n    async def turn_context(context): return 'sun'\n"
     )
     monkeypatch.syspath_prepend(str(site))
+    write(tmp_path / "home", "sun", "async def turn_context(context): return 'the folder'")
     async with open_place(settings_for(tmp_path / "home", "sun")) as place:
         fact = place.fact("sun")
         assert (fact.state, fact.version, fact.source) == ("on", "1.5", "package sunny")

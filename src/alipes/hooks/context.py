@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from alipes.config.near import did_you_mean
 from alipes.hooks import specs
-from alipes.hooks.entries import Hook, parameters
+from alipes.hooks.entries import USUAL, Hook, Ways, parameters
 from alipes.hooks.offers import (
     CliOffer,
     CommandAct,
@@ -87,9 +87,12 @@ class _Registration(Struct, frozen=True):
     name: str
     deadline: float | None
     patient: bool
+    ways: Ways
 
     def add_to(self, hooks: Hooks, owner: Owner) -> None:
-        hooks.add(owner, self.hook, name=self.name, deadline=self.deadline, patient=self.patient)
+        hooks.add(
+            owner, self.hook, name=self.name, deadline=self.deadline, patient=self.patient, ways=self.ways
+        )
 
 
 class Context:
@@ -142,7 +145,13 @@ class Context:
         return self._scope.run(work, name or self.name)
 
     def hook(
-        self, hook: Hook, *, name: str = "", deadline: float | None = None, patient: bool = False
+        self,
+        hook: Hook,
+        *,
+        name: str = "",
+        deadline: float | None = None,
+        patient: bool = False,
+        ways: Ways = USUAL,
     ) -> None:
         """Register a hook of `specs`, under its own name or `name`; refused where it cannot be one."""
         name = name or hook.__name__
@@ -150,9 +159,11 @@ class Context:
             raise PluginError(self.name, name, f"there is no such hook.{did_you_mean(name, hook_names())}")
         if not (self._standing.sync_hooks or iscoroutinefunction(hook)):
             raise PluginError(self.name, name, "a hook must be `async def`")
-        made = _Registration(hook, name, self._standing.deadlines.get(name, deadline), patient)
+        told = self._standing.deadlines
+        deadline = told.get(ways.title, told.get(name, deadline))
+        made = _Registration(hook, name, deadline, patient, ways)
         made.add_to(self._trial, self.owner)  # refused here, where its author sees the line
-        self.registered.append(name)
+        self.registered.append(ways.title or name)
         if self._live:
             made.add_to(self._hooks, self.owner)
         else:

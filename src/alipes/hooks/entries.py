@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+
 from alipes.hooks import specs
 from alipes.hooks.owners import Owner
 from alipes.hooks.stepping import Rest
@@ -14,6 +16,20 @@ from alipes.kernel.errors import PluginError
 from alipes.runtime.watchdog import Watch
 
 Hook: TypeAlias = Callable[..., Any]
+
+
+class Ways(Struct, frozen=True):
+    """How a hook is treated otherwise than usual: doors to older plugins keep what those rely on."""
+
+    title: str = ""
+    """By which its author knows it; empty: the name of the spec."""
+    always: bool = False
+    """A decision: it is asked also when the matter is settled; its answer counts no more then."""
+    lenient: bool = False
+    """A decision: where it fails, it has said nothing."""
+
+
+USUAL = Ways()
 
 
 class Entry:
@@ -31,6 +47,7 @@ class Entry:
         "sync",
         "wanted",
         "watch",
+        "ways",
     )
     even_off = False
     """It is called also when its plugin is switched off."""
@@ -39,6 +56,7 @@ class Entry:
         self.owner, self.hook, self.wanted, self.name, self.watch = owner, hook, wanted, name, watch
         self.first, self.second = ((*(parameters(name) or ()), "", ""))[:2]
         self.deadline: float | None = None
+        self.ways = USUAL
         self.sync = not inspect.iscoroutinefunction(hook)
         self.off_loop = False
         """It blocked the loop once: from then on it runs in a worker thread."""
@@ -46,7 +64,11 @@ class Entry:
         """Seconds for which it blocked the loop, until the relay has dealt with it."""
 
     def __str__(self) -> str:
-        return f"plugin {self.owner.name} in {self.name}"
+        return f"plugin {self.owner.name} in {self.title}"
+
+    @property
+    def title(self) -> str:
+        return self.ways.title or self.name
 
     def blocked(self, seconds: float) -> None:
         self.held = seconds

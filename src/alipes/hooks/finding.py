@@ -62,9 +62,7 @@ class Found(Struct, frozen=True):
 
 def find(settings: Settings) -> tuple[Found, ...]:
     """All there are, enabled or not, by name."""
-    found = _folders(settings)
-    for each in _packaged():
-        found.setdefault(each.name, each)
+    found = _folders(settings) | _packaged()
     for each in _own_hooks(settings):
         found.setdefault(each.name, each)
     return tuple(found[name] for name in sorted(found))
@@ -76,10 +74,7 @@ def wanted(settings: Settings) -> tuple[tuple[Found, ...], tuple[str, ...]]:
     if plugins.safe:
         return (), ()
     names = [name for name in plugins.enabled if name not in plugins.disabled]
-    found = _folders(settings) if names else {}
-    if any(name not in found for name in names):
-        for each in _packaged():
-            found.setdefault(each.name, each)
+    found = _folders(settings) | _packaged() if names else {}
     own = (each for each in _own_hooks(settings) if each.name not in (*plugins.disabled, *names))
     known = tuple(found[name] for name in names if name in found)
     return (*known, *own), tuple(name for name in names if name not in found)
@@ -159,16 +154,19 @@ def _bound(node: ast.stmt) -> Iterable[str]:
     return []
 
 
-def _packaged() -> Iterator[Found]:
-    """What installed packages bring along."""
+def _packaged() -> dict[str, Found]:
+    """What installed packages bring along; it goes over what lies in folders."""
     points = import_module("importlib.metadata").entry_points()
+    found: dict[str, Found] = {}
     for group, kind in GROUPS.items():
         for point in points.select(group=group):
             dist, about, source = point.dist, Manifest(), "package"
             if dist is not None:
                 about = Manifest(version=dist.version, description=dist.metadata["Summary"] or "")
                 source = f"package {dist.name}"
-            yield Found(name=point.name, kind=kind, entry=point.value, source=source, manifest=about)
+            each = Found(name=point.name, kind=kind, entry=point.value, source=source, manifest=about)
+            found.setdefault(each.name, each)
+    return found
 
 
 def _own_hooks(settings: Settings) -> Iterator[Found]:

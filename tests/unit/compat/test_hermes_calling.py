@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from alipes.compat.hermes.calling import Fit, Later
+from alipes.compat.hermes.calling import Beside, Fit, Later
 
 OFFERED = {"tool_name": "terminal", "args": {"a": 1}, "session_id": "s"}
 
@@ -20,6 +20,13 @@ def test_a_callback_with_open_keywords_gets_all():
         {"a": 1},
         {"tool_name": "terminal", "session_id": "s"},
     )
+
+
+def test_what_stands_beside_the_contract_is_only_for_who_names_it():
+    offered = {**OFFERED, "turn": Beside(Later(lambda: "made"))}
+    assert Fit(lambda **kw: kw)(**offered) == OFFERED
+    assert Fit(lambda turn, **kw: (turn, kw))(**offered) == ("made", OFFERED)
+    assert Fit(lambda turn, /: turn)(**offered) == "made"
 
 
 def test_positional_only_parameters_are_given_by_position():

@@ -61,10 +61,7 @@ CONTRACT = {
     "pre_gateway_dispatch": {"event", "gateway", "session_store"},
     "pre_approval_request": APPROVAL,
     "post_approval_response": APPROVAL | {"choice", "decided_by"},
-    "agent_loop_stopped": {
-        *("session_key", "platform", "reason", "invalidation_reason"),
-        *("session_id", "turn_id", "tool_call_ids", "partial_text"),
-    },
+    "agent_loop_stopped": {"session_key", "platform", "reason", "invalidation_reason"},
 }
 ASKED = ApprovalAsked("a1", CALL, "it removes files", "terminal: ls")
 
@@ -155,8 +152,8 @@ async def test_every_hook_is_called_with_its_keywords(stage, how):
         told = {name: kwargs for name, kwargs in stage.calls}
         assert set(told) == VALID_HOOKS
         for name, kwargs in told.items():
-            assert CONTRACT[name] <= set(kwargs), name
-            assert kwargs["telemetry_schema_version"] == "hermes.observer.v1"
+            assert kwargs.pop("telemetry_schema_version") == "hermes.observer.v1"
+            assert set(kwargs) == CONTRACT[name], name
         assert len(stage.calls) == len(VALID_HOOKS), "each moment once"
         assert set(stage.context.registered) == VALID_HOOKS
 
@@ -320,6 +317,31 @@ async def test_a_gate_that_breaks_is_closed(stage):
     assert "ZeroDivisionError" in answer.reason
 
 
+async def test_a_gate_is_asked_whatever_others_said_and_how_they_failed(stage):
+    source = """
+    calls = []
+    def seen(number, answer=None):
+        def callback(**kw):
+            calls.append(number)
+            return answer if answer else 1 / 0 if number == 1 else None
+        return callback
+    def register(ctx):
+        ctx.register_hook("pre_tool_call", seen(1))
+        ctx.register_hook("pre_tool_call", seen(2, {"action": "approve"}))
+        ctx.register_hook("pre_tool_call", seen(3))
+    """
+    async with stage.plugin(source):
+        verdict = await stage.relay.decide(
+            specs.before_tool, lambda why: Verdict("deny", why), call=CALL, turn=TURN_HERE
+        )
+        assert verdict.ruling == "deny" and "failed in pre_tool_call" in verdict.reason
+        assert stage.calls == [1, 2, 3]
+
+
+async def test_a_message_is_not_lost_because_a_callback_broke(stage):
+    assert await decided(stage, "1 / 0", spec=specs.before_message, inbound=FAR) is None
+
+
 @pytest.mark.parametrize(
     ("answer", "admission"),
     [
@@ -403,6 +425,23 @@ async def test_of_transforms_the_first_string_counts_and_all_see_the_original(st
         assert await relay.filter(specs.answer_text, "words", turn=TURN_HERE) == "changed"
         assert await relay.filter(specs.answer_text, "other words", turn=TURN_HERE) == "changed"
         assert stage.calls == ["file.txt"] * 4 + ["printed"] * 4 + ["words"] * 4 + ["other words"] * 4
+
+
+@pytest.mark.parametrize("shown", ["''", "'x'"])
+async def test_what_was_hidden_once_is_never_taken_for_what_another_command_printed(stage, shown):
+    source = f"""
+    calls = []
+    def hide(command, output):
+        calls.append(output)
+        return {shown} if command == "cat secret" else None
+    def register(ctx):
+        ctx.register_hook("transform_terminal_output", hide)
+    """
+    async with stage.plugin(source):
+        told = {"status": 0, "turn": TURN_HERE}
+        await stage.relay.filter(specs.terminal_output, "hunter2", command="cat secret", **told)
+        await stage.relay.filter(specs.terminal_output, eval(shown), command="other", **told)
+        assert stage.calls == ["hunter2", eval(shown)]
 
 
 async def test_an_empty_answer_of_a_model_is_not_made_of_words(stage):

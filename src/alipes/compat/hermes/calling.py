@@ -20,6 +20,19 @@ class Later:
         return value._make() if isinstance(value, Later) else value
 
 
+class Beside:
+    """A value beyond what the contract lists: only for a callback that names it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    @staticmethod
+    def now(value: Any) -> Any:
+        return Later.now(value._value if isinstance(value, Beside) else value)
+
+
 class Fit:
     """A callback, and what it takes. Plain functions, methods, partials and objects that can be called."""
 
@@ -41,7 +54,7 @@ class Fit:
         What it insists on and nobody offers is None: an old plugin is not refused for a word it knew.
         """
         if self._taken is None:
-            return self.callback(*given, **{name: Later.now(value) for name, value in offered.items()})
+            return self.callback(*given, **_listed(offered))
         values: list[Any] = []
         named: dict[str, Any] = {}
         rest = iter(given)
@@ -55,12 +68,16 @@ class Fit:
             elif each.kind is each.POSITIONAL_ONLY:
                 values.append(_value(each, offered))
             elif each.name in offered or each.default is each.empty:
-                named[each.name] = Later.now(offered.get(each.name))
+                named[each.name] = Beside.now(offered.get(each.name))
         return self.callback(*values, **named)
 
     def _others(self, offered: Mapping[str, Any]) -> dict[str, Any]:
         known = {each.name for each in self._taken or ()}
-        return {name: Later.now(value) for name, value in offered.items() if name not in known}
+        return {name: value for name, value in _listed(offered).items() if name not in known}
+
+
+def _listed(offered: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: Later.now(value) for name, value in offered.items() if not isinstance(value, Beside)}
 
 
 def _first(rest: Iterator[Any]) -> Iterator[Any]:
@@ -71,4 +88,4 @@ def _first(rest: Iterator[Any]) -> Iterator[Any]:
 
 def _value(parameter: inspect.Parameter, offered: Mapping[str, Any]) -> Any:
     usual = None if parameter.default is parameter.empty else parameter.default
-    return Later.now(offered.get(parameter.name, usual))
+    return Beside.now(offered.get(parameter.name, usual))

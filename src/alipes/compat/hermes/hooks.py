@@ -12,6 +12,7 @@ from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.calling import Fit
 from alipes.compat.hermes.hooks_offering import Keywords, Known
 from alipes.hooks.context import Context
+from alipes.hooks.entries import Ways
 from alipes.hooks.relay import Hook
 from alipes.hooks.specs import Attempt
 from alipes.kernel.messages import ToolCall
@@ -34,6 +35,8 @@ class Row(Struct, frozen=True):
     """None: the house's own."""
     on_loop: bool = False
     """Plain callbacks are called on the loop's thread, as in the original; the others' may block."""
+    lenient: bool = False
+    """A callback that fails has said nothing; else what it was asked about is refused."""
 
 
 HOOKS = {
@@ -57,7 +60,7 @@ HOOKS = {
         Row("subagent_start", "subagent_started", told.subagent_start),
         Row("subagent_stop", "subagent_ended", told.subagent_stop),
         Row("pre_gateway_dispatch", "before_message", told.pre_gateway_dispatch, answers.admission,
-            on_loop=True),
+            on_loop=True, lenient=True),
         Row("pre_approval_request", "on_event", told.pre_approval_request),
         Row("post_approval_response", "on_event", told.post_approval_response),
         Row("agent_loop_stopped", "agent_loop_stopped", told.agent_loop_stopped, on_loop=True),
@@ -69,8 +72,8 @@ VALID_HOOKS = frozenset(HOOKS)
 def register(bridge: Bridge, context: Context, row: Row, callback: Callable[..., Any]) -> None:
     """Have `callback` called at the native moment of `row`, as the plugin's own hook."""
     fit = Fit(callback)
-    context.hook(_entry(bridge, row, fit), name=row.spec, deadline=row.deadline)
-    context.registered[-1] = row.name  # the name its author knows
+    ways = Ways(title=row.name, always=True, lenient=row.lenient)  # all are called, the first answer counts
+    context.hook(_entry(bridge, row, fit), name=row.spec, deadline=row.deadline, ways=ways)
 
 
 def _entry(bridge: Bridge, row: Row, fit: Fit) -> Hook:

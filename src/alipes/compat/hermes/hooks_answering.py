@@ -81,5 +81,7 @@ def words(bridge: Bridge, known: Known, answer: Any) -> str | None:
 def _first(bridge: Bridge, given: str, answer: str) -> str | None:
     if bridge.notes.original(given) is not None:
         return None
-    bridge.notes.replace(given, answer)
+    answer = answer[:1] + answer[1:]  # known by its identity, so it must be nobody else's
+    if len(answer) > 1:  # Python has one object for all texts as short as that
+        bridge.notes.replace(given, answer)
     return answer

@@ -1,15 +1,17 @@
 """From a native hook's values to the keywords of a Hermes hook, one function each. None: it is not told.
 
-`known` holds what the native spec of the same row in `hooks.HOOKS` offers, by name.
+`known` holds what the native spec of the same row in `hooks.HOOKS` offers, by name. A callback with open
+keywords gets those of the contract and no others; what we know beside them is for who names it.
 """
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from alipes.compat.hermes.bridge import Bridge
-from alipes.compat.hermes.calling import Later
+from alipes.compat.hermes.calling import Beside, Later
 from alipes.compat.hermes.wire import FINISH, messages_of, request_of, usage_of
 from alipes.hooks.specs import Attempt
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
@@ -60,6 +62,11 @@ def model_of(bridge: Bridge, turn: Turn) -> str:
 def final_words(said: tuple[Message, ...]) -> str:
     """What a turn answered."""
     return next((each.text for each in reversed(said) if each.role == "assistant" and each.text), "")
+
+
+def _beside(**more: Any) -> Keywords:
+    """Beyond the contract."""
+    return {name: Beside(value) for name, value in more.items()}
 
 
 def _ids(turn: Turn) -> Keywords:
@@ -197,19 +204,25 @@ def on_session_end(bridge: Bridge, known: Known) -> Keywords:
         **_ids(turn),
         "completed": ending == "answered",
         "interrupted": ending in ("stopped", "suspended"),
-        "failed": ending in ("failed", "out_of_steps"),
         "reason": known["detail"] or ending,
-        "turn_exit_reason": ending,
         "model": model_of(bridge, turn),
         "platform": platform_of(turn),
+        **_beside(failed=ending in ("failed", "out_of_steps"), turn_exit_reason=ending),
     }
 
 
 def agent_loop_stopped(_bridge: Bridge, known: Known) -> Keywords:
     return {
-        **{name: value for name, value in known.items() if name != "turn"},
+        "session_key": known["session_key"],
         "platform": platform_named(known["platform"]),
-        "tool_call_ids": list(known["tool_call_ids"]),
+        "reason": known["reason"],
+        "invalidation_reason": known["invalidation_reason"],
+        **_beside(
+            session_id=known["session_id"],
+            turn_id=known["turn_id"],
+            tool_call_ids=list(known["tool_call_ids"]),
+            partial_text=known["partial_text"],
+        ),
     }
 
 
@@ -229,15 +242,17 @@ def _attempt(bridge: Bridge, attempt: Attempt, turn: Turn) -> Keywords:
         "base_url": endpoint.base_url if endpoint else "",
         "api_mode": API_MODES.get(endpoint.api, endpoint.api) if endpoint else "",
         "api_call_count": attempt.step,
-        "retry_count": attempt.number - 1,
         "message_count": len(request.messages),
         "tool_count": len(request.tools),
         "approx_input_tokens": Later(lambda: _characters(attempt) // 4),
-        "request_char_count": Later(lambda: _characters(attempt)),
         "max_tokens": request.max_tokens,
         "started_at": attempt.began,
-        "middleware_trace": list(bridge.notes.traces.get(turn.id) or ()),
         "request": Later(lambda: request_of(request)),
+        **_beside(
+            retry_count=attempt.number - 1,
+            request_char_count=Later(lambda: _characters(attempt)),
+            middleware_trace=list(bridge.notes.traces.get(turn.id) or ()),
+        ),
     }
 
 
@@ -248,11 +263,11 @@ def _characters(attempt: Attempt) -> int:
 def pre_api_request(bridge: Bridge, known: Known) -> Keywords:
     attempt: Attempt = known["attempt"]
     turn: Turn = known["turn"]
-    return _attempt(bridge, attempt, turn) | {
-        "user_message": turn.inbound.text,
-        "conversation_history": Later(lambda: messages_of(attempt.request.messages)),
-        "request_messages": Later(lambda: request_of(attempt.request)["messages"]),
-    }
+    return _attempt(bridge, attempt, turn) | _beside(
+        user_message=turn.inbound.text,
+        conversation_history=Later(lambda: messages_of(attempt.request.messages)),
+        request_messages=Later(lambda: request_of(attempt.request)["messages"]),
+    )
 
 
 def post_api_request(bridge: Bridge, known: Known) -> Keywords:
@@ -264,22 +279,27 @@ def post_api_request(bridge: Bridge, known: Known) -> Keywords:
         "finish_reason": FINISH[reply.stop],
         "response_model": attempt.request.model,
         "usage": usage_of(reply.usage),
-        "assistant_message": Later(lambda: messages_of((reply.message,))[0]),
-        "response": Later(lambda: {"message": messages_of((reply.message,))[0]}),
         "assistant_content_chars": len(reply.message.text),
         "assistant_tool_call_count": len(reply.message.calls),
+        **_beside(
+            assistant_message=Later(lambda: messages_of((reply.message,))[0]),
+            response=Later(lambda: {"message": messages_of((reply.message,))[0]}),
+        ),
     }
 
 
 def api_request_error(bridge: Bridge, known: Known) -> Keywords:
     attempt: Attempt = known["attempt"]
     error: ProviderError = known["error"]
+    now = time.time()
     return _attempt(bridge, attempt, known["turn"]) | {
         "status_code": getattr(error, "status", None),
+        "retry_count": attempt.number - 1,
         "max_retries": attempt.limit,
         "retryable": known["again"],
         "reason": next((word for kind, word in _REASONS.items() if isinstance(error, kind)), "unknown"),
         "error": {"type": type(error).__name__, "message": str(error)},
+        **_beside(ended_at=now, api_duration=now - attempt.began),
     }
 
 
@@ -302,7 +322,7 @@ def on_session_finalize(_bridge: Bridge, known: Known) -> Keywords:
         "reason": known["reason"],
         "old_session_id": known["session"],
         "new_session_id": known["successor"] or None,
-        "session_key": known["session_key"],
+        **_beside(session_key=known["session_key"]),
     }
 
 
@@ -313,7 +333,7 @@ def on_session_reset(_bridge: Bridge, known: Known) -> Keywords:
         "reason": known["reason"],
         "old_session_id": known["predecessor"] or None,
         "new_session_id": known["session"],
-        "session_key": known["session_key"],
+        **_beside(session_key=known["session_key"]),
     }
 
 
@@ -368,8 +388,8 @@ def _approval(asked: ApprovalAsked, turn: Turn) -> Keywords:
         "pattern_key": asked.rule,
         "pattern_keys": [asked.rule],
         "session_key": turn.key,
-        "session_id": turn.session,
         "surface": "cli" if platform_of(turn) == "cli" else "gateway",
         "turn_id": turn.id,
         "tool_call_id": call.id,
+        **_beside(session_id=turn.session),
     }

@@ -14,6 +14,7 @@ from alipes.compat.hermes.responses import reply_from, response_of
 from alipes.compat.hermes.tools import as_text
 from alipes.compat.hermes.wire import request_from, request_of
 from alipes.hooks.context import Context
+from alipes.hooks.entries import Ways
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import Output, Request
 from alipes.kernel.turns import Replied, Turn
@@ -27,8 +28,7 @@ def register(bridge: Bridge, context: Context, kind: str, callback: Callable[...
     if build is None:
         return False
     spec, make = build
-    context.hook(make(bridge, Fit(callback)), name=spec, deadline=PATIENT)
-    context.registered[-1] = kind  # the name its author knows
+    context.hook(make(bridge, Fit(callback)), name=spec, deadline=PATIENT, ways=Ways(title=kind))
     return True
 
 

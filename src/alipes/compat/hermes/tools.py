@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from alipes.compat.hermes.bridge import Bridge, Outcome
-from alipes.compat.hermes.calling import Fit
+from alipes.compat.hermes.calling import Beside, Fit
 from alipes.compat.hermes.entries import ToolEntry
 from alipes.hooks.context import Context
 from alipes.hooks.tracking import on_behalf_of
@@ -108,7 +108,7 @@ class HermesTool:
             dict(args),
             task_id=act.session,
             session_id=act.session,
-            tool_call_id=act.call_id,
+            tool_call_id=Beside(act.call_id),
             user_task=turn.inbound.text if turn else None,
         )
         with on_behalf_of(self._entry.owner):
