@@ -9,7 +9,7 @@ from alipes.hooks.owners import Owner
 from alipes.hooks.relay import Hooks
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.ports import ToolSpec
-from alipes.kernel.turns import Answer, ApprovalAnswered, ApprovalAsked, Noted, Stop, TurnEnded
+from alipes.kernel.turns import Answer, ApprovalAnswered, ApprovalAsked, Noted, Said, Stop, TurnEnded
 from alipes.providers.scripted import Scripted
 from alipes.sessions import actor
 from alipes.sessions.commands import course
@@ -398,3 +398,21 @@ async def test_the_turn_keeps_the_plugins_it_began_with_until_its_end_is_told(tm
         assert diary == stopped("user_stop", "session_interrupt")
         assert (await the.ask(inbound("2", "second"))).ending == "answered"
     assert len(diary) == 4, "the next turn does not know the old plugin"
+
+
+async def test_what_was_kept_is_shown_also_if_the_stop_comes_while_a_plugin_hears_of_it(tmp_path):
+    heard, hooks = asyncio.Event(), Hooks()
+
+    async def on_event(event):
+        if isinstance(event, Said) and event.message.role == "assistant":
+            heard.set()
+            await asyncio.Event().wait()
+
+    hooks.add(Owner("slow"), on_event)
+    async with open_house(tmp_path, Scripted(["the answer"]), hooks=hooks) as the:
+        async with the.lobby.ask(inbound("1", "first")) as following:
+            await heard.wait()
+            await the.lobby.post(KEY, Stop())
+            said = [event.message.text async for event in following if isinstance(event, Said)]
+        facts = await the.store.archive.turn(following.turn)
+    assert said == [message.text for message in facts.said] == ["first", "the answer"]

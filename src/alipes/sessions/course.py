@@ -61,9 +61,18 @@ class Course:
                 living.held = event  # what it gave is said next, all results at once: one row, one wait
                 return
             await self._around.turns.record(living.turn, event, *self._around.owes(living.turn, event))
-        for told in (*living.unheld(), event):
-            await living.relay.tell(specs.on_event, event=told, turn=living.turn)
-            self._around.publish(living.envelope(told))
+        await self._show(*living.unheld(), event)
+
+    async def _show(self, *events: Event) -> None:
+        """To observers, then to the screen: also when a stop comes in between, if they are kept already."""
+        living = self._living
+        try:
+            for event in events:
+                await living.relay.tell(specs.on_event, event=event, turn=living.turn)
+        finally:
+            for event in events:
+                if living.stop is None or isinstance(event, Said | ToolStarted | ToolFinished):
+                    self._around.publish(living.envelope(event))
 
     async def proceed(self) -> None:
         """After the stop nothing is begun and nothing is told: whoever comes by here goes no further."""
