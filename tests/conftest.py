@@ -4,7 +4,11 @@ import os
 import shutil
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("same", derandomize=True)
+if "ALIPES_FUZZ" not in os.environ:  # the long pass looks for new cases, the short one tries the same again
+    settings.load_profile("same")
 pytest_plugins = ["alipes.testing.pytest_plugin"]
 
 TIGHT = (
