@@ -250,6 +250,7 @@ def test_the_environment_wins_over_env_file_and_both_over_the_file(home):
         ("[telegram]\nlater = true", "is not a setting we know"),
         ("[discord]\nmode = 'poll'", "config.toml:2: discord.mode is not a setting we know"),
         ("[discord]\nprogress = 'ful'", "Did you mean full?"),
+        ("[gateway]\nstt_url = 'example.com'", "has no scheme"),
         ("[gateway]\ntries = 0", "give a whole number from 1 to 1000"),
         ("silence = -1", "config.toml:1: silence = -1 is out of range"),
     ],

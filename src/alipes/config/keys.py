@@ -11,6 +11,7 @@ from msgspec import Struct
 from alipes.config.kinds import (
     ALLOW,
     BODY,
+    ENDPOINT,
     ENTRY,
     FLAG,
     HEADERS,
@@ -68,7 +69,18 @@ def _messenger(name: str, base_url: str, address: str) -> tuple[Key, ...]:
             "The variable that holds the bot's token.",
         ),
         Key(f"{name}.base_url", URL, base_url, address),
-        Key(f"{name}.allow", ALLOW, [], "Users who may speak to the bot, by id or name. Empty: nobody."),
+        Key(
+            f"{name}.allow",
+            ALLOW,
+            [],
+            "Users who may speak to the bot, by id or name. Empty: nobody but who was let in by a code.",
+        ),
+        Key(
+            f"{name}.owners",
+            ALLOW,
+            [],
+            "Those who may also let others in and restart, by id or name. Empty: all of `allow`.",
+        ),
         Key(
             f"{name}.busy",
             _BUSY,
@@ -247,9 +259,18 @@ KEYS = (
         "gateway.stt_command",
         TEXT,
         "",
-        "A command that turns a voice note into text: the path of the file follows it, and it prints the "
-        "words. Empty: whoever sends one is told that nobody listens.",
+        "A command that prints the words of a voice note; `{file}` in it stands for the file, else the file "
+        "comes last. Without one and without `stt_url`, who sends a voice note is told that nobody listens.",
     ),
+    Key(
+        "gateway.stt_url",
+        ENDPOINT,
+        "",
+        "The whole address of a service that does the same, and takes what OpenAI's transcription takes, as "
+        "in https://HOST/v1/audio/transcriptions.",
+    ),
+    Key("gateway.stt_model", TEXT, "whisper-1", "The model that this service is asked for."),
+    Key("gateway.stt_key_env", VARIABLE, "", "The variable that holds its key. Empty: no key is sent."),
     Key(
         "plugins.enabled",
         NAMES,

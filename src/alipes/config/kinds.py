@@ -133,6 +133,10 @@ def _url(value: object) -> str:
     return check_base_url(_text(value))
 
 
+def _endpoint(value: object) -> str:
+    return check_base_url(address) if (address := _text(value)) else ""
+
+
 def _webhook(value: object) -> str:
     address = _text(value)
     if address and not check_base_url(address).startswith("https://"):
@@ -266,6 +270,7 @@ ALLOW = Kind("list of user ids", _allow, _words)
 VARIABLE = Kind("name of a variable", _variable)
 HOST = Kind("host", _host)
 URL = Kind("address", _url)
+ENDPOINT = Kind("address", _endpoint)
 WEBHOOK = Kind("https address", _webhook)
 HEADERS = Kind("table of header = text", _headers, None)
 BODY = Kind("table", _body, None)

@@ -55,6 +55,7 @@ class Messenger(Struct, frozen=True, kw_only=True):
     token_env: str
     base_url: str
     allow: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
     busy: Busy = "interrupt"
     progress: Literal["off", "short", "full"] = "short"
     group: Literal["mention", "all"] = "mention"
@@ -79,6 +80,10 @@ class GatewaySettings(Struct, frozen=True):
     expiry: float = 43_200.0
     tries: int = 8
     stt_command: str = ""
+    stt_url: str = ""
+    stt_model: str = "whisper-1"
+    stt_key_env: str = ""
+    stt_key: Secret = Secret()
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -163,7 +168,7 @@ def build(reading: Reading) -> Settings:
         serve=Serve(**_under(picked, "serve"), key=_secret(reading, "serve.key_env")),
         telegram=_telegram(reading, _under(picked, "telegram")),
         discord=Discord(**_under(picked, "discord"), token=_secret(reading, "discord.token_env")),
-        gateway=GatewaySettings(**_under(picked, "gateway")),
+        gateway=GatewaySettings(**_under(picked, "gateway"), stt_key=_secret(reading, "gateway.stt_key_env")),
         plugins=plugin_settings(reading, _under(picked, "plugins")),
         toolsets=toolsets(reading),
         hooks=shell_hooks(reading),
