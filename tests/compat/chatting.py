@@ -1,0 +1,62 @@
+"""Someone in a chat of the old messenger, which the platform host serves on a whole app."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from alipes.compat.hermes.adapters_values import MessageEvent, MessageType
+from alipes.compat.hermes.hosting import Hosting, Manners, open_platform
+from alipes.compat.hermes.names.bound import bridge
+from alipes.testing import open_agent
+from alipes.testing.talking import Conversation
+from tests.compat.diary import PLUGINS
+
+KEY = "agent:main:oldchat:dm:42"
+
+
+class Chat:
+    def __init__(self, agent: Conversation, hosting: Hosting) -> None:
+        self.agent, self.hosting, self.adapter = agent, hosting, hosting.adapter
+        self._number = time.time_ns()
+
+    def event(self, text: str, user: str = "7", chat: str = "42", **more: Any) -> MessageEvent:
+        self._number += 1
+        source = self.adapter.build_source(chat, "a chat", "dm", user, "Ada")
+        known = {"message_type": MessageType.TEXT, **more}
+        return MessageEvent(text=text, source=source, message_id=f"n{self._number}", **known)
+
+    async def say(self, text: str, **more: Any) -> None:
+        await self.adapter.handle_message(self.event(text, **more))
+
+    @property
+    def heard(self) -> list[str]:
+        return [text for _, text in self.adapter.sent]
+
+    async def until(self, met: str | Callable[[], object], seconds: float = 15.0) -> None:
+        """Until it was said in the chat, or it is so."""
+        until = time.monotonic() + seconds
+        while not (any(met in text for text in self.heard) if isinstance(met, str) else met()):
+            assert time.monotonic() < until, f"{met} did not come to be: {self.heard}"
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def open_chat(
+    home: Path, script: Any, *plugins: Path, manners: Manners | None = None, **more: Any
+) -> AsyncIterator[Chat]:
+    """The recorder, the old messenger and `plugins` in an app whose people watch, and can answer."""
+    known = [PLUGINS / "recorder", PLUGINS / "oldchat", *plugins]
+    more = {"person": "once", **more}
+    async with open_agent(home=home, plugins=known, model=script, **more) as agent:
+        manners = manners or Manners(may_speak=lambda event: True, burst=0.05)
+        error: Exception | None = None
+        async with open_platform(agent.app, bridge(), "oldchat", manners=manners) as hosting:
+            try:
+                yield Chat(agent, hosting)
+            except Exception as raised:  # task groups on its way would make a group of it
+                error = raised
+        if error is not None:
+            raise error

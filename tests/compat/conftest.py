@@ -1,0 +1,60 @@
+"""What the suite saw, hook by hook and path by path, told at its end; and the homes its plugins live in."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.compat.contract import ENDINGS, KEYWORDS, SURFACES, reason_against
+from tests.compat.diary import Diary
+
+SEEN = "hermes hook seen"
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def diary(home):
+    return Diary(home)
+
+
+@pytest.fixture
+def saw(record_property, diary) -> Callable[[str, str], None]:
+    """Hold the diary's page against the contract, and note for the table what was really seen."""
+
+    def note(surface: str, ending: str) -> None:
+        for hook in diary.check(ending):
+            record_property(SEEN, f"{hook} {ending} {surface}")
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    seen = set(_seen(terminalreporter))
+    if not seen:
+        return
+    write = terminalreporter.write_line
+    terminalreporter.section("hooks of Hermes plugins, as they were seen")
+    write("a: in the app   t: at a real terminal   h: on a platform's host   ·: not on this path")
+    write(" " * 26 + " ".join(f"{ending:>10}" for ending in ENDINGS))
+    for hook in KEYWORDS:
+        write(f"{hook:<26}" + " ".join(f"{_mark(hook, ending, seen):>10}" for ending in ENDINGS))
+    reasons = {reason_against(hook, ending) for hook in KEYWORDS for ending in ENDINGS} - {""}
+    write(f"·: {'; '.join(sorted(reasons))}")
+
+
+def _seen(reporter: pytest.TerminalReporter) -> Iterator[str]:
+    for report in reporter.stats.get("passed", ()):
+        for name, value in getattr(report, "user_properties", ()):
+            if name == SEEN:
+                yield value
+
+
+def _mark(hook: str, ending: str, seen: set[str]) -> str:
+    if reason_against(hook, ending):
+        return "·"
+    marks = (surface[0] if f"{hook} {ending} {surface}" in seen else "-" for surface in SURFACES)
+    return "".join(marks)

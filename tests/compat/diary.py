@@ -1,0 +1,109 @@
+"""What the recorder wrote down, read again: which hooks, in which order, with which keywords."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from tests.compat.contract import KEYWORDS, STOPS, VERSION, course, expected
+
+PLUGINS = Path(__file__).parent / "plugins"
+ASKED = ("pre_approval_request", "post_approval_response")
+
+
+class Line(Struct):
+    what: str
+    keys: list[str]
+    told: dict[str, Any]
+    loop: bool
+    pid: int
+
+
+class Diary:
+    """The recorder's book in one home. `begin` turns to a new page."""
+
+    def __init__(self, home: Path) -> None:
+        self._file = home / "seen.jsonl"
+        self._page = 0
+
+    def _all(self) -> list[Line]:
+        if not self._file.exists():
+            return []
+        whole = self._file.read_text(encoding="utf-8").rpartition("\n")[0]
+        return [Line(**json.loads(line)) for line in whole.splitlines()]
+
+    @property
+    def lines(self) -> list[Line]:
+        return self._all()[self._page :]
+
+    @property
+    def hooks(self) -> list[Line]:
+        return [line for line in self.lines if line.what in KEYWORDS]
+
+    @property
+    def names(self) -> list[str]:
+        return [line.what for line in self.lines]
+
+    def begin(self) -> None:
+        self._page = len(self._all())
+
+    def last(self, what: str) -> dict[str, Any]:
+        return next(line.told for line in reversed(self.lines) if line.what == what)
+
+    async def until(self, what: str, times: int = 1, seconds: float = 15.0) -> None:
+        """Until it was written down so often on this page. Nobody tells of it: other threads write, too."""
+        until = time.monotonic() + seconds
+        while self.names.count(what) < times:
+            assert time.monotonic() < until, f"no {what} among {self.names}"
+            await asyncio.sleep(0.01)
+
+    def check(self, ending: str) -> list[str]:
+        """All that the contract says of this path; the hooks that were seen."""
+        seen = self.hooks
+        for line in seen:
+            assert line.told["telemetry_schema_version"] == VERSION, line
+            assert set(line.keys) == KEYWORDS[line.what] | {"telemetry_schema_version"}, line.what
+        names = [line.what for line in seen]
+        assert expected(ending) <= set(names), (ending, expected(ending) - set(names))
+        self._in_order(ending, names)
+        self._stop_told(ending, seen)
+        self._end_told(ending, seen)
+        return sorted(set(names) & expected(ending))
+
+    def _in_order(self, ending: str, names: list[str]) -> None:
+        end = names.index("on_session_end")
+        heard = [name for name in names[: end + 1] if name not in (*ASKED, "post_llm_call")]
+        told = [name for at, name in enumerate(heard) if name != "pre_gateway_dispatch" or not at]
+        assert tuple(told) == course(ending), ending
+        if ending != "pending":
+            asked, answered = (names.index(name) for name in ASKED)
+            assert asked < answered < names.index("transform_terminal_output")
+        if "on_session_finalize" in names and "on_session_reset" in names:
+            assert end < names.index("on_session_finalize") < names.index("on_session_reset")
+
+    def _stop_told(self, ending: str, seen: list[Line]) -> None:
+        told = [line for line in seen if line.what == "agent_loop_stopped"]
+        assert len(told) == (ending in STOPS), "once, and only if it was stopped"
+        for line in told:
+            assert line.loop, "on the loop's own thread"
+            assert (line.told["reason"], line.told["invalidation_reason"]) == STOPS[ending]
+        if ending in STOPS and ending != "pending":
+            cut = next(line.told for line in reversed(seen) if line.what == "post_tool_call")
+            assert (cut["tool_name"], cut["status"]) == ("ponder", "cancelled")
+            names = self.names
+            assert names.index("agent_loop_stopped") < names.index("tool ponder cancelled")
+
+    def _end_told(self, ending: str, seen: list[Line]) -> None:
+        end = next(line.told for line in seen if line.what == "on_session_end")
+        answered = ending in ("answered", "resumed")
+        assert (end["completed"], end["interrupted"]) == (answered, ending in STOPS), ending
+        final = next(line.told for line in seen if line.what == "on_session_finalize")
+        assert final["session_id"] == final["old_session_id"] == end["session_id"]
+        assert final["reason"] == ("shutdown" if ending == "shutdown" else "reset")
+        for reset in (line.told for line in seen if line.what == "on_session_reset"):
+            assert reset["old_session_id"] == end["session_id"]
+            assert reset["session_id"] == reset["new_session_id"] == final["new_session_id"]
+            assert reset["session_id"] != end["session_id"]
