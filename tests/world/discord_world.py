@@ -6,6 +6,7 @@ import re
 import time
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from msgspec import Struct, field
 
@@ -206,7 +207,7 @@ class World:
         }  # fmt: skip
 
     def attachment(self, file: File) -> dict[str, Any]:
-        url = f"{self.root}/cdn/attachments/{file.id}/{file.name}"
+        url = f"{self.root}/cdn/attachments/{file.id}/{quote(file.name, safe='')}"
         facts: dict[str, Any] = {
             "id": file.id, "filename": file.name, "size": len(file.data), "url": url, "proxy_url": url,
             "content_type": file.mime,

@@ -1,0 +1,226 @@
+"""discord.py's REST client at an address of ours: one try per call, and a session that its owner closes.
+
+The library's own client sleeps through rate limits and tries five times; here whoever calls decides.
+"""
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import aiohttp
+import msgspec
+from discord import DiscordServerError, Forbidden, HTTPException, LoginFailure, NotFound, RateLimited
+from discord.file import File
+from discord.gateway import DiscordClientWebSocketResponse
+from discord.http import HTTPClient, Route, json_or_text
+from discord.types.user import User
+from msgspec import Struct
+
+SHORT = 5.0
+"""Seconds that a call waits for its turn; who would have to wait longer is told so."""
+UPLOAD = 120.0
+GOODBYE = 2.0
+"""Seconds that the other side has to answer our closing of the socket."""
+CHUNK = 1024 * 1024
+
+
+class Window(Struct):
+    """How many calls of one kind Discord still takes, and until when that holds."""
+
+    left: int
+    ends: float
+
+
+class TooLarge(Exception):
+    """A file is larger than we fetch."""
+
+
+class Http(HTTPClient):
+    """Opened by `static_login`, closed by `close`; both in the task that owns the connection."""
+
+    def __init__(self, loop: Any, base_url: str, *, deadline: float, proxy: str = "") -> None:
+        super().__init__(loop, proxy=proxy or None)
+        self._root, self._deadline = base_url.rstrip("/"), deadline
+        self._session: aiohttp.ClientSession | None = None
+        self._windows: dict[tuple[str, str, str], Window] = {}
+        self._closed_until = 0.0
+        self.wire: aiohttp.ClientWebSocketResponse | None = None
+        """The gateway's socket that was opened last."""
+
+    @property
+    def open(self) -> bool:
+        return self._session is not None and not self._session.closed
+
+    async def static_login(self, token: str) -> User:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                ws_response_class=DiscordClientWebSocketResponse,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        self.token = token
+        try:
+            user: User = await self.request(Route("GET", "/users/@me"))
+        except HTTPException as refused:
+            if refused.status == 401:
+                raise LoginFailure("Discord does not know this token") from refused
+            raise
+        return user
+
+    async def close(self) -> None:
+        await self.hang_up()
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    async def hang_up(self) -> None:
+        """Close the socket to the gateway, if one is open; also one that the library lost on the way."""
+        wire, self.wire = self.wire, None
+        if wire is not None and not wire.closed:
+            await wire.close(code=1000)
+
+    def clear(self) -> None:
+        pass
+
+    async def ws_connect(self, url: str, *, compress: int = 0) -> aiohttp.ClientWebSocketResponse:
+        await self.hang_up()
+        self.wire = await self._opened().ws_connect(
+            url,
+            proxy=self.proxy,
+            max_msg_size=0,
+            timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE),
+            autoclose=False,
+            headers={"User-Agent": self.user_agent},
+            compress=compress,
+        )
+        return self.wire
+
+    async def request(
+        self,
+        route: Route,
+        *,
+        files: Sequence[File] | None = None,
+        form: Iterable[dict[str, Any]] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Ask once. Raises discord.py's errors, `RateLimited` for every 429, and aiohttp's as they come."""
+        headers = {"User-Agent": self.user_agent, "Authorization": f"Bot {self.token}"}
+        if reason := kwargs.pop("reason", None):
+            headers["X-Audit-Log-Reason"] = reason
+        if "json" in kwargs:
+            headers["Content-Type"] = "application/json"
+            kwargs["data"] = msgspec.json.encode(kwargs.pop("json"))
+        if form:
+            body = aiohttp.FormData(
+                quote_fields=False
+            )  # Discord does not read escaped brackets in field names
+            for field in form:
+                body.add_field(**field)
+            kwargs["data"] = body
+        url = self._root + route.url.removeprefix(Route.BASE)
+        key = (route.method, route.path, route.major_parameters)
+        await self._turn(key)
+        async with asyncio.timeout(UPLOAD if form else self._deadline):
+            async with self._opened().request(
+                route.method, url, headers=headers, proxy=self.proxy, **kwargs
+            ) as response:
+                data = await json_or_text(response)
+        self._learn(key, response)
+        if 200 <= response.status < 300:
+            return data
+        raise self._error(response, data)
+
+    async def _turn(self, key: tuple[str, str, str]) -> None:
+        """Wait for the window in which Discord takes this call, if that is soon."""
+        while True:
+            window, now = self._windows.get(key), time.monotonic()
+            wait = max(self._closed_until, window.ends if window and window.left <= 0 else 0.0) - now
+            if wait > SHORT:
+                raise RateLimited(wait)
+            if wait <= 0:
+                break
+            await asyncio.sleep(wait)
+        if window and window.ends > now:
+            window.left -= 1
+        elif window:
+            del self._windows[key]
+
+    def _learn(self, key: tuple[str, str, str], response: aiohttp.ClientResponse) -> None:
+        left, reset = (response.headers.get(f"X-RateLimit-{name}") for name in ("Remaining", "Reset-After"))
+        if left is None or reset is None or response.status == 429:
+            return
+        known, ends = self._windows.get(key), time.monotonic() + float(reset)
+        # Answers of calls that overlap come in any order: the lower figure is the later one.
+        lower = min(int(left), known.left) if known and known.ends > time.monotonic() else int(left)
+        self._windows[key] = Window(lower, ends)
+        if len(self._windows) > 1000:
+            now = time.monotonic()
+            self._windows = {name: window for name, window in self._windows.items() if window.ends > now}
+
+    def _error(self, response: aiohttp.ClientResponse, data: Any) -> Exception:
+        match response.status:
+            case 429:
+                told = data.get("retry_after") if isinstance(data, dict) else None
+                wait = float(response.headers.get("Retry-After", 60)) if told is None else float(told)
+                if isinstance(data, dict) and data.get("global"):
+                    self._closed_until = time.monotonic() + wait
+                return RateLimited(wait)
+            case 403:
+                return Forbidden(response, data)
+            case 404:
+                return NotFound(response, data)
+            case status if status >= 500:
+                return DiscordServerError(response, data)
+            case _:
+                return HTTPException(response, data)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise aiohttp.ClientConnectionError("Discord is not connected")
+        return self._session
+
+    async def get_from_cdn(self, url: str, limit: int = 50 * CHUNK) -> bytes:
+        """A small file, whole. The CDN is not told our token."""
+        parts = bytearray()
+        async with asyncio.timeout(UPLOAD), self._opened().get(url, proxy=self.proxy) as response:
+            self._fetched(response)
+            async for chunk in response.content.iter_chunked(CHUNK):
+                parts += chunk
+                if len(parts) > limit:
+                    raise TooLarge
+        return bytes(parts)
+
+    async def save(self, url: str, path: Path, limit: int) -> int:
+        """Fetch a file to disk; it has its name once it is whole. Gives its size."""
+        partial = await asyncio.to_thread(_partial, path.parent)
+        size = 0
+        try:
+            with partial:
+                stall = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30)
+                async with self._opened().get(url, proxy=self.proxy, timeout=stall) as response:
+                    self._fetched(response)
+                    async for chunk in response.content.iter_chunked(CHUNK):
+                        size += len(chunk)
+                        if size > limit:
+                            raise TooLarge
+                        await asyncio.to_thread(partial.write, chunk)
+            os.replace(partial.name, path)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(partial.name)
+        return size
+
+    def _fetched(self, response: aiohttp.ClientResponse) -> None:
+        if response.status != 200:
+            kind = {403: Forbidden, 404: NotFound}.get(response.status, HTTPException)
+            raise kind(response, "the file cannot be had")
+
+
+def _partial(folder: Path) -> IO[bytes]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return tempfile.NamedTemporaryFile(dir=folder, prefix=".part-", delete=False)

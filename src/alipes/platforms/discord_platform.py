@@ -1,0 +1,158 @@
+"""The messenger port on discord.py: one connection per `listen`, and every call out tried once."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from discord.http import Route
+
+from alipes.kernel.errors import DeliveryError, Gone
+from alipes.kernel.platforms import Piece, Take, Talents, Tell
+from alipes.kernel.turns import Address
+from alipes.platforms import discord_markup, discord_outbound
+from alipes.platforms.discord import DiscordSettings
+from alipes.platforms.discord_client import TROUBLE, Client
+from alipes.platforms.discord_http import Http
+from alipes.platforms.discord_listening import Listening
+from alipes.platforms.discord_seen import Seen
+
+log = logging.getLogger(__name__)
+
+MESSAGES = "/channels/{channel_id}/messages"
+MESSAGE = "/channels/{channel_id}/messages/{message_id}"
+TALENTS = Talents(
+    longest=discord_markup.LONGEST,
+    edits=True,
+    pace=1.2,
+    typing=9.0,
+    buttons=True,
+    media=("image", "audio", "voice", "video", "file"),
+    remembers=True,
+    deletes=True,
+)
+
+
+class Discord:
+    """Sends while `listen` runs, whether or not the gateway's connection stands at the moment."""
+
+    name = "discord"
+    talents = TALENTS
+
+    def __init__(self, settings: DiscordSettings) -> None:
+        self._settings = settings
+        self._client: Client | None = None
+        self._commands: list[dict[str, Any]] | None = None
+
+    async def listen(self, take: Take, tell: Tell) -> None:
+        settings = self._settings
+        seen = Seen(settings.folder / "seen.json")
+        listening = Listening(settings, seen, take)
+        client = listening.client = Client(
+            self._http, listening.hear, grace=settings.grace, calm=settings.calm
+        )
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                client.tasks = listening.lanes.tasks = tasks
+                tasks.create_task(seen.keep())
+                client.on_login = self._greeted
+                self._client = client
+                await client.serve(settings.token.reveal(), tell)
+        except BaseExceptionGroup as errors:
+            raise _first(errors) from None
+        finally:
+            self._client = None
+            await _to_the_end(client.end)
+            seen.flush()
+
+    def pieces(self, text: str) -> tuple[Piece, ...]:
+        return discord_markup.pieces(text)
+
+    async def send(self, address: Address, piece: Piece) -> str:
+        told = discord_outbound.body(piece)
+        content: dict[str, Any] = {"json": told}
+        if piece.media:
+            content = {"form": discord_outbound.form(piece, told, await _content(piece.media.path))}
+        sent = await self._call("sending", Route("POST", MESSAGES, channel_id=_channel(address)), **content)
+        return str(sent["id"])
+
+    async def edit(self, address: Address, message: str, piece: Piece) -> None:
+        route = Route("PATCH", MESSAGE, channel_id=_channel(address), message_id=message)
+        await self._call("changing a message", route, json=discord_outbound.body(piece, fresh=False))
+
+    async def delete(self, address: Address, message: str) -> None:
+        route = Route("DELETE", MESSAGE, channel_id=_channel(address), message_id=message)
+        with suppress(Gone):
+            await self._call("deleting a message", route)
+
+    async def typing(self, address: Address) -> None:
+        await self._call(
+            "typing", Route("POST", "/channels/{channel_id}/typing", channel_id=_channel(address))
+        )
+
+    async def menu(self, commands: tuple[tuple[str, str], ...]) -> None:
+        """Shown now if we are connected, else at the next login."""
+        self._commands = discord_outbound.slash_commands(commands)
+        if self._client is not None and self._client.application_id is not None:
+            await self._register(self._client)
+
+    async def _greeted(self, client: Client) -> None:
+        if self._commands is not None:
+            try:
+                await self._register(client)
+            except DeliveryError as failed:
+                log.warning("the menu of commands is not shown: %s", failed)
+
+    async def _register(self, client: Client) -> None:
+        route = Route("PUT", "/applications/{application}/commands", application=client.application_id)
+        await self._call("showing the menu", route, json=self._commands)
+
+    async def _call(self, doing: str, route: Route, **content: Any) -> Any:
+        if self._client is None or not self._client.http.open:
+            raise DeliveryError("Discord is not connected yet.")
+        try:
+            return await self._client.http.request(route, **content)
+        except TROUBLE as theirs:
+            raise discord_outbound.ours(theirs, doing) from theirs
+
+    def _http(self, loop: Any) -> Http:
+        settings = self._settings
+        return Http(loop, settings.base_url, deadline=settings.deadline, proxy=settings.proxy)
+
+
+def _channel(address: Address) -> str:
+    """For Discord a thread is a channel."""
+    return address.thread or address.chat
+
+
+async def _content(path: str) -> bytes:
+    try:
+        return await asyncio.to_thread(Path(path).read_bytes)
+    except OSError as gone:
+        raise Gone(f"The file to be sent cannot be read: {gone}.") from gone
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+async def _to_the_end(close: Callable[[], Awaitable[None]]) -> None:
+    """Await `close()` to its end however often we are cancelled meanwhile, and only then be cancelled."""
+    ended = asyncio.Event()
+
+    async def closing() -> None:
+        try:
+            await close()
+        finally:
+            ended.set()
+
+    try:
+        await asyncio.shield(closing())
+    except asyncio.CancelledError:
+        while not ended.is_set():
+            with suppress(asyncio.CancelledError):
+                await ended.wait()
+        raise
