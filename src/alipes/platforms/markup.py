@@ -1,6 +1,7 @@
-"""Markdown as text with marks, and its cutting into messages. How a mark is written, each platform says itself."""
+"""Text with marks, and its cutting into messages. How a mark is written, each platform says itself."""
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeAlias
 
@@ -16,6 +17,7 @@ _FLOORS = {BLOCK: 0.3, ITEM: 0.4, LINE: 0.5, SENTENCE: 0.6, WORD: 0.5}
 _SENTENCE = re.compile(r"[.!?…:;]['\")\]»”]*\s+|[。！？；]")
 _WORD = re.compile(r"\s+|[、，]")
 _CLINGING = re.compile(r"[\u0300-\u036f\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]")
+_UNSEEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp", "Zs"))
 _UNSAYABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -157,7 +159,9 @@ def _trimmed(spans: Spans) -> Spans:
     out = list(spans)
     while out:
         last = out[-1]
-        kept = last.text.rstrip("\n") if any(mark.kind == "pre" for mark in last.marks) else last.text.rstrip()
+        kept = (
+            last.text.rstrip("\n") if any(mark.kind == "pre" for mark in last.marks) else last.text.rstrip()
+        )
         out[-1] = Span(kept, last.marks)
         if kept:
             break
@@ -169,4 +173,6 @@ def _trimmed(spans: Spans) -> Spans:
 
 def _seen(text: str) -> bool:
     """Whether there is anything to see: no messenger takes a message of blanks."""
-    return any(char.isprintable() and not char.isspace() and char not in "\u2800\u3164\uffa0" for char in text)
+    return any(
+        unicodedata.category(char) not in _UNSEEN and char not in "\u2800\u3164\uffa0" for char in text
+    )

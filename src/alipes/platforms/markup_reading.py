@@ -1,4 +1,4 @@
-"""Reads Markdown into a `Flow`: blocks become lines, marks stay marks. It ends before any platform's markup."""
+"""Reads Markdown into a `Flow`: blocks become lines, marks stay marks. It knows no platform."""
 
 import re
 from collections.abc import Sequence
@@ -141,7 +141,9 @@ class _Blocks:
             return
         if self._size:
             nested = bool(self._indents) or bool(self._frame)
-            rank = LINE if self._below_heading or len(self._indents) > 1 else min(rank, ITEM) if nested else rank
+            rank = (
+                LINE if self._below_heading or len(self._indents) > 1 else min(rank, ITEM) if nested else rank
+            )
             shared = self._frame if self._frame == self._before else ()
             self._add(Span("\n" * (1 if beside else breaks), shared))
             self._borders.append((self._size, rank))
@@ -177,23 +179,25 @@ class _Blocks:
                 case "text" | "text_special":
                     self._put(token.content)
                 case "softbreak" | "hardbreak":
-                    self._put("\n")
-                    self._borders.append((self._size, LINE))
-                    if self._indents:
-                        self._put("".join(self._indents))
+                    self._break()
                 case "code_inline":
                     self._put(token.content, Mark("code"))
+                case "image":
+                    self._image(token)
                 case "link_open":
                     self._marks.append(_link(token, "href"))
                 case "link_close":
                     self._end_link()
-                case "image":
-                    self._image(token)
-                case _ if (mark := _SPANS.get(token.tag and token.type.partition("_")[0])) is not None:
-                    if token.nesting > 0:
-                        self._marks.append(mark)
-                    else:
-                        self._marks.pop()
+                case "strong_open" | "em_open" | "s_open":
+                    self._marks.append(_SPANS[token.tag])
+                case "strong_close" | "em_close" | "s_close":
+                    self._marks.pop()
+
+    def _break(self) -> None:
+        self._put("\n")
+        self._borders.append((self._size, LINE))
+        if self._indents:
+            self._put("".join(self._indents))
 
     def _end_link(self) -> None:
         link = self._marks.pop()
@@ -208,7 +212,8 @@ class _Blocks:
             begin -= 1
         shown = "".join(span.text for span in self._spans[begin:])
         self._spans[begin:] = [
-            Span(span.text, tuple(mark for mark in span.marks if mark != link)) for span in self._spans[begin:]
+            Span(span.text, tuple(mark for mark in span.marks if mark != link))
+            for span in self._spans[begin:]
         ]
         if link.value and link.value not in (shown, f"mailto:{shown}"):
             self._put(link.value if empty else f" ({link.value})")

@@ -1,4 +1,4 @@
-"""Tables as lines: a grid where it fits a phone's width, else one row below the other. It reads no Markdown."""
+"""Tables as lines: a grid where that fits a phone, else one cell below the other. It reads no Markdown."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,9 @@ _PRE = Mark("pre")
 def drawn(rows: Sequence[Sequence[Spans]]) -> list[list[Span]]:
     """The lines of a table whose first row is its head."""
     cells = [[" ".join(plain(cell).split()) for cell in row] for row in rows]
-    widths = [max(_width(row[column]) for row in cells if column < len(row)) for column in range(len(cells[0]))]
+    widths = [
+        max(_width(row[column]) for row in cells if column < len(row)) for column in range(len(cells[0]))
+    ]
     if sum(widths) + 3 * (len(widths) - 1) > WIDEST and len(rows) > 1 and len(widths) > 1:
         return _stacked(rows)
     lines = [_row(row, widths) for row in cells]

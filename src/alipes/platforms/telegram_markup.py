@@ -38,7 +38,8 @@ def html(spans: Spans) -> str:
 
 def marked(spans: Spans) -> int:
     """How many entities the text has."""
-    count, opened = 0, ()
+    count = 0
+    opened: tuple[Mark, ...] = ()
     for span in spans:
         marks = _shown(span)
         count += len(marks) - _shared(opened, marks)
