@@ -94,7 +94,8 @@ class Outbox(Protocol):
         ...
 
     async def pay(self, debt: Debt, *ids: str, rest: bool = False) -> Debt:
-        """It arrived, with these ids of the platform's. `rest`: more parts follow."""
+        """It arrived, with these ids of the platform's. `rest`: more parts follow; if none do, the drafts
+        of its turn there have become it, and are drafts no more."""
         ...
 
     async def postpone(

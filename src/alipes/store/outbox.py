@@ -49,7 +49,19 @@ class SqliteOutbox:
         paid = rows.dump((*debt.paid, *ids))
         if rest:
             return await self._set(debt, "paid = ?", paid)
-        return await self._set(debt, "state = 'sent', paid = ?, why = '', settled = ?", paid, self._clock())
+        sql = (
+            f"UPDATE debts SET state = 'sent', paid = ?, why = '', settled = ? WHERE number = ? "
+            f"RETURNING {_COLUMNS}"
+        )
+        outbound, values = debt.outbound, (paid, self._clock(), debt.number)
+
+        def work(db: sqlite3.Connection) -> Debt:
+            row = db.execute(sql, values).fetchone()
+            if outbound.turn:  # its drafts have become it: what the turn says next has others
+                db.execute("DELETE FROM drafts WHERE lane = ? AND turn = ?", (outbound.lane, outbound.turn))
+            return debt if row is None else _debt(row)
+
+        return await self._database.run(work)
 
     async def postpone(
         self, debt: Debt, due: float, why: str, *, uncertain: bool = False, counts: bool = True
@@ -86,6 +98,21 @@ class SqliteOutbox:
         )
         row = (self._clock(), number)
         return bool(await self._database.run(lambda db: db.execute(sql, row).rowcount))
+
+    async def drop(self, number: int) -> bool:
+        """Forget one that was given up; one that waits is given up. False for all others."""
+        give_up = (
+            "UPDATE debts SET state = 'dead', why = 'given up by hand', settled = ? "
+            "WHERE number = ? AND state = 'owed'"
+        )
+        forget, now = "DELETE FROM debts WHERE number = ? AND state IN ('dead', 'expired')", self._clock()
+
+        def work(db: sqlite3.Connection) -> bool:
+            return bool(
+                db.execute(give_up, (now, number)).rowcount or db.execute(forget, (number,)).rowcount
+            )
+
+        return await self._database.run(work)
 
     async def forget(self) -> int:
         """Let go of what was paid long ago; how many."""

@@ -1,0 +1,64 @@
+"""Who may speak, and as what. Nobody may, unless the operator or an owner said so."""
+
+import time
+from collections.abc import Callable
+
+from alipes.gateway.manners import Rules
+from alipes.kernel.delivery import Outbound
+from alipes.kernel.platforms import Arrival
+from alipes.store.people import VALID, Applicant, Person, Role, SqlitePeople
+
+EVERYONE = "*"
+
+
+class Access:
+    """The configuration comes first, then whoever was paired."""
+
+    def __init__(self, people: SqlitePeople, rules: Rules, *, clock: Callable[[], float] = time.time) -> None:
+        self._people, self._rules, self._clock = people, rules, clock
+
+    async def role(self, platform: str, person: str) -> Role | None:
+        """None: a stranger."""
+        manners = self._rules.of(platform)
+        if not person:
+            return None
+        if person in manners.owners:
+            return "owner"
+        if person in manners.allow and person != EVERYONE:
+            return "user" if manners.owners else "owner"
+        paired = await self._people.role(platform, person)
+        return paired or ("user" if EVERYONE in manners.allow else None)
+
+    async def show_code(self, arrival: Arrival) -> bool:
+        """Owe a stranger a code to be let in by; False where they are to hear nothing.
+
+        Not in a group, where the code would be everyone's; not twice within a while.
+        """
+        if not self._rules.pairing or arrival.group:
+            return False
+        now, where = self._clock(), arrival.address
+
+        def told(code: str) -> Outbound:
+            text = (
+                f"I do not know you yet. Your code is `{code}`, valid for an hour. Give it to my owner, "
+                f"who lets you in with `alipes pair {code}`, or by writing `/pair {code}` to me."
+            )
+            id = f"code:{where.platform}:{arrival.id}"
+            return Outbound(id, where, text, reply_to="", expires=now + VALID, notice=True)
+
+        applicant = Applicant(where.platform, arrival.sender, arrival.name, where)
+        return await self._people.apply(applicant, told)
+
+    async def approve(self, code: str, role: Role = "user") -> Person:
+        """Let in whoever was shown the code, and tell them. Raises `NotTaken`."""
+        return await approve(self._people, code, role)
+
+
+async def approve(people: SqlitePeople, code: str, role: Role = "user") -> Person:
+    """The same for who has no gateway, such as the terminal."""
+
+    def welcome(who: Applicant) -> Outbound:
+        id = f"welcome:{who.platform}:{who.person}:{who.created}"
+        return Outbound(id, who.address, "You were let in: write to me. /help shows what I understand.")
+
+    return await people.approve(code, role, welcome)

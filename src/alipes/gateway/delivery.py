@@ -1,0 +1,208 @@
+"""Pays what is owed: each chat in its order, tried again, given up, never blindly twice. It owes nothing."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from weakref import WeakValueDictionary
+
+from alipes.gateway.channels import Channel
+from alipes.gateway.counts import Counts
+from alipes.gateway.manners import Rules
+from alipes.gateway.paying import Payer
+from alipes.kernel.delivery import Debt, Outbound
+from alipes.kernel.errors import DeliveryError, Gone
+from alipes.kernel.wording import brief, span
+from alipes.store.opening import Store
+
+log = logging.getLogger(__name__)
+LONGEST = 60.0
+"""Seconds between two tries at most, unless the platform asks for more."""
+AT_ONCE = 64
+"""Messages that are on their way on one platform at most."""
+OUTAGE = 2
+"""Chats in which nothing arrives, and nowhere else either: it is the platform, not what is sent."""
+
+
+class Delivery:
+    """One task per chat with something due, none for the others."""
+
+    def __init__(
+        self,
+        store: Store,
+        channels: Mapping[str, Channel],
+        rules: Rules,
+        *,
+        counts: Counts | None = None,
+        clock: Callable[[], float] = time.time,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        self._outbox, self._channels, self._rules = store.outbox, channels, rules
+        self._counts, self._clock, self._dice = counts or Counts(), clock, dice
+        self.payer = Payer(store.outbox, store.drafts)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._limits = {name: asyncio.Semaphore(AT_ONCE) for name in channels}
+        self._failing: dict[str, set[str]] = {name: set() for name in channels}
+        """By platform, the chats in which something failed since the last thing arrived anywhere."""
+        self._group: asyncio.TaskGroup | None = None
+        self._busy: set[str] = set()
+        self._again: set[str] = set()
+        self._rested = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve until cancelled. What was cut off by the end of an earlier process is owed again first."""
+        for name, channel in self._channels.items():
+            await self._doubt(name, channel)
+        async with asyncio.TaskGroup() as self._group:
+            while True:
+                await self._look()
+                await asyncio.sleep(self._rules.poll)
+
+    def lock(self, lane: str) -> asyncio.Lock:
+        """Who holds it is the only one who says something there."""
+        return self._locks.setdefault(lane, asyncio.Lock())
+
+    async def owe(self, *outbounds: Outbound) -> None:
+        """Owe it, and pay as soon as may be."""
+        await self._outbox.owe(*outbounds)
+        for outbound in outbounds:
+            self.nudge(outbound.address.platform, outbound.lane)
+
+    def nudge(self, platform: str, lane: str) -> None:
+        """Something may be owed there now."""
+        channel = self._channels.get(platform)
+        if self._group is None or channel is None or not channel.ready:
+            return  # all is looked for when it is ready
+        if lane in self._busy:
+            self._again.add(lane)
+            return
+        self._busy.add(lane)
+        self._group.create_task(self._serve(channel, lane), name=f"lane {lane}")
+
+    async def ready(self, platform: str) -> None:
+        """The platform can be used now."""
+        for lane in await self._due(platform):
+            self.nudge(platform, lane)
+
+    async def drained(self) -> None:
+        """Return once nothing is on its way and nothing is left that could be sent now."""
+        while self._group is not None and (await self._look() or self._busy):
+            self._rested.clear()
+            if self._busy:
+                await self._rested.wait()
+
+    async def _look(self) -> int:
+        found = 0
+        for name, channel in self._channels.items():
+            if channel.ready:
+                for lane in await self._due(name):
+                    found += 1
+                    self.nudge(name, lane)
+        return found
+
+    async def _due(self, platform: str) -> list[str]:
+        now = self._clock()
+        return [lane for lane, due in (await self._outbox.lanes(platform)).items() if due <= now]
+
+    async def _doubt(self, name: str, channel: Channel) -> None:
+        if not channel.talents.remembers:
+            for debt in await self._outbox.look("trying", limit=10_000):
+                if debt.uncertain and debt.outbound.address.platform == name:
+                    await self._bury(channel, debt, "twice cut off while it was being sent; it may be there")
+        doubtful = await self._outbox.doubt(name)
+        self._counts.uncertain[name] += doubtful
+        if doubtful:
+            log.warning(
+                "%d messages on %s were cut off while being sent; they may be there twice", doubtful, name
+            )
+
+    async def _serve(self, channel: Channel, lane: str) -> None:
+        try:
+            while channel.ready:
+                self._again.discard(lane)
+                debt = await self._outbox.head(lane)
+                if debt is None:
+                    if lane in self._again:
+                        continue
+                    return
+                wait = debt.due - self._clock()
+                if wait > 0:
+                    loop = asyncio.get_running_loop()
+                    loop.call_later(min(wait, LONGEST), self.nudge, channel.name, lane)
+                    return
+                if self._late(debt):
+                    await self._expire(channel, lane)
+                else:
+                    await self._pay(channel, debt)
+        finally:
+            self._busy.discard(lane)
+            self._rested.set()
+
+    async def _pay(self, channel: Channel, debt: Debt) -> None:
+        lane = debt.outbound.lane
+        async with self.lock(lane), self._limits[channel.name]:
+            debt = await self._outbox.begin(debt)
+            try:
+                debt = await self.payer.pay(channel, debt)
+            except DeliveryError as error:
+                await self._failed(channel, debt, error)
+                return
+        self._counts.sent[channel.name] += 1
+        self._failing[channel.name].clear()
+        channel.sending = ""
+
+    async def _failed(self, channel: Channel, debt: Debt, error: DeliveryError) -> None:
+        debt = await self._outbox.find(debt.outbound.id) or debt  # some of it may have arrived
+        name, now, uncertain = channel.name, self._clock(), error.uncertain and not channel.talents.remembers
+        failing = self._failing[name]
+        failing.add(debt.outbound.lane)
+        outage = len(failing) >= OUTAGE
+        channel.sending = str(error) if outage else channel.sending
+        if isinstance(error, Gone):
+            await self._bury(channel, debt, str(error))
+        elif uncertain and debt.uncertain:
+            await self._bury(channel, debt, f"it may be there, and was sent again once already: {error}")
+        elif debt.attempts >= self._rules.tries and error.retry_after is None and not outage:
+            await self._bury(channel, debt, f"given up after {debt.attempts} tries: {error}")
+        else:
+            asked = error.retry_after
+            pause = asked if asked is not None else self._pause(debt.attempts)
+            counts = asked is None and not outage
+            await self._outbox.postpone(debt, now + pause, str(error), uncertain=uncertain, counts=counts)
+            self._counts.postponed[name] += 1
+            self._counts.uncertain[name] += uncertain
+            log.info("%s was not sent, and is tried again in %.1f s: %s", debt.outbound.id, pause, error)
+
+    def _pause(self, attempts: int) -> float:
+        return float(min(LONGEST, 2.0 ** max(0, min(attempts, 32) - 1)) * (0.5 + self._dice() / 2))
+
+    async def _bury(self, channel: Channel, debt: Debt, why: str) -> None:
+        await self._outbox.give_up(debt, "dead", why)
+        self._counts.dead[channel.name] += 1
+        log.warning("%s is not sent any more: %s", debt.outbound.id, why)
+
+    def _late(self, debt: Debt) -> bool:
+        return self._clock() >= (debt.outbound.expires or debt.created + self._rules.expiry)
+
+    async def _expire(self, channel: Channel, lane: str) -> None:
+        """Give up what is too old, all of it, and say so once; nobody misses a late notice."""
+        missed: list[Debt] = []
+        while (debt := await self._outbox.head(lane)) is not None and self._late(debt):
+            await self._outbox.give_up(debt, "expired", "too old to be sent")
+            self._counts.expired[channel.name] += 1
+            if not debt.outbound.notice:
+                missed.append(debt)
+        if missed:
+            notice = _notice(missed, self._clock())
+            log.warning("%d messages to %s were too old to be sent", len(missed), lane)
+            await self._outbox.owe(notice)
+
+
+def _notice(missed: list[Debt], now: float) -> Outbound:
+    first = missed[0]
+    words = f": {brief(first.outbound.text)}" if first.outbound.text else ""
+    more = f" So were {len(missed) - 1} others after it." if len(missed) > 1 else ""
+    old = span(now - first.created)
+    text = f"A message from {old} ago could not be delivered in time and was dropped{words}.{more}"
+    return Outbound(f"expired:{first.number}:{int(now)}", first.outbound.address, text, notice=True)

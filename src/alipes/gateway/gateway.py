@@ -1,0 +1,182 @@
+"""The gateway: platforms behind bulkheads, one way in, one way out, and what is shown in between."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from alipes.gateway.access import Access
+from alipes.gateway.channels import Channel, PlatformState
+from alipes.gateway.commands import ChatCommands, Desk
+from alipes.gateway.counts import Counts
+from alipes.gateway.delivery import Delivery
+from alipes.gateway.hearing import Transcribe
+from alipes.gateway.manners import Rules
+from alipes.gateway.owing import Owing
+from alipes.gateway.questions import Questions
+from alipes.gateway.reception import House, Reception, Staff
+from alipes.gateway.scene import Direction
+from alipes.gateway.sending import addressed
+from alipes.gateway.stage import Stage
+from alipes.hooks import specs
+from alipes.kernel.delivery import Outbound
+from alipes.kernel.errors import AlipesError, DeliveryError
+from alipes.kernel.platforms import Arrival, Platform
+from alipes.kernel.turns import ApprovalAnswered, Turn
+from alipes.kernel.wording import brief
+
+log = logging.getLogger(__name__)
+TIDY = 3600.0
+"""Seconds between two looks for what need not be remembered any more."""
+LAST = 2.0
+"""Seconds for what was said to leave, also when what runs does not end in time."""
+
+
+class Gateway:
+    """Serves `platforms`, by name, on an open house. The lobby of the house owes what `owing` says."""
+
+    def __init__(
+        self,
+        house: House,
+        platforms: Mapping[str, Platform],
+        rules: Rules,
+        *,
+        owing: Owing | None = None,
+        restart: Callable[[], None] = lambda: None,
+        transcribe: Transcribe | None = None,
+    ) -> None:
+        """`restart`: asks for a new process; it must return at once. `transcribe`: see `hearing`."""
+        self._house, self._rules = house, rules
+        self.counts = Counts()
+        self._channels = {name: Channel(platform) for name, platform in platforms.items()}
+        self.delivery = Delivery(house.store, self._channels, rules, counts=self.counts)
+        self.access = Access(house.store.people, rules)
+        questions = Questions(house.store, house.lobby, self.access, self.delivery)
+        direction = Direction(
+            store=house.store,
+            lock=self.delivery.lock,
+            nudge=self.delivery.nudge,
+            asked=questions.put,
+            answered=partial(self._answered, questions),
+        )
+        self._stage = Stage(self._channels, rules, direction, self.counts)
+        self.delivery.payer.on_paying = self._stage.curtain
+        if owing is not None:
+            owing.heard = self._heard
+        self.commands = ChatCommands(
+            Desk(self.access, house.store.people, questions, self.states, self._stage.choose)
+        )
+        staff = Staff(
+            access=self.access,
+            commands=self.commands,
+            questions=questions,
+            delivery=self.delivery,
+            stage=self._stage,
+            counts=self.counts,
+            restart=restart,
+            transcribe=transcribe,
+        )
+        self._reception = Reception(house, rules, staff)
+
+    async def run(self) -> None:
+        """Serve until cancelled. Raises `StoreError` only: all else is told, and tried again."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._stage.open(group)
+                await self._resume()
+                await self._reception.open(group, tuple(self._channels))
+                group.create_task(self.delivery.run(), name="delivery")
+                group.create_task(self._tidy(), name="tidying")
+                for name, channel in self._channels.items():
+                    channel.on_ready = partial(self._ready, group, channel)
+                    take = partial(self.take, name)
+                    group.create_task(channel.serve(take, deaf=self._rules.deaf), name=f"platform {name}")
+                relay = self._house.hooks.relay
+                await relay.tell(specs.gateway_started, platforms=tuple(self._channels))
+        except* AlipesError as errors:
+            raise _first(errors) from errors
+
+    async def take(self, platform: str, arrival: Arrival) -> None:
+        """Something came in on `platform`; it is kept or dealt with once this returns."""
+        if arrival.address.platform != platform:
+            raise DeliveryError(f"{platform} brought something that was said on {arrival.address.platform}")
+        await self._reception.take(arrival)
+
+    async def send(self, to: str, text: str) -> str:
+        """Say something where `to` names a chat or a platform with a home; the id of what is owed now.
+
+        Raises `NotTaken` where it names nothing.
+        """
+        outbound = await addressed(self._house.store.people, to, text, self._channels)
+        await self.delivery.owe(outbound)
+        return outbound.id
+
+    def states(self) -> tuple[PlatformState, ...]:
+        """How each platform stands."""
+        return tuple(channel.state for channel in self._channels.values())
+
+    @property
+    def living(self) -> int:
+        """Turns that are lived in chats now."""
+        return self._stage.living
+
+    async def drain(self, within: float = 5.0) -> None:
+        """Before the end: let what runs end and what was said leave, as far as that is soon.
+
+        Who does not end in time goes on at the next start, and what was not sent is sent then.
+        """
+        try:
+            async with asyncio.timeout(within):
+                await self._house.lobby.settled()
+                await self.delivery.drained()
+        except TimeoutError:
+            log.info("not all that runs ended within %.0f s; it goes on at the next start", within)
+            try:
+                async with asyncio.timeout(LAST):
+                    await self.delivery.drained()
+            except TimeoutError:
+                log.info("not all that was said was sent; it is sent at the next start")
+
+    async def _resume(self) -> None:
+        """Watch what the lobby took up from an earlier process, and tell the chats."""
+        store = self._house.store
+        left = await store.turns.orphans()  # what the lobby has not looked for yet
+        for key in dict.fromkeys((*self._house.lobby.recovered, *left)):
+            standing = await store.sessions.standing(key)
+            if standing is None or standing.address.platform not in self._channels:
+                continue
+            self._stage.watch(standing.address)
+            for turn in (await store.sessions.unfinished(key))[:1]:
+                if turn.begun is not None:
+                    text = f"I was started anew, and go on with {brief(turn.text)}."
+                    id = f"resumed:{turn.id}:{store.host}"
+                    await store.outbox.owe(Outbound(id, standing.address, text, notice=True))
+
+    def _heard(self, turn: Turn) -> None:
+        """A turn that came in by another door is watched as well."""
+        self._stage.watch(turn.inbound.address)
+
+    def _ready(self, group: asyncio.TaskGroup, channel: Channel) -> None:
+        group.create_task(self._greet(channel), name=f"greeting {channel.name}")
+
+    async def _greet(self, channel: Channel) -> None:
+        await self.delivery.ready(channel.name)
+        known = self.commands.known(self._house.offers)
+        try:
+            await channel.menu(tuple((each.name, each.help) for each in known))
+        except DeliveryError as error:
+            log.warning("platform %s does not show our commands: %s", channel.name, error)
+
+    async def _answered(self, questions: Questions, answered: ApprovalAnswered) -> None:
+        await questions.close(answered, self._channels)
+
+    async def _tidy(self) -> None:
+        while True:
+            await self._house.store.outbox.forget()
+            await self._house.store.arrivals.forget()
+            await asyncio.sleep(TIDY)
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    inner = errors.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

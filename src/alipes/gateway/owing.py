@@ -1,0 +1,111 @@
+"""What a chat is owed for what a turn tells. It looks whether a named file is there, and sends nothing."""
+
+import os
+import re
+from collections.abc import Callable, Collection
+
+from alipes.kernel.delivery import Media, MediaKind, Outbound
+from alipes.kernel.messages import Message, ToolResult
+from alipes.kernel.turns import Event, Said, Turn, TurnEnded
+
+_NAMED = re.compile(r"^[ \t]*MEDIA:[ \t]*(?P<path>/\S.*?)[ \t]*$", re.MULTILINE)
+_PICTURED = re.compile(r"!\[(?P<caption>[^\]\n]*)\]\((?:file://)?(?P<path>/[^()\s]+)\)")
+_KINDS: dict[str, MediaKind] = {
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".webp"), "image"),
+    **dict.fromkeys((".mp3", ".m4a", ".wav", ".flac"), "audio"),
+    **dict.fromkeys((".ogg", ".opus"), "voice"),
+    **dict.fromkeys((".mp4", ".mov", ".webm"), "video"),
+}
+_TOLD_STOPS = {"timeout": "Nothing happened for a long time, so it was stopped."}
+"""Stops that nobody in the chat asked for."""
+REMEMBERED = 4096
+
+
+class Owing:
+    """Called for everything that a turn records, in order, in whichever process lives it."""
+
+    def __init__(self, platforms: Collection[str], folders: Collection[str] = ()) -> None:
+        """`platforms`: whose chats are owed something. `folders`: where files lie that may be sent along."""
+        self._platforms = frozenset(platforms)
+        self._folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders if folder)
+        self._said: dict[tuple[str, int], int] = {}
+        self.heard: Callable[[Turn], None] = lambda _turn: None
+        """Called with each turn in a chat as it goes on, for who shows it."""
+
+    def __call__(self, turn: Turn, event: Event) -> tuple[Outbound, ...]:
+        if turn.inbound.address.platform not in self._platforms:
+            return ()
+        match event:
+            case Said(message):
+                self.heard(turn)
+                return self._spoken(turn, message)
+            case TurnEnded(_, ending, detail):
+                self._said.pop((turn.id, turn.epoch), None)
+                words = _last_words(ending, detail)
+                return (_outbound(turn, f"{turn.id}:end", words),) if words else ()
+        return ()
+
+    def _spoken(self, turn: Turn, message: Message) -> tuple[Outbound, ...]:
+        number = self._number(turn, message)
+        if message.role == "assistant":
+            text, media = self._with_media(message.text)
+            said = _outbound(turn, f"{turn.id}:{number}", text, media)
+            return (said,) if text or media else ()
+        results = [part for part in message.parts if isinstance(part, ToolResult) and part.outcome == "ok"]
+        media = tuple(each for part in results for each in self._with_media(part.text)[1])
+        # what a tool made belongs to no unfinished answer, so that it takes no place of one
+        return (_outbound(turn, f"{turn.id}:{number}", "", media, shown=False),) if media else ()
+
+    def _number(self, turn: Turn, message: Message) -> int:
+        """The same for the same message, also when the turn is resumed: what it said before is counted."""
+        before = sum(each.role != "user" for each in turn.said)
+        key = (turn.id, turn.epoch)
+        number = self._said.get(key, before)
+        if message.role != "user":
+            while len(self._said) >= REMEMBERED:  # turns whose end was written elsewhere
+                del self._said[next(iter(self._said))]
+            self._said[key] = number + 1
+        return number
+
+    def _with_media(self, text: str) -> tuple[str, tuple[Media, ...]]:
+        """The text without the files it names, and the files; only such as may be sent."""
+        if not self._folders or ("MEDIA:" not in text and "](" not in text):
+            return text.strip() and text, ()
+        found: list[Media] = []
+
+        def take(match: re.Match[str]) -> str:
+            media = self._media(match["path"], match.groupdict().get("caption") or "")
+            if media is None:
+                return match[0]
+            found.append(media)
+            return ""
+
+        left = _PICTURED.sub(take, _NAMED.sub(take, text))
+        return left.strip() if found else text, tuple(found)
+
+    def _media(self, path: str, caption: str) -> Media | None:
+        real = os.path.realpath(path)
+        if not real.startswith(self._folders) or not os.path.isfile(real):
+            return None
+        kind = _KINDS.get(os.path.splitext(real)[1].lower(), "file")
+        return Media(real, kind, os.path.basename(path), caption)
+
+
+def _outbound(
+    turn: Turn, id: str, text: str, media: tuple[Media, ...] = (), *, shown: bool = True
+) -> Outbound:
+    inbound = turn.inbound
+    return Outbound(
+        id, inbound.address, text, reply_to=inbound.reply_to, media=media, turn=turn.id if shown else ""
+    )
+
+
+def _last_words(ending: str, detail: str) -> str:
+    match ending:
+        case "failed":
+            return f"It failed: {detail}" if detail else "It failed."
+        case "out_of_steps":
+            return f"I {detail}." if detail.startswith("stopped") else detail or "I ran out of steps."
+        case "stopped":
+            return _TOLD_STOPS.get(detail, "")
+    return ""

@@ -1,0 +1,98 @@
+"""One debt is paid: its parts are sent in order; what was shown of it unfinished becomes it."""
+
+import os
+from collections.abc import Callable
+
+from msgspec import structs
+
+from alipes.gateway.channels import Channel
+from alipes.kernel.delivery import Debt, Media, Outbound
+from alipes.kernel.errors import DeliveryError, Gone
+from alipes.kernel.platforms import Piece
+from alipes.store.outbox import SqliteDrafts, SqliteOutbox
+
+BEGUN = "?"
+"""Among the drafts: one is being sent, and its id is not known yet."""
+
+
+class Payer:
+    """Every part is a row before the next is begun, so that whoever takes over knows what is there."""
+
+    def __init__(self, outbox: SqliteOutbox, drafts: SqliteDrafts) -> None:
+        self._outbox, self._drafts = outbox, drafts
+        self.on_paying: Callable[[Outbound], None] = lambda _outbound: None
+        """Called before something that a turn said is sent: nobody shows it unfinished from here on."""
+
+    async def pay(self, channel: Channel, debt: Debt) -> Debt:
+        """Raises `DeliveryError` for what did not arrive; what did is kept in the debt as it is then."""
+        outbound = debt.outbound
+        texts = await _texts(channel, outbound)
+        pieces = _numbered(outbound, (*texts, *(_file(each, channel) for each in outbound.media)))
+        drafts = await self._shown(outbound)
+        if BEGUN in drafts and not debt.uncertain and not channel.talents.remembers:
+            await self._outbox.postpone(debt, debt.due, "shown unfinished, perhaps twice", uncertain=True)
+            debt = await self._outbox.begin(debt)
+        mine = [each for each in drafts if each != BEGUN]
+        for index in range(len(debt.paid), len(pieces)):
+            draft = mine[index] if index < min(len(mine), len(texts)) else ""
+            id = await self._put(channel, outbound, pieces[index], draft)
+            debt = await self._outbox.pay(debt, id, rest=index + 1 < len(pieces))
+        if debt.state != "sent":  # there was nothing to say
+            debt = await self._outbox.pay(debt)
+        await self._clear(channel, outbound, mine[len(texts) :])
+        return debt
+
+    async def _shown(self, outbound: Outbound) -> tuple[str, ...]:
+        if not outbound.turn:
+            return ()
+        self.on_paying(outbound)
+        return await self._drafts.of(outbound.lane, outbound.turn)
+
+    async def _put(self, channel: Channel, outbound: Outbound, piece: Piece, draft: str) -> str:
+        if draft:
+            try:
+                await channel.edit(outbound.address, draft, piece)
+            except Gone:
+                pass  # somebody took it away: it is said anew
+            except DeliveryError as error:  # to change it once more does no harm
+                raise DeliveryError(str(error), retry_after=error.retry_after) from error
+            else:
+                return draft
+        return await channel.send(outbound.address, piece)
+
+    async def _clear(self, channel: Channel, outbound: Outbound, left: list[str]) -> None:
+        """More was shown than was said in the end."""
+        for message in left:
+            try:
+                if channel.talents.deletes:
+                    await channel.delete(outbound.address, message)
+                else:
+                    await channel.edit(outbound.address, message, Piece(text="…", plain="…"))
+            except DeliveryError:
+                continue  # it has no more to tell than what was said
+
+
+async def _texts(channel: Channel, outbound: Outbound) -> tuple[Piece, ...]:
+    texts = await channel.pieces(outbound.text) if outbound.text.strip() else ()
+    if not texts:
+        return ()
+    first = structs.replace(texts[0], reply_to=outbound.reply_to)
+    texts = (first, *texts[1:])
+    return (*texts[:-1], structs.replace(texts[-1], buttons=outbound.buttons))
+
+
+def _file(media: Media, channel: Channel) -> Piece:
+    name = media.name or os.path.basename(media.path)
+    if not os.path.isfile(media.path):
+        said = f"({name} is not there any more, so it could not be sent.)"
+    elif media.kind in channel.talents.media:
+        return Piece(media=media)
+    elif "file" in channel.talents.media:
+        return Piece(media=structs.replace(media, kind="file"))
+    else:
+        said = f"({name} cannot be sent here; it lies at {media.path}.)"
+    return Piece(text=said, plain=said)
+
+
+def _numbered(outbound: Outbound, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    return tuple(structs.replace(each, id=f"{outbound.id}#{number}") for number, each in enumerate(pieces))

@@ -1,0 +1,209 @@
+"""The way in: who speaks, whether it is a command, an answer or a message. It is kept before we return."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+from msgspec import Struct, structs
+
+from alipes.gateway import composing, replying
+from alipes.gateway.access import Access
+from alipes.gateway.anteroom import Anteroom, is_voice
+from alipes.gateway.commands import OWNERS, ChatCommands
+from alipes.gateway.counts import Counts
+from alipes.gateway.delivery import Delivery
+from alipes.gateway.hearing import Transcribe, in_words
+from alipes.gateway.manners import Rules
+from alipes.gateway.questions import BUTTON, WORDS, Questions
+from alipes.gateway.stage import Stage
+from alipes.hooks.offers import Offers
+from alipes.hooks.relay import Hooks
+from alipes.kernel.errors import NotTaken
+from alipes.kernel.platforms import Arrival
+from alipes.kernel.turns import Inbound
+from alipes.sessions.commands import BY_NAME, Context, Parsed, Reply, run
+from alipes.sessions.lobby import Lobby, admissible
+from alipes.store.opening import Store
+from alipes.store.people import Role
+
+log = logging.getLogger(__name__)
+_STOPS = frozenset({"stop", "new"})
+"""Commands that end what runs: nothing more is shown of it from that moment on."""
+
+
+class House(Protocol):
+    """What of an app the gateway needs."""
+
+    @property
+    def lobby(self) -> Lobby: ...
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def hooks(self) -> Hooks: ...
+
+    @property
+    def offers(self) -> Offers: ...
+
+    def context(self, inbound: Inbound, *, files: bool = True) -> Context: ...
+
+
+class Staff(Struct, frozen=True):
+    """Who does what behind the reception."""
+
+    access: Access
+    commands: ChatCommands
+    questions: Questions
+    delivery: Delivery
+    stage: Stage
+    counts: Counts
+    restart: Callable[[], None]
+    transcribe: Transcribe | None = None
+
+
+class Reception:
+    """One conversation is served in the order of what was said in it; different ones side by side."""
+
+    def __init__(self, house: House, rules: Rules, staff: Staff) -> None:
+        self._house, self._rules, self._staff = house, rules, staff
+        self._arrivals = house.store.arrivals
+        self._anteroom = Anteroom(self._arrivals, self._become, burst=rules.burst)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._group: asyncio.TaskGroup | None = None
+        self._strangers: set[tuple[str, str]] = set()
+
+    async def open(self, group: asyncio.TaskGroup, platforms: Sequence[str]) -> None:
+        self._group = group
+        await self._anteroom.open(group, platforms)
+
+    async def take(self, arrival: Arrival) -> None:
+        """It is dealt with or kept once this returns; a second copy changes nothing."""
+        self._staff.counts.arrived[arrival.address.platform] += 1
+        async with self._locks.setdefault(arrival.address.key, asyncio.Lock()):
+            await self._take(arrival)
+
+    async def _take(self, arrival: Arrival) -> None:
+        try:
+            arrival, refused = await self._ruled(arrival), ""
+        except NotTaken as error:
+            if error.by_choice:
+                return
+            refused = str(error)
+        role = await self._staff.access.role(arrival.address.platform, arrival.sender)
+        if role is None:
+            await self._turn_away(arrival)
+        elif refused:
+            await self._settle(arrival, refused)
+        elif not await self._answers(arrival, role) and self._meant(arrival):
+            parsed = self._staff.commands.parse(arrival.text, self._house.offers)
+            await (self._obey(arrival, parsed, role) if parsed else self._message(arrival))
+
+    async def _ruled(self, arrival: Arrival) -> Arrival:
+        """As plugins let it pass; they are asked before anyone asks who is speaking."""
+        if arrival.pressed:
+            words = "" if arrival.pressed.startswith(f"{BUTTON}:") else arrival.pressed
+            return structs.replace(arrival, text=words)
+        before = composing.raw(arrival)
+        after = await admissible(before, self._house.hooks.relay)
+        return arrival if after is before else structs.replace(arrival, text=after.text)
+
+    async def _turn_away(self, arrival: Arrival) -> None:
+        platform, person = arrival.address.platform, arrival.sender
+        self._staff.counts.strangers[platform] += 1
+        if (platform, person) not in self._strangers:
+            self._strangers.add((platform, person))
+            log.warning("%s may not speak on %s; they are in neither allow list nor paired", person, platform)
+        if await self._staff.access.show_code(arrival):
+            self._staff.delivery.nudge(platform, replying.note(arrival, "").lane)
+
+    def _meant(self, arrival: Arrival) -> bool:
+        listens = self._rules.of(arrival.address.platform).group == "all"
+        return listens or arrival.addressed or not arrival.group
+
+    async def _answers(self, arrival: Arrival, role: Role) -> bool:
+        """Was it a word on a question, by a button or as a whole message? Then it is given."""
+        key, questions = arrival.address.key, self._staff.questions
+        platform, sender = arrival.address.platform, arrival.sender
+        choice = WORDS.get(arrival.text.strip().rstrip(".!").lower())
+        alone = not (arrival.images or arrival.files or arrival.edits)
+        worded = choice if alone and questions.waits(key, sender, role) else None
+        if not worded and not arrival.pressed.startswith(f"{BUTTON}:"):
+            return False
+        if not await self._arrivals.known(platform, arrival.id):
+            pressed = await questions.pressed(arrival.pressed, sender, platform) if not worded else ""
+            told = await questions.answer(key, worded, sender) if worded else pressed
+            await self._settle(arrival, told or "")
+        return True
+
+    async def _settle(self, arrival: Arrival, text: str) -> None:
+        """It is dealt with, and this is said about it, if anything."""
+        owed = (replying.note(arrival, replying.as_it_is(text)),) if text else ()
+        await self._arrivals.settle(arrival.address.platform, arrival.id, owed=owed)
+        for each in owed:
+            self._staff.delivery.nudge(arrival.address.platform, each.lane)
+
+    async def _obey(self, arrival: Arrival, parsed: Parsed, role: Role) -> None:
+        platform, name = arrival.address.platform, parsed.command.name
+        if await self._arrivals.known(platform, arrival.id):
+            return
+        if name in OWNERS and role != "owner":
+            await self._settle(arrival, f"/{name} is for owners.")
+            return
+        self._staff.stage.watch(arrival.address)
+        if name in _STOPS:
+            self._staff.stage.hush(arrival.address.key)
+        ours = name in BY_NAME or name in {each.name for each in self._staff.commands.known()}
+        if ours or self._group is None:
+            await self._run(arrival, parsed)
+        else:  # a plugin's may take its time, and nobody's /stop waits for it
+            await self._arrivals.settle(platform, arrival.id)
+            self._group.create_task(self._run(arrival, parsed), name=f"/{name} {arrival.id}")
+
+    async def _run(self, arrival: Arrival, parsed: Parsed) -> None:
+        context = self._house.context(composing.inbound([arrival], workdir=self._rules.workdir), files=False)
+        reply: Reply = await run(context, parsed)
+        owed = await replying.owed(arrival, reply, self._rules.outgoing)
+        await self._arrivals.settle(arrival.address.platform, arrival.id, owed=owed)
+        for each in owed:
+            self._staff.delivery.nudge(arrival.address.platform, each.lane)
+        if parsed.command.name == "restart" and not reply.trouble:
+            self._staff.restart()
+
+    async def _message(self, arrival: Arrival) -> None:
+        if not (arrival.text.strip() or arrival.quoted or arrival.images or arrival.files):
+            return
+        if arrival.edits:
+            await self._edited(arrival)
+        elif self._anteroom.wanted(arrival):
+            await self._anteroom.take(arrival)
+        else:
+            await self._submit(composing.inbound([arrival], workdir=self._rules.workdir))
+
+    async def _edited(self, edit: Arrival) -> None:
+        if await self._anteroom.amend(edit):
+            return
+        changed = composing.inbound([edit], workdir=self._rules.workdir)
+        became = await self._arrivals.amend(edit.id, edit.edits, changed)
+        if became in ("unknown", "late"):
+            edited = became == "late"
+            await self._submit(composing.inbound([edit], workdir=self._rules.workdir, edited=edited))
+
+    async def _become(self, arrivals: Sequence[Arrival]) -> None:
+        """What waited in the anteroom is whole now."""
+        said = []
+        for arrival in arrivals:
+            try:
+                said.append(await in_words(arrival, self._staff.transcribe) if is_voice(arrival) else arrival)
+            except NotTaken as error:
+                await self._staff.delivery.owe(replying.note(arrival, str(error), kind="voice"))
+                said += [arrival] if arrival.text else []
+        if said:
+            await self._submit(composing.inbound(said, workdir=self._rules.workdir))
+
+    async def _submit(self, inbound: Inbound) -> None:
+        self._staff.stage.watch(inbound.address)
+        usual = self._rules.of(inbound.address.platform).busy
+        await self._house.lobby.submit(inbound, usual=usual, ruled=True)

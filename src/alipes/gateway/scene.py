@@ -1,0 +1,239 @@
+"""One chat while turns live there: the unfinished answer, the tools at work, a sign of typing.
+
+Nothing of it is a promise: what was said is owed and paid elsewhere, and this may lose anything.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from alipes.gateway.bubble import Bubble
+from alipes.gateway.channels import Channel
+from alipes.gateway.pace import Pace
+from alipes.gateway.shown import Shown
+from alipes.kernel.delivery import lane
+from alipes.kernel.errors import DeliveryError
+from alipes.kernel.turns import (
+    Address,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Envelope,
+    Event,
+    Noted,
+    Retracted,
+    Said,
+    TextDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from alipes.store.bus import Subscription
+from alipes.store.opening import Store
+from alipes.store.people import Progress
+
+log = logging.getLogger(__name__)
+Letter: TypeAlias = ApprovalAsked | ApprovalAnswered | TurnEnded
+SOON = 0.4
+"""Seconds before a sign of typing: who is answered at once needs none."""
+TROUBLE = 5.0
+"""Seconds for which nothing is shown after it failed, unless the platform asks for more."""
+
+
+class Direction(Struct, frozen=True):
+    """What the scenes of a gateway share."""
+
+    store: Store
+    lock: Callable[[str], asyncio.Lock]
+    nudge: Callable[[str, str], None]
+    asked: Callable[[Address, str, ApprovalAsked], Awaitable[None]]
+    answered: Callable[[ApprovalAnswered], Awaitable[None]]
+    ended: Callable[[TurnEnded, float], None] = lambda _ended, _since: None
+    """With the seconds since it was stopped here, or less than zero."""
+    first: float = 1.0
+    linger: float = 120.0
+
+
+class Scene(Subscription):
+    """Told at once of everything published; it only keeps it, and shows it later, all that came together."""
+
+    def __init__(
+        self, address: Address, channel: Channel, direction: Direction, *, pace: Pace, progress: Progress
+    ) -> None:
+        """`pace`: shared by all scenes of the platform."""
+        super().__init__()
+        self.address, self.key, self.lane = address, address.key, lane(address)
+        self.progress = progress
+        self.turn = ""
+        """The turn that lives; empty when none does."""
+        self._channel, self._direction, self._pace = channel, direction, pace
+        self._shown = Shown(address, channel, direction.store)
+        self._bubble, self._text = Bubble(), list[str]()
+        self._letters: deque[tuple[str, Letter]] = deque()
+        self._asking = 0
+        self._hushed = 0.0
+        """When it was stopped: nothing more is shown until the next turn begins."""
+        self._stirred, self._closing = asyncio.Event(), False
+        self._due, self._armed, self._placed = 0.0, False, False
+        self._show, self._type = False, False
+        self._loop = asyncio.get_running_loop()
+
+    def put(self, envelope: Envelope, source: str) -> None:
+        """Called for each token of each answer: what is done here must cost nothing."""
+        self.source = source
+        match envelope.event:
+            case TextDelta(text):
+                if not self._text:
+                    self._due = max(self._due, self._loop.time() + self._direction.first)
+                self._text.append(text)
+                self._arm()
+            case TurnStarted(turn, _, attempt):
+                self._begin(turn, resumed=attempt > 1)
+            case Said(message):
+                if message.role == "assistant":
+                    self.curtain()
+                self._direction.nudge(self.address.platform, self.lane)
+            case ApprovalAsked() | ApprovalAnswered() | TurnEnded() as letter:
+                self._letters.append((envelope.turn, letter))
+                self._stirred.set()
+                self._asking += isinstance(letter, ApprovalAsked) - isinstance(letter, ApprovalAnswered)
+                if isinstance(letter, TurnEnded):
+                    self._end(envelope.turn, letter)
+            case event:
+                self._watch(event)
+
+    def _watch(self, event: Event) -> None:
+        match event:
+            case ToolStarted(call):
+                self._bubble.started(call)
+            case ToolProgress(call_id, text):
+                self._bubble.progressed(call_id, text)
+            case ToolFinished(call, result):
+                self._bubble.finished(call, result)
+            case Noted(text):
+                self._bubble.noted(text)
+            case Retracted():
+                self._text.clear()
+                return
+            case _:
+                return
+        if self.progress != "off":
+            delay = 0.0 if self._shown.begun else self._direction.first
+            self._due = max(self._due, self._loop.time() + delay) if not self._armed else self._due
+            self._arm()
+
+    def end(self) -> None:
+        """Who published here is gone."""
+        self._closing = True
+        self._stirred.set()
+
+    def _begin(self, turn: str, *, resumed: bool) -> None:
+        self.turn, self._hushed, self._asking, self._placed = turn, 0.0, 0, False
+        self._text.clear()
+        self._bubble = Bubble()
+        self._shown.begin(resumed=resumed)
+        if self._channel.talents.typing:
+            self._loop.call_later(SOON, self._beat, turn)
+
+    def _end(self, turn: str, ended: TurnEnded) -> None:
+        self._direction.nudge(self.address.platform, self.lane)
+        if turn == self.turn:
+            self._direction.ended(ended, self._loop.time() - self._hushed if self._hushed else -1.0)
+            self.turn, self._show = "", False
+            self._text.clear()
+
+    def hush(self) -> None:
+        """The living turn is being stopped."""
+        self._hushed = self._hushed or self._loop.time()
+        self._text.clear()
+
+    def curtain(self) -> None:
+        """What was shown of the answer is made whole by others."""
+        self._text.clear()
+        self._shown.curtain()
+
+    async def run(self) -> None:
+        """Show it, until nothing has happened for long."""
+        store, linger = self._direction.store, self._direction.linger
+        async with store.bus.subscribe(self.key, into=self):
+            self.progress = await store.people.progress(self.lane) or self.progress
+            while not self._closing:
+                try:
+                    async with asyncio.timeout(linger):
+                        await self._stirred.wait()
+                except TimeoutError:
+                    if not self.turn:
+                        return
+                self._stirred.clear()
+                await self._act()
+
+    async def _act(self) -> None:
+        while self._letters:
+            await _read(self._direction, self.address, *self._letters.popleft())
+        show, type, self._show, self._type = self._show, self._type, False, False
+        try:
+            if type and self.going and not self._asking:
+                await self._channel.typing(self.address)
+            if show and self.going:
+                async with self._direction.lock(self.lane):
+                    await self._perform()
+        except DeliveryError as error:
+            pause = error.retry_after if error.retry_after is not None else TROUBLE
+            self._due = self._loop.time() + pause
+            log.info("what is shown in %s waits %.1f s: %s", self.lane, pause, error)
+        if self._text and self.going:
+            self._arm()
+
+    async def _perform(self) -> None:
+        if not self.going:  # we waited for the lock
+            return
+        self._due = self._loop.time() + self._channel.talents.pace
+        await self._shown.tools(self._bubble.text(self.progress))
+        if self.going:
+            await self._shown.draft(self.turn, "".join(self._text), lambda: self.going)
+
+    @property
+    def going(self) -> bool:
+        """Is there somebody to show something to, and something to show?"""
+        return bool(self.turn) and not self._hushed and self._channel.ready
+
+    def _arm(self) -> None:
+        if not self._armed:
+            self._armed = True
+            self._loop.call_at(self._due, self._ring)
+
+    def _ring(self) -> None:
+        self._armed = False
+        if not self.going:
+            return
+        if not self._placed:
+            self._placed, self._due = True, max(self._due, self._loop.time() + self._pace.reserve())
+        if self._loop.time() + 0.01 < self._due:  # others are before us, or it failed meanwhile
+            self._arm()
+            return
+        self._show, self._placed = True, False
+        self._stirred.set()
+
+    def _beat(self, turn: str) -> None:
+        if turn == self.turn and not self._closing:
+            if self._pace.spare():
+                self._type = True
+                self._stirred.set()
+            self._loop.call_later(max(1.0, self._channel.talents.typing * 0.8), self._beat, turn)
+
+
+async def _read(direction: Direction, address: Address, turn: str, letter: Letter) -> None:
+    match letter:
+        case ApprovalAsked():
+            await direction.asked(address, turn, letter)
+        case ApprovalAnswered():
+            await direction.answered(letter)
+        case TurnEnded(ending="stopped" | "steered"):  # what was shown of it stays as it is
+            place = lane(address)
+            if left := await direction.store.drafts.of(place, turn):
+                await direction.store.drafts.drop(place, turn, *left)

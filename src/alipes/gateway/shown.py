@@ -1,0 +1,117 @@
+"""Messages in a chat that are not finished: the answer as far as it goes, and what the tools do.
+
+Whoever calls holds the chat's lock, so that nobody makes them whole at the same time.
+"""
+
+from collections.abc import Callable
+
+from msgspec import structs
+
+from alipes.gateway.channels import LIVELY, Channel
+from alipes.gateway.paying import BEGUN
+from alipes.kernel.delivery import lane
+from alipes.kernel.errors import DeliveryError, Gone
+from alipes.kernel.platforms import Piece
+from alipes.kernel.turns import Address
+from alipes.store.opening import Store
+
+UNFINISHED = " …"
+
+
+class Shown:
+    """Raises `DeliveryError` for what could not be shown; it is worth nothing to try that again as such."""
+
+    def __init__(self, address: Address, channel: Channel, store: Store) -> None:
+        self._address, self._channel, self._store = address, channel, store
+        self._lane = lane(address)
+        self._drafts: list[tuple[str, Piece | None]] = []
+        self._part = 0
+        """Which of the things that are said one after the other is shown now."""
+        self._adopt = False
+        self._bubble = ("", "")
+
+    def begin(self, *, resumed: bool) -> None:
+        """Another turn. `resumed`: an earlier process may have begun to show it."""
+        self.curtain()
+        self._adopt, self._bubble = resumed, ("", "")
+
+    def curtain(self) -> None:
+        """What was shown of the answer is made whole by others; what comes next is shown anew."""
+        self._drafts, self._adopt = [], False
+        self._part += 1
+
+    @property
+    def begun(self) -> bool:
+        """Is a bubble there?"""
+        return bool(self._bubble[0])
+
+    async def tools(self, text: str) -> None:
+        message, before = self._bubble
+        if not text or text == before or not self._channel.talents.edits:
+            return
+        if not message and await self._owing():
+            return
+        piece = (await self._channel.pieces(text))[0]
+        if not message:
+            message = await self._channel.send(self._address, piece, within=LIVELY)
+        else:
+            try:
+                await self._channel.edit(self._address, message, piece, within=LIVELY)
+            except Gone:
+                message = ""
+        self._bubble = (message, text)
+
+    async def draft(self, turn: str, text: str, going: Callable[[], bool]) -> None:
+        """Show `text`, the answer of `turn` as far as it goes."""
+        if not text.strip() or not self._channel.talents.edits:
+            return
+        part = self._part
+        if not self._drafts:
+            if await self._owing():
+                return
+            if self._adopt:
+                known = await self._store.drafts.of(self._lane, turn)
+                self._drafts = [(id, None) for id in known if id != BEGUN]
+        pieces = await self._channel.pieces(text + UNFINISHED)
+        for index, piece in enumerate(pieces):
+            if part != self._part or not going():
+                return
+            await self._place(turn, index, piece)
+
+    async def _owing(self) -> bool:
+        """Is something to be said here first?"""
+        return await self._store.outbox.head(self._lane) is not None
+
+    async def _place(self, turn: str, index: int, piece: Piece) -> None:
+        part, drafts = self._part, self._store.drafts
+        if index >= len(self._drafts):
+            id = await self._send(turn, structs.replace(piece, id=f"{turn}:draft:{part}:{index}"))
+            if part == self._part:
+                self._drafts.append((id, piece))
+            return
+        id, before = self._drafts[index]
+        if piece == before:
+            return
+        try:
+            await self._channel.edit(self._address, id, piece, within=LIVELY)
+        except Gone:
+            await drafts.drop(self._lane, turn, id)
+            if part == self._part:
+                del self._drafts[index]
+        else:
+            if part == self._part:
+                self._drafts[index] = (id, piece)
+
+    async def _send(self, turn: str, piece: Piece) -> str:
+        """A row says that it is on its way, then another which it is: if we die between, that is known."""
+        drafts = self._store.drafts
+        await drafts.add(self._lane, turn, BEGUN)
+        try:
+            id = await self._channel.send(self._address, piece, within=LIVELY)
+        except DeliveryError as error:
+            if not error.uncertain:
+                await drafts.drop(self._lane, turn, BEGUN)
+            raise
+        await drafts.add(self._lane, turn, id)
+        await drafts.drop(self._lane, turn, BEGUN)
+        return id

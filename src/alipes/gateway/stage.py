@@ -1,0 +1,80 @@
+"""The chats that are watched now, each a scene, and the pace that all scenes of a platform share."""
+
+import asyncio
+from collections.abc import Mapping
+
+from msgspec import structs
+
+from alipes.gateway.channels import Channel
+from alipes.gateway.counts import Counts
+from alipes.gateway.manners import Rules
+from alipes.gateway.pace import Pace
+from alipes.gateway.scene import Direction, Scene
+from alipes.kernel.delivery import Outbound, lane
+from alipes.kernel.turns import Address, TurnEnded
+from alipes.store.people import Progress
+
+
+class Stage:
+    """A scene for every conversation in a chat that has a turn, or had one lately."""
+
+    def __init__(
+        self, channels: Mapping[str, Channel], rules: Rules, direction: Direction, counts: Counts
+    ) -> None:
+        self._channels, self._rules, self._counts = channels, rules, counts
+        self._direction = structs.replace(
+            direction, ended=self._ended, first=rules.first, linger=rules.linger
+        )
+        clock = asyncio.get_running_loop().time
+        self._paces = {name: Pace(rules.edits, clock) for name in channels}
+        self._scenes: dict[str, Scene] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    def open(self, group: asyncio.TaskGroup) -> None:
+        """From now on chats can be watched, by tasks of `group`."""
+        self._group = group
+
+    def watch(self, address: Address) -> None:
+        """Watch what happens there from now on."""
+        channel = self._channels.get(address.platform)
+        if channel is None or self._group is None or address.key in self._scenes:
+            return
+        progress = self._rules.of(address.platform).progress
+        pace = self._paces[channel.name]
+        scene = Scene(address, channel, self._direction, pace=pace, progress=progress)
+        self._scenes[address.key] = scene
+        self._group.create_task(self._play(scene), name=f"scene {scene.key}")
+
+    def hush(self, key: str) -> None:
+        """What lives there is being stopped: nothing more is shown of it."""
+        if (scene := self._scenes.get(key)) is not None:
+            scene.hush()
+
+    def curtain(self, outbound: Outbound) -> None:
+        """What a turn said is about to be sent whole."""
+        scene = self._scenes.get(outbound.address.key)
+        if scene is not None and scene.turn == outbound.turn:
+            scene.curtain()
+
+    def choose(self, address: Address, progress: Progress) -> None:
+        """How much the chat is shown of its tools."""
+        for scene in self._scenes.values():
+            if scene.lane == lane(address):
+                scene.progress = progress
+
+    @property
+    def living(self) -> int:
+        """Turns that are shown now."""
+        return sum(bool(scene.turn) for scene in self._scenes.values())
+
+    async def _play(self, scene: Scene) -> None:
+        try:
+            await scene.run()
+        finally:
+            if self._scenes.get(scene.key) is scene:
+                del self._scenes[scene.key]
+
+    def _ended(self, ended: TurnEnded, since: float) -> None:
+        self._counts.turns[ended.ending] += 1
+        if since >= 0:
+            self._counts.stopped(since)
