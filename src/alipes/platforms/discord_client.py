@@ -37,11 +37,13 @@ Hear = Callable[[str, tuple[Any, ...]], None]
 class State(ConnectionState["Client"]):
     """The library's memory of guilds and channels."""
 
+    # The library would collect guilds for a while, in a task of its own; we take each when it comes.
+
+    def _add_ready_state(self, guild: discord.Guild) -> bool:
+        return False
+
     async def _delay_ready(self) -> None:
-        # The library would wait here for guilds, in a task of its own; we take each when it comes.
         self._ready_task = None
-        self.__dict__.pop("_ready_state", None)
-        self.dispatch("ready")
 
 
 class Knot(Struct, frozen=True):

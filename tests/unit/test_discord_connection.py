@@ -1,0 +1,206 @@
+"""How the Discord platform keeps its connection: what breaks it is told, repaired, and nothing said is lost."""
+
+import asyncio
+import threading
+
+import pytest
+
+from alipes.kernel.errors import DeliveryError
+from alipes.kernel.platforms import Piece
+from alipes.platforms.discord import open_discord
+from tests.unit.test_discord import Desk, at_work, dm, listening, settings
+from tests.world.discord_server import DiscordServer
+
+
+@pytest.mark.parametrize("how", ["drop", "ask_to_reconnect", "resumable", "mute"])
+async def test_a_lost_connection_is_resumed_and_what_was_missed_arrives_once(tmp_path, how, leaks):
+    async with DiscordServer() as server:
+        server.gateway.interval = 0.3
+        desk, platform = Desk(), open_discord(settings(server, tmp_path))
+        async with listening(platform, desk):
+            await server.until(lambda: desk.ready)
+            server.say("before")
+            await server.until(lambda: desk.texts == ["before"])
+            match how:
+                case "resumable":
+                    server.gateway.invalidate(resumable=True)
+                case "mute":
+                    server.gateway.acks = False
+                case _:
+                    getattr(server.gateway, how)()
+            server.say("meanwhile")
+            await server.until(lambda: server.gateway.count("resume"))
+            server.gateway.acks = True
+            server.say("after")
+            await server.until(lambda: len(desk.arrivals) >= 3)
+            await server.until(lambda: desk.ready)
+            assert desk.texts == ["before", "meanwhile", "after"]
+            assert server.gateway.count("identify") == 1
+            assert "broken" in [state for state, _ in desk.states]
+
+
+async def test_a_connection_that_went_silent_is_noticed_and_replaced(tmp_path, leaks):
+    async with DiscordServer() as server:
+        server.gateway.interval = 0.3
+        desk, platform = Desk(), open_discord(settings(server, tmp_path))
+        async with listening(platform, desk):
+            await server.until(lambda: desk.ready)
+            server.gateway.deafen()
+            server.say("into the void")
+            await server.until(lambda: not desk.ready)
+            assert "silent" in desk.states[-1][1]
+            # Sending has a way of its own.
+            await platform.send(dm(server), Piece("still here"))
+            await server.until(lambda: desk.ready and desk.arrivals)
+            assert desk.texts == ["into the void"]
+            assert server.gateway.count("resume") == 1
+
+
+async def test_every_answered_heartbeat_is_told_and_none_needs_a_thread(tmp_path):
+    async with DiscordServer() as server:
+        server.gateway.interval = 0.05
+        desk, platform = Desk(), open_discord(settings(server, tmp_path))
+        async with listening(platform, desk):
+            await server.until(lambda: server.gateway.count("beat") > 5)
+            await server.until(lambda: len(desk.states) > 5)
+            assert {state for state, _ in desk.states} == {"ready"}
+            assert not [thread for thread in threading.enumerate() if "keep-alive" in thread.name]
+
+
+async def test_a_refused_session_is_begun_anew_and_the_gap_is_read(tmp_path, leaks):
+    async with at_work(tmp_path) as (server, _, desk):
+        server.say("before")
+        server.say("@alipes before", where="general")
+        server.say("@alipes before", where="general/plans")
+        await server.until(lambda: len(desk.arrivals) == 3)
+        server.gateway.forget()
+        server.gateway.drop()
+        for where in ("", "general", "general/plans"):
+            for number in range(3):
+                server.say(f"@alipes meanwhile {number}", where=where)
+        await server.until(lambda: server.gateway.count("identify") == 2)
+        for where in ("", "general", "general/plans"):
+            server.say("@alipes after", where=where)
+        await server.until(lambda: len(desk.arrivals) >= 15)
+        expected = ["before", *(f"meanwhile {number}" for number in range(3)), "after"]
+        for where in ("", "general", "general/plans"):
+            place = server.place(where)
+            here = [a.text for a in desk.arrivals if place in (a.address.thread or a.address.chat,)]
+            assert here == expected, where
+        assert len({arrival.id for arrival in desk.arrivals}) == 15
+        thread = next(a for a in desk.arrivals if a.text == "meanwhile 0" and a.address.thread)
+        assert thread.address.chat == server.place("general") and thread.addressed
+
+
+async def test_what_was_said_while_we_were_down_is_read_at_the_next_start(tmp_path, leaks):
+    async with DiscordServer() as server:
+        first, second = Desk(), Desk()
+        platform = open_discord(settings(server, tmp_path))
+        server.say("before the first start")
+        async with listening(platform, first):
+            await server.until(lambda: first.ready)
+            server.say("one")
+            await server.until(lambda: first.arrivals)
+        server.say("two")
+        server.say("three", files=[("a.txt", "text/plain", b"text")])
+        async with listening(platform, second):
+            await server.until(lambda: len(second.arrivals) == 2)
+            server.say("four")
+            await server.until(lambda: len(second.arrivals) == 3)
+        assert (first.texts, second.texts) == (["one"], ["two", "three", "four"])
+        assert second.arrivals[1].files
+
+
+async def test_what_was_not_kept_is_read_again_after_a_restart(tmp_path):
+    async with DiscordServer() as server:
+        desk, platform = Desk(), open_discord(settings(server, tmp_path))
+        async with listening(platform, desk):
+            await server.until(lambda: desk.ready)
+            server.say("kept")
+            await server.until(lambda: desk.arrivals)
+            desk.gate = asyncio.Event()
+            lost = server.say("cut off")
+            server.say("also", who="bob")
+            await server.until(lambda: server.gateway.ready)
+            await asyncio.sleep(0.05)
+        again = Desk()
+        async with listening(platform, again):
+            await server.until(lambda: len(again.arrivals) == 2)
+        assert sorted(again.texts) == ["also", "cut off"]
+        assert lost in [arrival.id for arrival in again.arrivals]
+
+
+async def test_a_place_that_is_gone_is_not_asked_for_again(tmp_path):
+    async with DiscordServer() as server:
+        desk, platform = Desk(), open_discord(settings(server, tmp_path))
+        async with listening(platform, desk):
+            await server.until(lambda: desk.ready)
+            server.say("hi", who="bob")
+            await server.until(lambda: desk.arrivals)
+        server.rest.forbidden.add(server.place(who="bob"))
+        for _ in range(2):
+            later = Desk()
+            async with listening(platform, later):
+                await server.until(lambda desk=later: desk.ready)
+                server.say("hello")
+                await server.until(lambda desk=later: desk.arrivals)
+        assert len([call for call in server.calls if server.place(who="bob") in call.path]) == 1
+
+
+async def test_an_outage_is_survived_without_a_restart(tmp_path, leaks):
+    server = DiscordServer()
+    desk = Desk()
+    async with server:
+        platform = open_discord(settings(server, tmp_path))
+    async with listening(platform, desk):
+        await server.until(lambda: desk.states)
+        assert desk.states[-1][0] == "broken" and "cannot be reached" in desk.states[-1][1]
+        async with server:
+            await server.until(lambda: desk.ready)
+            server.say("hello")
+            await server.until(lambda: desk.arrivals)
+        await server.until(lambda: not desk.ready)
+        with pytest.raises(DeliveryError) as away:
+            await platform.send(dm(server), Piece("x"))
+        assert not away.value.uncertain
+        server.say("while Discord was away")
+        async with server:
+            server.gateway.refuses = True
+            await server.until(lambda: server.gateway.count("refused"))
+            server.gateway.refuses = False
+            await server.until(lambda: len(desk.arrivals) == 2)
+    assert desk.texts == ["hello", "while Discord was away"]
+
+
+async def test_what_the_desk_cannot_take_ends_the_listening(tmp_path, leaks):
+    async def take(arrival):
+        raise OSError("disk full")
+
+    async with DiscordServer() as server:
+        desk, platform = Desk(), open_discord(settings(server, tmp_path))
+        async with asyncio.TaskGroup() as tasks:
+            ended = tasks.create_task(_ending(platform.listen(take, desk.tell)))
+            await server.until(lambda: desk.ready)
+            server.say("hello")
+        assert isinstance(ended.result(), OSError)
+
+
+async def test_leaving_at_any_moment_leaves_nothing_behind(tmp_path, leaks):
+    async with DiscordServer() as server:
+        platform = open_discord(settings(server, tmp_path))
+        for number in range(12):
+            desk = Desk()
+            async with asyncio.TaskGroup() as tasks:
+                task = tasks.create_task(platform.listen(desk.take, desk.tell))
+                await asyncio.sleep(number * 0.005)
+                task.cancel()
+                await asyncio.sleep(0)
+                task.cancel()  # whoever is impatient
+        await server.until(lambda: not server.gateway.lines)
+
+
+async def _ending(listening):
+    try:
+        await listening
+    except OSError as error:
+        return error
