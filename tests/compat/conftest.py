@@ -6,6 +6,7 @@ import pytest
 
 from tests.compat.contract import ENDINGS, KEYWORDS, SURFACES, reason_against
 from tests.compat.diary import Diary
+from tests.compat.planting import plant
 
 SEEN = "hermes hook seen"
 
@@ -14,6 +15,12 @@ SEEN = "hermes hook seen"
 def home(tmp_path):
     (tmp_path / "home").mkdir()
     return tmp_path / "home"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """`folder("name", source)`: a plugin's folder with this code."""
+    return lambda name, source, **more: plant(tmp_path / "sources" / name, source, **more)
 
 
 @pytest.fixture

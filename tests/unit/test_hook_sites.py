@@ -58,7 +58,7 @@ async def test_context_stands_beside_the_persons_message_in_every_request_of_the
     )
     for request in model.asked:
         assert request.messages[0] == Message("user", (Text("before"),))
-        assert request.messages[2].parts == (Text("hello"), Text("It is Tuesday. It rains."))
+        assert request.messages[2].parts == (Text("hello"), Text("\n\nIt is Tuesday. It rains."))
         assert "Tuesday" not in request.system
     assert asked == ["t1"], "once a turn"
     assert scene.said[0] == Message("user", (Text("hello"),))

@@ -54,7 +54,8 @@ def with_context(history: tuple[Message, ...], since: int, context: str) -> tupl
     """The history with `context` beside the first thing a person said from place `since` on."""
     for place in range(since, len(history)):
         if history[place].role == "user":
-            told = Message("user", (*history[place].parts, Text(context)))
+            apart = "\n\n" if history[place].text else ""  # a wire may write the parts one after the other
+            told = Message("user", (*history[place].parts, Text(f"{apart}{context}")))
             return (*history[:place], told, *history[place + 1 :])
     return history
 

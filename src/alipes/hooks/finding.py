@@ -1,13 +1,13 @@
 """Which plugins there are, and what their manifests say of them. It imports none of their code.
 
 Where a name is found twice, the later of these places counts: `~/.hermes/plugins` (when asked for),
-`$ALIPES_HOME/plugins`, `.alipes/plugins` of the working folder (when asked for). What an installed
-package brings along counts where no folder has the name, so that it is looked for only then.
+`$ALIPES_HOME/plugins`, `.alipes/plugins` of the working folder (when asked for), installed packages.
 """
 
 import ast
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
@@ -74,7 +74,9 @@ def wanted(settings: Settings) -> tuple[tuple[Found, ...], tuple[str, ...]]:
     if plugins.safe:
         return (), ()
     names = [name for name in plugins.enabled if name not in plugins.disabled]
-    found = _folders(settings) | _packaged() if names else {}
+    found = _folders(settings) if names else {}
+    if any(name not in found for name in names) or (names and _announced()):
+        found |= _packaged()
     own = (each for each in _own_hooks(settings) if each.name not in (*plugins.disabled, *names))
     known = tuple(found[name] for name in names if name in found)
     return (*known, *own), tuple(name for name in names if name not in found)
@@ -152,6 +154,21 @@ def _bound(node: ast.stmt) -> Iterable[str]:
         case ast.Assign(targets=targets):
             return [target.id for target in targets if isinstance(target, ast.Name)]
     return []
+
+
+def _announced() -> bool:
+    """Does a package on the path say that it brings plugins? To read these files costs less than to import
+    what knows all about packages."""
+    groups = [f"[{group}]".encode() for group in GROUPS]
+    for place in map(Path, sys.path):
+        for file in place.glob("*.*-info/entry_points.txt"):
+            try:
+                said = file.read_bytes()
+            except OSError:
+                continue
+            if any(group in said for group in groups):
+                return True
+    return False
 
 
 def _packaged() -> dict[str, Found]:
