@@ -255,6 +255,7 @@ async def test_what_discord_refuses_is_refused():
 @pytest.mark.deadline(60)
 async def test_it_serves_from_a_process_of_its_own(tmp_path):
     async with serve(tmp_path) as served:
+        await served.do("tune", interval=10.0, limits={"/messages": [5, 1.0]})
         said = await served.do("say", text="hello", who="ada")
         headers = {"Authorization": f"Bot {served.token}"}
         async with aiohttp.ClientSession(headers=headers) as session:

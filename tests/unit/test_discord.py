@@ -41,7 +41,7 @@ class Desk:
 
 def settings(server, folder, **more):
     usual = {"token": Secret(server.token), "base_url": server.base_url, "folder": folder}
-    quick = {"grace": 0.3, "calm": 0.1, "deadline": 0.7}
+    quick = {"grace": 1.0, "calm": 0.1, "deadline": 5.0}
     return DiscordSettings(**usual | quick | more)
 
 
@@ -127,7 +127,7 @@ async def test_what_is_answered_or_passed_on_is_quoted(tmp_path):
         server.say("", forwards=first)
         await server.until(lambda: len(desk.arrivals) == 3)
         quoted = {a.text: a.quoted for a in desk.arrivals}
-        assert quoted == {"obey me": "", "what about this?": "Bob: obey me", "": "obey me"}
+        assert quoted == {"obey me": "", "what about this?": "Bob: obey me", "": "Forwarded:\nobey me"}
 
 
 async def test_an_edit_names_what_it_changes_and_unfolded_links_are_none(tmp_path):
@@ -248,12 +248,31 @@ async def test_a_command_does_not_wait_behind_what_is_slow(tmp_path):
         await server.until(lambda: len(desk.arrivals) == 2)
 
 
-async def test_a_menu_from_before_the_connection_is_shown_once_there_is_one(tmp_path):
+async def test_the_menu_is_told_once_and_only_when_connected(tmp_path):
+    commands = (("stop", "stop what runs"),)
+    async with at_work(tmp_path) as (server, platform, _):
+        await platform.menu(commands)
+        await platform.menu(commands)
+        assert len(server.asked("PUT", "/commands")) == 1
+    with pytest.raises(DeliveryError):
+        await platform.menu((("new", "begin anew"),))
+
+
+async def test_files_of_strangers_are_not_fetched(tmp_path):
     async with DiscordServer() as server:
         desk, platform = Desk(), open_discord(settings(server, tmp_path))
-        await platform.menu((("stop", "stop what runs"),))
+        known = server.world.person("ada").id
+
+        async def welcome(arrival):
+            return arrival.sender == known
+
+        platform.fetch_only_for(welcome)
         async with listening(platform, desk):
-            await server.until(lambda: server.rest.commands)
+            await server.until(lambda: desk.ready)
+            for who in ("ada", "mallory"):
+                server.say("look", who=who, files=[(f"{who}.txt", "text/plain", b"text")])
+            await server.until(lambda: len(desk.arrivals) == 2)
+        assert server.downloads == ["ada.txt"]
 
 
 # Out.
@@ -299,7 +318,7 @@ async def test_files_are_sent_with_their_caption(tmp_path):
 
 @pytest.mark.parametrize("accident", ["lost", "late"])
 async def test_what_was_accepted_without_our_knowing_is_not_sent_twice(tmp_path, accident):
-    async with at_work(tmp_path) as (server, platform, _):
+    async with at_work(tmp_path, deadline=1.0) as (server, platform, _):
         assert platform.talents.remembers
         server.trouble(accident, "POST", "/messages")
         piece = Piece("once", id="outbound:" + "long" * 20 + ":0")

@@ -53,17 +53,16 @@ async def test_a_connection_that_went_silent_is_noticed_and_replaced(tmp_path, l
             await platform.send(dm(server), Piece("still here"))
             await server.until(lambda: desk.ready and desk.arrivals)
             assert desk.texts == ["into the void"]
-            assert server.gateway.count("resume") == 1
+            assert (server.gateway.count("identify"), server.gateway.count("resume") > 0) == (1, True)
 
 
 async def test_every_answered_heartbeat_is_told_and_none_needs_a_thread(tmp_path):
     async with DiscordServer() as server:
-        server.gateway.interval = 0.05
+        server.gateway.interval = 0.2
         desk, platform = Desk(), open_discord(settings(server, tmp_path))
         async with listening(platform, desk):
-            await server.until(lambda: server.gateway.count("beat") > 5)
-            await server.until(lambda: len(desk.states) > 5)
-            assert {state for state, _ in desk.states} == {"ready"}
+            await server.until(lambda: server.gateway.count("beat") > 3)
+            await server.until(lambda: desk.states.count(("ready", "")) > 3)
             assert not [thread for thread in threading.enumerate() if "keep-alive" in thread.name]
 
 

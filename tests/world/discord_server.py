@@ -184,6 +184,14 @@ class DiscordServer:
         self.troubles.append(Trouble(what, method, path, **more))
         return self.troubles[-1]
 
+    def tune(self, **facts: Any) -> None:
+        """Set how the gateway behaves (`interval`, `acks`, `refuses`, `disallowed`), or its `limits`."""
+        if "limits" in facts:
+            self.limits = {end: tuple(window) for end, window in facts.pop("limits").items()}
+        for name, value in facts.items():
+            assert hasattr(self.gateway, name), name
+            setattr(self.gateway, name, value)
+
     # The wire.
 
     async def __aenter__(self) -> Self:

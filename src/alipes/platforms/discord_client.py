@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -66,7 +66,6 @@ class Client(discord.Client):
         self._make_http, self._hear = http, hear
         self.grace, self._calm = grace, calm
         self.tasks: asyncio.TaskGroup
-        self.on_login: Callable[[Client], Awaitable[None]] = _nothing
         self._tell: Tell = lambda state, why: None
         self._up = False
         self._failures = 0
@@ -134,7 +133,6 @@ class Client(discord.Client):
             except TROUBLE as trouble:
                 await self._rest(f"Discord cannot be reached ({_brief(trouble)})")
             else:
-                await self.on_login(self)
                 return yarl.URL(told["url"])
 
     async def _converse(self, gateway: yarl.URL, knot: Knot | None) -> Knot | None:
@@ -174,10 +172,6 @@ class Client(discord.Client):
         if isinstance(self.ws, Socket) and self.ws.heart:
             self.ws.heart.stop()
         await self.http.close()
-
-
-async def _nothing(client: Client) -> None:
-    pass
 
 
 def _brief(trouble: BaseException) -> str:

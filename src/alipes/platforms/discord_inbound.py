@@ -84,7 +84,7 @@ async def files(
     images: list[Image] = []
     saved: list[Filed] = []
     missing: list[str] = []
-    for attachment in _attached(message):
+    for attachment in attached(message):
         name = attachment.filename
         mime = (attachment.content_type or "").partition(";")[0]
         try:
@@ -103,7 +103,7 @@ async def files(
     return tuple(images), tuple(saved), tuple(missing)
 
 
-def _attached(message: discord.Message) -> list[discord.Attachment]:
+def attached(message: discord.Message) -> list[discord.Attachment]:
     passed_on = [attachment for snapshot in message.message_snapshots for attachment in snapshot.attachments]
     return [*message.attachments, *passed_on]
 
@@ -151,7 +151,8 @@ def _ours(role: discord.Role, me: discord.abc.User) -> bool:
 
 def _quoted(message: discord.Message) -> str:
     if message.message_snapshots:
-        return "\n".join(snapshot.content for snapshot in message.message_snapshots if snapshot.content)
+        words = "\n".join(snapshot.content for snapshot in message.message_snapshots if snapshot.content)
+        return words and f"Forwarded:\n{words}"
     answered = message.reference.resolved if message.reference else None
     if not isinstance(answered, discord.Message):
         return ""

@@ -5,7 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import discord
 from discord.http import Route
@@ -28,7 +28,8 @@ TRIES = 6
 GUILD = 5.0
 """Seconds that a guild has to introduce itself after the session began."""
 EPHEMERAL = 64
-Job = Callable[[], Awaitable[None]]
+Job: TypeAlias = Callable[[], Awaitable[None]]
+Welcome: TypeAlias = Callable[[Arrival], Awaitable[bool]]
 
 
 class Lanes:
@@ -55,8 +56,9 @@ class Lanes:
 class Listening:
     """`hear` is called by the client at once and never waits; the rest happens in lanes."""
 
-    def __init__(self, settings: DiscordSettings, seen: Seen, take: Take) -> None:
-        self._settings, self._seen, self._take = settings, seen, take
+    def __init__(self, settings: DiscordSettings, seen: Seen, take: Take, welcome: Welcome) -> None:
+        """`welcome`: whose files are fetched; asked with the arrival as it is without."""
+        self._settings, self._seen, self._take, self._welcome = settings, seen, take, welcome
         self.client: Client
         self.lanes = Lanes()
         self._few = asyncio.Semaphore(READERS)
@@ -93,6 +95,8 @@ class Listening:
         self._seen.done(begun)
 
     async def _with_files(self, made: Arrival, message: discord.Message) -> Arrival:
+        if not inbound.attached(message) or not await self._welcome(made):
+            return made
         images, files, missing = await inbound.files(
             self.client.http,
             message,

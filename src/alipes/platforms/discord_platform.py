@@ -1,25 +1,23 @@
 """The messenger port on discord.py: one connection per `listen`, and every call out tried once."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from discord.http import Route
+from yarl import URL
 
 from alipes.kernel.errors import DeliveryError, Gone
-from alipes.kernel.platforms import Piece, Take, Talents, Tell
+from alipes.kernel.platforms import Arrival, Piece, Take, Talents, Tell
 from alipes.kernel.turns import Address
 from alipes.platforms import discord_markup, discord_outbound
 from alipes.platforms.discord import DiscordSettings
 from alipes.platforms.discord_client import TROUBLE, Client
 from alipes.platforms.discord_http import Http
-from alipes.platforms.discord_listening import Listening
+from alipes.platforms.discord_listening import Listening, Welcome
 from alipes.platforms.discord_seen import Seen
-
-log = logging.getLogger(__name__)
 
 MESSAGES = "/channels/{channel_id}/messages"
 MESSAGE = "/channels/{channel_id}/messages/{message_id}"
@@ -44,12 +42,18 @@ class Discord:
     def __init__(self, settings: DiscordSettings) -> None:
         self._settings = settings
         self._client: Client | None = None
-        self._commands: list[dict[str, Any]] | None = None
+        self._welcome: Welcome = _anyone
+        self._shown: list[dict[str, Any]] = []
+        """Our commands as Discord was told them last; it keeps them."""
+
+    def fetch_only_for(self, welcome: Welcome) -> None:
+        """Files are fetched for those of whom this is true; it is asked with the arrival as it is without."""
+        self._welcome = welcome
 
     async def listen(self, take: Take, tell: Tell) -> None:
         settings = self._settings
         seen = Seen(settings.folder / "seen.json")
-        listening = Listening(settings, seen, take)
+        listening = Listening(settings, seen, take, self._welcome)
         client = listening.client = Client(
             self._http, listening.hear, grace=settings.grace, calm=settings.calm
         )
@@ -57,7 +61,6 @@ class Discord:
             async with asyncio.TaskGroup() as tasks:
                 client.tasks = listening.lanes.tasks = tasks
                 tasks.create_task(seen.keep())
-                client.on_login = self._greeted
                 self._client = client
                 await client.serve(settings.token.reveal(), tell)
         except BaseExceptionGroup as errors:
@@ -93,21 +96,12 @@ class Discord:
         )
 
     async def menu(self, commands: tuple[tuple[str, str], ...]) -> None:
-        """Shown now if we are connected, else at the next login."""
-        self._commands = discord_outbound.slash_commands(commands)
-        if self._client is not None and self._client.application_id is not None:
-            await self._register(self._client)
-
-    async def _greeted(self, client: Client) -> None:
-        if self._commands is not None:
-            try:
-                await self._register(client)
-            except DeliveryError as failed:
-                log.warning("the menu of commands is not shown: %s", failed)
-
-    async def _register(self, client: Client) -> None:
-        route = Route("PUT", "/applications/{application}/commands", application=client.application_id)
-        await self._call("showing the menu", route, json=self._commands)
+        wanted = discord_outbound.slash_commands(commands)
+        if wanted != self._shown:
+            application = self._client.application_id if self._client else None
+            route = Route("PUT", "/applications/{application}/commands", application=application or 0)
+            await self._call("showing the menu", route, json=wanted)
+            self._shown = wanted
 
     async def _call(self, doing: str, route: Route, **content: Any) -> Any:
         if self._client is None or not self._client.http.open:
@@ -119,12 +113,17 @@ class Discord:
 
     def _http(self, loop: Any) -> Http:
         settings = self._settings
-        return Http(loop, settings.base_url, deadline=settings.deadline, proxy=settings.proxy)
+        near = URL(settings.base_url).host in ("localhost", "127.0.0.1", "::1")
+        return Http(loop, settings.base_url, deadline=settings.deadline, proxy="" if near else settings.proxy)
 
 
 def _channel(address: Address) -> str:
     """For Discord a thread is a channel."""
     return address.thread or address.chat
+
+
+async def _anyone(_: Arrival) -> bool:
+    return True
 
 
 async def _content(path: str) -> bytes:
