@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
 from importlib import import_module
+from typing import TypeAlias
 
 from alipes.agent.approval import approval
 from alipes.agent.asking import Patience
@@ -21,10 +22,11 @@ from alipes.hooks.offers import Offers, SkillOffer
 from alipes.hooks.owners import CORE
 from alipes.hooks.relay import Hooks
 from alipes.hooks.tracking import TURN
+from alipes.kernel.delivery import Outbound
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import Provider, Tool
-from alipes.kernel.turns import Consent, Envelope, Inbound, Noted, Turn
+from alipes.kernel.turns import Consent, Envelope, Event, Inbound, Noted, Turn
 from alipes.providers.choice import Choice, choose
 from alipes.providers.opening import Models
 from alipes.runtime.clients import ClientScope
@@ -47,6 +49,7 @@ from alipes.tools.search_files import SearchFiles
 from alipes.tools.terminal import Terminal
 from alipes.tools.write_file import WriteFile
 
+Owes: TypeAlias = Callable[[Turn, Event], tuple[Outbound, ...]]
 HERMES = "alipes.compat.hermes.door"
 """Loaded by name, when something is to be opened that was written for Hermes."""
 
@@ -62,7 +65,7 @@ class App:
         *,
         models: Models,
         background: Background,
-        interactive: bool,
+        habits: Habits,
     ) -> None:
         self.settings, self.scope, self.store, self.models = settings, scope, store, models
         self.background = background
@@ -70,12 +73,6 @@ class App:
         self.offers = Offers(lambda: BY_NAME)
         self.plugins: Plugins
         self.patience = Patience()
-        habits = Habits(
-            busy=settings.terminal.busy if interactive else "queue",
-            interactive=interactive,
-            keeps=background.mention,
-            silence=settings.silence,
-        )
         self.lobby = Lobby(store, hooks=self.hooks, agent=self._agent, habits=habits)
         self.host = Hosting(
             settings, self.lobby, models, hooks=self.hooks, offers=self.offers, choice=self.choice
@@ -150,12 +147,13 @@ async def open_app(
     interactive: bool = False,
     lent: Mapping[str, Provider] | None = None,
     patience: Patience | None = None,
+    owes: Owes | None = None,
 ) -> AsyncIterator[App]:
     """Whatever must be closed is opened here, and closed here in reverse; the lobby serves meanwhile.
 
     `interactive`: a person watches, who can answer a question and may change their mind while a turn runs.
     `lent`: providers that live in this process, by the name of the endpoint they stand in for; `patience`:
-    how long a model is asked, and by which clock.
+    how long a model is asked, and by which clock. `owes`: what a chat is owed for what a turn tells.
     """
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(Watchdog())
@@ -164,7 +162,14 @@ async def open_app(
         models = await stack.enter_async_context(Models(settings, scope, lent))
         keeper = await stack.enter_async_context(open_keeper(settings.paths.run))
         background = await stack.enter_async_context(_open_background(settings, keeper))
-        app = App(settings, scope, store, models=models, background=background, interactive=interactive)
+        habits = Habits(
+            busy=settings.terminal.busy if interactive else "queue",
+            interactive=interactive,
+            keeps=background.mention,
+            silence=settings.silence,
+            owes=owes or _nothing,
+        )
+        app = App(settings, scope, store, models=models, background=background, habits=habits)
         app.patience = app.host.patience = patience or app.patience
         _equip(app, keeper)
         app.plugins = await stack.enter_async_context(
@@ -172,6 +177,10 @@ async def open_app(
         )
         async with _serving(app.lobby):
             yield app
+
+
+def _nothing(_turn: Turn, _event: Event) -> tuple[Outbound, ...]:
+    return ()
 
 
 def _doors(app: App) -> Mapping[str, Callable[[], Door]]:

@@ -150,11 +150,13 @@ async def test_pages_of_others_and_rebound_names_are_turned_away(headers, status
 async def test_who_can_be_reached_from_elsewhere_asks_for_the_key(shown, status):
     async with serving(Parts().service(), host="0.0.0.0", key="right-key") as client:
         assert (await client.get("/metrics", headers=shown)).status_code == status
+        assert (await client.get("/ready", headers=shown)).status_code == status
+        assert (await client.get("/health", headers=shown)).status_code == 200, "which tells nothing"
 
 
 async def test_an_empty_key_opens_nothing():
     async with serving(Parts().service(), host="0.0.0.0", key="") as client:
-        answer = await client.get("/health", headers={"authorization": "Bearer"})
+        answer = await client.get("/ready", headers={"authorization": "Bearer"})
         assert answer.status_code == 401
 
 

@@ -175,17 +175,31 @@ def _bare(url: str) -> str:
 
 async def _reach(settings: Settings, model: str) -> Finding:
     """Can its server be connected to? Says nothing about the key; `--live` does."""
-    endpoint = settings.providers.get(model.partition("/")[0])
-    if endpoint is None or not endpoint.base_url:
+    where = _server(settings, model)
+    if not where:
         return Finding("reach", "ok", "needs no network")
-    where = _bare(_by_way_of(settings, endpoint))
+    if why := await unreachable(settings, model):
+        return Finding("reach", "wrong", why, "check network and address")
+    return Finding("reach", "ok", f"{where} can be reached (the key was not tried; --live does)")
+
+
+async def unreachable(settings: Settings, model: str) -> str:
+    """Why the model's server cannot be connected to; empty when it can, or needs no network."""
+    where = _server(settings, model)
+    if not where:
+        return ""
     try:
         async with asyncio.timeout(PATIENCE):
             await _connect(where, settings.ca_file)
     except (OSError, TimeoutError) as error:
-        why = str(error) or f"no answer within {PATIENCE:.0f} s"
-        return Finding("reach", "wrong", f"{where} cannot be reached: {why}", "check network and address")
-    return Finding("reach", "ok", f"{where} can be reached (the key was not tried; --live does)")
+        return f"{where} cannot be reached: {str(error) or f'no answer within {PATIENCE:.0f} s'}"
+    return ""
+
+
+def _server(settings: Settings, model: str) -> str:
+    """The address that is connected to; empty where there is none."""
+    endpoint = settings.providers.get(model.partition("/")[0])
+    return "" if endpoint is None or not endpoint.base_url else _bare(_by_way_of(settings, endpoint))
 
 
 def _by_way_of(settings: Settings, endpoint: Endpoint) -> str:

@@ -14,10 +14,25 @@ if TYPE_CHECKING:
 
     from alipes.cli.talk import Serve
 
-COMMANDS = ("ask", "setup", "sessions", "model", "config", "plugins", "skills", "doctor", "backup")
+ROOMS = {
+    "ask": "ask",
+    "setup": "setup.command",
+    "sessions": "sessions_command",
+    "model": "model_command",
+    "config": "config_command",
+    "plugins": "plugins_command",
+    "skills": "skills_command",
+    "doctor": "doctor_command",
+    "backup": "backup_command",
+    "serve": "serve_command",
+    "pair": "pair_command",
+    "send": "send_command",
+}
+"""Where the `run` of each command is."""
+EXTRAS = {"serve": "alipes[serve]"}
+"""What has to be installed for a command, where that is more than alipes itself."""
+COMMANDS = tuple(ROOMS)
 LATER = {
-    "serve": "comes with the gateway",
-    "send": "comes with the gateway",
     "schedule": "comes with the schedules",
     "import": "comes with the import of other agents' homes",
     "restore": "comes with a dry run of its own; until then put the backup in place of the database",
@@ -62,8 +77,8 @@ def _obey(words: list[str]) -> int:
             return 0
         case ["help", name, *_]:
             return _obey([name, "--help"])
-        case ["--safe", "ask", *rest]:
-            return _command("ask", ["--safe", *rest])
+        case ["--safe", "ask" | "serve" as name, *rest]:
+            return _command(name, ["--safe", *rest])
         case [name, *_] if not name.startswith("-"):
             return _command(name, words[1:])
         case _:
@@ -97,28 +112,21 @@ def _load_talk() -> "Serve":
 
 
 def _command(name: str, argv: list[str]) -> int:
-    match name:
-        case "ask":
-            from alipes.cli.ask import run  # noqa: PLC0415
-        case "setup":
-            from alipes.cli.setup.command import run  # noqa: PLC0415
-        case "sessions":
-            from alipes.cli.sessions_command import run  # noqa: PLC0415
-        case "model":
-            from alipes.cli.model_command import run  # noqa: PLC0415
-        case "config":
-            from alipes.cli.config_command import run  # noqa: PLC0415
-        case "plugins":
-            from alipes.cli.plugins_command import run  # noqa: PLC0415
-        case "skills":
-            from alipes.cli.skills_command import run  # noqa: PLC0415
-        case "doctor":
-            from alipes.cli.doctor_command import run  # noqa: PLC0415
-        case "backup":
-            from alipes.cli.backup_command import run  # noqa: PLC0415
-        case _:
-            return _other(name, argv)
-    return run(argv)
+    if name not in ROOMS:
+        return _other(name, argv)
+    from importlib import import_module  # noqa: PLC0415
+
+    try:
+        room = import_module(f"alipes.cli.{ROOMS[name]}")
+    except ModuleNotFoundError as missing:
+        if name not in EXTRAS or (missing.name or "").startswith("alipes"):
+            raise
+        sys.stderr.write(
+            f"alipes {name} needs more packages ({missing.name}): pip install '{EXTRAS[name]}'\n"
+        )
+        return 2
+    status: int = room.run(argv)
+    return status
 
 
 def _other(name: str, argv: list[str]) -> int:

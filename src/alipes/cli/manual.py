@@ -16,7 +16,9 @@ commands:
   skills      the texts that plugins offer the model to read
   doctor      check that everything works, and say what to do where it does not
   backup      write all conversations into one file
-  serve       the gateway for your chats (comes with the gateway)
+  serve       answer in your chats: Telegram, Discord and what plugins bring
+  pair        let people in who wrote to the bot
+  send        write into a chat, without a model
 
 options:
   -m, --model MODEL     ask this model, as provider/name
@@ -127,4 +129,67 @@ SQLite database like the one in use; an existing file is not overwritten.
 
 options:
   -h, --help            show this page
+"""
+
+SERVE = """\
+usage: alipes serve [OPTIONS]                     answer in your chats until told to leave
+       alipes serve outbox [list] [--all] [--json]     what is owed, and what was given up
+       alipes serve outbox again NUMBER           try one once more that was given up
+       alipes serve outbox drop NUMBER            give one up for good
+       alipes serve key [--new]                   the key that callers from elsewhere show
+       alipes serve install [--system] [--write]  a service that systemd starts and watches
+
+A messenger is served when its token is there (TELEGRAM_BOT_TOKEN, DISCORD_BOT_TOKEN).
+SIGTERM leaves: nothing more is taken in, what runs comes to a safe point, what is owed
+is delivered. SIGHUP does the same and begins anew. What is not over goes on afterwards.
+
+options:
+  --host HOST           listen there instead of at serve.host
+  --port PORT           listen there instead of at serve.port; 0: wherever there is room
+  --replace             take over from the one that serves this home already
+  --safe                load no plugin, whatever is enabled
+  --all                 of the outbox: also what was delivered
+  --json                of the outbox: one JSON document instead of text
+  --new                 of the key: make another
+  --system              of install: a service of the machine instead of yours
+  --write               of install: write it where systemd looks, instead of showing it
+  -h, --help            show this page
+
+Exit status: 0 done; 1 failed; 2 wrong usage or settings, or another one serves already.
+"""
+
+PAIR = """\
+usage: alipes pair [list] [--json]        who may speak, and who asked to
+       alipes pair CODE [--owner|--user]  let in whoever was shown CODE
+       alipes pair revoke WHO             let them speak no more
+
+Who writes to the bot and is not known is shown a code, valid for an hour. An owner may let
+others in from a chat; the first person let in is one, unless --user says otherwise.
+WHO is PLATFORM:ID as `list` shows it, or a name there that only one person has.
+
+options:
+  --owner               they may let others in, and restart the gateway
+  --user                they may speak, and no more
+  --json                one JSON document instead of text
+  -h, --help            show this page
+
+Exit status: 0 done; 1 nobody has this code; 2 wrong usage or settings, or no such person.
+"""
+
+SEND = """\
+usage: alipes send [OPTIONS] TARGET [TEXT...]
+
+Write TEXT into a chat, without a model; without TEXT, what is piped in. It is delivered by
+the `alipes serve` of this home, now or when there is one again, and once.
+
+TARGET is PLATFORM:CHAT or PLATFORM:CHAT:THREAD, with the platform's own ids, or PLATFORM
+alone for the chat where /sethome was said; `home` where only one platform has such a chat.
+
+options:
+  -f, --file FILE       send this file along (repeatable)
+  -w, --wait SECONDS    wait so long for it to be there, and say what became of it
+  -h, --help            show this page
+
+Exit status: 0 owed, or with --wait delivered; 1 not delivered in time, or given up;
+2 wrong usage or settings.
 """

@@ -73,13 +73,13 @@ def _messenger(name: str, base_url: str, address: str) -> tuple[Key, ...]:
             f"{name}.allow",
             ALLOW,
             [],
-            "Users who may speak to the bot, by id or name. Empty: nobody but who was let in by a code.",
+            "Ids of those who may speak to the bot; `*` is everyone. Empty: only who was let in by a code.",
         ),
         Key(
             f"{name}.owners",
             ALLOW,
             [],
-            "Those who may also let others in and restart, by id or name. Empty: all of `allow`.",
+            "Ids of those who may also let others in and restart. Empty: all of `allow`.",
         ),
         Key(
             f"{name}.busy",
@@ -233,6 +233,13 @@ KEYS = (
         "",
         "With `webhook`: where the Bot API finds us, as in https://HOST/telegram; what arrives there is "
         "passed on to `/telegram` of `alipes serve`.",
+    ),
+    Key(
+        "telegram.poll",
+        number(1, 600, "seconds"),
+        50.0,
+        "Seconds that one question for messages may wait for them. A dead connection is noticed within twice "
+        "this time.",
     ),
     *_messenger("discord", "https://discord.com/api/v10", "Address of Discord's API."),
     Key(

@@ -48,6 +48,16 @@ class Paths(Struct, frozen=True):
         """Tool output too long to be shown whole."""
         return self.home / "spill"
 
+    @property
+    def files(self) -> Path:
+        """What people sent along in chats, by platform."""
+        return self.home / "files"
+
+    @property
+    def outgoing(self) -> Path:
+        """What is made to be sent to chats."""
+        return self.home / "outgoing"
+
     def make(self) -> "Paths":
         """Create the home and its folders, for our eyes only; ConfigError when that cannot be done."""
         for folder in (self.home, self.run, self.logs, self.spill):

@@ -68,6 +68,7 @@ class Telegram(Messenger, frozen=True, kw_only=True):
     base_url: str = "https://api.telegram.org"
     mode: Literal["poll", "webhook"] = "poll"
     webhook_url: str = ""
+    poll: float = 50.0
 
 
 class Discord(Messenger, frozen=True, kw_only=True):

@@ -1,0 +1,80 @@
+"""What `alipes serve` costs before anybody says a word: from the start to ready, memory and CPU at rest."""
+
+import asyncio
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from bench.measure import Row, bounded
+
+ROOT = Path(__file__).parents[1]
+STARTS = 5
+SETTLE = 2.0
+REST = 20.0
+
+
+async def idle_service() -> list[Row]:
+    """No platform, no plugin. Ready is when systemd would be told so, which is when `/ready` says yes."""
+    waits, megabytes, percent = [], 0.0, 0.0
+    for number in range(STARTS + 1):  # the first one warms up
+        async with _serving() as (pid, wait):
+            if number:
+                waits.append(wait)
+            if number == STARTS:
+                await asyncio.sleep(SETTLE)
+                before, began = _cpu(pid), time.monotonic()
+                await asyncio.sleep(REST)
+                percent = 100 * (_cpu(pid) - before) / (time.monotonic() - began)
+                megabytes = _resident(pid)
+    spread = f"{min(waits):.2f} to {max(waits):.2f} s"
+    return [
+        bounded(f"serve: start to ready, median of {STARTS} ({spread})", statistics.median(waits), 1, "s"),
+        bounded(f"serve: resident after {REST:.0f} s at rest, no platform", megabytes, 90, "MB"),
+        bounded("serve: CPU at rest, no platform", percent, 0.5, "%"),
+    ]
+
+
+@asynccontextmanager
+async def _serving() -> AsyncIterator[tuple[int, float]]:
+    """The program on a fresh home, once it is ready; its pid, and the seconds that took."""
+    with tempfile.TemporaryDirectory() as name, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        home = Path(name) / "home"
+        home.mkdir(0o700)
+        (home / "config.toml").write_text('model = "scripted"\n')
+        told.bind(str(Path(name) / "notify"))
+        told.setblocking(False)
+        env = {
+            "PATH": os.environ["PATH"],
+            "HOME": name,
+            "ALIPES_HOME": str(home),
+            "PYTHONPATH": str(ROOT / "src"),
+        }
+        began = time.monotonic()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "alipes", "serve", "--port", "0"),
+            env={**env, "NOTIFY_SOCKET": told.getsockname()},
+            stdout=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            async with asyncio.timeout(30):
+                while not (await asyncio.get_running_loop().sock_recv(told, 4096)).startswith(b"READY=1"):
+                    pass
+            yield process.pid, time.monotonic() - began
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _resident(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -1,0 +1,128 @@
+"""`alipes pair`: who may speak in chats; people are let in by their code, and sent away. It serves nobody."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from alipes.cli import manual, render
+from alipes.cli.arguments import Words
+from alipes.config.near import did_you_mean
+from alipes.config.settings import Settings, load
+from alipes.gateway.access import approve
+from alipes.kernel.errors import ConfigError, NotTaken
+from alipes.kernel.wording import ago
+from alipes.store.opening import open_store
+from alipes.store.people import Applicant, Person, Role, SqlitePeople
+
+T = TypeVar("T")
+
+
+class People(msgspec.Struct, frozen=True):
+    """Who may speak, and who asked to."""
+
+    people: tuple[Person, ...]
+    applicants: tuple[Applicant, ...]
+
+
+def run(argv: list[str]) -> int:
+    words = Words("alipes pair", manual.PAIR)
+    words.add_argument("--owner", action="store_true")
+    words.add_argument("--user", action="store_true")
+    words.add_argument("--json", action="store_true")
+    given, named = words.split(argv)
+    if given.owner and given.user:
+        words.error("--owner and --user contradict each other")
+    match named:
+        case [] | ["list"]:
+            _show(_within(load(), _look), json=given.json)
+        case ["revoke", who]:
+            return _revoke(load(), who)
+        case ["revoke", *_]:
+            words.error("`revoke` takes one WHO, as `list` shows it")
+        case _:
+            role: Role | None = "owner" if given.owner else "user" if given.user else None
+            return _approve(load(), " ".join(named), role)
+    return 0
+
+
+def _within(settings: Settings, act: Callable[[SqlitePeople], Awaitable[T]]) -> T:
+    async def within() -> T:
+        async with open_store(settings.home) as store:
+            return await act(store.people)
+
+    return asyncio.run(within())
+
+
+async def _look(people: SqlitePeople) -> People:
+    return People(await people.all(), await people.applicants())
+
+
+def _show(found: People, *, json: bool) -> None:
+    if json:
+        print(msgspec.json.encode(found).decode())
+        return
+    rows: list[tuple[str, str, str, str]] = [
+        (f"{each.platform}:{each.person}", each.name, each.role, ago(each.since)) for each in found.people
+    ]
+    rows += [
+        (f"{each.platform}:{each.person}", each.name, "asks to be let in", ago(each.created))
+        for each in found.applicants
+    ]
+    if not rows:
+        print(
+            "Nobody was let in yet. Who writes to the bot is shown a code; `alipes pair CODE` lets them in."
+        )
+        return
+    shown = [tuple(render.harmless(cell) for cell in row) for row in rows]
+    for line in render.table([("WHO", "NAME", "MAY", "SINCE"), *shown]):
+        print(line)
+    print("People named in `allow` of the configuration may speak as well.")
+
+
+def _approve(settings: Settings, code: str, role: Role | None) -> int:
+    async def act(people: SqlitePeople) -> Person:
+        others = await people.all()
+        chosen = role or ("user" if any(each.role == "owner" for each in others) else "owner")
+        return await approve(people, code, chosen)
+
+    try:
+        person = _within(settings, act)
+    except NotTaken as refused:
+        print(f"Nobody was let in: {refused}.")
+        return 1
+    may = "may speak, and let others in" if person.role == "owner" else "may speak"
+    print(f"{_named(person)} {may}.")
+    return 0
+
+
+def _revoke(settings: Settings, who: str) -> int:
+    async def act(people: SqlitePeople) -> Person:
+        person = _find(await people.all(), who)
+        await people.dismiss(person.platform, person.person)
+        return person
+
+    person = _within(settings, act)
+    print(f"{_named(person)} is let in no more.")
+    named = {"telegram": settings.telegram.allow, "discord": settings.discord.allow}.get(person.platform, ())
+    if {person.person, person.name} & {*named}:
+        print(f"But {person.platform}.allow of the configuration names them: take them out there too.")
+    return 0
+
+
+def _named(person: Person) -> str:
+    return f"{render.harmless(person.name or person.person)} ({person.platform}:{person.person})"
+
+
+def _find(people: tuple[Person, ...], who: str) -> Person:
+    platform, _, id = who.partition(":")
+    exact = [each for each in people if (each.platform, each.person) == (platform, id)]
+    found = exact or [each for each in people if who.lower() in (each.name.lower(), each.person.lower())]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        told = ", ".join(f"{each.platform}:{each.person}" for each in found)
+        raise ConfigError(f"{who} could be any of {told}; name one of these")
+    known = [f"{each.platform}:{each.person}" for each in people]
+    raise ConfigError(f"{who} was not let in by a code.{did_you_mean(who, known)}")

@@ -1,0 +1,80 @@
+"""`alipes serve outbox`: what is owed to chats, and what was given up. It sends nothing itself."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from alipes.cli import render
+from alipes.cli.screen import terminal_width
+from alipes.config.settings import Settings
+from alipes.kernel.delivery import Debt, DebtState
+from alipes.kernel.wording import ago
+from alipes.store.opening import open_store
+from alipes.store.outbox import SqliteOutbox
+
+T = TypeVar("T")
+LISTED = 200
+_OPEN: tuple[DebtState, ...] = ("owed", "trying", "dead", "expired")
+_STATES: dict[DebtState, str] = {
+    "owed": "waits",
+    "trying": "is being sent",
+    "sent": "delivered",
+    "dead": "given up",
+    "expired": "too late",
+}
+
+
+def show(settings: Settings, *, all: bool, json: bool) -> int:
+    debts = _within(settings, lambda outbox: outbox.look(*(() if all else _OPEN), limit=LISTED))
+    if json:
+        print(msgspec.json.encode(debts).decode())
+        return 0
+    if not debts:
+        print("Nothing is owed, and nothing was given up.")
+        return 0
+    width = terminal_width(sys.stdout)
+    for line in render.table([("NUMBER", "STATE", "TRIES", "SINCE", "TO", "TEXT", "WHY"), *map(_row, debts)]):
+        print(render.cut(line, width) if width else line.rstrip())
+    return 0
+
+
+def again(settings: Settings, number: int) -> int:
+    if _within(settings, lambda outbox: outbox.again(number)):
+        print(f"{number} is owed again.")
+        return 0
+    sys.stderr.write(f"alipes serve outbox: there is no {number} among those that were given up\n")
+    return 1
+
+
+def drop(settings: Settings, number: int) -> int:
+    if _within(settings, lambda outbox: outbox.drop(number)):
+        print(f"{number} is not sent any more.")
+        return 0
+    sys.stderr.write(f"alipes serve outbox: there is no {number} that waits or was given up\n")
+    return 1
+
+
+def _row(debt: Debt) -> tuple[str, ...]:
+    said, state = debt.outbound, _STATES[debt.state]
+    place = ":".join(filter(None, (said.address.platform, said.address.chat, said.address.thread)))
+    cells = (
+        str(debt.number),
+        f"{state}, perhaps twice" if debt.uncertain else state,
+        str(debt.attempts),
+        ago(debt.created),
+        place,
+        render.one_line(said.text or ", ".join(each.name for each in said.media), 40),
+        render.one_line(debt.why, 60),
+    )
+    return tuple(map(render.harmless, cells))
+
+
+def _within(settings: Settings, act: Callable[[SqliteOutbox], Awaitable[T]]) -> T:
+    async def within() -> T:
+        async with open_store(settings.home) as store:
+            return await act(store.outbox)
+
+    return asyncio.run(within())
