@@ -96,6 +96,8 @@ class Town:
             "title": title,
         }
         self.chats[chat] = made | ({"is_forum": True} if forum else {})
+        if forum:  # its first message is the general topic
+            self._keep(chat, self.person(1), {"supergroup_chat_created": True})
         return chat
 
     def topic(self, chat: int, name: str = "A topic") -> int:

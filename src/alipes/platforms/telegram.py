@@ -45,6 +45,8 @@ class TelegramSettings(Struct, frozen=True, kw_only=True):
     per_user: bool = False
     poll: float = 50.0
     """Seconds that a long poll lasts, or between two looks whether the webhook is well."""
+    patience: float = PATIENCE
+    """Seconds in which a message must be answered, or nobody knows whether it arrived."""
 
 
 def open_telegram(settings: TelegramSettings, scope: ClientScope) -> "Telegram":
@@ -64,7 +66,7 @@ class Telegram:
         self._settings = settings
         self._secret = settings.webhook_secret.reveal() or _derived(settings.token)
         reader = Reader(User(0), settings.group, settings.per_user)
-        self._speaker = Speaker(api)
+        self._speaker = Speaker(api, settings.patience)
         self._listener = Listener(api, Fetcher(api, settings.folder), reader, seconds=settings.poll)
 
     @property

@@ -76,21 +76,27 @@ class Poller:
         self._settled = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled, or until something cannot be taken in."""
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                try:
-                    found = await self._ask()
-                except FAILURES as theirs:
-                    await self._trouble.wait(theirs)
-                    if isinstance(theirs, Refusal) and theirs.code == 409 and theirs.says("webhook"):
-                        await self._unhook()
-                    continue
-                self._trouble.over()
-                for raw in found:
-                    self._see(raw, tasks)
-                if self._pending:
-                    await self._settle()
+        """Until cancelled, or until something cannot be taken in: that is raised."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    await self._round(tasks)
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from several
+
+    async def _round(self, tasks: asyncio.TaskGroup) -> None:
+        try:
+            found = await self._ask()
+        except FAILURES as theirs:
+            await self._trouble.wait(theirs)
+            if isinstance(theirs, Refusal) and theirs.code == 409 and theirs.says("webhook"):
+                await self._unhook()
+            return
+        self._trouble.over()
+        for raw in found:
+            self._see(raw, tasks)
+        if self._pending:
+            await self._settle()
 
     async def _ask(self) -> list[msgspec.Raw]:
         offset = next(iter(self._pending), self._next)

@@ -25,8 +25,8 @@ _NO_PICTURE = ("photo_", "image_process_failed", "voice_messages_forbidden", "wr
 class Speaker:
     """One bot's voice."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
+    def __init__(self, api: Api, patience: float = PATIENCE) -> None:
+        self._api, self._patience = api, patience
         self._moved: dict[int | str, int] = {}
         """Groups that became supergroups, and so have another id."""
         self.commands: dict[str, str] = {}
@@ -111,7 +111,7 @@ class Speaker:
 
     async def _ask(self, method: str, kind: type[T], given: Given, upload: Upload | None = None) -> T:
         """A call about a chat, which may have moved."""
-        patience = UPLOADING if upload else PATIENCE
+        patience = UPLOADING if upload else self._patience
         chat = given["chat_id"]
         given = given | {"chat_id": self._moved.get(chat, chat)}
         try:
