@@ -110,6 +110,22 @@ async def test_what_was_said_while_we_were_down_is_read_at_the_next_start(tmp_pa
         assert second.arrivals[1].files
 
 
+async def test_a_first_call_in_a_channel_while_we_were_down_is_heard(tmp_path):
+    async with DiscordServer() as server:
+        platform = open_discord(settings(server, tmp_path))
+        first, second = Desk(), Desk()
+        server.say("@alipes before the first start", where="general")
+        async with listening(platform, first):
+            await server.until(lambda: first.ready)
+            server.say("hello")
+            await server.until(lambda: first.arrivals)
+        server.say("@alipes are you there?", where="general", who="bob")
+        server.say("@alipes and here?", where="general/plans", who="bob")
+        async with listening(platform, second):
+            await server.until(lambda: len(second.arrivals) == 2)
+        assert sorted(second.texts) == ["and here?", "are you there?"]
+
+
 async def test_what_was_not_kept_is_read_again_after_a_restart(tmp_path):
     async with DiscordServer() as server:
         desk, platform = Desk(), open_discord(settings(server, tmp_path))

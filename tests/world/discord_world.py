@@ -165,7 +165,8 @@ class World:
 
     def place(self, id: str) -> dict[str, Any]:
         place = self.places[id]
-        facts: dict[str, Any] = {"id": id, "type": place.kind, "last_message_id": None}
+        latest = max((post.id for post in self.posts.values() if post.place == id), default=None, key=int)
+        facts: dict[str, Any] = {"id": id, "type": place.kind, "last_message_id": latest}
         if place.kind == DM:
             return {**facts, "recipients": [self.user(place.person)]}
         facts |= {"guild_id": place.guild, "name": place.name, "parent_id": place.parent or None}

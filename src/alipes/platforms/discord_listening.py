@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 READERS = 4
 """Places whose gaps are read at once."""
 FAR_BACK = 500
+AROUND = 50
+"""Channels of a guild, at most, that are read though nobody spoke to us there yet."""
 TRIES = 6
 GUILD = 5.0
 """Seconds that a guild has to introduce itself after the session began."""
@@ -63,13 +65,16 @@ class Listening:
         self.lanes = Lanes()
         self._few = asyncio.Semaphore(READERS)
         self._guilds: dict[str, asyncio.Event] = {}
+        self._since = 0
+        """Up to which message nothing was missed before the present session."""
 
     def hear(self, event: str, args: tuple[Any, ...]) -> None:
         match event, args:
             case "connect", _:
                 self._read_gaps()
-            case (("guild_available" | "guild_join"), (guild,)):
+            case "guild_available", (guild,):
                 self._guild(str(guild.id)).set()
+                self._look_around(guild)
             case "message", (message,):
                 self._message(message)
             case "raw_message_edit", (change,) if change.message.edited_at:
@@ -131,11 +136,24 @@ class Listening:
 
     def _read_gaps(self) -> None:
         """A new session tells nothing of what was said before it. First in each lane: old before new."""
-        since, places = self._seen.since(), self._seen.places
-        self._guilds = {}
-        if not since:
-            return
-        held, left = self._seen.hold(), len(places)
+        self._since, self._guilds = self._seen.since(), {}
+        if self._since:
+            self._read(self._seen.places)
+
+    def _look_around(self, guild: discord.Guild) -> None:
+        """Where nobody spoke to us before, someone may have called us meanwhile."""
+        known = self._seen.places
+        channels: list[discord.TextChannel | discord.Thread] = [*guild.text_channels, *guild.threads]
+        news = {
+            str(channel.id): str(guild.id)
+            for channel in channels
+            if str(channel.id) not in known and (channel.last_message_id or 0) > self._since > 0
+        }
+        if news:
+            self._read(dict(list(news.items())[:AROUND]))
+
+    def _read(self, places: dict[str, str]) -> None:
+        held, left, since = self._seen.hold(), len(places), self._since
 
         def finished() -> None:
             nonlocal left
