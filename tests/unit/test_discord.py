@@ -1,6 +1,7 @@
 """The Discord platform against our loopback Discord: what comes in, what goes out, and nothing left behind."""
 
 import asyncio
+import sys
 from contextlib import asynccontextmanager
 
 import pytest
@@ -387,6 +388,25 @@ async def test_nothing_is_sent_before_there_is_a_connection(tmp_path):
 async def test_without_a_token_it_says_what_to_set(tmp_path):
     with pytest.raises(ConfigError, match="token_env"):
         open_discord(DiscordSettings(token=Secret(""), folder=tmp_path))
+
+
+async def test_without_discord_py_it_says_how_to_install_it():
+    code = """if True:
+        import sys
+        from pathlib import Path
+        from alipes.kernel.endpoints import Secret
+        from alipes.kernel.errors import ConfigError
+        from alipes.platforms.discord import DiscordSettings, open_discord
+        assert "discord" not in sys.modules and "aiohttp" not in sys.modules
+        sys.modules["discord"] = None  # as if it were not installed
+        try:
+            open_discord(DiscordSettings(token=Secret("x"), folder=Path()))
+        except ConfigError as error:
+            print(error)
+    """
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    told, _ = await child.communicate()
+    assert b"pip install 'alipes[discord]'" in told
 
 
 async def test_a_wrong_token_ends_it_with_a_sentence_and_never_shows_it(tmp_path, leaks):

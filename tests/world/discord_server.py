@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from tests.world.discord_gateway import Switchboard
 from tests.world.discord_rest import Asked, Command, Refused, Rest, read
-from tests.world.discord_world import VOICE_FLAG, Posted, World
+from tests.world.discord_world import EPHEMERAL, VOICE_FLAG, Posted, World
 
 TOKEN = "discord-token-of-the-house"
 Kind = Literal["status", "limit", "drop", "hang", "lost", "late", "slow"]
@@ -154,8 +154,9 @@ class DiscordServer:
     # What is to be seen.
 
     def posts(self, where: str = "", who: str = "ada") -> list[Posted]:
-        """What the bot has standing there now, oldest first; with every edit and its time."""
-        return self.world.in_place(self.place(where, who), author=self.world.me.id)
+        """What the bot has standing there for all, oldest first; with every edit and its time."""
+        here = self.world.in_place(self.place(where, who), author=self.world.me.id)
+        return [post for post in here if not post.flags & EPHEMERAL]
 
     def said(self, where: str = "", who: str = "ada") -> list[str]:
         return [post.text for post in self.posts(where, who)]
@@ -316,7 +317,7 @@ class Served(Struct, frozen=True):
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.port}/api/v10"
 
-    async def do(self, name: str, **arguments: Any) -> Any:
+    async def do(self, name: str, /, **arguments: Any) -> Any:
         """`DiscordServer`'s method of this name, there."""
         url = f"http://127.0.0.1:{self.port}/control/{name}"
         async with aiohttp.ClientSession() as session:

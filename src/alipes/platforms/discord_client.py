@@ -69,6 +69,8 @@ class Client(discord.Client):
         self._tell: Tell = lambda state, why: None
         self._up = False
         self._failures = 0
+        # Else the log is told that the parts for voice calls are missing, which nobody asked for.
+        discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False
         super().__init__(
             intents=intents,
             max_messages=None,
