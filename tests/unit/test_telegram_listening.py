@@ -26,6 +26,13 @@ async def test_many_chats_keep_their_own_order(tmp_path: Path) -> None:
             await server.confirmed()
 
 
+async def test_readiness_is_told_at_once_and_not_after_the_first_long_poll(tmp_path: Path) -> None:
+    async with TelegramServer() as server, bot(server, tmp_path) as telegram, listening(telegram) as ears:
+        assert await ears.told("ready") == ""
+        await server.polled()
+        assert [call.given["timeout"] for call in server.of("getUpdates")] == [0]
+
+
 async def test_a_chat_that_is_slow_to_be_taken_holds_up_no_other_and_is_confirmed_last(
     tmp_path: Path,
 ) -> None:

@@ -304,7 +304,7 @@ class TelegramServer:
         self._wake()
         if self._poll and not self._poll.done():
             self._poll.set_result(_conflict())
-        if not self._updates:
+        if not self._updates and float(given.get("timeout") or 0):
             await self._wait(connection, float(given.get("timeout") or 0))
         return b"[" + b",".join([update.raw for update in list(self._updates)[:limit]]) + b"]"
 

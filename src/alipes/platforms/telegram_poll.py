@@ -16,7 +16,8 @@ log = logging.getLogger(__name__)
 SLACK = 10.0
 """Seconds beyond the poll's own after which no answer is coming: the connection is dead."""
 PAUSE = 0.2
-"""Seconds between two looks while something is still being taken in."""
+"""Seconds between two looks while something is still being taken in; more, the longer it lasts."""
+LONGEST_PAUSE = 2.0
 CONFLICT = 5.0
 
 
@@ -74,6 +75,10 @@ class Poller:
         self._taken: set[int] = set()
         """Taken in, and not yet confirmed."""
         self._settled = asyncio.Event()
+        self._well = False
+        """The last poll went well; after one that did not, the next waits for nothing."""
+        self._looks = 0
+        """How often we looked in vain while something was still being taken in."""
 
     async def run(self) -> None:
         """Until cancelled, or until something cannot be taken in: that is raised."""
@@ -88,39 +93,43 @@ class Poller:
         try:
             found = await self._ask()
         except FAILURES as theirs:
+            self._well = False
             await self._trouble.wait(theirs)
             if isinstance(theirs, Refusal) and theirs.code == 409 and theirs.says("webhook"):
                 await self._unhook()
             return
+        self._well = True
         self._trouble.over()
-        for raw in found:
-            self._see(raw, tasks)
+        fresh = [self._see(raw, tasks) for raw in found]
+        self._looks = 0 if any(fresh) else self._looks + 1
         if self._pending:
             await self._settle()
 
     async def _ask(self) -> list[msgspec.Raw]:
         offset = next(iter(self._pending), self._next)
         # What is pending comes again at once: there is nothing to wait for.
-        wait = 0 if self._pending else self._seconds
-        given = {"offset": offset, "timeout": int(wait) or (1 if wait else 0), "allowed_updates": LISTENED}
+        wait = max(1, int(self._seconds)) if self._well and not self._pending else 0
+        given = {"offset": offset, "timeout": wait, "allowed_updates": LISTENED}
         patience = self._seconds + min(SLACK, self._seconds / 2)
         found = await self._api.call("getUpdates", list[msgspec.Raw], given, patience=patience)
         self._taken = {number for number in self._taken if number >= offset}
         return found
 
-    def _see(self, raw: msgspec.Raw, tasks: asyncio.TaskGroup) -> None:
+    def _see(self, raw: msgspec.Raw, tasks: asyncio.TaskGroup) -> bool:
+        """Begin to take it in; False for what was seen before."""
         number = msgspec.json.decode(raw, type=Numbered).update_id
         if number in self._pending or number in self._taken:
-            return
+            return False
         self._next = number + 1
         try:
             update = msgspec.json.decode(raw, type=Update)
         except msgspec.ValidationError as error:
             log.warning("an update of Telegram's is not understood and left out: %s", error)
-            return
+            return True
         self._pending[number] = None
         self._settled.clear()
         tasks.create_task(self._hand_over(update))
+        return True
 
     async def _hand_over(self, update: Update) -> None:
         await self._bring(update)
@@ -131,7 +140,7 @@ class Poller:
 
     async def _settle(self) -> None:
         try:
-            async with asyncio.timeout(PAUSE):
+            async with asyncio.timeout(min(PAUSE * (1 + self._looks), LONGEST_PAUSE)):
                 await self._settled.wait()
         except TimeoutError:
             return
