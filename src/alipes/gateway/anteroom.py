@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from msgspec import structs
 
+from alipes.gateway.group import Group
 from alipes.kernel.platforms import Arrival
 from alipes.store.arrivals import SqliteArrivals, Waiting
 
@@ -24,15 +25,13 @@ class _Line:
 
 
 class Anteroom:
-    def __init__(self, arrivals: SqliteArrivals, become: Become, *, burst: float) -> None:
+    def __init__(self, arrivals: SqliteArrivals, become: Become, *, burst: float, group: Group) -> None:
         """`burst`: seconds that a picture waits for another."""
-        self._arrivals, self._become, self._burst = arrivals, become, burst
+        self._arrivals, self._become, self._burst, self._group = arrivals, become, burst, group
         self._lines: dict[str, _Line] = {}
-        self._group: asyncio.TaskGroup | None = None
 
-    async def open(self, group: asyncio.TaskGroup, platforms: Sequence[str]) -> None:
-        """Serve with tasks of `group`, and go on with what an earlier process left here."""
-        self._group = group
+    async def recall(self, platforms: Sequence[str]) -> None:
+        """Go on with what an earlier process left here."""
         for platform in platforms:
             for waiting in await self._arrivals.waiting(platform):
                 self._join(waiting)
@@ -58,12 +57,13 @@ class Anteroom:
         return False
 
     def _join(self, waiting: Waiting) -> None:
-        assert self._group is not None
         key = waiting.arrival.address.key
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = _Line()
-            self._group.create_task(self._serve(key, line), name=f"anteroom {key}")
+            line = _Line()
+            if not self._group.start(self._serve(key, line), f"anteroom {key}"):
+                return  # we are ending: it is kept for the next start
+            self._lines[key] = line
         line.waiting.append(waiting)
         line.joined.set()
 

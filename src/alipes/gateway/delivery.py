@@ -9,11 +9,12 @@ from weakref import WeakValueDictionary
 
 from alipes.gateway.channels import Channel
 from alipes.gateway.counts import Counts
+from alipes.gateway.group import Group
 from alipes.gateway.manners import Rules
 from alipes.gateway.paying import Payer
 from alipes.kernel.delivery import Debt, Outbound
 from alipes.kernel.errors import DeliveryError, Gone
-from alipes.kernel.wording import brief, span
+from alipes.kernel.wording import brief, count, span
 from alipes.store.opening import Store
 
 log = logging.getLogger(__name__)
@@ -40,12 +41,12 @@ class Delivery:
     ) -> None:
         self._outbox, self._channels, self._rules = store.outbox, channels, rules
         self._counts, self._clock, self._dice = counts or Counts(), clock, dice
-        self.payer = Payer(store.outbox, store.drafts)
+        self._payer = Payer(store.outbox, store.drafts)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._limits = {name: asyncio.Semaphore(AT_ONCE) for name in channels}
         self._failing: dict[str, set[str]] = {name: set() for name in channels}
         """By platform, the chats in which something failed since the last thing arrived anywhere."""
-        self._group: asyncio.TaskGroup | None = None
+        self._group = Group()
         self._busy: set[str] = set()
         self._again: set[str] = set()
         self._rested = asyncio.Event()
@@ -54,7 +55,8 @@ class Delivery:
         """Serve until cancelled. What was cut off by the end of an earlier process is owed again first."""
         for name, channel in self._channels.items():
             await self._doubt(name, channel)
-        async with asyncio.TaskGroup() as self._group:
+        async with asyncio.TaskGroup() as tasks:
+            self._group.open(tasks)
             while True:
                 await self._look()
                 await asyncio.sleep(self._rules.poll)
@@ -72,13 +74,13 @@ class Delivery:
     def nudge(self, platform: str, lane: str) -> None:
         """Something may be owed there now."""
         channel = self._channels.get(platform)
-        if self._group is None or channel is None or not channel.ready:
+        if channel is None or not channel.ready:
             return  # all is looked for when it is ready
         if lane in self._busy:
             self._again.add(lane)
             return
-        self._busy.add(lane)
-        self._group.create_task(self._serve(channel, lane), name=f"lane {lane}")
+        if self._group.start(self._serve(channel, lane), f"lane {lane}"):
+            self._busy.add(lane)
 
     async def ready(self, platform: str) -> None:
         """The platform can be used now."""
@@ -87,7 +89,7 @@ class Delivery:
 
     async def drained(self) -> None:
         """Return once nothing is on its way and nothing is left that could be sent now."""
-        while self._group is not None and (await self._look() or self._busy):
+        while self._group.is_open and (await self._look() or self._busy):
             self._rested.clear()
             if self._busy:
                 await self._rested.wait()
@@ -144,7 +146,7 @@ class Delivery:
         async with self.lock(lane), self._limits[channel.name]:
             debt = await self._outbox.begin(debt)
             try:
-                debt = await self.payer.pay(channel, debt)
+                debt = await self._payer.pay(channel, debt)
             except DeliveryError as error:
                 await self._failed(channel, debt, error)
                 return
@@ -202,7 +204,7 @@ class Delivery:
 def _notice(missed: list[Debt], now: float) -> Outbound:
     first = missed[0]
     words = f": {brief(first.outbound.text)}" if first.outbound.text else ""
-    more = f" So were {len(missed) - 1} others after it." if len(missed) > 1 else ""
+    more = f" The same goes for {count(len(missed) - 1, 'message')} after it." if len(missed) > 1 else ""
     old = span(now - first.created)
     text = f"A message from {old} ago could not be delivered in time and was dropped{words}.{more}"
     return Outbound(f"expired:{first.number}:{int(now)}", first.outbound.address, text, notice=True)

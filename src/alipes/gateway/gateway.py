@@ -10,6 +10,7 @@ from alipes.gateway.channels import Channel, PlatformState
 from alipes.gateway.commands import ChatCommands, Desk
 from alipes.gateway.counts import Counts
 from alipes.gateway.delivery import Delivery
+from alipes.gateway.group import Group
 from alipes.gateway.hearing import Transcribe
 from alipes.gateway.manners import Rules
 from alipes.gateway.owing import Owing
@@ -59,8 +60,8 @@ class Gateway:
             asked=questions.put,
             answered=partial(self._answered, questions),
         )
-        self._stage = Stage(self._channels, rules, direction, self.counts)
-        self.delivery.payer.on_paying = self._stage.curtain
+        self._group = Group()
+        self._stage = Stage(self._channels, rules, direction, counts=self.counts, group=self._group)
         if owing is not None:
             owing.heard = self._heard
         self.commands = ChatCommands(
@@ -73,6 +74,7 @@ class Gateway:
             delivery=self.delivery,
             stage=self._stage,
             counts=self.counts,
+            group=self._group,
             restart=restart,
             transcribe=transcribe,
         )
@@ -82,13 +84,13 @@ class Gateway:
         """Serve until cancelled. Raises `StoreError` only: all else is told, and tried again."""
         try:
             async with asyncio.TaskGroup() as group:
-                self._stage.open(group)
+                self._group.open(group)
                 await self._resume()
-                await self._reception.open(group, tuple(self._channels))
+                await self._reception.recall(tuple(self._channels))
                 group.create_task(self.delivery.run(), name="delivery")
                 group.create_task(self._tidy(), name="tidying")
                 for name, channel in self._channels.items():
-                    channel.on_ready = partial(self._ready, group, channel)
+                    channel.on_ready = partial(self._ready, channel)
                     take = partial(self.take, name)
                     group.create_task(channel.serve(take, deaf=self._rules.deaf), name=f"platform {name}")
                 relay = self._house.hooks.relay
@@ -152,12 +154,14 @@ class Gateway:
                     id = f"resumed:{turn.id}:{store.host}"
                     await store.outbox.owe(Outbound(id, standing.address, text, notice=True))
 
-    def _heard(self, turn: Turn) -> None:
+    def _heard(self, turn: Turn, whole: bool) -> None:
         """A turn that came in by another door is watched as well."""
         self._stage.watch(turn.inbound.address)
+        if whole:
+            self._stage.curtain(turn)
 
-    def _ready(self, group: asyncio.TaskGroup, channel: Channel) -> None:
-        group.create_task(self._greet(channel), name=f"greeting {channel.name}")
+    def _ready(self, channel: Channel) -> None:
+        self._group.start(self._greet(channel), f"greeting {channel.name}")
 
     async def _greet(self, channel: Channel) -> None:
         await self.delivery.ready(channel.name)

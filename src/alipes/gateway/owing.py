@@ -29,15 +29,16 @@ class Owing:
         self._platforms = frozenset(platforms)
         self._folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders if folder)
         self._said: dict[tuple[str, int], int] = {}
-        self.heard: Callable[[Turn], None] = lambda _turn: None
-        """Called with each turn in a chat as it goes on, for who shows it."""
+        self.heard: Callable[[Turn, bool], None] = lambda _turn, _whole: None
+        """Called with each turn in a chat as it goes on, for who shows it; and whether an answer, of which
+        something may have been shown, is whole now. It is owed only after this."""
 
     def __call__(self, turn: Turn, event: Event) -> tuple[Outbound, ...]:
         if turn.inbound.address.platform not in self._platforms:
             return ()
         match event:
             case Said(message):
-                self.heard(turn)
+                self.heard(turn, message.role == "assistant")
                 return self._spoken(turn, message)
             case TurnEnded(_, ending, detail):
                 self._said.pop((turn.id, turn.epoch), None)

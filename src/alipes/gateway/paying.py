@@ -1,7 +1,6 @@
 """One debt is paid: its parts are sent in order; what was shown of it unfinished becomes it."""
 
 import os
-from collections.abc import Callable
 
 from msgspec import structs
 
@@ -20,8 +19,6 @@ class Payer:
 
     def __init__(self, outbox: SqliteOutbox, drafts: SqliteDrafts) -> None:
         self._outbox, self._drafts = outbox, drafts
-        self.on_paying: Callable[[Outbound], None] = lambda _outbound: None
-        """Called before something that a turn said is sent: nobody shows it unfinished from here on."""
 
     async def pay(self, channel: Channel, debt: Debt) -> Debt:
         """Raises `DeliveryError` for what did not arrive; what did is kept in the debt as it is then."""
@@ -43,10 +40,7 @@ class Payer:
         return debt
 
     async def _shown(self, outbound: Outbound) -> tuple[str, ...]:
-        if not outbound.turn:
-            return ()
-        self.on_paying(outbound)
-        return await self._drafts.of(outbound.lane, outbound.turn)
+        return await self._drafts.of(outbound.lane, outbound.turn) if outbound.turn else ()
 
     async def _put(self, channel: Channel, outbound: Outbound, piece: Piece, draft: str) -> str:
         if draft:

@@ -14,6 +14,7 @@ from alipes.gateway.anteroom import Anteroom, is_voice
 from alipes.gateway.commands import OWNERS, ChatCommands
 from alipes.gateway.counts import Counts
 from alipes.gateway.delivery import Delivery
+from alipes.gateway.group import Group
 from alipes.gateway.hearing import Transcribe, in_words
 from alipes.gateway.manners import Rules
 from alipes.gateway.questions import BUTTON, WORDS, Questions
@@ -60,6 +61,7 @@ class Staff(Struct, frozen=True):
     delivery: Delivery
     stage: Stage
     counts: Counts
+    group: Group
     restart: Callable[[], None]
     transcribe: Transcribe | None = None
 
@@ -70,14 +72,13 @@ class Reception:
     def __init__(self, house: House, rules: Rules, staff: Staff) -> None:
         self._house, self._rules, self._staff = house, rules, staff
         self._arrivals = house.store.arrivals
-        self._anteroom = Anteroom(self._arrivals, self._become, burst=rules.burst)
+        self._anteroom = Anteroom(self._arrivals, self._become, burst=rules.burst, group=staff.group)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._group: asyncio.TaskGroup | None = None
         self._strangers: set[tuple[str, str]] = set()
 
-    async def open(self, group: asyncio.TaskGroup, platforms: Sequence[str]) -> None:
-        self._group = group
-        await self._anteroom.open(group, platforms)
+    async def recall(self, platforms: Sequence[str]) -> None:
+        """Go on with what an earlier process took in and did not bring to its end."""
+        await self._anteroom.recall(platforms)
 
     async def take(self, arrival: Arrival) -> None:
         """It is dealt with or kept once this returns; a second copy changes nothing."""
@@ -156,11 +157,11 @@ class Reception:
         if name in _STOPS:
             self._staff.stage.hush(arrival.address.key)
         ours = name in BY_NAME or name in {each.name for each in self._staff.commands.known()}
-        if ours or self._group is None:
+        if ours:
             await self._run(arrival, parsed)
         else:  # a plugin's may take its time, and nobody's /stop waits for it
             await self._arrivals.settle(platform, arrival.id)
-            self._group.create_task(self._run(arrival, parsed), name=f"/{name} {arrival.id}")
+            self._staff.group.start(self._run(arrival, parsed), f"/{name} {arrival.id}")
 
     async def _run(self, arrival: Arrival, parsed: Parsed) -> None:
         context = self._house.context(composing.inbound([arrival], workdir=self._rules.workdir), files=False)

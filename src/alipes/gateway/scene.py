@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 Letter: TypeAlias = ApprovalAsked | ApprovalAnswered | TurnEnded
 SOON = 0.4
 """Seconds before a sign of typing: who is answered at once needs none."""
+LEAST = 0.05
+"""Seconds between two changes, also where the platform bears more."""
 TROUBLE = 5.0
 """Seconds for which nothing is shown after it failed, unless the platform asks for more."""
 
@@ -192,7 +194,7 @@ class Scene(Subscription):
     async def _perform(self) -> None:
         if not self.going:  # we waited for the lock
             return
-        self._due = self._loop.time() + self._channel.talents.pace
+        self._due = self._loop.time() + max(self._channel.talents.pace, LEAST)
         await self._shown.tools(self._bubble.text(self.progress))
         if self.going:
             await self._shown.draft(self.turn, "".join(self._text), lambda: self.going)
