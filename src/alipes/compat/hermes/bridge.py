@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -13,12 +13,13 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from alipes.compat.hermes.calling import Fit
 from alipes.compat.hermes.entries import PlatformEntry, ToolEntry
+from alipes.compat.hermes.guests import close_to_guests, open_to_guests
 from alipes.compat.hermes.notes import Notes
 from alipes.config.settings import Settings
 from alipes.config.variables import inherited, lend, read_variables, take_back
 from alipes.hooks.context import Context, Host
 from alipes.hooks.owners import Owner
-from alipes.hooks.tracking import PLUGIN
+from alipes.hooks.tracking import PLUGIN, as_coroutine
 from alipes.kernel.turns import Inbound
 
 T = TypeVar("T")
@@ -86,7 +87,9 @@ class Bridge:
 
     def enter(self, context: Context, module: str) -> None:
         """A plugin is being opened, on the loop's thread; its code lives in `module` and below."""
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        if not self._contexts:
+            self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+            open_to_guests(self._loop, self._waited)
         self._contexts[context.owner] = context, module
 
     def leave(self, owner: Owner) -> bool:
@@ -101,6 +104,7 @@ class Bridge:
         if self._workers is not None:
             self._workers.shutdown(wait=False)
             self._workers = None
+        close_to_guests(self.loop, self._waited)
         return True
 
     def context(self, *things: object) -> Context:
@@ -157,6 +161,9 @@ class Bridge:
         outcome: Outcome[T] = Outcome()
         self.loop.call_soon_threadsafe(outcome.of, act)
         return outcome.future.result()
+
+    def _waited(self, work: Awaitable[T]) -> T:
+        return self.wait(self.context(), as_coroutine(work))
 
     def wait(self, context: Context, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """From a worker thread: what `work` gives or raises, run on the loop in the plugin's scope.
