@@ -21,6 +21,15 @@ _TOLD_STOPS = {"timeout": "Nothing happened for a long time, so it was stopped."
 REMEMBERED = 4096
 
 
+class _Told:
+    """By one turn."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        """Of what it says next."""
+        self.files: set[str] = set()
+
+
 class Owing:
     """Called for everything that a turn records, in order, in whichever process lives it."""
 
@@ -28,7 +37,7 @@ class Owing:
         """`platforms`: whose chats are owed something. `folders`: where files lie that may be sent along."""
         self._platforms = frozenset(platforms)
         self._folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders if folder)
-        self._said: dict[tuple[str, int], int] = {}
+        self._told: dict[tuple[str, int], _Told] = {}
         self.heard: Callable[[Turn, bool], None] = lambda _turn, _whole: None
         """Called with each turn in a chat as it goes on, for who shows it; and whether an answer, of which
         something may have been shown, is whole now. It is owed only after this."""
@@ -41,35 +50,38 @@ class Owing:
                 self.heard(turn, message.role == "assistant")
                 return self._spoken(turn, message)
             case TurnEnded(_, ending, detail):
-                self._said.pop((turn.id, turn.epoch), None)
+                self._told.pop((turn.id, turn.epoch), None)
                 words = _last_words(ending, detail)
                 return (_outbound(turn, f"{turn.id}:end", words),) if words else ()
         return ()
 
     def _spoken(self, turn: Turn, message: Message) -> tuple[Outbound, ...]:
-        number = self._number(turn, message)
+        told = self._of(turn)
+        if message.role == "user":
+            return ()
+        id = f"{turn.id}:{told.number}"
+        told.number += 1
         if message.role == "assistant":
-            text, media = self._with_media(message.text)
-            said = _outbound(turn, f"{turn.id}:{number}", text, media)
-            return (said,) if text or media else ()
-        results = [part for part in message.parts if isinstance(part, ToolResult) and part.outcome == "ok"]
-        media = tuple(each for part in results for each in self._with_media(part.text)[1])
+            text, media = self._with_media(message.text, told.files)
+            return (_outbound(turn, id, text, media),) if text or media else ()
+        media = tuple(each for text in _results(message) for each in self._with_media(text, told.files)[1])
         # what a tool made belongs to no unfinished answer, so that it takes no place of one
-        return (_outbound(turn, f"{turn.id}:{number}", "", media, shown=False),) if media else ()
+        return (_outbound(turn, id, "", media, shown=False),) if media else ()
 
-    def _number(self, turn: Turn, message: Message) -> int:
-        """The same for the same message, also when the turn is resumed: what it said before is counted."""
-        before = sum(each.role != "user" for each in turn.said)
+    def _of(self, turn: Turn) -> "_Told":
+        """What the turn told so far; of one that is resumed that includes what an earlier process heard."""
         key = (turn.id, turn.epoch)
-        number = self._said.get(key, before)
-        if message.role != "user":
-            while len(self._said) >= REMEMBERED:  # turns whose end was written elsewhere
-                del self._said[next(iter(self._said))]
-            self._said[key] = number + 1
-        return number
+        if key not in self._told:
+            while len(self._told) >= REMEMBERED:  # turns whose end was written elsewhere
+                del self._told[next(iter(self._told))]
+            before = [each for each in turn.said if each.role != "user"]
+            told = self._told[key] = _Told(len(before))
+            for text in (text for each in before for text in (each.text, *_results(each))):
+                self._with_media(text, told.files)
+        return self._told[key]
 
-    def _with_media(self, text: str) -> tuple[str, tuple[Media, ...]]:
-        """The text without the files it names, and the files; only such as may be sent."""
+    def _with_media(self, text: str, known: set[str]) -> tuple[str, tuple[Media, ...]]:
+        """The text without the files it names, and those of them that are not `known` yet, which then are."""
         if not self._folders or ("MEDIA:" not in text and "](" not in text):
             return text.strip() and text, ()
         found: list[Media] = []
@@ -82,7 +94,9 @@ class Owing:
             return ""
 
         left = _PICTURED.sub(take, _NAMED.sub(take, text))
-        return left.strip() if found else text, tuple(found)
+        fresh = {each.path: each for each in found if each.path not in known}
+        known.update(fresh)
+        return left.strip() if found else text, tuple(fresh.values())
 
     def _media(self, path: str, caption: str) -> Media | None:
         real = os.path.realpath(path)
@@ -99,6 +113,11 @@ def _outbound(
     return Outbound(
         id, inbound.address, text, reply_to=inbound.reply_to, media=media, turn=turn.id if shown else ""
     )
+
+
+def _results(message: Message) -> tuple[str, ...]:
+    parts = (part for part in message.parts if isinstance(part, ToolResult))
+    return tuple(part.text for part in parts if part.outcome == "ok")
 
 
 def _last_words(ending: str, detail: str) -> str:

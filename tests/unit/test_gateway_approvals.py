@@ -1,0 +1,198 @@
+"""Questions before dangerous calls, in chats: buttons and plain words, and only from those who may answer."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from alipes.gateway.manners import Manners
+from alipes.hooks.owners import CORE
+from alipes.hooks.relay import Hooks
+from alipes.hooks.specs import Verdict
+from alipes.kernel.messages import ToolCall
+from alipes.kernel.ports import ToolSpec
+from alipes.providers.scripted import Scripted
+from tests.world.gatehouse import open_gatehouse
+
+TEAM = {"chat": "team", "chat_type": "group", "group": True}
+PEOPLE = Manners(allow=("me", "you", "boss"), owners=("boss",), busy="queue", progress="off")
+
+
+class Hand:
+    spec = ToolSpec("hand", "", {"type": "object", "properties": {"command": {"type": "string"}}})
+
+    def __init__(self):
+        self.ran = []
+
+    async def run(self, args, act):
+        self.ran.append(args["command"])
+        return "done"
+
+
+def call(id="c1", command="rm -rf `x`"):
+    return ToolCall(id, "hand", {"command": command})
+
+
+@asynccontextmanager
+async def open_guarded(home, *script, manners=PEOPLE, **more):
+    """Every call of `hand` is asked about."""
+    hand, hooks = Hand(), Hooks()
+
+    async def before_tool(call, turn):
+        word = await g.lobby.approvals.ask(call, "it *explodes*", turn)
+        return None if word not in (None, "no") else Verdict("deny", f"the word was {word}")
+
+    hooks.add(CORE, before_tool, patient=True)
+    async with open_gatehouse(home, Scripted(script), hand, hooks=hooks, manners=manners, **more) as g:
+        yield g, hand
+
+
+async def question(g, chat="me", number=1):
+    """The bubble of the question, once it is there."""
+
+    def found():
+        return [each for each in g.messenger.bubbles if each.chat == chat and "Shall I?" in each.text]
+
+    await g.messenger.until(lambda: len(found()) >= number)
+    return found()[number - 1]
+
+
+def data(bubble, label):
+    return next(button.data for button in bubble.piece.buttons if button.label == label)
+
+
+async def test_a_button_answers_and_the_question_shows_it(tmp_path):
+    async with open_guarded(tmp_path, call(), "ok") as (g, hand):
+        await g.take("go", sender="boss")
+        bubble = await question(g)
+        assert "**Shall I?** it \\*explodes\\*" in bubble.text and "hand: rm -rf `x`" in bubble.text
+        assert [button.label for button in bubble.piece.buttons] == ["Yes", "Yes, here", "Always", "No"]
+        await g.take(sender="boss", pressed=data(bubble, "Yes"))
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+        await g.quiet()
+        assert hand.ran == ["rm -rf `x`"]
+        assert "Allowed." in bubble.text and bubble.piece.buttons == ()
+        assert len(g.messenger.said()) == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "ran", "says"),
+    [
+        ("yes", True, "Allowed."),
+        ("No!", False, "Not allowed."),
+        ("session", True, "Allowed in this conversation."),
+        ("/approve", True, "Allowed."),
+        ("/approve session", True, "Allowed in this conversation."),
+        ("/deny", False, "Not allowed."),
+    ],
+)
+async def test_plain_words_and_commands_answer_too(word, ran, says, tmp_path):
+    async with open_guarded(tmp_path, call(), "ok") as (g, hand):
+        await g.take("go")
+        bubble = await question(g)
+        await g.take(word)
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+        await g.quiet()
+        assert bool(hand.ran) is ran and says in g.messenger.said()
+        assert says in bubble.text
+
+
+async def test_words_are_text_where_nothing_is_asked_and_a_copy_answers_nothing_else(tmp_path):
+    async with open_guarded(tmp_path, "what yes?", call("c1"), call("c2"), "ok") as (g, hand):
+        await g.take("yes")
+        await g.messenger.until_said("what yes?")
+        await g.take("go")
+        await question(g)
+        await g.take("yes", id="y1")
+        second = await question(g, number=2)
+        await g.take("yes", id="y1")
+        assert second.piece.buttons
+        await g.take("no", id="n1")
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+        assert len(hand.ran) == 1
+
+
+async def test_session_holds_in_this_conversation(tmp_path):
+    async with open_guarded(tmp_path, call("c1"), call("c2"), "ok") as (g, hand):
+        await g.take("go")
+        bubble = await question(g)
+        await g.take(pressed=data(bubble, "Yes, here"))
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+        assert len(hand.ran) == 2
+
+
+async def test_only_who_asked_for_it_or_an_owner_may_answer(tmp_path):
+    async with open_guarded(tmp_path, call(), "ok") as (g, hand):
+        await g.take("go", sender="me", **TEAM)
+        bubble = await question(g, "team")
+        assert "Always" not in [button.label for button in bubble.piece.buttons]
+        yes = data(bubble, "Yes")
+        await g.take(sender="you", pressed=yes, **TEAM)
+        await g.take("/approve", sender="you", **TEAM)
+        await g.take(sender="stranger", pressed=yes, **TEAM)
+        await g.take("yes", sender="you", addressed=False, **TEAM)
+        await g.take(sender="me", pressed=yes.replace("once", "always"), **TEAM)
+        await g.messenger.until(lambda: len(g.messenger.said("team")) == 4)
+        refused = "Only who asked for it, or an owner, can answer that."
+        assert g.messenger.said("team")[1:] == [
+            refused,
+            refused,
+            "Only an owner can allow something for good.",
+        ]
+        assert hand.ran == [] and bubble.piece.buttons
+        await g.take(sender="boss", pressed=yes, **TEAM)
+        await g.messenger.until(lambda: "ok" in g.messenger.said("team"))
+
+
+async def test_an_owner_allows_for_good(tmp_path):
+    async with open_guarded(tmp_path, call("c1"), "ok", call("c2"), "ok again") as (g, hand):
+        await g.take("go", sender="boss")
+        await question(g)
+        await g.take("always", sender="boss")
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+        await g.take("go", sender="me", chat="other")
+        await g.messenger.until_said("ok again", chat="other")
+        assert len(hand.ran) == 2
+
+
+async def test_a_stop_takes_the_question_away_and_its_button_says_so(tmp_path):
+    async with open_guarded(tmp_path, call()) as (g, hand):
+        await g.take("go")
+        bubble = await question(g)
+        yes = data(bubble, "Yes")
+        await g.take("/stop")
+        await g.messenger.until(lambda: "Stopped." in bubble.text)
+        assert bubble.piece.buttons == ()
+        await g.take(pressed=yes)
+        await g.messenger.until(lambda: "That question is not open any more." in g.messenger.said())
+        assert hand.ran == []
+
+
+async def test_a_question_that_was_answered_before_it_was_sent_is_not_sent(tmp_path):
+    async with open_guarded(tmp_path, call()) as (g, _):
+        g.messenger.tell("broken", "no network")
+        await g.take("go")
+        while not g.lobby.approvals.open(next(iter(g.lobby._busy), "")):
+            await asyncio.sleep(0.005)
+        await g.take("/stop")
+        await g.lobby.settled()
+        while [debt.state for debt in await g.store.outbox.look("expired")] != ["expired"]:
+            await asyncio.sleep(0.005)
+        g.messenger.tell("ready", "")
+        await g.messenger.until_said("Stopping.")
+
+
+async def test_a_turn_that_is_resumed_asks_again(tmp_path):
+    from tests.world.messenger import Messenger
+
+    messenger = Messenger()
+    async with open_guarded(tmp_path, call(), messenger=messenger) as (g, _):
+        await g.take("go")
+        old = data(await question(g), "Yes")
+    async with open_guarded(tmp_path, "ok", messenger=messenger) as (g, hand):
+        second = await question(g, number=2)
+        await g.take(pressed=old)
+        await messenger.until(lambda: "That question is not open any more." in messenger.said())
+        await g.take(pressed=data(second, "Yes"))
+        await messenger.until(lambda: "ok" in messenger.said())
+        assert hand.ran == ["rm -rf `x`"]

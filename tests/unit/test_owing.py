@@ -1,0 +1,116 @@
+"""What chats are owed for what turns tell: everything once, nothing beyond, and only files that may leave."""
+
+import pytest
+
+from alipes.gateway.owing import Owing
+from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, assistant, user
+from alipes.kernel.turns import Address, Inbound, Said, ToolStarted, Turn, TurnEnded
+
+
+def turn(platform="telegram", **more):
+    inbound = Inbound("1", Address(platform, "me"), "me", "hello", reply_to="77")
+    return Turn("t1", "s", inbound, **more)
+
+
+def said(text, *calls):
+    return Said(assistant(Text(text), *calls))
+
+
+CALL = ToolCall("c1", "hand", {})
+
+
+def test_every_text_is_owed_as_it_is_said_with_numbers_of_its_own():
+    owes, here = Owing(["telegram"]), turn()
+    assert owes(here, Said(user("hello"))) == ()
+    (first,) = owes(here, said("let me look", CALL))
+    assert owes(here, ToolStarted(CALL)) == ()
+    assert owes(here, Said(Message("tool", (ToolResult("c1", "x"),)))) == ()
+    (second,) = owes(here, said("done"))
+    assert (first.id, first.text, first.reply_to, first.turn) == ("t1:0", "let me look", "77", "t1")
+    assert (second.id, second.text) == ("t1:2", "done")
+    assert owes(here, said("  ", CALL)) == ()
+
+
+def test_a_resumed_turn_goes_on_counting_where_it_was_cut_off():
+    before = (user("hello"), assistant(Text("let me look"), CALL), user("steered"))
+    owes = Owing(["telegram"])
+    (again,) = owes(turn(said=before, epoch=2), said("done"))
+    assert again.id == "t1:1"
+    (fresh,) = Owing(["telegram"])(turn(said=before, epoch=3), said("done"))
+    assert fresh.id == "t1:1", "the same words of the same turn are the same debt"
+
+
+@pytest.mark.parametrize(
+    ("ending", "detail", "words"),
+    [
+        ("answered", "", ""),
+        ("failed", "no credit", "It failed: no credit"),
+        ("failed", "", "It failed."),
+        ("out_of_steps", "stopped at the limit of 50 steps", "I stopped at the limit of 50 steps."),
+        ("stopped", "user_stop", ""),
+        ("stopped", "superseded", ""),
+        ("stopped", "timeout", "Nothing happened for a long time, so it was stopped."),
+        ("steered", "t0", ""),
+    ],
+)
+def test_an_end_is_told_where_nobody_else_tells_it(ending, detail, words):
+    owed = Owing(["telegram"])(turn(), TurnEnded("t1", ending, detail))
+    assert [(each.id, each.text) for each in owed] == ([("t1:end", words)] if words else [])
+
+
+def test_other_surfaces_are_owed_nothing():
+    heard = []
+    owes = Owing(["telegram"])
+    owes.heard = lambda turn, whole: heard.append(whole)
+    assert owes(turn("terminal"), said("hi")) == () and heard == []
+    owes(turn(), Said(user("hello")))
+    owes(turn(), said("hi"))
+    assert heard == [False, True]
+
+
+def test_files_that_are_named_go_along_if_they_may(tmp_path):
+    folder = tmp_path / "media"
+    folder.mkdir()
+    for name in ("a.png", "b.ogg", "c.pdf"):
+        (folder / name).write_text("x")
+    (tmp_path / "secret.env").write_text("x")
+    (folder / "link.png").symlink_to(tmp_path / "secret.env")
+    owes = Owing(["telegram"], [str(folder)])
+    text = f"Look:\n![a cat]({folder}/a.png)\nMEDIA: {folder}/b.ogg\nMEDIA:{folder}/c.pdf\n"
+    (owed,) = owes(turn(), said(text))
+    assert owed.text == "Look:"
+    assert [(each.kind, each.name, each.caption) for each in owed.media] == [
+        ("voice", "b.ogg", ""),
+        ("file", "c.pdf", ""),
+        ("image", "a.png", "a cat"),
+    ]
+    for path in (
+        tmp_path / "secret.env",
+        folder / "link.png",
+        folder / "gone.png",
+        folder / ".." / "secret.env",
+    ):
+        (owed,) = owes(turn(epoch=2), said(f"MEDIA:{path}"))
+        assert owed.media == () and owed.text == f"MEDIA:{path}"
+    assert Owing(["telegram"])(turn(), said(text))[0].media == ()
+
+
+def test_what_a_tool_made_is_owed_with_its_result_and_takes_no_drafts_place(tmp_path):
+    (tmp_path / "a.png").write_text("x")
+    owes = Owing(["telegram"], [str(tmp_path)])
+    made = ToolResult("c1", f"painted\nMEDIA:{tmp_path}/a.png")
+    failed = ToolResult("c2", f"MEDIA:{tmp_path}/a.png", "failed")
+    (owed,) = owes(turn(), Said(Message("tool", (made, failed))))
+    assert len(owed.media) == 1 and owed.text == "" and owed.turn == ""
+    repeated = said(f"Here it is.\nMEDIA:{tmp_path}/a.png")
+    (answer,) = owes(turn(), repeated)
+    assert (answer.text, answer.media) == ("Here it is.", ()), "it is there already"
+    resumed = turn(said=(Message("tool", (made,)),), epoch=9)
+    assert owes(resumed, repeated)[0].media == ()
+
+
+def test_turns_whose_end_is_written_elsewhere_are_not_remembered_for_ever():
+    owes = Owing(["telegram"])
+    for epoch in range(5000):
+        owes(turn(epoch=epoch), said("hi"))
+    assert len(owes._told) <= 4096
