@@ -183,6 +183,18 @@ async def test_what_telegram_refuses_is_refused() -> None:
                 pass
 
 
+async def test_both_learn_of_the_bot_its_chats_and_its_menu() -> None:
+    async with TelegramServer() as server, ptb(server) as one, aio(server) as other:
+        group = server.town.group(-1005, "The group", forum=True)
+        assert (await one.get_me()).username == (await other.get_me()).username == "alipes_bot"
+        assert (await one.get_chat(group)).title == (await other.get_chat(group)).title == "The group"
+        await other.set_my_commands([aiogram.types.BotCommand(command="new", description="Begin anew")])
+        assert (await one.get_my_commands())[0].command == "new"
+        with pytest.raises(TelegramBadRequest, match="BOT_COMMAND_INVALID"):
+            await other.set_my_commands([aiogram.types.BotCommand(command="No", description="x")])
+        assert await one.send_chat_action(group, "typing")
+
+
 async def test_floods_are_told_with_the_seconds_to_wait_per_chat_per_method_and_by_rate() -> None:
     async with TelegramServer() as server, ptb(server) as one, aio(server) as other:
         server.town.say("a", chat=7)

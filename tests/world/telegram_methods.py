@@ -57,16 +57,19 @@ def get_me(town: Town, given: Wire) -> Wire:
 
 
 def get_chat(town: Town, given: Wire) -> Wire:
-    chat = dict(_place(town, given))
-    limits = {"gift": False, "unlimited_gifts": False}
-    limits = {f"{name}_gifts": False for name in ("unlimited", "limited", "unique")} | {
-        "premium_subscription": False
-    }
-    return chat | {
+    gifts = (
+        "unlimited_gifts",
+        "limited_gifts",
+        "unique_gifts",
+        "premium_subscription",
+        "gifts_from_channels",
+    )
+    more = {
         "accent_color_id": 1,
         "max_reaction_count": 11,
-        "accepted_gift_types": limits | {"gifts_from_channels": False},
+        "accepted_gift_types": dict.fromkeys(gifts, False),
     }
+    return _place(town, given) | more
 
 
 def send_message(town: Town, given: Wire) -> Wire:
