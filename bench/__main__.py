@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from bench import figures, plugins, relay, remote, terminal
+from bench import figures, plugins, relay, remote, serve, terminal
 from bench.measure import Row
 
 ALL = {
@@ -16,6 +16,8 @@ ALL = {
     "relay": relay.relay,
     "plugins": plugins.plugins,
     "remote": remote.stop_told,
+    "serve": serve.idle_service,
+    "turns": serve.telegram_turns,
 }
 
 
