@@ -102,6 +102,14 @@ async def test_the_code_itself_is_nowhere_but_in_what_the_stranger_is_shown(tmp_
     )
 
 
+async def test_a_stranger_who_insists_costs_nothing(tmp_path):
+    async with open_store(tmp_path) as store:
+        gate = Gate(store)
+        assert await gate.code(id="1") is not None
+        await store.database.close()
+        assert not await gate.access.show_code(hello(id="2"))
+
+
 async def test_codes_run_out_and_are_rare(tmp_path):
     async with open_store(tmp_path) as store:
         gate = Gate(store)

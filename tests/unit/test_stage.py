@@ -150,6 +150,30 @@ async def test_an_answer_that_is_taken_back_is_shown_anew_in_the_same_message(tm
         assert len(g.messenger.bubbles) == 1
 
 
+async def test_what_was_said_before_a_stop_becomes_whole_though_it_was_held_up(tmp_path):
+    tool, rest = Walk(), asyncio.Event()
+    async with open_gatehouse(tmp_path, Scripted([("one ", rest, "two", walk())]), tool) as g:
+        await g.take("go")
+        await g.messenger.until_said("one  …")
+        g.messenger.fail("edit", *(DeliveryError("flood", retry_after=0.1) for _ in range(3)))
+        rest.set()
+        await tool.running.wait()
+        await g.take("/stop")
+        await g.messenger.until_said("one two", "Stopping.")
+        assert len(g.messenger.bubbles) == 2
+
+
+async def test_a_turn_that_came_in_by_another_door_is_shown_and_owed_as_well(tmp_path):
+    from alipes.kernel.turns import Inbound
+
+    rest = asyncio.Event()
+    async with open_gatehouse(tmp_path, Scripted([("one ", rest, "two")])) as g:
+        await g.lobby.submit(Inbound("cron-1", Address("test", "me"), "cron", "count"))
+        await g.messenger.until_said("one  …")
+        rest.set()
+        await g.messenger.until_said("one two")
+
+
 async def test_each_text_of_a_turn_is_a_message_of_its_own_in_order(tmp_path):
     tool, rest = Walk(), asyncio.Event()
     tool.go.set()

@@ -9,6 +9,9 @@ from alipes.kernel.platforms import Arrival
 from alipes.store.people import VALID, Applicant, Person, Role, SqlitePeople
 
 EVERYONE = "*"
+PATIENCE = 30.0
+"""Seconds in which the same stranger is not even looked up again."""
+REMEMBERED = 1000
 
 
 class Access:
@@ -16,6 +19,8 @@ class Access:
 
     def __init__(self, people: SqlitePeople, rules: Rules, *, clock: Callable[[], float] = time.time) -> None:
         self._people, self._rules, self._clock = people, rules, clock
+        self._asked: dict[tuple[str, str], float] = {}
+        """When strangers were last shown a code or refused one: who insists costs us nothing."""
 
     async def role(self, platform: str, person: str) -> Role | None:
         """None: a stranger."""
@@ -34,9 +39,13 @@ class Access:
 
         Not in a group, where the code would be everyone's; not twice within a while.
         """
-        if not self._rules.pairing or arrival.group:
-            return False
         now, where = self._clock(), arrival.address
+        who = (where.platform, arrival.sender)
+        if not self._rules.pairing or arrival.group or now - self._asked.get(who, now - PATIENCE) < PATIENCE:
+            return False
+        while len(self._asked) >= REMEMBERED:
+            del self._asked[next(iter(self._asked))]
+        self._asked[who] = now
 
         def told(code: str) -> Outbound:
             text = (

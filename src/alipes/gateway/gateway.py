@@ -177,6 +177,7 @@ class Gateway:
     async def _tidy(self) -> None:
         while True:
             await self._house.store.outbox.forget()
+            await self._house.store.drafts.forget()
             await self._house.store.arrivals.forget()
             await asyncio.sleep(TIDY)
 

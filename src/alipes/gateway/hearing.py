@@ -55,7 +55,10 @@ def by_endpoint(http: Http, url: str, *, model: str, key: Secret | None = None) 
     """A service that takes what OpenAI's transcription endpoint takes, at its full `url`."""
 
     async def transcribe(path: str) -> str:
-        sound = await asyncio.to_thread(Path(path).read_bytes)
+        try:
+            sound = await asyncio.to_thread(Path(path).read_bytes)
+        except OSError as error:
+            raise NotTaken(UNHEARD) from error
         border = os.urandom(16).hex()
         headers = {"content-type": f"multipart/form-data; boundary={border}"}
         if key:

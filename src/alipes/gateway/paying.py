@@ -26,7 +26,7 @@ class Payer:
         texts = await _texts(channel, outbound)
         pieces = _numbered(outbound, (*texts, *(_file(each, channel) for each in outbound.media)))
         drafts = await self._shown(outbound)
-        if BEGUN in drafts and not debt.uncertain and not channel.talents.remembers:
+        if BEGUN in drafts and not debt.uncertain:
             await self._outbox.postpone(debt, debt.due, "shown unfinished, perhaps twice", uncertain=True)
             debt = await self._outbox.begin(debt)
         mine = [each for each in drafts if each != BEGUN]

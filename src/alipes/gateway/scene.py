@@ -38,7 +38,7 @@ from alipes.store.opening import Store
 from alipes.store.people import Progress
 
 log = logging.getLogger(__name__)
-Letter: TypeAlias = ApprovalAsked | ApprovalAnswered | TurnEnded
+Letter: TypeAlias = ApprovalAsked | ApprovalAnswered
 SOON = 0.4
 """Seconds before a sign of typing: who is answered at once needs none."""
 LEAST = 0.05
@@ -88,6 +88,8 @@ class Scene(Subscription):
     def put(self, envelope: Envelope, source: str) -> None:
         """Called for each token of each answer: what is done here must cost nothing."""
         self.source = source
+        if not self.turn and isinstance(envelope.event, TextDelta | ToolStarted | Said):
+            self._begin(envelope.turn, resumed=True)  # it was under way when we came
         match envelope.event:
             case TextDelta(text):
                 if not self._text:
@@ -100,12 +102,12 @@ class Scene(Subscription):
                 if message.role == "assistant":
                     self.curtain()
                 self._direction.nudge(self.address.platform, self.lane)
-            case ApprovalAsked() | ApprovalAnswered() | TurnEnded() as letter:
+            case ApprovalAsked() | ApprovalAnswered() as letter:
                 self._letters.append((envelope.turn, letter))
-                self._stirred.set()
                 self._asking += isinstance(letter, ApprovalAsked) - isinstance(letter, ApprovalAnswered)
-                if isinstance(letter, TurnEnded):
-                    self._end(envelope.turn, letter)
+                self._stirred.set()
+            case TurnEnded() as ended:
+                self._end(envelope.turn, ended)
             case event:
                 self._watch(event)
 
@@ -147,7 +149,7 @@ class Scene(Subscription):
         if turn == self.turn:
             self._direction.ended(ended, self._loop.time() - self._hushed if self._hushed else -1.0)
             self.turn, self._show = "", False
-            self._text.clear()
+            self._text.clear()  # of what was stopped, that which was shown stays as it is
 
     def hush(self) -> None:
         """The living turn is being stopped."""
@@ -176,7 +178,11 @@ class Scene(Subscription):
 
     async def _act(self) -> None:
         while self._letters:
-            await _read(self._direction, self.address, *self._letters.popleft())
+            turn, letter = self._letters.popleft()
+            if isinstance(letter, ApprovalAsked):
+                await self._direction.asked(self.address, turn, letter)
+            else:
+                await self._direction.answered(letter)
         show, type, self._show, self._type = self._show, self._type, False, False
         try:
             if type and self.going and not self._asking:
@@ -227,15 +233,3 @@ class Scene(Subscription):
                 self._type = True
                 self._stirred.set()
             self._loop.call_later(max(1.0, self._channel.talents.typing * 0.8), self._beat, turn)
-
-
-async def _read(direction: Direction, address: Address, turn: str, letter: Letter) -> None:
-    match letter:
-        case ApprovalAsked():
-            await direction.asked(address, turn, letter)
-        case ApprovalAnswered():
-            await direction.answered(letter)
-        case TurnEnded(ending="stopped" | "steered"):  # what was shown of it stays as it is
-            place = lane(address)
-            if left := await direction.store.drafts.of(place, turn):
-                await direction.store.drafts.drop(place, turn, *left)

@@ -85,7 +85,8 @@ class Shown:
     async def _place(self, turn: str, index: int, piece: Piece) -> None:
         part, drafts = self._part, self._store.drafts
         if index >= len(self._drafts):
-            id = await self._send(turn, structs.replace(piece, id=f"{turn}:draft:{part}:{index}"))
+            name = f"{turn}:draft:{self._store.host}:{part}:{index}"
+            id = await self._send(turn, structs.replace(piece, id=name))
             if part == self._part:
                 self._drafts.append((id, piece))
             return

@@ -108,9 +108,7 @@ class SqliteOutbox:
         forget, now = "DELETE FROM debts WHERE number = ? AND state IN ('dead', 'expired')", self._clock()
 
         def work(db: sqlite3.Connection) -> bool:
-            return bool(
-                db.execute(give_up, (now, number)).rowcount or db.execute(forget, (number,)).rowcount
-            )
+            return bool(db.execute(give_up, (now, number)).rowcount or db.execute(forget, (number,)).rowcount)
 
         return await self._database.run(work)
 
@@ -147,6 +145,11 @@ class SqliteDrafts:
         sql = "DELETE FROM drafts WHERE lane = ? AND turn = ? AND message = ?"
         gone = [(lane, turn, message) for message in messages]
         await self._database.run(lambda db: db.executemany(sql, gone).rowcount)
+
+    async def forget(self) -> int:
+        """Let go of those that were never made whole, because their turn was stopped; how many."""
+        sql, before = "DELETE FROM drafts WHERE created < ?", self._clock() - KEPT
+        return await self._database.run(lambda db: db.execute(sql, (before,)).rowcount)
 
 
 def entry(outbound: Outbound) -> tuple[str, str, str, str]:
