@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from alipes.cli.markdown.marks import LONGEST, MOST
 from alipes.cli.markdown.stream import TAIL, Stream, render
 from alipes.cli.theme import make
 from alipes.cli.width import width
@@ -73,6 +74,19 @@ def test_long_texts_are_the_same_too(text, step):
     assert streamed(text, DARK, 40, step=step * 7) == render(text, DARK, 40)
 
 
+@pytest.mark.parametrize("step", [1, 7, 50, 997])
+@pytest.mark.parametrize("marked", ["`a b`", "*a b*", "[a b](u)", "a_b" * MOST])
+def test_a_part_that_grows_too_long_between_letters_is_cut_in_the_same_place_however_it_comes(marked, step):
+    for size in range(LONGEST - len(marked) - 4, LONGEST - len(marked) + 2):
+        text = f"{marked}{'x' * size}{'文' * 80} {marked}"
+        assert streamed(text, DARK, 40, step=step) == render(text, DARK, 40)
+
+
+def test_blanks_and_tabs_between_words_are_one_space_however_they_come():
+    text = "a \tb  c\td"
+    assert streamed(text, step=1) == shown(text) == ["a b c d"]
+
+
 @settings(max_examples=100, deadline=None)
 @given(TEXTS, COLUMNS, THEMES)
 def test_a_tail_is_short_and_narrow_and_holds_no_hyperlink(text, columns, theme):
@@ -91,6 +105,8 @@ def test_no_control_character_of_the_text_reaches_the_terminal(text, theme):
     for line in render(text, theme, 40):
         assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", plain(line))
         assert line.count("\x1b[0m") * 2 == line.count("\x1b[")  # every style ends within its line
+        for codes in re.findall(r"\x1b\[([0-9;]+)m", line):
+            assert len(set(codes.split(";"))) == len(codes.split(";"))
         line.encode()
 
 

@@ -189,3 +189,13 @@ def test_a_mark_is_given_up_after_so_many_characters_or_other_marks():
 def test_nothing_can_be_said_about_an_empty_text():
     assert whole("", NONE) == []
     assert render("", NONE, 80) == render("\n\n \n", NONE, 80) == []
+
+
+def test_marks_within_marks_repeat_no_style_and_the_innermost_colour_counts():
+    assert styled("*" * 401 + "a" + "*" * 401) == "^[3;1ma^[0m"
+    assert styled("### [a `b`](http://u.v)", WITHOUT_LINKS).startswith("^[1;96;4;94ma ^[0m^[1;4;94;96mb^[0m")
+
+
+def test_a_word_that_is_too_long_does_not_break_the_marks_that_were_closed_before_it():
+    lines = render("`a b`" + "x" * LONGEST, DARK, 10)
+    assert lines[:2] == ["\x1b[96ma\x1b[0m", "\x1b[96mb\x1b[0mxxxxxxxxx"]

@@ -52,7 +52,7 @@ class Inline:
 
     def _spans(self, part: str, plain: bool) -> Row:
         if plain:
-            return [(_BLANKS.sub(" ", part) if "  " in part else part, self._base, "")]
+            return [(_BLANKS.sub(" ", part) if "  " in part or "\t" in part else part, self._base, "")]
         body = part.rstrip(" \t\n")
         blank = part[len(body) :]
         if blank[:1] == "\n" and body[-1:] == "\\":  # the other way to write a line break
@@ -143,4 +143,9 @@ def _address(token: Token, name: str) -> str:
 
 
 def _both(style: str, other: str) -> str:
-    return f"{style};{other}" if style and other else style or other
+    """One style within another, no code twice. What is bold stays so; of two colours the last one counts."""
+    if not (style and other):
+        return style or other
+    outer = style.split(";")
+    inner = [code for code in other.split(";") if len(code) > 1 or code not in outer]
+    return ";".join([*(code for code in outer if code not in inner), *inner])

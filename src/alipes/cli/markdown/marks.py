@@ -74,34 +74,36 @@ class Marks:
         text, limit = self._text, self._start + LONGEST
         while True:
             found = (_TICKS if self._ticks else _TOKEN).search(text, self._pos, limit + 1)
+            if found is not None and found[0][0] > "\u3000" and self._free():
+                # before any limit is asked, as how much of the letters is here is no fact of the text
+                return found.end() - 1
             if found is None or found.end() > limit:
                 if len(text) <= limit:
                     self._pos = found.start() if found else max(self._pos, len(text) - 1)
                     return None
                 self._marked += 1
-                return text.rfind(" ", self._start, limit) + 1 or limit
+                return self._forced(limit, found)
             if found.end() == len(text):
-                return self._wait(found)
+                self._pos = found.start()
+                return None
             if self._marked >= MOST:
                 return found.start()
             self._pos = found.end()
             if (cut := self._take(found)) is not None:
                 return cut
 
-    def _wait(self, found: re.Match[str]) -> int | None:
-        """The text ends within a token. Between two letters that need no space is a cut all the same."""
-        self._pos = found.start()
-        if self._free() and found[0][0] > "\u3000":
-            self._pos = found.end() - 1
-            return self._pos
-        return None
+    def _forced(self, limit: int, found: re.Match[str] | None) -> int:
+        """The cut of a part that is too long: through what is open, but not through what was closed."""
+        if not self._free():
+            return self._text.rfind(" ", self._start, limit) + 1 or limit
+        return found.start() if found and found.start() > self._start else limit
 
     def _take(self, found: re.Match[str]) -> int | None:
         """Note what `found` opens or closes; the place of the cut if it is one."""
         token = found[0]
         first = token[0]
         if first > "\u3000":
-            return found.end() - 1 if self._free() else None
+            return None
         if first in " \t\n":
             return found.end() if self._free() else None
         self._marked += 1
