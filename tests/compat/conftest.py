@@ -11,6 +11,12 @@ from tests.compat.planting import plant
 SEEN = "hermes hook seen"
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """What a turn writes without being told where is written here."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def home(tmp_path):
     (tmp_path / "home").mkdir()

@@ -137,6 +137,10 @@ class Context:
         """The value of a variable, of the environment or of `.env`; empty where it is not set."""
         return self._standing.secret(name)
 
+    def tell(self, words: str) -> None:
+        """Show the person a sentence, in the turn in whose course we are; elsewhere it is not shown."""
+        self._hooks.report(words, {})
+
     def run(self, work: Coroutine[Any, Any, object], name: str = "") -> asyncio.Task[object]:
         """Run something beside the turns, until it is done or the plugin is closed.
 

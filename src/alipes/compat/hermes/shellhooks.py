@@ -49,6 +49,8 @@ class Surroundings(Struct, frozen=True):
     """All of it: a hook runs with the operator's own means."""
     keeper: Keeper | None = None
     profile: str = "default"
+    tell: Callable[[str], None] = lambda _words: None
+    """Shows a person a sentence, in the turn in whose course we are."""
 
 
 class Ran(Struct, frozen=True):
@@ -69,6 +71,7 @@ async def open_shell_hooks(bridge: Bridge, context: Context) -> None:
         {**inherited(), "ALIPES_HOME": home, "HERMES_HOME": home},
         keeper=keeper,
         profile=bridge.profile_name,
+        tell=context.tell,
     )
     for event, declared in settings.hooks.items():
         if event not in HOOKS:
@@ -83,10 +86,10 @@ async def open_shell_hooks(bridge: Bridge, context: Context) -> None:
 def callback_of(event: str, hook: ShellHook, around: Surroundings) -> Callback:
     """A callback for the Hermes hook `event` that runs the program and gives what it decided."""
     matcher = re.compile(hook.matcher) if hook.matcher not in ("", "*") else None
-    told = False
+    told: set[bool] = set()
+    """Whether it was said in a turn, and elsewhere, that it is not allowed."""
 
     async def callback(**kwargs: Any) -> dict[str, Any] | None:
-        nonlocal told
         if matcher is not None and "tool_name" in kwargs and not matcher.fullmatch(str(kwargs["tool_name"])):
             return None
         try:
@@ -94,11 +97,12 @@ def callback_of(event: str, hook: ShellHook, around: Surroundings) -> Callback:
         except ConfigError as error:
             return _failed(event, hook, str(error))
         if not given:
-            if not told:
+            if (in_turn := TURN.get() is not None) not in told:
                 log.warning("the shell hook `%s` for %s is not run: %s", hook.command, event, HOW)
-            told = True
+                around.tell(f"the shell hook `{hook.command}` for {event} is not run: {HOW}")
+            told.add(in_turn)
             return None
-        told = False
+        told.clear()
         return await _decided(event, hook, around, kwargs)
 
     return callback
