@@ -64,10 +64,21 @@ def _of_event(event: MessageEvent | None) -> dict[str, str]:
     return {name: str(value) for name, value in known.items() if value}
 
 
-def _gateway_runner_ref() -> Gateway | None:
-    """Whoever serves the platforms (`.adapters` by `Platform`); None while none is served."""
-    gateway = bridge().gateway if is_bound() else None
-    return gateway if gateway is not None and gateway.adapters else None
+class GatewayRef:
+    """Call it for whoever serves the platforms (`.adapters` by `Platform`); None while none is served."""
+
+    def __call__(self) -> Gateway | None:
+        gateway = bridge().gateway if is_bound() else None
+        return gateway if gateway is not None and gateway.adapters else None
+
+    @property
+    def adapters(self) -> dict[Any, Any]:
+        """For who does not call it first."""
+        gateway = self()
+        return {} if gateway is None else gateway.adapters
+
+
+_gateway_runner_ref = GatewayRef()
 
 
 class SessionDB:
