@@ -278,15 +278,29 @@ async def test_a_crash_between_two_parts_sends_only_what_is_missing(tmp_path):
         await messenger.until_said("a" * 200, "b" * 50)
 
 
-async def test_what_was_cut_off_twice_is_not_sent_a_third_time(tmp_path):
+async def test_what_was_cut_off_twice_is_not_lost(tmp_path):
+    """Each time it is begun there is one window that nobody can know; to lose it would be worse."""
     async with open_store(tmp_path) as dying:
         await dying.outbox.owe(word("1"), word("2"))
         await dying.outbox.begin(await dying.outbox.head(lane(ME)))
         await dying.outbox.doubt("test")
         await dying.outbox.begin(await dying.outbox.head(lane(ME)))
     async with open_store(tmp_path) as store, post(store) as p:
-        await p.messenger.until_said("text 2")
-        assert "may be there" in (await p.until("1", "dead")).why
+        await p.messenger.until_said("text 1", "text 2")
+        assert (await p.until("1", "sent")).uncertain
+
+
+async def test_what_may_be_there_is_not_sent_again_into_a_hole(tmp_path):
+    async with open_store(tmp_path) as store:
+        messenger, now = Messenger(), [time.time()]
+        messenger.fail("send", Lost())
+        messenger.fail("typing", *(DeliveryError("no answer", uncertain=True) for _ in range(5)))
+        async with post(store, messenger, clock=lambda: now[0], tries=2) as p:
+            await p.owe(word("1"))
+            await messenger.until(lambda: messenger.bubbles)
+            await hurry(now, lambda: p.is_now("1", "sent"))
+            assert messenger.said() == ["text 1"] * 2 and not messenger.faults["typing"]
+            assert sum(verb == "send" for verb, *_ in messenger.log) == 2
 
 
 async def test_what_is_too_old_is_dropped_and_the_chat_is_told_once(tmp_path):

@@ -53,8 +53,8 @@ class Delivery:
 
     async def run(self) -> None:
         """Serve until cancelled. What was cut off by the end of an earlier process is owed again first."""
-        for name, channel in self._channels.items():
-            await self._doubt(name, channel)
+        for name in self._channels:
+            await self._doubt(name)
         async with asyncio.TaskGroup() as tasks:
             self._group.open(tasks)
             while True:
@@ -107,11 +107,7 @@ class Delivery:
         now = self._clock()
         return [lane for lane, due in (await self._outbox.lanes(platform)).items() if due <= now]
 
-    async def _doubt(self, name: str, channel: Channel) -> None:
-        if not channel.talents.remembers:
-            for debt in await self._outbox.look("trying", limit=10_000):
-                if debt.uncertain and debt.outbound.address.platform == name:
-                    await self._bury(channel, debt, "twice cut off while it was being sent; it may be there")
+    async def _doubt(self, name: str) -> None:
         doubtful = await self._outbox.doubt(name)
         self._counts.uncertain[name] += doubtful
         if doubtful:
@@ -144,6 +140,8 @@ class Delivery:
     async def _pay(self, channel: Channel, debt: Debt) -> None:
         lane = debt.outbound.lane
         async with self.lock(lane), self._limits[channel.name]:
+            if not await self._passable(channel, debt):
+                return
             debt = await self._outbox.begin(debt)
             try:
                 debt = await self._payer.pay(channel, debt)
@@ -153,6 +151,21 @@ class Delivery:
         self._counts.sent[channel.name] += 1
         self._failing[channel.name].clear()
         channel.sending = ""
+
+    async def _passable(self, channel: Channel, debt: Debt) -> bool:
+        """What may be there is sent again once only: so not into a hole, if that can be found out."""
+        if not debt.uncertain or channel.talents.remembers or not channel.talents.typing:
+            return True
+        try:
+            await channel.typing(debt.outbound.address)
+        except DeliveryError as error:
+            pause = LONGEST / 4 if error.retry_after is None else error.retry_after
+            why = f"it may be there; nothing gets through now: {error}"
+            await self._outbox.postpone(
+                await self._outbox.begin(debt), self._clock() + pause, why, counts=False
+            )
+            return False
+        return True
 
     async def _failed(self, channel: Channel, debt: Debt, error: DeliveryError) -> None:
         debt = await self._outbox.find(debt.outbound.id) or debt  # some of it may have arrived

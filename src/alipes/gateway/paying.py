@@ -26,14 +26,13 @@ class Payer:
         texts = await _texts(channel, outbound)
         pieces = _numbered(outbound, (*texts, *(_file(each, channel) for each in outbound.media)))
         drafts = await self._shown(outbound)
-        if BEGUN in drafts and not debt.uncertain:
-            await self._outbox.postpone(debt, debt.due, "shown unfinished, perhaps twice", uncertain=True)
-            debt = await self._outbox.begin(debt)
         mine = [each for each in drafts if each != BEGUN]
+        stray = len(mine) < len(drafts)  # something of it may stand there unfinished, and we cannot find it
         for index in range(len(debt.paid), len(pieces)):
             draft = mine[index] if index < min(len(mine), len(texts)) else ""
             id = await self._put(channel, outbound, pieces[index], draft)
-            debt = await self._outbox.pay(debt, id, rest=index + 1 < len(pieces))
+            rest = index + 1 < len(pieces)
+            debt = await self._outbox.pay(debt, id, rest=rest, uncertain=stray)
         if debt.state != "sent":  # there was nothing to say
             debt = await self._outbox.pay(debt)
         await self._clear(channel, outbound, mine[len(texts) :])

@@ -93,9 +93,10 @@ class Outbox(Protocol):
         """A send is about to be tried: from now until the next word on it nobody knows whether it arrived."""
         ...
 
-    async def pay(self, debt: Debt, *ids: str, rest: bool = False) -> Debt:
+    async def pay(self, debt: Debt, *ids: str, rest: bool = False, uncertain: bool = False) -> Debt:
         """It arrived, with these ids of the platform's. `rest`: more parts follow; if none do, the drafts
-        of its turn there have become it, and are drafts no more."""
+        of its turn there have become it, and are drafts no more. `uncertain`: some of it may be there twice.
+        """
         ...
 
     async def postpone(

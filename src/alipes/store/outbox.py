@@ -45,15 +45,15 @@ class SqliteOutbox:
     async def begin(self, debt: Debt) -> Debt:
         return await self._set(debt, "state = 'trying', attempts = attempts + 1")
 
-    async def pay(self, debt: Debt, *ids: str, rest: bool = False) -> Debt:
+    async def pay(self, debt: Debt, *ids: str, rest: bool = False, uncertain: bool = False) -> Debt:
         paid = rows.dump((*debt.paid, *ids))
         if rest:
-            return await self._set(debt, "paid = ?", paid)
+            return await self._set(debt, "paid = ?, uncertain = max(uncertain, ?)", paid, int(uncertain))
         sql = (
-            f"UPDATE debts SET state = 'sent', paid = ?, why = '', settled = ? WHERE number = ? "
-            f"RETURNING {_COLUMNS}"
+            "UPDATE debts SET state = 'sent', paid = ?, why = '', uncertain = max(uncertain, ?), settled = ? "
+            f"WHERE number = ? RETURNING {_COLUMNS}"
         )
-        outbound, values = debt.outbound, (paid, self._clock(), debt.number)
+        outbound, values = debt.outbound, (paid, int(uncertain), self._clock(), debt.number)
 
         def work(db: sqlite3.Connection) -> Debt:
             row = db.execute(sql, values).fetchone()
