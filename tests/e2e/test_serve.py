@@ -81,6 +81,22 @@ async def test_a_hang_up_begins_anew_in_the_same_process(home):
             assert await served.left() == 0
 
 
+async def test_wrong_settings_keep_it_from_a_restart_that_would_be_its_end(home):
+    async with ModelServer() as model:
+        settle(home, model)
+        async with serving(home) as served:
+            good = (home.path / "config.toml").read_text()
+            (home.path / "config.toml").write_text(f"max_steps = 0\n{good}")
+            served.process.send_signal(signal.SIGHUP)
+            said = await until_said(served.process.stderr, "from 1 to")
+            assert "not restarted" in said and "config.toml:1" in said
+            assert (await served.get("/health")).status_code == 200
+            (home.path / "config.toml").write_text(good)
+            served.process.send_signal(signal.SIGHUP)
+            await served.heard(b"READY=1")
+            assert await served.left() == 0
+
+
 async def test_signs_of_life_are_given_and_the_end_is_told(home):
     async with ModelServer() as model:
         settle(home, model)

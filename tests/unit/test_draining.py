@@ -148,6 +148,16 @@ async def test_who_leaves_is_not_called_back_for_a_restart():
     assert orders.order == "leave"
 
 
+async def test_after_an_order_was_withdrawn_the_next_one_is_the_first():
+    with Orders() as orders:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await orders.given.wait()
+            assert not orders.hurried.is_set()
+            orders.withdraw()
+        assert not orders.given.is_set()
+
+
 async def test_a_terminal_that_goes_away_means_to_leave():
     with Orders(at_terminal=True) as orders:
         os.kill(os.getpid(), signal.SIGHUP)

@@ -48,6 +48,11 @@ class Orders:
             self.order = order
         self.given.set()
 
+    def withdraw(self) -> None:
+        """It cannot be done; the next one counts as the first."""
+        self.given.clear()
+        self._signals = 0
+
     def _heed(self, number: signal.Signals, order: Order) -> None:
         self._signals += 1
         if self._signals > 2:

@@ -17,8 +17,8 @@ from alipes.cli.serve.draining import Draining
 from alipes.cli.serve.front import Front
 from alipes.cli.serve.orders import Order, Orders
 from alipes.cli.serve.succession import CLAIM
-from alipes.config.settings import Settings
-from alipes.kernel.errors import AlipesError
+from alipes.config.settings import Settings, load
+from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.kernel.wording import count
 from alipes.runtime.claim import claim
 from alipes.runtime.guard import guarding
@@ -60,11 +60,27 @@ async def serve(serving: Serving) -> Order:
                 beside = [group.create_task(each) for each in house.beside(notifier)]
                 house.introduce(address)
                 notifier.ready(f"serving {', '.join(front.names) or 'no platform'} at {address}")
-                await orders.given.wait()
+                await _told_for_good(orders)
                 await house.leave(notifier)
                 for task in beside:
                     task.cancel()
         return orders.order
+
+
+async def _told_for_good(orders: Orders) -> None:
+    """Wait until we are to go; not for a restart that would end at wrong settings."""
+    while True:
+        await orders.given.wait()
+        if orders.order == "leave":
+            return
+        try:
+            load()
+        except ConfigError as error:
+            log.error("not restarted: %s", error)
+            _complain(f"not restarted, as the settings are wrong now:\n{error}")
+            orders.withdraw()
+        else:
+            return
 
 
 class _House:
@@ -114,6 +130,8 @@ class _House:
         else:
             notifier.stopping("bringing turns to a safe point")
         log.info("told to %s: taking nothing more in", orders.order)
+        if busy := self._draining.unsafe:
+            print(f"  {self._readiness.leaving}, once {count(busy, 'turn')} came to rest", flush=True)
         self._front.leaving.set()
         self._draining.begin()
         if not await _within(patience, self._draining.drained(), orders.hurried):
