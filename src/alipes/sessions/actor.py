@@ -52,6 +52,8 @@ class Session:
         """Conversations that had a turn here and were not left since."""
         self._left: dict[str, Reset] = {}
         """Conversations that were left, as long as a turn of theirs lives."""
+        self._opened: dict[str, bool] = {}
+        """By conversation, whether a turn of it was ever set up; one may be over before that."""
 
     def post(self, op: Op) -> None:
         self._asked += isinstance(op, Take)
@@ -125,6 +127,7 @@ class Session:
     def _begin(self, turns: asyncio.TaskGroup, living: Living) -> None:
         self._living = living
         self._lived.add(living.turn.session)
+        living.opens = not self._opened.get(living.turn.session, not living.opens)
         course = Course(living, self._around, self._mailbox.put_nowait)
         living.task = turns.create_task(course.run(), name=f"turn {living.turn.id}")
         living.task.add_done_callback(lambda task: self._done(living, task))
@@ -195,6 +198,8 @@ class Session:
         """Write the ending, then show it."""
         living, ending = over.living, over.ending
         self._living = None
+        session = living.turn.session
+        self._opened[session] = living.started or self._opened.get(session, not living.opens)
         if ending is None:
             living.release()
             return

@@ -30,7 +30,7 @@ class Course:
             try:
                 agent = await self._around.agent(turn)
                 living.hold(agent.hooks)
-                if not turn.history and turn.attempt == 1:
+                if living.opens:
                     await living.relay.tell(
                         specs.session_began, session=turn.session, session_key=turn.key, turn=turn
                     )

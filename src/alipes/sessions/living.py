@@ -53,6 +53,8 @@ class Living:
         """The last result before all are said together: shown once that is kept."""
         self.started = False
         """It is set up, and has told so."""
+        self.opens = not turn.history and turn.attempt == 1
+        """No turn of its conversation was set up before it."""
         self.abandoned = False
         """It did not end when it was cancelled; its ending is written all the same."""
         self.seen = time.monotonic()
