@@ -115,13 +115,13 @@ async def test_a_turn_that_goes_on_after_kill_9(home, diary, saw):
     saw("app", "resumed")
 
 
-async def killed(home, diary, surface):
-    """A process with a turn that waits for its model is ended by force; the diary begins anew."""
+async def killed(home, diary, surface, once="pre_api_request"):
+    """A process with a turn that waits is ended by force; the diary begins anew."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.compat.victim", surface, str(home), cwd=ROOT
     )
     try:
-        await diary.until("pre_api_request", seconds=30)
+        await diary.until(once, seconds=30)
     finally:
         child.kill()
         await child.wait()

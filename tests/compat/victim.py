@@ -1,11 +1,14 @@
-"""A process that is killed: `python -m tests.compat.victim app|host HOME` begins a turn and waits for its model."""
+"""A process that is killed: `python -m tests.compat.victim app|host|tool HOME` begins a turn that does not end.
+
+In the app and on the host it waits for its model; `tool`: in a tool.
+"""
 
 import asyncio
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from alipes.testing import open_agent
+from alipes.testing import call, open_agent
 from tests.compat import walking
 from tests.compat.chatting import open_chat
 from tests.compat.diary import PLUGINS
@@ -13,11 +16,10 @@ from tests.compat.diary import PLUGINS
 
 async def main(surface: str, home: Path) -> None:
     async with AsyncExitStack() as stack:
-        if surface == "app":
-            plugins = [PLUGINS / "recorder"]
-            agent = await stack.enter_async_context(
-                open_agent(home=home, plugins=plugins, model=walking.never(), person="once")
-            )
+        if surface != "host":
+            script = [call("ponder")] if surface == "tool" else walking.never()
+            known = {"home": home, "plugins": [PLUGINS / "recorder"], "person": "once"}
+            agent = await stack.enter_async_context(open_agent(**known, model=script))
             await agent.start("go the long way")
         else:
             chat = await stack.enter_async_context(open_chat(home, walking.never()))
