@@ -146,7 +146,7 @@ async def test_a_turn_between_two_steps_rests_there_and_goes_on_at_the_next_star
 
 async def test_what_does_not_come_to_rest_in_time_is_cut_off_with_its_children(home):
     async with (
-        ModelServer([run("sleep 3217"), Say("I was interrupted.")]) as model,
+        ModelServer([run("sleep 3219"), Say("I was interrupted.")]) as model,
         TelegramServer() as telegram,
     ):
         settle(home, model, telegram, **{"serve.drain": 0.5})
@@ -154,19 +154,35 @@ async def test_what_does_not_come_to_rest_in_time_is_cut_off_with_its_children(h
             await served.ready()
             telegram.town.say("wait long", chat=OWNER)
             await model.asked()
-            while not await sleeping():
+            while not await sleeping(3219):
                 await asyncio.sleep(0.05)
             assert await served.left() == 0
-        assert not await sleeping()
+        assert not await sleeping(3219)
         async with serving(home):
             await telegram.shows(OWNER, "I was interrupted.")
         assert "unknown" in str(model.bodies[-1]["messages"]), "the model is told that nobody knows"
 
 
-async def sleeping() -> bool:
-    listing = await asyncio.create_subprocess_exec(
-        "pgrep", "-f", "^sleep 3217", stdout=asyncio.subprocess.PIPE
-    )
+async def test_a_stop_from_the_chat_ends_the_tool_with_its_children_and_is_measured(home):
+    async with ModelServer([run("sleep 3217"), Say("What next?")]) as model, TelegramServer() as telegram:
+        settle(home, model, telegram)
+        async with serving(home) as served:
+            await served.ready()
+            telegram.town.say("wait long", chat=OWNER)
+            while not await sleeping():
+                await asyncio.sleep(0.05)
+            telegram.town.say("/stop", chat=OWNER)
+            telegram.town.say("hello?", chat=OWNER)
+            await telegram.shows(OWNER, "What next?")
+            assert not await sleeping()
+            assert await served.metric("alipes_stop_seconds_count") == 1
+            assert await served.metric('alipes_turns_total{platform="telegram",ending="stopped"}') == 1
+            assert await served.left() == 0
+
+
+async def sleeping(seconds: int = 3217) -> bool:
+    words = ("pgrep", "-f", f"^sleep {seconds}")
+    listing = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     out, _ = await listing.communicate()
     return bool(out)
 
