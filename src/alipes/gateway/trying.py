@@ -1,0 +1,131 @@
+"""One try at one debt, and what follows when it fails: later, never, or too late. It waits for nobody."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Collection
+
+from alipes.gateway.channels import Channel
+from alipes.gateway.counts import Counts
+from alipes.gateway.manners import Rules
+from alipes.gateway.paying import Payer
+from alipes.kernel.delivery import Debt, Outbound
+from alipes.kernel.errors import DeliveryError, Gone
+from alipes.kernel.wording import brief, count, span
+from alipes.store.opening import Store
+
+log = logging.getLogger(__name__)
+LONGEST = 60.0
+"""Seconds between two tries at most, unless the platform asks for more."""
+AT_ONCE = 64
+"""Messages that are on their way on one platform at most."""
+OUTAGE = 2
+"""Chats in which nothing arrives, and nowhere else either: it is the platform, not what is sent."""
+
+
+class Tries:
+    """Decides what becomes of each debt; in which order they are tried is for others to say."""
+
+    def __init__(
+        self,
+        store: Store,
+        platforms: Collection[str],
+        rules: Rules,
+        *,
+        counts: Counts,
+        clock: Callable[[], float] = time.time,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        self._outbox, self._rules, self._counts = store.outbox, rules, counts
+        self._clock, self._dice = clock, dice
+        self._payer = Payer(store.outbox, store.drafts)
+        self._limits = {name: asyncio.Semaphore(AT_ONCE) for name in platforms}
+        self._failing: dict[str, set[str]] = {name: set() for name in platforms}
+        """By platform, the chats in which something failed since the last thing arrived anywhere."""
+
+    async def pay(self, channel: Channel, debt: Debt) -> None:
+        """Try it once; what becomes of it is a row when this returns. The caller has the chat to itself."""
+        async with self._limits[channel.name]:
+            if not await self._passable(channel, debt):
+                return
+            debt = await self._outbox.begin(debt)
+            try:
+                debt = await self._payer.pay(channel, debt)
+            except DeliveryError as error:
+                await self._failed(channel, debt, error)
+                return
+        self._counts.sent[channel.name] += 1
+        self._failing[channel.name].clear()
+        channel.sending = ""
+
+    async def _passable(self, channel: Channel, debt: Debt) -> bool:
+        """What may be there is sent again once only: so not into a hole, if that can be found out."""
+        if not debt.uncertain or channel.talents.remembers or not channel.talents.typing:
+            return True
+        try:
+            await channel.typing(debt.outbound.address)
+        except DeliveryError as error:
+            pause = LONGEST / 4 if error.retry_after is None else error.retry_after
+            why = f"it may be there; nothing gets through now: {error}"
+            await self._outbox.postpone(
+                await self._outbox.begin(debt), self._clock() + pause, why, counts=False
+            )
+            return False
+        return True
+
+    async def _failed(self, channel: Channel, debt: Debt, error: DeliveryError) -> None:
+        debt = await self._outbox.find(debt.outbound.id) or debt  # some of it may have arrived
+        name, now, uncertain = channel.name, self._clock(), error.uncertain and not channel.talents.remembers
+        failing = self._failing[name]
+        failing.add(debt.outbound.lane)
+        outage = len(failing) >= OUTAGE
+        channel.sending = str(error) if outage else channel.sending
+        if isinstance(error, Gone):
+            await self._bury(channel, debt, str(error))
+        elif uncertain and debt.uncertain:
+            await self._bury(channel, debt, f"it may be there, and was sent again once already: {error}")
+        elif debt.attempts >= self._rules.tries and error.retry_after is None and not outage:
+            await self._bury(channel, debt, f"given up after {debt.attempts} tries: {error}")
+        else:
+            asked = error.retry_after
+            pause = asked if asked is not None else self._pause(debt.attempts)
+            counts = asked is None and not outage
+            await self._outbox.postpone(debt, now + pause, str(error), uncertain=uncertain, counts=counts)
+            self._counts.postponed[name] += 1
+            self._counts.uncertain[name] += uncertain
+            log.info("%s was not sent, and is tried again in %.1f s: %s", debt.outbound.id, pause, error)
+
+    def _pause(self, attempts: int) -> float:
+        return float(min(LONGEST, 2.0 ** max(0, min(attempts, 32) - 1)) * (0.5 + self._dice() / 2))
+
+    async def _bury(self, channel: Channel, debt: Debt, why: str) -> None:
+        await self._outbox.give_up(debt, "dead", why)
+        self._counts.dead[channel.name] += 1
+        log.warning("%s is not sent any more: %s", debt.outbound.id, why)
+
+    def late(self, debt: Debt) -> bool:
+        """Is it too old to be sent?"""
+        return self._clock() >= (debt.outbound.expires or debt.created + self._rules.expiry)
+
+    async def expire(self, channel: Channel, lane: str) -> None:
+        """Give up what is too old, all of it, and say so once; nobody misses a late notice."""
+        missed: list[Debt] = []
+        while (debt := await self._outbox.head(lane)) is not None and self.late(debt):
+            await self._outbox.give_up(debt, "expired", "too old to be sent")
+            self._counts.expired[channel.name] += 1
+            if not debt.outbound.notice:
+                missed.append(debt)
+        if missed:
+            notice = _notice(missed, self._clock())
+            log.warning("%d messages to %s were too old to be sent", len(missed), lane)
+            await self._outbox.owe(notice)
+
+
+def _notice(missed: list[Debt], now: float) -> Outbound:
+    first = missed[0]
+    words = f": {brief(first.outbound.text)}" if first.outbound.text else ""
+    more = f" The same goes for {count(len(missed) - 1, 'message')} after it." if len(missed) > 1 else ""
+    old = span(now - first.created)
+    text = f"A message from {old} ago could not be delivered in time and was dropped{words}.{more}"
+    return Outbound(f"expired:{first.number}:{int(now)}", first.outbound.address, text, notice=True)
