@@ -61,3 +61,32 @@ def test_with_no_thread_left_the_process_ends_as_usual():
         check=False,
     )
     assert (ended.returncode, ended.stdout) == (3, b"bye\n")
+
+
+def test_a_signal_that_a_thread_was_given_wakes_the_loop():
+    program = textwrap.dedent("""
+        import asyncio, os, signal, sys, threading
+        from alipes.runtime import workers
+
+        def interrupt(main):  # to this thread: the loop's own sleeps in its selector
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+        async def main():
+            loop = asyncio.get_running_loop()
+            loop.run_in_executor(None, interrupt, None)
+            await asyncio.Event().wait()
+
+        try:
+            workers.run(main())
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """)
+    for _ in range(5):
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            timeout=20,
+            env={"PYTHONPATH": "src"},
+            check=False,
+        )
+        assert (ended.returncode, ended.stdout) == (0, b"interrupted\n"), ended.stderr

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 import time
@@ -27,7 +28,10 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """`asyncio.run`, with `Workers`."""
 
     async def within() -> T:
-        asyncio.get_running_loop().set_default_executor(Workers(thread_name_prefix="worker"))
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(Workers(thread_name_prefix="worker"))
+        # The kernel gives a signal to any thread; a loop that handles one signal is woken by all of them.
+        loop.add_signal_handler(signal.SIGURG, lambda: None)
         return await main
 
     return asyncio.run(within())
