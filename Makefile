@@ -11,7 +11,7 @@ help:  ## show this list
 run: .venv/run.stamp  ## start talking; with no key and no configuration a small local model answers
 	@$(BIN)/alipes
 
-serve: .venv/run.stamp  ## the gateway (says so while there is none)
+serve: .venv/run.stamp  ## the gateway: messengers, health, metrics; see docs/gateway.md
 	@$(BIN)/alipes serve
 
 test: .venv/test.stamp  ## all tests

@@ -1,7 +1,8 @@
 """The page of remote tools in a real browser: what the agent does there is seen, and so is a stop."""
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager
+import os
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 
@@ -11,6 +12,7 @@ pytest.importorskip("playwright.async_api", reason="playwright is not installed 
 from playwright.async_api import async_playwright, expect
 
 from tests.conftest import require
+from tests.e2e.program import children
 from tests.world.remote import free_port, open_remote, open_wire
 
 pytestmark = [pytest.mark.deadline(60), pytest.mark.service("chromium")]
@@ -25,10 +27,22 @@ def chromium():
 
 
 @asynccontextmanager
+async def orphans_buried():
+    """What a browser leaves behind comes to us where this process has adopted orphans before: see `kin`."""
+    before = set(children(os.getpid()))
+    yield
+    while left := set(children(os.getpid())) - before:
+        for pid in left:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
 async def browsing(*, strict=True, **options):
     """A page in a browser of its own; whatever it complains about fails a strict test."""
     program = require("chromium")
-    async with async_playwright() as driver:
+    async with orphans_buried(), async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=program, args=[*QUIET, *ALONE])
         try:
             page = await browser.new_page(**options)
