@@ -257,6 +257,7 @@ async def test_tools_are_shown_in_one_bubble_as_the_chat_wants_it(tmp_path):
         await g.messenger.until(lambda: "done" in g.messenger.said())
         await g.quiet()
         assert len(g.messenger.bubbles) == 2, "one bubble and the answer"
+        await g.messenger.until(lambda: g.messenger.said()[0].count("✓") == 2)
 
 
 async def test_a_chat_may_want_to_see_nothing_of_the_tools(tmp_path):

@@ -29,8 +29,6 @@ from alipes.kernel.wording import brief
 log = logging.getLogger(__name__)
 TIDY = 3600.0
 """Seconds between two looks for what need not be remembered any more."""
-LAST = 2.0
-"""Seconds for what was said to leave, also when what runs does not end in time."""
 
 
 class Gateway:
@@ -116,28 +114,6 @@ class Gateway:
     def states(self) -> tuple[PlatformState, ...]:
         """How each platform stands."""
         return tuple(channel.state for channel in self._channels.values())
-
-    @property
-    def living(self) -> int:
-        """Turns that are lived in chats now."""
-        return self._stage.living
-
-    async def drain(self, within: float = 5.0) -> None:
-        """Before the end: let what runs end and what was said leave, as far as that is soon.
-
-        Who does not end in time goes on at the next start, and what was not sent is sent then.
-        """
-        try:
-            async with asyncio.timeout(within):
-                await self._house.lobby.settled()
-                await self.delivery.drained()
-        except TimeoutError:
-            log.info("not all that runs ended within %.0f s; it goes on at the next start", within)
-            try:
-                async with asyncio.timeout(LAST):
-                    await self.delivery.drained()
-            except TimeoutError:
-                log.info("not all that was said was sent; it is sent at the next start")
 
     async def _resume(self) -> None:
         """Watch what the lobby took up from an earlier process, and tell the chats."""

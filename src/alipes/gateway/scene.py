@@ -82,7 +82,8 @@ class Scene(Subscription):
         """When it was stopped: nothing more is shown until the next turn begins."""
         self._stirred, self._closing = asyncio.Event(), False
         self._due, self._armed, self._placed = 0.0, False, False
-        self._show, self._type = False, False
+        self._show, self._type, self._finale = False, False, ""
+        """What is to be done next; at the end of a turn the bubble is shown as it stands then."""
         self._loop = asyncio.get_running_loop()
 
     def put(self, envelope: Envelope, source: str) -> None:
@@ -137,7 +138,7 @@ class Scene(Subscription):
         self._stirred.set()
 
     def _begin(self, turn: str, *, resumed: bool) -> None:
-        self.turn, self._hushed, self._asking, self._placed = turn, 0.0, 0, False
+        self.turn, self._hushed, self._asking, self._placed, self._finale = turn, 0.0, 0, False, ""
         self._text.clear()
         self._bubble = Bubble()
         self._shown.begin(resumed=resumed)
@@ -148,6 +149,9 @@ class Scene(Subscription):
         self._direction.nudge(self.address.platform, self.lane)
         if turn == self.turn:
             self._direction.ended(ended, self._loop.time() - self._hushed if self._hushed else -1.0)
+            if ended.ending != "stopped" and not self._hushed and self._shown.begun:
+                self._finale = self._bubble.text(self.progress)
+                self._stirred.set()
             self.turn, self._show = "", False
             self._text.clear()  # of what was stopped, that which was shown stays as it is
 
@@ -184,7 +188,11 @@ class Scene(Subscription):
             else:
                 await self._direction.answered(letter)
         show, type, self._show, self._type = self._show, self._type, False, False
+        finale, self._finale = self._finale, ""
         try:
+            if finale:
+                async with self._direction.lock(self.lane):
+                    await self._shown.tools(finale)
             if type and self.going and not self._asking:
                 await self._channel.typing(self.address)
             if show and self.going:

@@ -64,11 +64,6 @@ class Stage:
             if scene.lane == lane(address):
                 scene.progress = progress
 
-    @property
-    def living(self) -> int:
-        """Turns that are shown now."""
-        return sum(bool(scene.turn) for scene in self._scenes.values())
-
     async def _play(self, scene: Scene) -> None:
         try:
             await scene.run()
