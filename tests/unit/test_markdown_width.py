@@ -138,3 +138,8 @@ def test_a_row_is_sliced_as_a_terminal_would_fold_it():
 def test_blanks_at_the_end_of_a_row_are_left_out():
     assert trimmed([("a ", "", ""), ("  ", "2", "")]) == [("a", "", "")]
     assert trimmed([(" ", "", "")]) == []
+
+
+def test_a_joiner_between_letters_hides_neither():
+    assert width("ー\u200dー") == 4
+    assert width("👩\u200d👩\u200d👧") == 2, "a family is one sign"

@@ -17,6 +17,8 @@ def width(text: str) -> int:
     """The columns that `text` takes; control characters, which nobody should show, take none."""
     if text.isascii():
         return len(text)
+    if "\u200d" in text and len(graphemes := list(iter_graphemes(text))) > 1:
+        return sum(map(width, graphemes))  # wcswidth drops whatever follows a joiner
     columns = wcswidth(text)
     return columns if columns >= 0 else sum(max(0, wcwidth(char)) for char in text)
 

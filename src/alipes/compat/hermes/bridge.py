@@ -14,9 +14,9 @@ from typing import Any, Generic, Protocol, TypeVar
 from alipes.compat.hermes.calling import Fit
 from alipes.compat.hermes.entries import PlatformEntry, ToolEntry
 from alipes.compat.hermes.guests import close_to_guests, open_to_guests
+from alipes.compat.hermes.lending import Lending
 from alipes.compat.hermes.notes import Notes
 from alipes.config.settings import Settings
-from alipes.config.variables import inherited, lend, read_variables, take_back
 from alipes.hooks.context import Context, Host
 from alipes.hooks.owners import Owner
 from alipes.hooks.tracking import PLUGIN, as_coroutine
@@ -59,7 +59,7 @@ class Bridge:
         self.profile_name = "default"
         self.event_of: Callable[[Inbound], Any] = lambda inbound: inbound
         """A message as plugins know it (`MessageEvent`); set by whoever brings that word along."""
-        self._lent: set[str] = set()
+        self.lending = Lending(settings.paths.env)
         self._contexts: dict[Owner, tuple[Context, str]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -79,11 +79,7 @@ class Bridge:
 
     def variable(self, name: str) -> str:
         """Of the environment, else of the home's `.env`; empty where neither has it."""
-        return read_variables(self.settings.paths.env, inherited()).get(name)
-
-    def lend(self, *names: str) -> None:
-        """Variables that a plugin says it needs: its code may look for them in the environment alone."""
-        self._lent |= lend(read_variables(self.settings.paths.env, inherited()), names)
+        return self.lending.now().get(name)
 
     def enter(self, context: Context, module: str) -> None:
         """A plugin is being opened, on the loop's thread; its code lives in `module` and below."""
@@ -99,8 +95,7 @@ class Bridge:
         self.platforms = {name: each for name, each in self.platforms.items() if each.owner is not owner}
         if self._contexts:
             return False
-        take_back(self._lent)
-        self._lent.clear()
+        self.lending.end()
         if self._workers is not None:
             self._workers.shutdown(wait=False)
             self._workers = None

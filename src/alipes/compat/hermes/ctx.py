@@ -93,7 +93,7 @@ class PluginContext:
         **_more: Any,
     ) -> bool | None:
         """Offer a tool; the next turn sees it."""
-        self._bridge.lend(*(requires_env or ()))
+        self._bridge.lending.lend(*(requires_env or ()))
         entry = ToolEntry(
             owner=self._context.owner,
             name=name,
@@ -186,7 +186,7 @@ class PluginContext:
         told_of = (
             fields.get(name) for name in ("allowed_users_env", "allow_all_env", "cron_deliver_env_var")
         )
-        self._bridge.lend(*(required_env or ()), *filter(None, told_of))
+        self._bridge.lending.lend(*(required_env or ()), *filter(None, told_of))
         told = fields | {
             "name": name.lower(),
             "label": label,

@@ -47,7 +47,7 @@ class HermesDoor:
         if found.path is not None:
             context.stack.callback(forget, name)
         take_notes(self.bridge, context)
-        self.bridge.lend(*found.manifest.requires_env, *found.manifest.optional_env)
+        self.bridge.lending.lend(*found.manifest.requires_env, *found.manifest.optional_env)
         register = await self.bridge.off_loop(lambda: register_of(found, name))  # imports may take long
         answer = register(PluginContext(self.bridge, context, manifest_of(found)))
         if inspect.isawaitable(answer):
