@@ -18,13 +18,16 @@ class Wire:
 
     async def hear(self, kind: str) -> dict[str, Any]:
         """The next message of this kind."""
-        async with asyncio.timeout(15):
-            while True:
-                line = await self._reader.readline()
-                assert line, f"closed before {kind} came: {self.heard}"
-                self.heard.append(json.loads(line))
-                if self.heard[-1]["type"] == kind:
-                    return self.heard[-1]
+        try:
+            async with asyncio.timeout(15):
+                while True:
+                    line = await self._reader.readline()
+                    assert line, f"closed before {kind} came: {self.heard}"
+                    self.heard.append(json.loads(line))
+                    if self.heard[-1]["type"] == kind:
+                        return self.heard[-1]
+        except TimeoutError:
+            raise AssertionError(f"no {kind} came after {self.heard}") from None
 
     async def bring(self, *names: str) -> None:
         schema = {"type": "object", "properties": {"words": {"type": "string"}}}

@@ -146,13 +146,14 @@ class Talk:
             self._terminal.parting = "· what was being done is taken up at the next start"
 
     async def _halt(self) -> None:
-        """Stop the turn that lives, else the one that is about to."""
+        """Stop the turn that lives, else the one that is about to. The screen may be behind the store."""
         turn, key = self._show.living, self._place.key
         self._halted = True
         if not turn:
             await self._outgoing.join()
-            unfinished = await self._app.store.sessions.unfinished(key)
-            turn = unfinished[0].id if unfinished else ""
+        unfinished = [each.id for each in await self._app.store.sessions.unfinished(key)]
+        if turn not in unfinished:
+            turn = unfinished[0] if unfinished else ""
         if turn:
             await self._app.lobby.post(key, Stop("user_stop", "session_interrupt", turn))
         else:
