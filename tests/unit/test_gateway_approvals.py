@@ -39,7 +39,7 @@ async def open_guarded(home, *script, manners=PEOPLE, **more):
     hand, hooks = Hand(), Hooks()
 
     async def before_tool(call, turn):
-        word = await g.lobby.approvals.ask(call, "it *explodes*", turn)
+        word = await g.lobby.approvals.ask(call, "*explodes*", turn)
         return None if word not in (None, "no") else Verdict("deny", f"the word was {word}")
 
     hooks.add(CORE, before_tool, patient=True)
@@ -65,7 +65,7 @@ async def test_a_button_answers_and_the_question_shows_it(tmp_path):
     async with open_guarded(tmp_path, call(), "ok") as (g, hand):
         await g.take("go", sender="boss")
         bubble = await question(g)
-        assert "**Shall I?** it \\*explodes\\*" in bubble.text and "hand: rm -rf `x`" in bubble.text
+        assert "**Shall I?** It \\*explodes\\*." in bubble.text and "hand: rm -rf `x`" in bubble.text
         assert [button.label for button in bubble.piece.buttons] == ["Yes", "Yes, here", "Always", "No"]
         await g.take(sender="boss", pressed=data(bubble, "Yes"))
         await g.messenger.until(lambda: "ok" in g.messenger.said())

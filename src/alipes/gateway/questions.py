@@ -61,7 +61,7 @@ class Questions:
         )
         buttons = tuple(Button(_LABELS[each], f"{BUTTON}:{asked.ask}:{each}") for each in choices)
         reply_to = facts.inbound.reply_to if facts is not None else ""
-        text = f"{_shown(asked)}\nAnswer _yes_ (once), _session_ or _no_{', or _always_' if owner else ''}."
+        text = f"{_shown(asked)}Answer _yes_ (once), _session_ or _no_{', or _always_' if owner else ''}."
         question = Outbound(_id(asked.ask), address, text, buttons=buttons, reply_to=reply_to, notice=True)
         await self._delivery.owe(question)
 
@@ -80,7 +80,7 @@ class Questions:
             elif debt.paid:
                 over = "Stopped." if answered.by == "stop" else _DONE[answered.choice]
                 try:
-                    pieces = await channel.pieces(f"{_shown(question.asked)}\n{over}")
+                    pieces = await channel.pieces(f"{_shown(question.asked)}{over}")
                     if channel.talents.edits and pieces:
                         await channel.edit(question.address, debt.paid[-1], pieces[-1])
                 except DeliveryError:
@@ -121,7 +121,8 @@ def _id(ask: str) -> str:
 
 
 def _shown(asked: ApprovalAsked) -> str:
-    return f"**Shall I?** {escaped(asked.reason)}\n\n{_fenced(_call(asked.call))}\n"
+    why = asked.reason.strip().rstrip(".")
+    return f"**Shall I?** It {escaped(why)}.\n\n{_fenced(_call(asked.call))}\n"
 
 
 def _call(call: ToolCall) -> str:
