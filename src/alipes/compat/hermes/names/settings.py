@@ -59,7 +59,7 @@ def save_env_value(key: str, value: str) -> None:
     Raises ConfigError.
     """
     set_secret(key, value, home=bridge().home)
-    bridge().lend(key)
+    bridge().lending.lend(key)
 
 
 def remove_env_value(key: str) -> bool:
