@@ -13,10 +13,11 @@ import httpx2
 
 from alipes.kernel.endpoints import Proxies
 from alipes.kernel.errors import ConfigError
+from alipes.runtime.sockets import Sockets
 
 log = logging.getLogger(__name__)
 
-LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=300.0)
+LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=300.0)
 """No ceiling on connections: with one, a request waits for the end of strangers' requests."""
 LOOPBACK = ("localhost", "127.0.0.0/8", "::1")
 
@@ -85,13 +86,21 @@ class _Handshake:
                 await self._stream.aclose()
 
 
+class _Pool(httpx2.AsyncHTTPTransport):
+    """The library's pool on sockets of ours. It has no door for them, though what it is made of has."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._pool._network_backend = Sockets()
+
+
 class Wire(httpx2.AsyncBaseTransport):
     """One way out, straight or through `proxy`: a plain and a TLS pool of connections, each made by need."""
 
     def __init__(self, trust: Trust, proxy: str = "") -> None:
         self._trust = trust
         self._proxy = proxy if "://" in proxy or not proxy else f"http://{proxy}"
-        self._pools: dict[bool, httpx2.AsyncHTTPTransport] = {}
+        self._pools: dict[bool, _Pool] = {}
         self.requests = 0
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -105,10 +114,10 @@ class Wire(httpx2.AsyncBaseTransport):
         for pool in self._pools.values():
             await pool.aclose()
 
-    def _pool(self, secure: bool) -> httpx2.AsyncHTTPTransport:
+    def _pool(self, secure: bool) -> _Pool:
         if secure not in self._pools:
             try:
-                self._pools[secure] = httpx2.AsyncHTTPTransport(
+                self._pools[secure] = _Pool(
                     verify=self._trust.tls if secure else self._trust.none,
                     trust_env=False,
                     limits=LIMITS,
