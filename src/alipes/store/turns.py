@@ -53,7 +53,7 @@ class SqliteTurns:
             await self._before_claim()
         now = self._clock()
 
-        def work(db: sqlite3.Connection) -> int | None:
+        def work(db: sqlite3.Connection) -> Turn | None:
             number = _one(db, "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL", key)
             if number is None:
                 return None
@@ -67,12 +67,10 @@ class SqliteTurns:
                 "WHERE number = ?",
                 (epoch, now, number),
             )
-            return int(number)
+            return _turn(db, int(number))
 
-        claimed = await self._database.run(work)
-        if claimed is None:
-            return None
-        return await self._database.read(lambda db: _turn(db, claimed))
+        # nothing is done before the turn writes again; and who dies here loses nothing but a number
+        return await self._database.run(work, soon=True)
 
     async def record(self, turn: Turn, event: Recorded, *owed: Outbound) -> None:
         match event:
@@ -96,8 +94,9 @@ class SqliteTurns:
                     "DELETE FROM acts WHERE turn = ? AND call_id = ?", [(number, id) for id in anew]
                 )
 
-        # calls are followed by the intent to run them, or by their results: nothing is done before that write
-        await self._database.run(work, soon=bool(anew))
+        # calls are followed by the intent to run them, or by their results, and a person's words, which are
+        # kept already, by an answer: nothing is done before that write
+        await self._database.run(work, soon=bool(anew) or (said.message.role == "user" and not debts))
 
     async def _act(self, turn: Turn, call_id: str, result: str | None) -> None:
         call_id = rows.whole(call_id)
@@ -131,11 +130,13 @@ class SqliteTurns:
             db.execute("DELETE FROM acts WHERE turn = ?", (number,))
             db.execute("UPDATE sessions SET updated = ? WHERE id = ?", (now, session))
 
-        await self._database.run(work)
+        # who finds a whole answer without its end has nothing to add to it, and ends it the same
+        await self._database.run(work, soon=ending == "answered" and not last and not debts)
 
     async def release(self, key: str) -> None:
-        sql = "UPDATE seats SET holder = NULL WHERE key = ? AND holder = ?"
-        await self._database.run(lambda db: db.execute(sql, (key, self._hosts.me)).rowcount)
+        sql, row = "UPDATE seats SET holder = NULL WHERE key = ? AND holder = ?", (key, self._hosts.me)
+        # after a power cut we are gone, and so is our hold
+        await self._database.run(lambda db: db.execute(sql, row).rowcount, soon=True)
 
     async def put_control(self, key: str, op: Op) -> None:
         kind, text = str(op.__struct_config__.tag), rows.dump(op)
