@@ -69,6 +69,19 @@ def _messenger(name: str, base_url: str, address: str) -> tuple[Key, ...]:
             "The variable that holds the bot's token.",
         ),
         Key(f"{name}.base_url", URL, base_url, address),
+        *_manners(name),
+        Key(
+            f"{name}.per_user",
+            FLAG,
+            False,
+            "Whether each person in a group has a conversation of their own.",
+        ),
+    )
+
+
+def _manners(name: str) -> tuple[Key, ...]:
+    """How people are met, on any platform."""
+    return (
         Key(
             f"{name}.allow",
             ALLOW,
@@ -98,12 +111,6 @@ def _messenger(name: str, base_url: str, address: str) -> tuple[Key, ...]:
             choice("mention", "all"),
             "mention",
             "What is answered in a group: what mentions the bot or answers it, or everything.",
-        ),
-        Key(
-            f"{name}.per_user",
-            FLAG,
-            False,
-            "Whether each person in a group has a conversation of their own.",
         ),
     )
 
@@ -242,6 +249,7 @@ KEYS = (
         "this time.",
     ),
     *_messenger("discord", "https://discord.com/api/v10", "Address of Discord's API."),
+    *_manners("platforms.*"),
     Key(
         "gateway.pairing",
         FLAG,

@@ -49,16 +49,21 @@ class Serve(Struct, frozen=True):
     key: Secret = Secret()
 
 
-class Messenger(Struct, frozen=True, kw_only=True):
-    """What all messengers have in common; one is enabled when its token is there."""
+class Meeting(Struct, frozen=True, kw_only=True):
+    """How people are met on a platform."""
 
-    token_env: str
-    base_url: str
     allow: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()
     busy: Busy = "interrupt"
     progress: Literal["off", "short", "full"] = "short"
     group: Literal["mention", "all"] = "mention"
+
+
+class Messenger(Meeting, frozen=True, kw_only=True):
+    """What all messengers have in common; one is enabled when its token is there."""
+
+    token_env: str
+    base_url: str
     per_user: bool = False
     token: Secret = Secret()
 
@@ -110,6 +115,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     serve: Serve = Serve()
     telegram: Telegram = Telegram()
     discord: Discord = Discord()
+    platforms: dict[str, Meeting] = {}
+    """By name, those that plugins bring; one that is not named is met as usual."""
     gateway: GatewaySettings = GatewaySettings()
     plugins: PluginSettings = PluginSettings()
     toolsets: dict[str, tuple[str, ...]] = {}
@@ -169,6 +176,7 @@ def build(reading: Reading) -> Settings:
         serve=Serve(**_under(picked, "serve"), key=_secret(reading, "serve.key_env")),
         telegram=_telegram(reading, _under(picked, "telegram")),
         discord=Discord(**_under(picked, "discord"), token=_secret(reading, "discord.token_env")),
+        platforms={name: _meeting(reading, name) for name in reading.names("platforms")},
         gateway=GatewaySettings(**_under(picked, "gateway"), stt_key=_secret(reading, "gateway.stt_key_env")),
         plugins=plugin_settings(reading, _under(picked, "plugins")),
         toolsets=toolsets(reading),
@@ -192,6 +200,13 @@ def _telegram(reading: Reading, picked: dict[str, Any]) -> Telegram:
         needs = "needs telegram.webhook_url, where the Bot API finds us: give it, or poll"
         reading.fault("telegram.mode", "webhook", needs)
     return Telegram(**picked, token=_secret(reading, "telegram.token_env"))
+
+
+def _meeting(reading: Reading, name: str) -> Meeting:
+    if not isinstance(reading.tables["platforms"][name], dict):
+        return Meeting()  # it is among the problems already
+    told = {each: reading.picked("platforms", name, each).value for each in Meeting.__struct_fields__}
+    return Meeting(**_under({f"platform.{each}": value for each, value in told.items()}, "platform"))
 
 
 def _known_models(reading: Reading, known: dict[str, Endpoint], key: str) -> tuple[str, ...]:
