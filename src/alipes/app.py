@@ -17,6 +17,7 @@ from alipes.agent.prompt import system_prompt
 from alipes.agent.voices import rewriting
 from alipes.config.settings import Settings
 from alipes.config.variables import inherited
+from alipes.gateway.owing import Owing
 from alipes.hooks.loader import Door, Plugins, open_plugins
 from alipes.hooks.offers import Offers, SkillOffer
 from alipes.hooks.owners import CORE
@@ -167,7 +168,7 @@ async def open_app(
             interactive=interactive,
             keeps=background.mention,
             silence=settings.silence,
-            owes=owes or _nothing,
+            owes=owes or _owing(settings),
         )
         app = App(settings, scope, store, models=models, background=background, habits=habits)
         app.patience = app.host.patience = patience or app.patience
@@ -179,8 +180,11 @@ async def open_app(
             yield app
 
 
-def _nothing(_turn: Turn, _event: Event) -> tuple[Outbound, ...]:
-    return ()
+def _owing(settings: Settings) -> Owing:
+    """A turn that was begun in a chat may be finished anywhere: its chat is owed the answer all the same."""
+    messengers = {"telegram": settings.telegram, "discord": settings.discord}
+    served = [name for name, messenger in messengers.items() if messenger.token]
+    return Owing(served, (str(settings.paths.outgoing),))
 
 
 def _doors(app: App) -> Mapping[str, Callable[[], Door]]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, serving, settle
-from tests.world.model_server import Call, Calls, ModelServer, Say
+from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
 from tests.world.telegram_server import Fault, TelegramServer
 
 pytestmark = pytest.mark.deadline(90)
@@ -295,3 +295,21 @@ async def test_what_is_brought_to_the_webhook_is_answered_if_it_is_telegram_who_
                 assert brought.status_code == 200
             await telegram.shows(OWNER, "By another way.")
             assert len(model.requests) == 1
+
+
+async def test_a_turn_that_a_one_shot_finishes_is_still_answered_in_its_chat(home):
+    async with (
+        ModelServer([Stall("Half"), Say("The whole."), Say("Mine.")]) as model,
+        TelegramServer() as telegram,
+    ):
+        settle(home, model, telegram)
+        async with serving(home) as served:
+            await served.ready()
+            telegram.town.say("hello", chat=OWNER)
+            await telegram.shows(OWNER, "Half")
+            await served.left(by=signal.SIGKILL)
+        done = await home.run("ask", "something else")
+        assert done.status == 0, done.err
+        async with serving(home) as served:
+            await telegram.shows(OWNER, "The whole.")
+    assert texts(telegram).count("The whole.") == 1

@@ -41,7 +41,7 @@ class Boundary(Struct, frozen=True):
 
 class Living:
     def __init__(self, turn: Turn, relay: Relay | None = None) -> None:
-        self.turn = turn
+        self.turn, self._key = turn, turn.key
         self.relay = relay or Relay()
         """The plugins it is told to: those of the moment it began."""
         self.said: tuple[Message, ...] = turn.said
@@ -78,7 +78,7 @@ class Living:
         self.stop, self.marked = stop, time.monotonic()
 
     def envelope(self, event: Event) -> Envelope:
-        return Envelope(self.turn.key, self.turn.id, event)
+        return Envelope(self._key, self.turn.id, event)
 
     def release(self) -> None:
         """It is over, and everyone was told."""
