@@ -117,6 +117,10 @@ class DiscordServer:
         self.told("said", id=post.id)
         return post.id
 
+    def again(self, message: str) -> None:
+        """The bot is told of a message a second time."""
+        self.rest.tell("MESSAGE_CREATE", self.world.posts[message])
+
     def change(self, message: str, text: str) -> None:
         """A person edits what they said."""
         self.rest.change(self.world.posts[message], text)

@@ -168,6 +168,10 @@ class Town:
         self._told("edited_message", dict(kept.wire))
         return kept.wire
 
+    def again(self, chat: int, message: int) -> None:
+        """The bot is told of a message a second time."""
+        self._told("message", self.messages[chat][message].wire)
+
     def press(self, chat: int, message: int, data: str, user: int | None = None) -> str:
         """A person presses the button with this data, or this label; the id of the query."""
         kept = self.messages[chat][message]

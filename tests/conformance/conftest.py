@@ -1,0 +1,84 @@
+"""The table of surfaces, and how a conversation is run on each: on the loop where the surface's world lives."""
+
+from collections.abc import Iterator
+from inspect import iscoroutinefunction
+
+import pytest
+
+from tests.conformance.discord import Discord
+from tests.conformance.mind import Mind
+from tests.conformance.surface import Room, Surface
+from tests.conformance.telegram import Telegram
+from tests.conformance.terminal import Terminal
+
+SURFACES: tuple[type[Surface], ...] = (
+    Telegram,
+    Discord,
+    Terminal,
+)
+"""Every surface holds every conversation; a new one joins by one line."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(*what): what a surface must have for the conversation")
+
+
+class Stand:
+    """A surface of one kind, made anew after a conversation that went wrong."""
+
+    def __init__(self, kind: type[Surface], folders: pytest.TempPathFactory) -> None:
+        self.kind, self._folders = kind, folders
+        self._surface: Surface | None = None
+
+    def open(self) -> Surface:
+        if self._surface is not None and self._surface.spoilt:
+            self.close()
+        if self._surface is None:
+            self._surface = self.kind(self._folders.mktemp("on") / self.kind.name)
+            self._surface.open()
+        return self._surface
+
+    def close(self) -> None:
+        surface, self._surface = self._surface, None
+        if surface is not None:
+            surface.close()
+
+
+@pytest.fixture(scope="package", params=SURFACES, ids=lambda kind: kind.name)
+def stand(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    made = Stand(request.param, tmp_path_factory)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def surface(request: pytest.FixtureRequest, stand: Stand) -> Surface:
+    needed = [what for mark in request.node.iter_markers("needs") for what in mark.args]
+    for what in needed:
+        if what in stand.kind.cannot:
+            pytest.skip(f"{stand.kind.name}: {stand.kind.cannot[what]}")
+    return stand.open()
+
+
+@pytest.fixture
+def mind(surface: Surface) -> Mind:
+    surface.mind.answers()
+    return surface.mind
+
+
+@pytest.fixture
+def room(surface: Surface) -> Room:
+    made: Room = surface.run(surface.room())
+    return made
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    surface = pyfuncitem.funcargs.get("surface")
+    if not isinstance(surface, Surface) or not iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    surface.spoilt = True
+    surface.run(pyfuncitem.obj(**wanted))
+    surface.spoilt = False
+    return True

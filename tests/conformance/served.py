@@ -1,0 +1,73 @@
+"""`alipes serve` as the program behind a messenger, and how the house speaks in every chat."""
+
+import signal
+from contextlib import AsyncExitStack
+
+from tests.conformance.surface import Surface
+from tests.e2e.service import Served, serving
+
+
+class Messenger(Surface):
+    """One process serves all rooms, and is started anew where a conversation wants that."""
+
+    _served: Served | None = None
+    _stack: AsyncExitStack
+
+    async def start(self) -> None:
+        assert self._served is None, "it runs already"
+        self._stack = AsyncExitStack()
+        self._served = await self._stack.enter_async_context(serving(self.home))
+        await self._served.ready()
+
+    async def leave(self) -> None:
+        served = self._running()
+        served.process.send_signal(signal.SIGTERM)
+        await served.heard(b"STOPPING=1")
+
+    async def left(self) -> None:
+        served, self._served = self._running(), None
+        assert await served.left(by=None) == 0
+        assert served.process.stderr is not None
+        complaints = await served.process.stderr.read()
+        await self._stack.aclose()
+        assert not complaints, complaints.decode()
+
+    async def kill(self) -> None:
+        served, self._served = self._running(), None
+        assert await served.left(by=signal.SIGKILL) == -signal.SIGKILL
+        await self._stack.aclose()
+
+    async def end(self) -> None:
+        if self._served is None:
+            return
+        if self.spoilt:
+            await self._stack.aclose()
+        else:
+            await self.leave()
+            await self.left()
+
+    def _running(self) -> Served:
+        assert self._served is not None, "it does not run"
+        return self._served
+
+    def stopped(self, partial: str) -> list[str]:
+        return [f"{partial} …", "Stopping."]
+
+    def superseded(self, partial: str) -> list[str]:
+        return [f"{partial} …"]
+
+    def renewed(self, partial: str) -> list[str]:
+        return [f"{partial} …", "A new conversation. Ended: what was running."]
+
+    def worked(self, command: str, output: str) -> list[str]:
+        return [f"✓ terminal {command}"]
+
+    def consented(self, command: str, yes: bool) -> list[str]:
+        why = "Shall I? It overwrites or deletes what others have."
+        return [f"{why}\n\nterminal: {command}\n\n{'Allowed.' if yes else 'Not allowed.'}"]
+
+    def restarted(self, answer: str) -> list[str]:
+        return [answer]  # it is ended before we leave
+
+    def resumed(self, words: str, answer: str) -> list[str]:
+        return [answer, f"I was started anew, and go on with “{words}”."]

@@ -1,0 +1,101 @@
+"""Conversations with several people and in several places: who may speak, who is meant, and the menu."""
+
+import pytest
+
+from tests.conformance.mind import STORY, run
+from tests.world.model_server import Say
+
+MENU = {"new", "stop", "status", "model", "busy", "queue", "steer", "resume", "undo", "retry", "help", "approve", "deny",
+        "sethome", "pair", "platforms", "restart"}  # fmt: skip
+
+
+@pytest.mark.needs("strangers")
+async def test_unauthorised(surface, room, mind):
+    """A stranger is shown a code once, and reaches nobody; those who may speak do not notice."""
+    elsewhere = await surface.stranger()
+    mind.answers(STORY, Say("Here I am."))
+    await room.say("tell me a story")
+    await room.shows(STORY.begun)
+    for text in ("hello?", "/stop", "/restart", "/pair AAAA-BBBB owner", "hello?"):
+        await elsewhere.say(text)
+    await elsewhere.shows("I do not know you yet. Your code is ")
+    mind.release()
+    await room.sees(STORY.text)
+    await room.say("are you there?")
+    await room.sees(STORY.text, "Here I am.")
+    assert len(elsewhere.seen()) == 1
+    assert mind.heard == ["tell me a story", "are you there?"]
+
+
+@pytest.mark.needs("strangers", "groups")
+async def test_unauthorised_in_a_group(surface, mind):
+    """Also while it is busy, and while a question waits for an answer."""
+    room, us = await surface.group(), surface.mention
+    mark = surface.workdir / "pushed"
+    mark.unlink(missing_ok=True)
+    mind.answers(STORY, run("git push --force 2>/dev/null; touch pushed"), Say("So be it."))
+    await room.say(f"{us} tell us a story", who="ada")
+    await room.shows(STORY.begun)
+    for text in (f"{us} another one", f"{us} /stop", "/stop", f"{us} /new"):
+        await room.say(text, who="stranger")
+    mind.release()
+    await room.sees(STORY.text)
+    await room.say(f"{us} push it", who="ada")
+    await room.shows("git push --force")
+    await room.press("Yes", who="stranger")
+    await room.say(f"{us} yes", who="stranger")
+    await room.say("yes", who="stranger")
+    await room.press("No", who="ada")
+    await room.shows("So be it.")
+    assert room.seen().count(STORY.text) == 1 and len(room.seen()) == 3 and not mark.exists()
+    assert len(mind.requests) == 3 and "stranger" not in str(mind.bodies).lower()
+
+
+@pytest.mark.needs("groups")
+async def test_group_mention(surface, mind):
+    room, us = await surface.group(), surface.mention
+    mind.answers(Say("A bird."), Say("Also a bird."))
+    await room.say("look at that", who="ada")
+    first = await room.say(f"{us} what is it?", who="ada")
+    await room.sees("A bird.")
+    await room.say("nice", who="grace")
+    second = await room.say(f"{us} and this?", who="grace")
+    await room.sees("A bird.", "Also a bird.")
+    assert room.answers() == [first, second]
+    said = [("user", "Ada: what is it?"), ("assistant", "A bird."), ("user", "Grace: and this?")]
+    assert mind.spoken(1) == said and len(mind.requests) == 2
+
+
+@pytest.mark.needs("threads")
+async def test_thread(surface, mind):
+    group, us = await surface.group(), surface.mention
+    plans, songs = await surface.thread(group, "plans"), await surface.thread(group, "songs")
+    mind.answers(STORY, Say("A song."), Say("A plan."))
+    await plans.say(f"{us} tell us", who="ada")
+    await plans.shows(STORY.begun)
+    await songs.say(f"{us} sing", who="ada")
+    await songs.sees("A song.")
+    mind.release()
+    await plans.sees(STORY.text)
+    await plans.say(f"{us} and then?", who="grace")
+    await plans.sees(STORY.text, "A plan.")
+    assert songs.seen() == ["A song."] and not group.seen()
+    assert mind.spoken(1) == [("user", "Ada: sing")]
+    said = [("user", "Ada: tell us"), ("assistant", STORY.text), ("user", "Grace: and then?")]
+    assert mind.spoken(2) == said and len(mind.requests) == 3
+
+
+@pytest.mark.needs("menus")
+async def test_command_menu(surface, room, mind):
+    assert set(surface.commands()) >= MENU
+    mind.answers(STORY, Say("Here I am."))
+    await room.choose("status")
+    await room.shows("nothing is running")
+    await room.say("tell me a story")
+    await room.shows(STORY.begun)
+    await room.choose("stop")
+    await mind.closed_early()
+    await room.say("are you there?")
+    await room.shows("Here I am.")
+    assert room.seen()[1:] == [*surface.stopped(STORY.begun), "Here I am."]
+    assert mind.heard == ["tell me a story", "are you there?"]

@@ -1,0 +1,121 @@
+"""Conversations about what runs: it is stopped, left for another, interrupted, queued behind, steered."""
+
+from tests.conformance.mind import STORY, run
+from tests.conformance.surface import Room
+from tests.world.model_server import Say
+
+
+async def waiting(room: Room, what: str) -> None:
+    """It was taken in, as the house says when it is asked."""
+    told: list[str] = []
+    while not any(what in each for each in told):
+        before = len(told)
+        await room.say("/status")
+        await room.until(lambda before=before: sum("busy mode" in each for each in room.seen()) > before)
+        told = [each for each in room.seen() if "busy mode" in each]
+
+
+async def test_stop(surface, room, mind, tmp_path):
+    """A command with a child that does not want to go; the answer that has begun; what comes next."""
+    task = f"setsid sh -c 'trap \"\" TERM; echo $$ > {tmp_path}/pid; sleep 1000' & sleep 1000"
+    (surface.workdir / "task").write_text(task)
+    mind.answers(run("sh task"), Say("Here I am."))
+    await room.say("run it")
+    await room.shows("terminal sh task")
+    await room.until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+    await room.say("/stop")
+    await room.shows("Stopping.")
+    pid = (tmp_path / "pid").read_text().strip()
+    await surface.gone(pid)
+    await room.say("are you there?")
+    await room.shows("Here I am.")
+    assert room.seen().count("Here I am.") == room.seen().count("Stopping.") == 1
+    assert mind.heard[1] == "are you there?" and len(mind.requests) == 2
+
+
+async def test_stop_twice(surface, room, mind):
+    mind.answers(STORY, Say("Here I am."))
+    await room.say("tell me a story")
+    await room.shows(STORY.begun)
+    await room.say("/stop")
+    await room.say("/stop")
+    await mind.closed_early()
+    await room.until(lambda: sum(each in ("Stopping.", "Nothing is running.") for each in room.seen()) == 2)
+    await room.say("are you there?")
+    await room.shows("Here I am.")
+    told = room.seen()
+    assert "Stopping." in told and told[-1] == "Here I am."
+    assert [each for each in told if STORY.begun in each] == [
+        each for each in surface.stopped(STORY.begun) if STORY.begun in each
+    ]
+    assert mind.heard == ["tell me a story", "are you there?"] and mind.left == 1
+
+
+async def test_stop_while_it_answers(surface, room, mind):
+    mind.answers(STORY, Say("Here I am."))
+    await room.say("tell me a story")
+    await room.shows(STORY.begun)
+    await room.say("/stop")
+    await mind.closed_early()
+    await room.sees(*surface.stopped(STORY.begun))
+    await room.say("are you there?")
+    await room.sees(*surface.stopped(STORY.begun), "Here I am.")
+    assert mind.heard == ["tell me a story", "are you there?"]
+
+
+async def test_new_while_running(surface, room, mind):
+    mind.answers(STORY, Say("Nothing at all."))
+    await room.say("tell me a story")
+    await room.shows(STORY.begun)
+    await room.say("/new")
+    await mind.closed_early()
+    await room.sees(*surface.renewed(STORY.begun))
+    await room.say("what was that?")
+    await room.sees(*surface.renewed(STORY.begun), "Nothing at all.")
+    assert len(mind.requests) == 2 and mind.spoken(1) == [("user", "what was that?")]
+
+
+async def test_busy_interrupt(surface, room, mind):
+    mind.answers(STORY, Say("Better."))
+    await room.say("tell me a story")
+    await room.shows(STORY.begun)
+    await room.say("a better one")
+    await mind.closed_early()
+    await room.sees(*surface.superseded(STORY.begun), "Better.")
+    assert mind.heard == ["tell me a story", "a better one"]
+
+
+async def test_busy_queue(room, mind):
+    answers = [STORY.text, "Two.", "Three."]
+    mind.answers(STORY, Say("Two."), Say("Three."))
+    await room.say("/busy queue")
+    await room.shows("queue: ")
+    await room.say("one")
+    await room.shows(STORY.begun)
+    await room.say("two")
+    await room.say("three")
+    await waiting(room, "“two”, “three”")
+    assert len(mind.requests) == 1
+    mind.release()
+    await room.shows("Three.")
+    assert [each for each in room.seen() if each in answers] == answers
+    assert mind.heard == ["one", "two", "three"]
+
+
+async def test_busy_steer(surface, room, mind, tmp_path):
+    (surface.workdir / "task").write_text(f"until test -e {tmp_path}/go; do sleep 0.05; done")
+    mind.answers(run("sh task"), Say("Both are done."), Say("Welcome."))
+    await room.say("/busy steer")
+    await room.shows("steer: ")
+    await room.say("do this")
+    await room.shows("terminal sh task")
+    await room.say("and that")
+    await waiting(room, "“and that”")
+    (tmp_path / "go").touch()
+    await room.shows("Both are done.")
+    await room.say("thanks")
+    await room.shows("Welcome.")
+    assert room.seen()[-2:] == ["Both are done.", "Welcome."]
+    assert mind.heard[1:] == ["and that", "thanks"] and len(mind.requests) == 3
+    said = [words for role, words in mind.spoken(2) if role != "tool"]
+    assert said == ["do this", "and that", "Both are done.", "thanks"]

@@ -1,0 +1,113 @@
+"""Conversations that go on: over a restart and a kill, copies of the same message, and a messenger that says wait."""
+
+import pytest
+
+from tests.conformance.mind import STORY, run
+from tests.world.model_server import Say
+
+
+@pytest.mark.needs("repeats")
+async def test_dedupe(surface, room, mind):
+    mind.answers(Say("One."), Say("Two."), Say("Three."))
+    first = await room.say("one")
+    await room.sees("One.")
+    await room.repeat(first)
+    stopped = await room.say("/stop")
+    await room.sees("One.", "Nothing is running.")
+    await room.repeat(stopped)
+    second = await room.say("two")
+    await room.sees("One.", "Nothing is running.", "Two.")
+    await surface.leave()
+    await surface.left()
+    await surface.start()
+    for message in (first, stopped, second):
+        await room.repeat(message)
+    await room.say("three")
+    await room.sees("One.", "Nothing is running.", "Two.", "Three.")
+    assert mind.heard == ["one", "two", "three"]
+
+
+async def test_restart(surface, room, mind):
+    """It is told to end in the midst of an answer; where people can, they write while it is not there."""
+    mind.answers(story=STORY, second=Say("Two."), third=Say("Three."))
+    await room.say("tell me a story")
+    await room.shows(STORY.begun)
+    await surface.leave()
+    mind.release()
+    if surface.can("absence"):
+        await room.say("the second")
+    await surface.left()
+    await surface.start()
+    told = surface.restarted(STORY.text)
+    if not surface.can("absence"):
+        await room.sees(*told)
+        await room.say("the second")
+    await room.sees(*told, "Two.")
+    await room.say("the third")
+    await room.sees(*told, "Two.", "Three.")
+    assert [words for role, words in mind.spoken() if role == "user"] == [
+        "tell me a story", "the second", "the third",
+    ]  # fmt: skip
+
+
+async def test_kill(surface, room, mind):
+    """With a mode in which what is said meanwhile does not end what goes on."""
+    mind.answers(story=STORY, second=Say("Two."), third=Say("Three."))
+    await room.say("/busy queue")
+    await room.shows("queue: ")
+    queued = room.seen() if surface.can("absence") else []
+    await room.say("tell me a story")
+    await room.shows(STORY.begun)
+    mind.advance()
+    await room.shows(STORY.half)  # who changes a message knows which it is
+    await surface.kill()
+    mind.release()
+    if surface.can("absence"):
+        await room.say("the second")
+    await surface.start()
+    told = [*queued, *surface.resumed("tell me a story", STORY.text)]
+    if not surface.can("absence"):
+        await room.sees(*told)
+        await room.say("the second")
+    await room.sees(*told, "Two.")
+    await room.say("the third")
+    await room.sees(*told, "Two.", "Three.")
+    assert mind.heard == ["tell me a story", "tell me a story", "the second", "the third"]
+    assert [words for role, words in mind.spoken() if role == "assistant"] == [STORY.text, "Two."]
+
+
+async def test_kill_while_a_tool_runs(surface, room, mind, tmp_path):
+    """What it did is not done again, its child does not outlive it, and the model is told that nobody knows."""
+    task = f"echo once >> {tmp_path}/done; echo $$ > {tmp_path}/pid; sleep 1000"
+    (surface.workdir / "task").write_text(task)
+    mind.answers(run("sh task"), Say("I was cut off."), Say("Yes."))
+    await room.say("do it")
+    await room.shows("terminal sh task")
+    await room.until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+    await surface.kill()
+    await surface.gone((tmp_path / "pid").read_text().strip())
+    await surface.start()
+    await room.shows("I was cut off.")
+    await room.say("really?")
+    await room.shows("Yes.")
+    assert room.seen()[-2:] == ["I was cut off.", "Yes."] and room.seen().count("I was cut off.") == 1
+    assert (tmp_path / "done").read_text() == "once\n"
+    assert mind.bodies[1]["messages"][-1]["role"] == "tool" and "unknown" in mind.heard[1]
+    assert len(mind.requests) == 3
+
+
+@pytest.mark.needs("limits")
+async def test_429(room, mind):
+    """On sending, and on the edits that an unfinished answer becomes whole by."""
+    mind.answers(Say("Good morning."), STORY, Say("Good night."))
+    room.flood("send", 2)
+    await room.say("hello")
+    await room.sees("Good morning.")
+    await room.say("tell me a story")
+    await room.shows(STORY.begun)
+    room.flood("edit", 2)
+    mind.release()
+    await room.sees("Good morning.", STORY.text)
+    await room.say("good night")
+    await room.sees("Good morning.", STORY.text, "Good night.")
+    assert mind.heard == ["hello", "tell me a story", "good night"]
