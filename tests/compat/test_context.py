@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from alipes.compat.hermes.names.bound import bridge
 from alipes.hooks.offers import ProviderOffer, SkillOffer
 from alipes.testing import call, open_agent
 from tests.compat.chatting import open_chat
@@ -45,8 +46,8 @@ async def test_what_each_method_gives_back(everything):
             "context_engine": "a engine",
             "auxiliary_task": "titles",
         }
-        platform = agent.app.offers.find(ProviderOffer, "platform:everychat")
-        assert (platform.thing.label, platform.thing.platform_hint) == ("Every Chat", "Be brief.")
+        platform = bridge().platforms["everychat"]
+        assert (platform.label, platform.platform_hint) == ("Every Chat", "Be brief.")
         (skill,) = agent.app.offers.all(SkillOffer)
         assert skill.name == "everything:knots" and skill.path.endswith("skills/knots/SKILL.md")
 

@@ -106,6 +106,7 @@ async def test_a_turn_that_goes_on_after_kill_9(home, diary, saw):
         home=home, plugins=[RECORDER], model=walking.way("resumed"), person="once"
     ) as agent:
         async with agent.app.lobby.watch(agent.key) as envelopes:
+            (home / "hold").unlink()
             async for envelope in envelopes:
                 if isinstance(envelope.event, ApprovalAsked):
                     await agent.post(Answer(envelope.event.ask, "once", "person"))
@@ -116,7 +117,10 @@ async def test_a_turn_that_goes_on_after_kill_9(home, diary, saw):
 
 
 async def killed(home, diary, surface, once="pre_api_request"):
-    """A process with a turn that waits is ended by force; the diary begins anew."""
+    """A process with a turn that waits is ended by force; the diary begins anew.
+
+    The turn goes on once the file `hold` is removed: somebody must be there who can be asked.
+    """
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.compat.victim", surface, str(home), cwd=ROOT
     )
@@ -126,3 +130,4 @@ async def killed(home, diary, surface, once="pre_api_request"):
         child.kill()
         await child.wait()
     diary.begin()
+    (home / "hold").touch()

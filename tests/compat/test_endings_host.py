@@ -107,6 +107,7 @@ async def test_the_end_of_the_process(home, diary, saw):
 async def test_a_turn_that_goes_on_after_kill_9(home, diary, saw):
     await killed(home, diary, "host")
     async with open_chat(home, walking.way("resumed")) as chat:
+        (home / "hold").unlink()
         await allow(chat)
         await chat.until("all done")
         await diary.until("on_session_end")

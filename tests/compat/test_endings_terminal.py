@@ -139,8 +139,10 @@ async def test_a_turn_that_is_being_set_up_and_one_that_goes_on_after_kill_9(hom
             glass.signal(9)
             await glass.ended()
         diary.begin()
+        (home / "hold").touch()
         desk.server.script.extend(way("resumed"))
         async with desk.at():
+            (home / "hold").unlink()
             await desk.allow()
             await desk.leave()
         saw("terminal", "resumed")

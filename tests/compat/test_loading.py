@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from alipes.config.settings import load
+from alipes.hooks.finding import wanted
 from alipes.testing import call, open_agent
 from tests.compat import walking
 from tests.compat.diary import PLUGINS
@@ -30,33 +32,33 @@ def packaged(site: Path, where: str) -> None:
     (site / "hailers.py").write_text(HAIL.replace("WHERE", where))
 
 
-async def hailed(home: Path, settings: str, *words: str, **more: str) -> str:
-    """Who answers to the tool, in the real program."""
+def found(home: Path, settings: str = "", **more: str) -> str:
+    """From where the loader would take it."""
     (home / "config.toml").write_text(f'model = "scripted"\n[plugins]\n{settings}')
-    done = await Home(home).run("ask", *words, "!call hail {}", **more)
-    assert done.status == 0, done.err
-    return done.out.strip()
+    known, _ = wanted(load(home, more))
+    return ", ".join(each.source for each in known)
 
 
-async def test_the_later_place_counts_and_the_operator_has_the_last_word(home, tmp_path):
+async def test_the_later_place_counts_and_the_operator_has_the_last_word(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
     enabled = 'enabled = ["hailer"]\n'
     hailing(tmp_path / ".hermes" / "plugins" / "hailer", "the folder of the original")
-    assert "there is no tool named hail" in await hailed(home, enabled), "it is not looked for unasked"
-    assert "the folder of the original" in await hailed(home, enabled + "import_hermes = true\n")
+    assert found(home, enabled) == "", "it is not looked for unasked"
+    assert found(home, enabled + "import_hermes = true\n") == "~/.hermes/plugins"
     hailing(home / "plugins" / "hailer", "home")
-    assert "hail from home" in await hailed(home, enabled + "import_hermes = true\n")
+    assert found(home, enabled + "import_hermes = true\n") == "home"
     hailing(tmp_path / ".alipes" / "plugins" / "hailer", "the project")
-    assert "hail from home" in await hailed(home, enabled), "a project's own only where that is allowed"
-    assert "hail from the project" in await hailed(home, enabled + "project = true\n")
-    site = tmp_path / "site"
-    packaged(site, "a package")
-    path = f"{site}:{Home(home).environ()['PYTHONPATH']}"
-    assert "hail from a package" in await hailed(home, enabled + "project = true\n", PYTHONPATH=path)
-    nobody = "there is no tool named hail"
-    assert nobody in await hailed(home, ""), "nothing is loaded that was not asked for"
-    assert nobody in await hailed(home, enabled + 'disabled = ["hailer"]\n')
-    assert nobody in await hailed(home, enabled, "--safe")
-    assert nobody in await hailed(home, enabled, ALIPES_SAFE="1")
+    assert found(home, enabled) == "home", "a project's own only where that is allowed"
+    assert found(home, enabled + "project = true\n") == "project"
+    assert found(home) == "", "nothing is loaded that was not asked for"
+    assert found(home, enabled + 'disabled = ["hailer"]\n') == ""
+    assert found(home, enabled, ALIPES_SAFE="1") == ""
+    packaged(tmp_path / "site", "a package")
+    path = f"{tmp_path / 'site'}:{Home(home).environ()['PYTHONPATH']}"
+    (home / "config.toml").write_text(f'model = "scripted"\n[plugins]\n{enabled}project = true\n')
+    for words, said in ((), "hail from a package"), (("--safe",), "there is no tool named hail"):
+        done = await Home(home).run("ask", *words, "!call hail {}", PYTHONPATH=path)
+        assert done.status == 0 and said in done.out, done
 
 
 async def test_a_plugin_is_exchanged_and_running_turns_finish_with_the_code_they_began_with(home, folder):
@@ -110,6 +112,7 @@ async def test_async_callbacks_are_awaited_at_every_hook(home, diary, tmp_path, 
 
 async def test_a_call_that_was_under_way_when_the_process_was_killed_is_told_and_not_repeated(home, diary):
     await killed(home, diary, "tool", "tool ponder")
+    (home / "hold").unlink()
     async with open_agent(home=home, plugins=[PLUGINS / "recorder"], model=["so be it"]) as agent:
         await diary.until("on_session_end")
         assert "tool ponder" not in diary.names, "nobody knows what it did, so it is not done again"
