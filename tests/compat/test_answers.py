@@ -122,6 +122,7 @@ async def test_the_last_words_may_be_given_other_words_by_the_first_who_has_any(
     after = answering(folder, "after", "post_llm_call", "'ignored'")
     async with open_agent(plugins=[one, two, after], model=["plain words", "next"]) as agent:
         assert (await agent.say("speak")).text == "better words"
+        await agent.settled()
         assert {each["response_text"] for each in (*told("one"), *told("two"))} == {"plain words"}
         assert [each["assistant_response"] for each in told("after")] == ["better words"]
         await agent.say("again")

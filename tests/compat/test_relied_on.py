@@ -8,11 +8,13 @@
 import asyncio
 import struct
 import zlib
+from functools import partial
 
 import pytest
 
 from alipes.compat.hermes.adapters_values import MessageType
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked
+from alipes.sessions.lobby import Habits
 from alipes.testing import call, open_agent, stall
 from tests.compat.chatting import open_chat
 from tests.compat.diary import PLUGINS
@@ -123,6 +125,7 @@ async def test_an_old_run_that_unwinds_late_cannot_touch_what_a_newer_one_has(fo
         assert agent.app.lobby.at_work(agent.key), "the newer one still lives"
         waits.go()
         assert (await second).text == "mine"
+        await agent.settled()
         ends = [line.told for line in diary.hooks if line.what == "on_session_end"]
         assert [each["completed"] for each in ends] == [False, True]
         assert diary.names.count("agent_loop_stopped") == 1
@@ -214,3 +217,18 @@ async def test_a_session_begins_once_for_plugins_also_if_its_first_turn_is_stopp
         assert (await agent.stop()).ending == "stopped"
         assert (await agent.say("second")).text == "next"
         assert diary.names.count("on_session_start") == 1
+
+
+async def test_a_conversation_that_rests_for_long_is_told_as_over_and_may_go_on_all_the_same(
+    home, diary, monkeypatch
+):
+    monkeypatch.setattr("alipes.app.Habits", partial(Habits, linger=0.2))
+    async with open_agent(home=home, plugins=[RECORDER], model=["one", "two"]) as agent:
+        await agent.say("first")
+        await diary.until("on_session_finalize")
+        over = diary.last("on_session_finalize")
+        assert (over["reason"], over["new_session_id"]) == ("idle", None)
+        assert (await agent.say("second")).text == "two"
+        await diary.until("on_session_finalize", 2)
+        assert diary.last("on_session_finalize")["session_id"] == over["session_id"]
+        assert diary.names.count("on_session_start") == 1 and "on_session_reset" not in diary.names
