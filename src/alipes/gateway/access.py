@@ -31,8 +31,11 @@ class Access:
             return "owner"
         if person in manners.allow and person != EVERYONE:
             return "user" if manners.owners else "owner"
-        paired = await self._people.role(platform, person)
-        return paired or ("user" if EVERYONE in manners.allow else None)
+        if paired := await self._people.role(platform, person):
+            return paired
+        if known := manners.knows(person):
+            return "user" if manners.owners else known
+        return "user" if EVERYONE in manners.allow else None
 
     async def show_code(self, arrival: Arrival) -> bool:
         """Owe a stranger a code to be let in by; False where they are to hear nothing.

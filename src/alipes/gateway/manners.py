@@ -1,11 +1,12 @@
 """What the operator decided about chats, as the gateway is given it. Values; nothing here reads a file."""
 
+from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Struct
 
 from alipes.kernel.turns import Busy
-from alipes.store.people import Progress
+from alipes.store.people import Progress, Role
 
 
 class Manners(Struct, frozen=True):
@@ -21,6 +22,8 @@ class Manners(Struct, frozen=True):
     """How much of its tools a chat is shown, unless it chose otherwise."""
     group: Literal["mention", "all"] = "mention"
     """What is listened to in a group."""
+    knows: Callable[[str], Role | None] = lambda _person: None
+    """Whom the platform itself lets speak, asked each time; as owners only where none is named."""
 
 
 class Rules(Struct, frozen=True):

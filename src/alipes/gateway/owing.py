@@ -42,6 +42,10 @@ class Owing:
         """Called with each turn in a chat as it goes on, for who shows it; and whether an answer, of which
         something may have been shown, is whole now. It is owed only after this."""
 
+    def serve(self, *platforms: str) -> None:
+        """Chats there are owed something as well."""
+        self._platforms |= {*platforms}
+
     def __call__(self, turn: Turn, event: Event) -> tuple[Outbound, ...]:
         if turn.inbound.address.platform not in self._platforms:
             return ()

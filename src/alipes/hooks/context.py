@@ -47,6 +47,10 @@ class Host(Protocol):
         """Ask something of a session; `Stop` is the way to end its turn."""
         ...
 
+    async def unfinished(self, key: str) -> tuple[str, ...]:
+        """The turns of a session that live or wait, by id, in order."""
+        ...
+
     async def ask(
         self, messages: tuple[Message, ...], *, system: str = "", model: str = "", max_tokens: int = 0
     ) -> Replied:

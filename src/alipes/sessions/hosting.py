@@ -54,6 +54,9 @@ class Hosting:
         with _by_itself():
             await self._lobby.post(key, op)
 
+    async def unfinished(self, key: str) -> tuple[str, ...]:
+        return await self._lobby.unfinished(key)
+
     async def ask(
         self, messages: tuple[Message, ...], *, system: str = "", model: str = "", max_tokens: int = 0
     ) -> Replied:

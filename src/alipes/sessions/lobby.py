@@ -131,6 +131,10 @@ class Lobby:
         else:
             await self._store.dispatcher.signal(key, op)
 
+    async def unfinished(self, key: str) -> tuple[str, ...]:
+        """The turns under `key` that live or wait, by id, in order."""
+        return tuple(each.id for each in await self._store.sessions.unfinished(key))
+
     async def left(self, key: str, left: Left, why: str) -> None:
         """The conversation under `key` was left for another: tell who watches, and end what lives of it."""
         if left.old == left.new:

@@ -10,7 +10,7 @@ from typing import Any
 
 import tomlkit
 
-from alipes.app import App, open_app
+from alipes.app import App, Owes, open_app
 from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.names.bound import bridge
 from alipes.config.settings import load
@@ -76,6 +76,7 @@ async def open_flat(
     interactive: bool = False,
     plugins: Mapping[str, str] = {},
     config: Mapping[str, Any] = {},
+    owes: Owes | None = None,
 ) -> AsyncIterator[Flat]:
     """`plugins`: the `__init__.py` of each, by name; `config`: of config.toml, beside them."""
     place = home / "house"
@@ -91,7 +92,7 @@ async def open_flat(
     settings.paths.make()
     model = Model(script)
     error: BaseException | None = None
-    async with open_app(settings, interactive=interactive, lent={"scripted": model}) as app:
+    async with open_app(settings, interactive=interactive, lent={"scripted": model}, owes=owes) as app:
         try:
             assert [each for each in app.plugins.facts() if each.state == "failed"] == []
             yield Flat(app, model)

@@ -57,6 +57,9 @@ class BookHost:
 
     async def post(self, key: str, op: Op) -> None: ...
 
+    async def unfinished(self, key: str) -> tuple[str, ...]:
+        return ()
+
     async def ask(self, messages: tuple[Message, ...], **more: Any) -> Replied:
         await asyncio.sleep(0)
         self.asked.append((messages, more))

@@ -134,7 +134,7 @@ async def test_a_platform_is_kept_with_every_field(stage, caplog):
     """
     async with stage.plugin(source):
         offer = stage.offers.find(ProviderOffer, "platform:chat")
-        entry = offer.thing
+        entry = offer.thing.entry
         assert stage.door.bridge.platforms == {"chat": entry}
         assert (entry.label, entry.required_env, entry.install_hint) == (
             "Chat",

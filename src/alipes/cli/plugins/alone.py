@@ -44,6 +44,9 @@ class Alone:
     async def post(self, key: str, op: Op) -> None:
         raise SessionError(_NOBODY)
 
+    async def unfinished(self, key: str) -> tuple[str, ...]:
+        return ()
+
     async def ask(
         self, messages: tuple[Message, ...], *, system: str = "", model: str = "", max_tokens: int = 0
     ) -> Replied:

@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from msgspec import structs
+
 from alipes.app import App
 from alipes.config.paths import make_private
-from alipes.config.settings import Messenger, Settings
+from alipes.config.settings import Meeting, Messenger, Settings
 from alipes.config.variables import inherited
 from alipes.gateway.gateway import Gateway
+from alipes.gateway.guests import Guest, guests
 from alipes.gateway.hearing import Transcribe, by_command, by_endpoint
 from alipes.gateway.manners import Manners, Rules
 from alipes.gateway.owing import Owing
@@ -26,6 +29,10 @@ from alipes.web.service import Bring
 
 HEARTBEAT = 60.0
 """Seconds between two signs of life of a platform that does not say how often it gives them."""
+
+
+RESERVED_NAMES = ("terminal", "web", "api", "cron", "plugin", "home")
+"""Where words of the house itself come from, or lead to."""
 
 
 class Gate:
@@ -72,6 +79,8 @@ class Front:
         """Nothing is connected before the gateway runs. A platform that cannot be opened is noted."""
         make_private(self._settings.paths.outgoing)
         platforms: dict[str, Platform] = {}
+        guests = self._guests(app)
+        self.owing.serve(*guests)
         for name in self._wanted:
             try:
                 platform = self._open(name, app.scope)
@@ -79,10 +88,12 @@ class Front:
                 self.notes.append(f"{name} is not served: {error}")
                 continue
             platforms[name] = cast("Platform", Gate(platform, self.leaving))
+        for name, guest in guests.items():
+            platforms[name] = cast("Platform", Gate(guest, self.leaving))
         self.gateway = Gateway(
             app,
             platforms,
-            self._rules(),
+            self._rules(guests),
             owing=self.owing,
             restart=restart,
             transcribe=_transcribing(self._settings, app.scope),
@@ -112,12 +123,21 @@ class Front:
             self.webhooks["/telegram"] = telegram.on_webhook
         return telegram
 
-    def _rules(self) -> Rules:
+    def _guests(self, app: App) -> dict[str, Guest]:
+        """Those of plugins, but for names that are the house's own."""
+        ours = ("telegram", "discord", *RESERVED_NAMES)
+        found = guests(app.offers)
+        self.notes += [
+            f"{name} is not served: this name is the house's own" for name in found if name in ours
+        ]
+        return {name: Guest(name, app.offers) for name in found if name not in ours}
+
+    def _rules(self, guests: Mapping[str, Guest]) -> Rules:
         settings = self._settings
-        manners = {
-            name: Manners(each.allow, each.owners, each.busy, each.progress, each.group)
-            for name, each in self._wanted.items()
-        }
+        manners = {name: _manners(each) for name, each in self._wanted.items()}
+        for name, guest in guests.items():
+            usual = _manners(settings.platforms.get(name, Meeting()))
+            manners[name] = structs.replace(usual, knows=guest.role)
         return Rules(
             manners=manners,
             pairing=settings.gateway.pairing,
@@ -154,6 +174,10 @@ class Front:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(state.name for state in self.gateway.states())
+
+
+def _manners(chosen: Meeting) -> Manners:
+    return Manners(chosen.allow, chosen.owners, chosen.busy, chosen.progress, chosen.group)
 
 
 def _discord(settings: Settings, folder: Path) -> Platform:

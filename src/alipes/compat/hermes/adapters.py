@@ -1,4 +1,4 @@
-"""What a platform plugin builds on: `BasePlatformAdapter`. It serves nobody itself; `hosting` does."""
+"""What a platform plugin builds on: `BasePlatformAdapter`. It serves nobody itself."""
 
 import asyncio
 import inspect
@@ -39,22 +39,34 @@ class Hearing(Protocol):
         """End what lives under `key`, and with `waiting` what waits there."""
         ...
 
+    def stands(self) -> None:
+        """Whether it is connected has changed; from any thread."""
+        ...
+
 
 class _Standing:
     """Is it connected, and if not, why?"""
 
     _running = False
     _fatal: tuple[str, str, bool] | None = None
+    _hearing: Hearing | None = None
 
     def _mark_connected(self) -> None:
         self._running, self._fatal = True, None
+        self._changed()
 
     def _mark_disconnected(self) -> None:
         self._running = False
+        self._changed()
 
     def _set_fatal_error(self, code: str, message: str, *, retryable: bool = False) -> None:
         """It cannot go on; `retryable`: it may be tried again later."""
         self._running, self._fatal = False, (code, message, retryable)
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._hearing is not None:
+            self._hearing.stands()
 
     @property
     def is_connected(self) -> bool:
@@ -165,7 +177,6 @@ class BasePlatformAdapter(_Standing, _Sending):
 
     def __init__(self, config: PlatformConfig, platform: Any) -> None:
         self.config, self.platform = config, platform
-        self._hearing: Hearing | None = None
         self._message_handler: Callable[[MessageEvent], Awaitable[str | None]] | None = None
         self._active_sessions: dict[str, asyncio.Event] = {}
         """By key, for each turn that lives: set once it is interrupted. Whoever serves us keeps it."""

@@ -43,6 +43,12 @@ class Asking:
         else:
             self._waiting.pop(key, None)
 
+    def asked(self, ask: str) -> ApprovalAsked | None:
+        """The question of that id, as long as it is open."""
+        with self._alone:
+            waiting = (each.asked for those in self._waiting.values() for each in those)
+            return next((asked for asked in waiting if asked.ask == ask), None)
+
     def waits(self, key: str) -> bool:
         return key in self._waiting
 

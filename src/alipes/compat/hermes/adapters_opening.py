@@ -1,7 +1,7 @@
 """From a platform that a plugin registered to an adapter, and who may speak through it. It connects none."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from alipes.compat.hermes.adapters import call
 from alipes.compat.hermes.adapters_values import HomeChannel, MessageEvent, Platform, PlatformConfig
@@ -58,7 +58,19 @@ async def adapter_of(entry: PlatformEntry, config: PlatformConfig) -> Any:
         raise PluginError(entry.owner.name, entry.name, f"its requirements are not met{hint}{needs}")
     if entry.validate_config is not None and not await _asked(entry, "validate_config", config):
         raise PluginError(entry.owner.name, entry.name, "the plugin finds its configuration incomplete")
+    if entry.is_connected is not None and not await _asked(entry, "is_connected", config):
+        raise PluginError(entry.owner.name, entry.name, "the plugin says that it is not set up")
     return await _asked(entry, "adapter_factory", config)
+
+
+def named(bridge: Bridge, entry: PlatformEntry, person: str) -> Literal["owner", "user"] | None:
+    """As what the plugin's variables let a person speak: by name as an owner, with all others as a user."""
+    told = bridge.variable(entry.allowed_users_env) if entry.allowed_users_env else ""
+    allowed = {each.strip() for each in told.split(",")} - {""}
+    if person in allowed and person != "*":
+        return "owner"
+    everyone = entry.allow_all_env and bridge.variable(entry.allow_all_env).lower() in _YES
+    return "user" if everyone or "*" in allowed else None
 
 
 def access(bridge: Bridge, entry: PlatformEntry, adapter: Any) -> MaySpeak:

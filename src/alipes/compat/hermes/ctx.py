@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from alipes.compat.hermes import hooks, middleware, providers, tools
+from alipes.compat.hermes.adapters_values import HEARD, REMEMBERED
 from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.calling import Fit
 from alipes.compat.hermes.entries import ToolEntry
@@ -137,6 +138,7 @@ class PluginContext:
 
         async def act(raw: str, inbound: Inbound) -> str | None:
             self._bridge.notes.heard[inbound.address.key] = inbound
+            HEARD.set(HEARD.get() or REMEMBERED.get(inbound.id))
             answer = await self._bridge.run(fit, raw)
             return None if answer is None else str(answer)
 

@@ -104,6 +104,9 @@ class Hosting:
             await self._house.lobby.post(key, Stop("user_stop", "session_interrupt", turn))
         await self.follower.over(ended)
 
+    def stands(self) -> None:
+        """It is not asked how it stands here."""
+
     async def resume(self, platform: str) -> None:
         """Tell the chats of turns that were taken up at the start of the process."""
         left = await self._house.store.turns.orphans()  # and what the lobby has taken up before we looked

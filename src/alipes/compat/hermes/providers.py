@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from alipes.compat.hermes.adapters_serving import Registration
 from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.entries import PlatformEntry
 from alipes.compat.hermes.memory import Memory
@@ -45,9 +46,11 @@ def platform(bridge: Bridge, context: Context, **told: Any) -> bool:
             "platform %s: unknown fields %s are kept, and mean nothing", told["name"], sorted(more)
         )
     entry = PlatformEntry(owner=context.owner, more=more, **known)
-    kept = keep(bridge, context, PLATFORM, entry, entry.name)
+    registration = Registration(bridge, context, entry)
+    kept = keep(bridge, context, PLATFORM, registration, entry.name)
     if kept:
         bridge.platforms[entry.name] = entry
+        bridge.call(registration.attach)
     return kept
 
 

@@ -1,0 +1,103 @@
+"""A platform that a plugin brings: opened to be listened to, closed when that ends. What it does, it says."""
+
+import asyncio
+from typing import Any
+
+from alipes.hooks.offers import Offers, ProviderOffer
+from alipes.hooks.tracking import TURN, on_behalf_of
+from alipes.kernel.errors import DeliveryError
+from alipes.kernel.platforms import Arrival, Piece, Platform, Take, Talents, Tell
+from alipes.kernel.turns import Address
+from alipes.runtime.groups import ungrouped
+from alipes.store.people import Role
+
+KIND = "platform"
+"""`ctx.provide("platform", name, open)`; `open()` is an async context manager of a `Platform`."""
+LOOK = 1.0
+"""Seconds between two looks whether its plugin is still the one that was opened."""
+_CLOSED = Talents()
+
+
+def guests(offers: Offers) -> tuple[str, ...]:
+    """The platforms that plugins offer now."""
+    return tuple(each.name for each in offers.all(ProviderOffer) if each.kind == KIND)
+
+
+class Guest:
+    """Each time it is listened to it is what its plugin offers then: a plugin may be loaded anew."""
+
+    def __init__(self, name: str, offers: Offers, *, look: float = LOOK) -> None:
+        self.name = name
+        self._offers, self._look = offers, look
+        self._platform: Platform | None = None
+
+    @property
+    def talents(self) -> Talents:
+        return _CLOSED if self._platform is None else self._platform.talents
+
+    def role(self, person: str) -> Role | None:
+        """Whom the platform itself knows; most know nobody."""
+        asked: Any = getattr(self._platform, "role", None)
+        role = asked(person) if callable(asked) else None
+        return role if role in ("owner", "user") else None
+
+    async def listen(self, take: Take, tell: Tell) -> None:
+        offer = await self._offered(tell)
+
+        async def taking(arrival: Arrival) -> None:
+            turn = TURN.set(None)
+            try:
+                with on_behalf_of(None):  # what becomes of it is not the plugin's doing
+                    await take(arrival)
+            finally:
+                TURN.reset(turn)
+
+        with ungrouped():
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._served(offer, taking, tell), name=f"plugin platform {self.name}")
+                while self._offer() is offer:  # noqa: ASYNC110 (nobody is told when a plugin closes)
+                    await asyncio.sleep(self._look)
+                raise DeliveryError("its plugin was closed, or loaded anew")
+
+    async def _served(self, offer: ProviderOffer, take: Take, tell: Tell) -> None:
+        with on_behalf_of(offer.owner):
+            async with offer.thing() as platform:
+                self._platform = platform
+                try:
+                    await platform.listen(take, tell)
+                finally:
+                    self._platform = None
+        raise DeliveryError("it stopped listening")
+
+    async def _offered(self, tell: Tell) -> ProviderOffer:
+        while (offer := self._offer()) is None:
+            tell("broken", "no plugin that is open brings it")
+            await asyncio.sleep(self._look)
+        return offer
+
+    def _offer(self) -> ProviderOffer | None:
+        return self._offers.find(ProviderOffer, f"{KIND}:{self.name}")
+
+    @property
+    def _open(self) -> Platform:
+        if self._platform is None:
+            raise DeliveryError(f"{self.name} is not connected")
+        return self._platform
+
+    def pieces(self, text: str) -> tuple[Piece, ...]:
+        return self._open.pieces(text)
+
+    async def send(self, address: Address, piece: Piece) -> str:
+        return await self._open.send(address, piece)
+
+    async def edit(self, address: Address, message: str, piece: Piece) -> None:
+        await self._open.edit(address, message, piece)
+
+    async def delete(self, address: Address, message: str) -> None:
+        await self._open.delete(address, message)
+
+    async def typing(self, address: Address) -> None:
+        await self._open.typing(address)
+
+    async def menu(self, commands: tuple[tuple[str, str], ...]) -> None:
+        await self._open.menu(commands)
