@@ -3,10 +3,13 @@
 from alipes.hooks.context import Context, Host
 from alipes.hooks.specs import Admission, Attempt, Verdict
 from alipes.hooks.toolmaking import tool
+from alipes.kernel.delivery import Button, Media
 from alipes.kernel.errors import (
     AlipesError,
     ConfigError,
     ContextTooLong,
+    DeliveryError,
+    Gone,
     NotAuthorised,
     NotTaken,
     OutOfCredit,
@@ -28,6 +31,7 @@ from alipes.kernel.messages import (
     assistant,
     user,
 )
+from alipes.kernel.platforms import Arrival, Filed, Piece, Platform, Take, Talents, Tell
 from alipes.kernel.ports import Act, Output, Request, Tool, ToolSpec
 from alipes.kernel.turns import (
     Address,
@@ -111,4 +115,15 @@ __all__ = [
     "assistant",
     "tool",
     "user",
+    "Button",
+    "Media",
+    "DeliveryError",
+    "Gone",
+    "Arrival",
+    "Filed",
+    "Piece",
+    "Platform",
+    "Take",
+    "Talents",
+    "Tell",
 ]
