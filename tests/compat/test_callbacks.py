@@ -95,7 +95,7 @@ async def test_a_stop_is_held_up_by_no_callback_longer_than_its_deadline(folder,
             "async def broken(**kw):\n    while True:\n        try:\n            await asyncio.sleep(60)\n"
             "        except asyncio.CancelledError:\n            pass"
         ),
-        "hangs in a thread": "async def broken(**kw):\n    await asyncio.to_thread(time.sleep, 1.5)",
+        "hangs in a thread": "async def broken(**kw):\n    await asyncio.to_thread(time.sleep, 0.8)",
     }
     register = "def register(ctx):\n    base(ctx)\n    ctx.register_hook('agent_loop_stopped', broken)"
     source = "\n".join([WAITING, bodies[kind], register])
@@ -116,7 +116,7 @@ async def test_a_hanging_callback_of_any_hook_ends_at_the_deadline_the_operator_
     source = """
     import time
     def slow(**kw):
-        time.sleep(1.2)
+        time.sleep(0.7)
     def register(ctx):
         ctx.register_hook("pre_llm_call", slow)
     """

@@ -128,7 +128,7 @@ async def test_plugins_that_wait_in_threads_keep_nobody_from_leaving(home, folde
     source = """
     import time
     def slow(args):
-        time.sleep(1.0)
+        time.sleep(0.6)
         return "late"
     def register(ctx):
         ctx.register_tool("slow", "s", {"type": "object", "properties": {}}, slow)

@@ -38,7 +38,7 @@ class Guests:
         self.waits: list[Callable[[Awaitable[Any]], Any]] = []
         self._soon, self._at, self._run = loop.call_soon, loop.call_at, loop.run_until_complete
         self._threadsafe = loop.call_soon_threadsafe
-        self._doors = vars(loop)
+        self._doors: dict[str, Any] = getattr(loop, "__dict__", {})  # one that is not Python's own has none
         self._thread = threading.get_ident()
 
     def enter(self) -> None:
@@ -50,7 +50,7 @@ class Guests:
 
     def leave(self) -> None:
         for name in ("call_soon", "call_at", "run_until_complete"):
-            del self._doors[name]
+            self._doors.pop(name)
 
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
