@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from tests.world.telegram_crowd import converse
 from tests.world.telegram_server import TOKEN, Fault, Kept, Limits, Media, TelegramServer
 
 
@@ -56,6 +57,9 @@ class Driver:
         town = self._server.town
         await self._server.until(lambda: town.spoken >= count)
         return town.spoken
+
+    async def _converse(self, **given: Any) -> list[dict[str, Any]]:
+        return await converse(self._server, **given)
 
     async def _sent(self, chat: int | None = None) -> list[dict[str, Any]]:
         return [told(kept) for kept in self._server.town.mine(chat)]

@@ -1,0 +1,137 @@
+"""The gateway from outside: the real `alipes serve`, the loopback Bot API and the model a process each."""
+
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.world.besieging import besiege
+from tests.world.serving import World, open_world
+
+from bench import rival
+from bench.measure import Row, bounded, p
+
+CHATS, ROUNDS = 64, 15
+WARM = 200
+CROWD, WORDS = 1000, 600
+KILLS = 100
+STATED = 4.0
+"""Turns a second of hermes-agent 0.19, as it was measured before, for machines where it is not installed."""
+
+
+@asynccontextmanager
+async def serving(plugin: str = "", **more: object) -> AsyncIterator[World]:
+    """All three, and the first turn behind them."""
+    with tempfile.TemporaryDirectory() as name:
+        async with open_world(Path(name), plugin=plugin, **more) as world:
+            await world.service.start()
+            await world.messenger.call("polled")
+            await world.messenger.call("converse", chats=1, turns=3)
+            yield world
+
+
+def at_least(what: str, ours: float, reach: float, unit: str) -> Row:
+    return Row(what, f"{ours:.1f} {unit}", "", "", f">= {reach:g} {unit}", ours >= reach)
+
+
+async def turns() -> list[Row]:
+    """A model that answers at once, and 64 people who each write again as soon as they are answered."""
+    async with serving() as world:
+        await world.messenger.call("converse", chats=CHATS, turns=2)
+        cpu, began = world.service.cpu(), time.monotonic()
+        told = await world.messenger.call("converse", chats=CHATS, turns=ROUNDS)
+        seconds = time.monotonic() - began
+        each = (world.service.cpu() - cpu) / len(told) * 1000
+        at_once = max([await rival.at_once(world.messenger, CHATS) for _ in range(3)])
+    theirs = await rival.hermes(CHATS)
+    who = "hermes-agent 0.19" if theirs else "hermes-agent 0.19 as stated (not installed here)"
+    ratio = at_once / (theirs or STATED)
+    return [
+        at_least(f"Telegram, {CHATS} chats, model without delay", len(told) / seconds, 150, "turns/s"),
+        bounded("the same, CPU per turn", each, 8, "ms"),
+        Row(
+            f"{CHATS} messages at once / {who}",
+            f"{at_once:.1f} turns/s",
+            f"{theirs or STATED:.1f} turns/s",
+            f"{ratio:.1f}",
+            ">= 20",
+            ratio >= 20,
+        ),
+    ]
+
+
+async def warm() -> list[Row]:
+    """One person, who thinks a little before writing again: from their message to ours, without the model."""
+    async with serving(allow='["1000"]') as world:
+        before = len(world.model.told("request"))
+        told = await world.messenger.call("converse", chats=1, turns=WARM, pause=0.02)
+        asked, answered = (
+            [line["time"] for line in world.model.told(kind)] for kind in ("request", "answered")
+        )
+        spent = [
+            (each["answered"] - each["asked"] - (after - since)) * 1000
+            for each, since, after in zip(told, asked[before:], answered[before:], strict=True)
+        ]
+    spread = f"p10 {p(spent, 10):.1f}, p90 {p(spent, 90):.1f}"
+    return [bounded(f"warm turn beyond model and messenger, p50 ({spread})", p(spent, 50), 5, "ms")]
+
+
+async def crowd() -> list[Row]:
+    """A thousand people write at once, and every answer takes half a minute."""
+    async with serving() as world:
+        before = await world.service.metrics()
+        peak = 0.0
+        talking = asyncio.create_task(
+            world.messenger.call(
+                "converse", chats=CROWD, turns=1, word=f"drip {WORDS}", within=WORDS / 20 * 4 + 60
+            )
+        )
+        while not talking.done():
+            peak = max(peak, world.service.resident())
+            await asyncio.sleep(0.5)
+        after = await world.service.metrics()
+        told = talking.result()
+    late = {name: after[name] - before[name] for name in after if name.startswith("alipes_loop_lag")}
+    count = late["alipes_loop_lag_seconds_count"]
+    within = late['alipes_loop_lag_seconds_bucket{le="0.1"}'] / count
+    seconds = max(each["answered"] - each["asked"] for each in told)
+    return [
+        at_least(
+            f"{CROWD} chats at 20 tokens/s, {WORDS} each ({seconds:.0f} s)", len(told), CROWD, "complete"
+        ),
+        at_least(
+            f"the same, looks at the loop that were within 100 ms, of {count:.0f}", within * 100, 99, "%"
+        ),
+        bounded("the same, peak memory", peak, 500, "MB"),
+    ]
+
+
+async def kills(times: int = KILLS) -> list[Row]:
+    with tempfile.TemporaryDirectory() as name:
+        toll = await besiege(Path(name), seed=5, kills=times)
+    bad = [toll.lost, toll.doubled, toll.reordered, toll.repeated]
+    lost, doubled, reordered, repeated = map(len, bad)
+    told = (
+        f"{lost} lost, {doubled} doubled, {reordered} reordered, {repeated} run twice, {toll.orphans} orphans"
+    )
+    if not toll.clean:
+        print(bad)
+    return [
+        Row(
+            f"kill -9 at {toll.kills} moments, {toll.messages} messages in 20 chats",
+            told,
+            f"{len(toll.marked)} marked uncertain",
+            "",
+            "0",
+            toll.clean,
+        ),
+        bounded(
+            f"the same, start to first answer, worst (median {statistics.median(toll.again):.2f} s)",
+            max(toll.again),
+            2,
+            "s",
+        ),
+    ]
