@@ -191,13 +191,14 @@ class Lobby:
     def _open_session(self, key: str) -> Session:
         assert self._group is not None
         session = self._sessions[key] = Session(key, self._around)
-        self._group.create_task(self._serve(session), name=f"session {key}")
-        return session
 
-    async def _serve(self, session: Session) -> None:
-        await session.run()
-        if self._sessions.get(session.key) is session:
-            del self._sessions[session.key]
+        async def serve() -> None:
+            await session.run()
+            if self._sessions.get(key) is session:
+                del self._sessions[key]
+
+        self._group.create_task(serve(), name=f"session {key}")
+        return session
 
     def _rested(self, key: str) -> None:
         self._busy.discard(key)
