@@ -19,7 +19,7 @@ Things: TypeAlias = Mapping[Hashable, str]
 """What there is of a kind, told in a few words each."""
 WITHIN = 1.0
 _PAUSE = 0.01
-_LOOKS = 5
+_TURNS = 5
 """At least so many, however slow the machine: what is closing needs turns of the loop, not seconds."""
 _CLIENTS = (
     ("httpx2", "AsyncClient"),
@@ -93,7 +93,7 @@ class LeakCheck:
         until, looks = loop.time() + self.within, 0
         while left := self.found():
             looks += 1
-            if looks > _LOOKS and loop.time() > until:
+            if looks > _TURNS and loop.time() > until:
                 raise Leaked(difference(left))
             await asyncio.sleep(_PAUSE)
 
