@@ -1,4 +1,4 @@
-"""Someone in a chat of the old messenger, which the platform host serves on a whole app."""
+"""Someone in a chat of the old messenger, which the gateway serves on a whole app."""
 
 import asyncio
 import time
@@ -7,9 +7,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from alipes.compat.hermes.adapters_values import MessageEvent, MessageType
-from alipes.compat.hermes.hosting import Hosting, Manners, open_platform
 from alipes.compat.hermes.names.bound import bridge
+from alipes.gateway.gateway import Gateway
+from alipes.gateway.guests import Guest
+from alipes.gateway.manners import Manners, Rules
+from alipes.gateway.owing import Owing
 from alipes.testing import open_agent
 from alipes.testing.talking import Conversation
 from tests.compat.diary import PLUGINS
@@ -18,8 +23,9 @@ KEY = "agent:main:oldchat:dm:42"
 
 
 class Chat:
-    def __init__(self, agent: Conversation, hosting: Hosting) -> None:
-        self.agent, self.hosting, self.adapter = agent, hosting, hosting.adapter
+    def __init__(self, agent: Conversation, gateway: Gateway) -> None:
+        self.agent, self.gateway = agent, gateway
+        (self.adapter,) = bridge().gateway.adapters.values()
         self._number = time.time_ns()
 
     def event(self, text: str, user: str = "7", chat: str = "42", **more: Any) -> MessageEvent:
@@ -51,12 +57,20 @@ async def open_chat(
     known = [PLUGINS / "recorder", PLUGINS / "oldchat", *plugins]
     more = {"person": "once", **more}
     async with open_agent(home=home, plugins=known, model=script, **more) as agent:
-        manners = manners or Manners(may_speak=lambda event: True, burst=0.05)
-        error: Exception | None = None
-        async with open_platform(agent.app, bridge(), "oldchat", manners=manners) as hosting:
-            try:
-                yield Chat(agent, hosting)
-            except Exception as raised:  # task groups on its way would make a group of it
-                error = raised
-        if error is not None:
-            raise error
+        # nothing was waited for since the app was opened: no turn began yet
+        lobby, owing = agent.app.lobby, Owing(["oldchat"])
+        lobby._around = structs.replace(lobby._around, owes=owing)
+        guest = Guest("oldchat", agent.app.offers)
+        known = structs.replace(manners or Manners(allow=("7",), progress="off"), knows=guest.role)
+        rules = Rules(manners={"oldchat": known}, pairing=False, burst=0.05, poll=0.05, first=0.05)
+        gateway = Gateway(agent.app, {"oldchat": guest}, rules, owing=owing)
+        serving = asyncio.create_task(gateway.run())
+        try:
+            until = time.monotonic() + 15
+            while gateway.states()[0].condition != "ready":
+                assert time.monotonic() < until, gateway.states()
+                await asyncio.sleep(0.005)
+            yield Chat(agent, gateway)
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
+from alipes.compat.hermes.adapters import call as fitting
 from alipes.compat.hermes.adapters_values import MessageEvent, Platform, SendResult
-from alipes.compat.hermes.hosting import Manners
+from alipes.gateway.manners import Manners
 from alipes.testing import call, stall
 from tests.compat.chatting import KEY, open_chat
 
@@ -13,13 +14,16 @@ pytestmark = pytest.mark.deadline(40)
 
 
 async def test_it_is_connected_told_of_a_turn_answered_through_and_let_go(home):
-    async with open_chat(home, ["hello yourself"]) as chat:
+    waits = stall()
+    async with open_chat(home, [(waits, "hello yourself")]) as chat:
         adapter = chat.adapter
         assert adapter.is_connected and adapter.name == "Oldchat" and adapter.config.extra == {}
         await chat.say("hello")
+        await chat.until(lambda: "typing" in adapter.happened)
+        waits.go()
         await chat.until("hello yourself")
         await chat.until(lambda: "end True" in adapter.happened)
-        assert adapter.happened[0] == "connect" and "typing" in adapter.happened
+        assert adapter.happened[0] == "connect"
         assert adapter.happened.index("begin hello") < adapter.happened.index("end True")
         assert "quiet" in adapter.happened, "typing is over"
         assert await adapter.get_chat_info("42") == {"name": "chat 42", "type": "dm"}
@@ -29,13 +33,13 @@ async def test_it_is_connected_told_of_a_turn_answered_through_and_let_go(home):
 async def test_newer_keywords_never_reach_old_methods(home):
     """As the host and the base class call them: `play_tts`, `send_voice`, `send`, with all that is known today."""
     async with open_chat(home, []) as chat:
-        speaker = chat.hosting.speaker
+        adapter = chat.adapter
         newer = {"metadata": {"thread_id": "5"}, "reply_to": "n1", "caption": "listen"}
-        assert (await speaker.do("play_tts", "42", "a.ogg", **newer)).success
-        assert (await speaker.do("send_voice", "42", "b.ogg", **newer)).success
+        assert (await fitting(adapter.play_tts, "42", "a.ogg", **newer)).success
+        assert (await fitting(adapter.send_voice, "42", "b.ogg", **newer)).success
         assert chat.adapter.spoken == [("tts", "42", "a.ogg"), ("voice", "42", "b.ogg")]
-        await speaker.do("send_typing", "42", metadata={"thread_id": "5"})
-        assert (await speaker.do("connect", is_reconnect=True)) is True
+        await fitting(adapter.send_typing, "42", metadata={"thread_id": "5"})
+        assert (await fitting(adapter.connect, is_reconnect=True)) is True
         assert isinstance(await chat.adapter.send_image("42", "http://x/a.png", caption="look"), SendResult)
         assert chat.heard[-1] == "look\nhttp://x/a.png", "what it cannot do is told as text"
         refused = await chat.adapter.send_document("42", "a.pdf")
@@ -95,7 +99,7 @@ async def test_access_is_asked_after_the_hook_and_also_while_a_turn_runs(home, d
     monkeypatch.delenv("OLDCHAT_ALLOWED", raising=False)
     (home / ".env").write_text("OLDCHAT_ALLOWED=7\n")
     waits = stall()
-    async with open_chat(home, [(waits, "done"), "more"], manners=Manners(burst=0.05)) as chat:
+    async with open_chat(home, [(waits, "done"), "more"], manners=Manners(progress="off")) as chat:
         await chat.say("hello")
         await waits.reached.wait()
         for text in ("let me in", "/stop", "/new"):
@@ -112,7 +116,7 @@ async def test_an_answer_to_a_question_of_the_house_comes_from_the_chat(home, di
     script = [call("terminal", command="rm -rf /nowhere/at/all"), "so be it"]
     async with open_chat(home, script) as chat:
         await chat.say("clean up")
-        await chat.until("/approve")
+        await chat.until("Answer _yes_")
         await chat.say("/deny")
         await chat.until("so be it")
         told = diary.last("post_approval_response")

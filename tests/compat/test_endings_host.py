@@ -16,7 +16,7 @@ pytestmark = pytest.mark.deadline(40)
 
 async def allow(chat):
     """Give the word that the chat is asked for."""
-    await chat.until("/approve")
+    await chat.until("Answer _yes_")
     await chat.say("/approve")
 
 
@@ -36,7 +36,7 @@ async def walked(home, diary, ending):
 
 
 @pytest.mark.parametrize(
-    ("ending", "told"), [("answered", "all done"), ("failed", "That failed: the purse is empty")]
+    ("ending", "told"), [("answered", "all done"), ("failed", "It failed: the purse is empty")]
 )
 async def test_a_turn_that_comes_to_its_end(home, diary, saw, ending, told):
     async with walked(home, diary, ending) as chat:

@@ -1,10 +1,9 @@
 """From a platform that a plugin registered to an adapter, and who may speak through it. It connects none."""
 
-from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from alipes.compat.hermes.adapters import call
-from alipes.compat.hermes.adapters_values import HomeChannel, MessageEvent, Platform, PlatformConfig
+from alipes.compat.hermes.adapters_values import HomeChannel, Platform, PlatformConfig
 from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.entries import PlatformEntry
 from alipes.config.reading import read
@@ -13,18 +12,8 @@ from alipes.hooks.relay import guard
 from alipes.hooks.tracking import on_behalf_of
 from alipes.kernel.errors import PluginError
 
-MaySpeak: TypeAlias = Callable[[MessageEvent], bool]
 PATIENCE = 30.0
 _YES = ("1", "true", "yes", "on")
-
-
-def registered(bridge: Bridge, name: str) -> PlatformEntry:
-    """Raises PluginError where no plugin that is open has such a platform."""
-    entry = bridge.platforms.get(name)
-    if entry is None:
-        known = ", ".join(bridge.platforms) or "none"
-        raise PluginError(name, "platform", f"no plugin that is open serves it; there are: {known}")
-    return entry
 
 
 async def config_of(
@@ -71,26 +60,6 @@ def named(bridge: Bridge, entry: PlatformEntry, person: str) -> Literal["owner",
         return "owner"
     everyone = entry.allow_all_env and bridge.variable(entry.allow_all_env).lower() in _YES
     return "user" if everyone or "*" in allowed else None
-
-
-def access(bridge: Bridge, entry: PlatformEntry, adapter: Any) -> MaySpeak:
-    """Who may speak: whom the plugin's variables name. Where they name nobody, nobody may.
-
-    An adapter that asks by itself is believed, and so is the house itself.
-    """
-
-    def may_speak(event: MessageEvent) -> bool:
-        if event.internal or getattr(adapter, "enforces_own_access_policy", False):
-            return True
-        if entry.allow_all_env and bridge.variable(entry.allow_all_env).lower() in _YES:
-            return True
-        named = bridge.variable(entry.allowed_users_env) if entry.allowed_users_env else ""
-        allowed = {each.strip() for each in named.split(",")} - {""}
-        source = event.source
-        known = (source.user_id, source.user_id_alt, source.user_name) if source is not None else ()
-        return "*" in allowed or any(str(each) in allowed for each in known if each)
-
-    return may_speak
 
 
 async def _asked(entry: PlatformEntry, what: str, *given: Any) -> Any:

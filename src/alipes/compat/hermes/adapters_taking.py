@@ -2,17 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
-
-from msgspec import structs
 
 from alipes.compat.hermes.adapters_values import MessageEvent, MessageType
 from alipes.compat.hermes.session_keys import address_of
 from alipes.kernel.delivery import MediaKind
 from alipes.kernel.messages import Image
 from alipes.kernel.platforms import Arrival, Filed
-from alipes.kernel.turns import Address, Inbound
+from alipes.kernel.turns import Address
 
 LARGEST = 20_000_000
 """Bytes of a picture that the model is shown."""
@@ -73,49 +70,6 @@ def _filed(path: str, event: MessageEvent) -> Filed:
     mime = event.media_types[place] if place < len(event.media_types or ()) else ""
     kind = _KINDS.get(event.message_type, "file")
     return Filed(path, kind, os.path.basename(path), mime if "/" in mime else "", os.path.getsize(path))
-
-
-async def inbound_of(event: MessageEvent, address: Address) -> Inbound:
-    """The message. Its files are read off the loop."""
-    assert event.source is not None
-    number = event.message_id or os.urandom(8).hex()
-    pictures, others = await asyncio.to_thread(_files, event)
-    words = [_command(event) or event.text or "", *(f"[attached: {each}]" for each in others)]
-    if event.reply_to_text and not event.is_command():
-        words.insert(0, f"[in reply to: {event.reply_to_text}]")
-    return Inbound(
-        id=f"{address.key}#{number}",
-        address=address,
-        sender=str(event.source.user_id or event.source.user_name or address.chat),
-        text="\n".join(word for word in words if word),
-        attachments=tuple(pictures),
-    )
-
-
-class Bursts:
-    """Pictures that may have company wait for it a moment. The caller holds the conversation's lane."""
-
-    def __init__(self, submit: Callable[[MessageEvent, Inbound], Awaitable[None]]) -> None:
-        self._submit = submit
-        self._waiting: dict[str, list[tuple[MessageEvent, Inbound]]] = {}
-
-    def add(self, event: MessageEvent, inbound: Inbound) -> bool:
-        """True when it is the first of its conversation, so that somebody must flush soon."""
-        waiting = self._waiting.setdefault(inbound.address.key, [])
-        waiting.append((event, inbound))
-        return len(waiting) == 1
-
-    async def flush(self, key: str) -> None:
-        """Take in what was waited for, as one message."""
-        if waiting := self._waiting.pop(key, []):
-            await self._submit(waiting[0][0], merged([inbound for _, inbound in waiting]))
-
-
-def merged(inbounds: Sequence[Inbound]) -> Inbound:
-    """Pictures that came one after the other, as one message."""
-    text = "\n".join(each.text for each in inbounds if each.text)
-    pictures = tuple(picture for each in inbounds for picture in each.attachments)
-    return structs.replace(inbounds[0], text=text, attachments=pictures)
 
 
 def _command(event: MessageEvent) -> str:
