@@ -7,13 +7,16 @@ import pytest
 
 from tests.conformance.discord import Discord
 from tests.conformance.mind import Mind
+from tests.conformance.plugin import Plugin
 from tests.conformance.surface import Room, Surface
-from tests.conformance.telegram import Telegram
+from tests.conformance.telegram import Telegram, Webhook
 from tests.conformance.terminal import Terminal
 
 SURFACES: tuple[type[Surface], ...] = (
     Telegram,
+    Webhook,
     Discord,
+    Plugin,
     Terminal,
 )
 """Every surface holds every conversation; a new one joins by one line."""

@@ -1,12 +1,12 @@
 """Discord as a surface: the loopback REST API, gateway and CDN, and `alipes serve` with discord.py on them."""
 
 import itertools
-import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.markup import read
 from tests.conformance.served import Messenger
 from tests.conformance.surface import File, Room
 from tests.world.discord_server import DiscordServer
@@ -16,7 +16,7 @@ VERBS = {"send": "POST", "edit": "PATCH"}
 
 
 class Discord(Messenger):
-    name = "discord"
+    name = platform = "discord"
     longest = 2000
     mention = "@alipes"
 
@@ -71,7 +71,7 @@ class Channel(Room):
         self._server.press(asked.id, dict(asked.buttons)[label], who or self._who)
 
     def seen(self) -> list[str]:
-        return [_read(post.text) for post in self._posts()]
+        return [read(post.text) for post in self._posts()]
 
     def _posts(self) -> list[Any]:
         return self._server.posts(self.where, self._who)
@@ -93,15 +93,11 @@ class Channel(Room):
         path = f"/channels/{self._place}/messages"
         self._server.trouble("limit", VERBS[verb], path, retry_after=1.0, times=times)
 
+    def lose(self, verb: str) -> None:
+        self._server.trouble("late", VERBS[verb], f"/channels/{self._place}/messages")
+
     def files(self) -> list[tuple[str, bytes]]:
         return [(file.name, file.data) for post in self._posts() for file in post.files]
 
     def answers(self) -> list[str]:
         return [post.answers for post in self._posts()]
-
-
-def _read(text: str) -> str:
-    """What Discord shows for its markup, as far as our texts have any."""
-    text = re.sub(r"```\n?(.*?)\n?```", r"\1", text, flags=re.DOTALL)
-    text = re.sub(r"\*\*(.+?)\*\*|`(.+?)`", lambda match: match[1] or match[2], text)
-    return re.sub(r"\\(.)", r"\1", text)

@@ -10,13 +10,16 @@ from tests.e2e.service import Served, serving
 class Messenger(Surface):
     """One process serves all rooms, and is started anew where a conversation wants that."""
 
+    platform: str
+    words: tuple[str, ...] = ()
+    """What follows `alipes serve`."""
     _served: Served | None = None
     _stack: AsyncExitStack
 
     async def start(self) -> None:
         assert self._served is None, "it runs already"
         self._stack = AsyncExitStack()
-        self._served = await self._stack.enter_async_context(serving(self.home))
+        self._served = await self._stack.enter_async_context(serving(self.home, *self.words))
         await self._served.ready()
 
     async def leave(self) -> None:
@@ -45,6 +48,14 @@ class Messenger(Surface):
         else:
             await self.leave()
             await self.left()
+
+    async def doubted(self) -> int:
+        """How many messages this process sent although they may have been there."""
+        return int(
+            await self._running().metric(
+                f'alipes_messages_total{{platform="{self.platform}",fate="uncertain"}}'
+            )
+        )
 
     def _running(self) -> Served:
         assert self._served is not None, "it does not run"

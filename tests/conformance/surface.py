@@ -87,6 +87,10 @@ class Room(ABC):
         """So many of the next calls to `send` or `edit` something here are refused for now."""
         raise NotImplementedError
 
+    def lose(self, verb: str) -> None:
+        """The next one is done, and we never hear that it was."""
+        raise NotImplementedError
+
     def files(self) -> list[tuple[str, bytes]]:
         """The files that stand here, by name."""
         raise NotImplementedError
@@ -108,6 +112,8 @@ class Surface(ABC):
     """What there is not, and why."""
     mention: ClassVar[str] = ""
     """How we are called in a group."""
+    remembers: ClassVar[bool] = True
+    """What is sent a second time, as nobody knew whether it arrived, is not seen twice."""
     longest: ClassVar[int]
     """Characters of one message; zero: as many as you like."""
 

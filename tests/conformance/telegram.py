@@ -1,6 +1,7 @@
 """Telegram as a surface: the loopback Bot API, and `alipes serve` that polls it."""
 
 import itertools
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,8 +17,9 @@ VERBS = {"send": "sendMessage", "edit": "editMessage"}
 
 
 class Telegram(Messenger):
-    name = "telegram"
+    name = platform = "telegram"
     longest = 4096
+    remembers = False
     mention = "@alipes_bot"
 
     def __init__(self, folder: Path) -> None:
@@ -59,6 +61,19 @@ class Telegram(Messenger):
 
     def commands(self) -> list[str]:
         return [each["command"] for each in self.server.commands]
+
+
+class Webhook(Telegram):
+    """The same, where Telegram brings its updates to us."""
+
+    name = "webhook"
+
+    def settings(self) -> list[str]:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.words = ("--port", str(port))
+        self.server.behind = f"http://127.0.0.1:{port}/telegram"
+        return [*super().settings(), 'mode = "webhook"', 'webhook_url = "https://bot.example/telegram"']
 
 
 class Chat(Room):
@@ -103,6 +118,9 @@ class Chat(Room):
 
     def flood(self, verb: str, times: int = 1) -> None:
         self._server.fault(Fault("flood", (VERBS[verb],), self.chat, times))
+
+    def lose(self, verb: str) -> None:
+        self._server.fault(Fault("hang", (VERBS[verb],), self.chat, accepted=True))
 
     def files(self) -> list[tuple[str, bytes]]:
         sent = [kept.wire["document"] for kept in self._mine() if "document" in kept.wire]

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conformance.mind import STORY, run
-from tests.world.model_server import Say
+from tests.world.model_server import Call, Calls, Say
 
 
 @pytest.mark.needs("repeats")
@@ -111,3 +111,23 @@ async def test_429(room, mind):
     await room.say("good night")
     await room.sees("Good morning.", STORY.text, "Good night.")
     assert mind.heard == ["hello", "tell me a story", "good night"]
+
+
+async def test_kill_between_two_things_that_one_turn_says(surface, room, mind, tmp_path):
+    """What was said before stays as it was said, also where both were seen as they grew."""
+    task = f"echo $$ > {tmp_path}/pid; until test -e {tmp_path}/go; do sleep 0.05; done"
+    (surface.workdir / "task").write_text(task)
+    call = Calls((Call("terminal", {"command": "sh task"}),), "First I look.", delay=0.6)
+    mind.answers(call, STORY, Say("Good night."))
+    await room.say("look, and tell me")
+    await room.shows("First I look.")
+    await room.until(lambda: (tmp_path / "pid").exists() and "First I look." in room.seen())
+    await surface.kill()
+    await surface.start()
+    await room.shows(STORY.begun)
+    mind.release()
+    await room.until(lambda: STORY.text in room.seen())
+    await room.say("good night")
+    await room.shows("Good night.")
+    said = ["First I look.", STORY.text, "Good night."]
+    assert [each for each in room.seen() if each in said] == said

@@ -54,6 +54,8 @@ class TelegramServer:
         self.commands: list[Wire] = []
         self.faults: list[Fault] = []
         self.webhook: Wire = {"url": "", "has_custom_certificate": False, "pending_update_count": 0}
+        self.behind = ""
+        """Where the webhook's public address leads, past the web server that speaks TLS; empty: it is there."""
         self.polls = 0
         """Long polls that wait now."""
         self._secret = ""
@@ -346,7 +348,8 @@ class TelegramServer:
             await self.until(lambda: bool(self._updates) and bool(self.webhook["url"]))
             try:
                 async with asyncio.timeout(10):
-                    status = await _post(self.webhook["url"], self._secret, self._updates[0].raw)
+                    where = self.behind or self.webhook["url"]
+                    status = await _post(where, self._secret, self._updates[0].raw)
             except (OSError, ValueError, TimeoutError):
                 status = 0
             if 200 <= status < 300:
