@@ -43,7 +43,7 @@ async def test_an_approval_that_waits_ends_as_deny_when_the_turn_is_stopped(home
     script = [call("terminal", command=DANGEROUS), "next"]
     async with open_chat(home, script) as chat:
         await chat.say("clean up")
-        await chat.until("/approve")
+        await chat.until("Answer _yes_")
         await chat.say("/stop")
         await diary.until("on_session_end")
         assert (diary.last("post_approval_response")["choice"]) == "deny"

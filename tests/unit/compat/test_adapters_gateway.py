@@ -449,6 +449,14 @@ async def test_what_the_adapter_formats_itself_is_not_formatted_before(tmp_path)
         assert await chat.hear(1) == ["<b>one</b>"]
 
 
+async def test_replies_are_plain_words_and_code_stays_as_it_is(tmp_path):
+    async with chatting(tmp_path, [r"a \*star\* and `\*code\*`"]) as chat:
+        await chat.say("/help busy")
+        assert "/busy [MODE]" in (await chat.hear(1))[0]
+        await chat.say("hello")
+        await chat.see(lambda: chat.heard[-1] == r"a *star* and `\*code\*`")
+
+
 async def test_a_turn_that_failed_is_told(tmp_path):
     async with chatting(tmp_path, []) as chat:
         await chat.say("hello")

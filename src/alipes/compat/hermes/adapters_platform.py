@@ -1,6 +1,7 @@
 """An adapter as the gateway's platform: what it can do, what is sent through it. It hears nothing."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +30,7 @@ _FILES: dict[MediaKind, str] = {
 }
 _GONE = ("forbidden", "not_found", "not_supported", "blocked", "unauthorized", "unauthorised")
 _LATE = ("timeout", "timed out")
+_ESCAPED = re.compile(r"\\([\\`*_\[\]<>#|~])|(```.*?```|`[^`\n]*`)", re.DOTALL)
 _UNCHANGED = "not modified"
 _MISSING = ("not found", "message to edit", "unknown message")
 
@@ -55,7 +57,8 @@ class Sending:
         self._formats = overrides(adapter, "format_message") and not _formats_itself(adapter)
 
     def pieces(self, text: str) -> tuple[Piece, ...]:
-        words = str(self.adapter.format_message(text)) if self._formats else text
+        words = _unescaped(text)
+        words = str(self.adapter.format_message(words)) if self._formats else words
         cut = Fit(self.adapter.truncate_message)(words, max_length=self._limit)
         return tuple(Piece(text=each, plain=each) for each in cut if each)
 
@@ -136,6 +139,11 @@ class Sending:
             self._count += 1
             return str(result.message_id) if result.message_id else f"{NAMELESS}{self._count}"
         raise _refusal(self.name, result)
+
+
+def _unescaped(text: str) -> str:
+    """Most adapters send text as it is: what Markdown escapes outside of code would be seen."""
+    return _ESCAPED.sub(lambda found: found[1] or found[2], text).replace("  \n", "\n")
 
 
 def overrides(adapter: Any, verb: str) -> bool:
