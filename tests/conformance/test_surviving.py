@@ -117,7 +117,7 @@ async def test_kill_between_two_things_that_one_turn_says(surface, room, mind, t
     """What was said before stays as it was said, also where both were seen as they grew."""
     task = f"echo $$ > {tmp_path}/pid; until test -e {tmp_path}/go; do sleep 0.05; done"
     (surface.workdir / "task").write_text(task)
-    call = Calls((Call("terminal", {"command": "sh task"}),), "First I look.", delay=0.6)
+    call = Calls((Call("terminal", {"command": "sh task"}),), "First I look.", delay=0.35)
     mind.answers(call, STORY, Say("Good night."))
     await room.say("look, and tell me")
     await room.shows("First I look.")

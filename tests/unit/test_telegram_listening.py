@@ -217,6 +217,31 @@ async def test_a_webhook_pushed_by_telegram_is_retried_until_taken_and_its_silen
                     assert "does not reach our webhook: Connection refused" in await ears.told("broken")
 
 
+async def test_what_failed_before_we_were_there_is_not_held_against_the_webhook(tmp_path: Path) -> None:
+    hook = {"mode": "webhook", "webhook_url": "https://example.org/hook", "poll": 3600}
+    async with TelegramServer() as server, bot(server, tmp_path, **hook) as telegram:
+        server.behind = "http://127.0.0.1:1/"
+        server.town.say("while we were away")
+        server.fault(
+            Fault("fail", ("getWebhookInfo",))
+        )  # so that there is time to fail before the first look
+        async with listening(telegram) as ears:
+            await ears.told("ready")
+        assert server.webhook["last_error_message"] == "Connection refused" and server.unconfirmed
+
+
+async def test_who_is_reached_by_webhook_is_well_at_once(tmp_path: Path) -> None:
+    hook = {"mode": "webhook", "webhook_url": "https://example.org/hook", "poll": 3600}
+    body = b'{"update_id":1,"message":{"message_id":1,"chat":{"id":7,"type":"private"},"from":{"id":7,"first_name":"A"},"text":"hi"}}'
+    async with TelegramServer() as server, bot(server, tmp_path, **hook) as telegram:
+        async with listening(telegram) as ears:
+            (call,) = await server.called("setWebhook")
+            await ears.told("ready")
+            headers = {"X-Telegram-Bot-Api-Secret-Token": call.given["secret_token"]}
+            assert await telegram.on_webhook(headers, body) == 200
+            await ears.told("ready", 2)
+
+
 async def test_turns_are_given_in_order_and_pass_over_who_left() -> None:
     order, log, gate = Order(), [], asyncio.Event()
 

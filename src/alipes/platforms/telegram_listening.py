@@ -31,6 +31,8 @@ class Listener:
         self._api, self._fetcher, self.reader, self._seconds = api, fetcher, reader, seconds
         self.welcome: Welcome = _anyone
         self._take: Take | None = None
+        self._reached: Callable[[], None] = lambda: None
+        """Called when something was brought to the webhook."""
         self._order = Order()
 
     async def poll(self, take: Take, tell: Tell) -> None:
@@ -45,15 +47,17 @@ class Listener:
         """Be reached at `url`; Telegram knows whether it reaches us, so it is asked."""
         hook = {"url": url, "secret_token": secret, "allowed_updates": LISTENED}
         trouble = Trouble(tell)
-        self._take = take
+        self._take, self._reached = take, trouble.over
         try:
             await self._introduce(trouble, "setWebhook", hook)
-            looked = time.time()
+            looked, before = time.time(), -1
             while True:
                 info = await self._look(trouble)
                 if info.url != url:
                     await self._introduce(trouble, "setWebhook", hook)
-                if info.pending_update_count and info.last_error_date >= looked - 1:
+                before = info.last_error_date if before < 0 else before  # it was not us who was not there
+                failed = info.last_error_date >= looked - 1 and info.last_error_date > before
+                if info.pending_update_count and failed:
                     trouble.told(f"Telegram does not reach our webhook: {info.last_error_message}")
                 else:
                     trouble.over()
@@ -74,6 +78,7 @@ class Listener:
             log.warning("an update of Telegram's is not understood and left out: %s", error)
             return 200
         await self._bring(update)
+        self._reached()
         return 200
 
     async def _introduce(self, trouble: Trouble, method: str, given: Mapping[str, object]) -> None:
