@@ -90,6 +90,21 @@ async def test_who_is_first_keeps_the_others_waiting_until_it_is_due(opened, tmp
         assert (head.outbound.id, head.attempts, head.why, head.uncertain) == ("a", 1, "429", False)
 
 
+async def test_the_first_is_begun_as_it_is_looked_at_if_it_is_owed_and_ready(opened, tmp_path):
+    async with opened(tmp_path) as store:
+        assert await store.outbox.take(lane(HERE), lambda debt: True) is None
+        await store.outbox.owe(word("a", turn="t1"), word("b"))
+        await store.drafts.add(lane(HERE), "t1", "m1")
+        await store.drafts.add(lane(HERE), "t2", "m2")
+        kept = await store.outbox.take(lane(HERE), lambda debt: debt.attempts > 0)
+        assert (kept.outbound.id, kept.state, kept.attempts) == ("a", "owed", 0)
+        begun = await store.outbox.take(lane(HERE), lambda debt: debt.due == 0.0)
+        assert (begun.outbound.id, begun.state, begun.attempts) == ("a", "trying", 1)
+        assert begun.drafts == ("m1",), "what its turn was shown by"
+        again = await store.outbox.take(lane(HERE), lambda debt: True)
+        assert (again.state, again.attempts) == ("trying", 1), "it is being tried: nobody begins it twice"
+
+
 async def test_a_long_text_is_paid_part_by_part_and_goes_on_where_it_was(opened, tmp_path):
     async with opened(tmp_path) as store:
         await store.outbox.owe(word("a"))

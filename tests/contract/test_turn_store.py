@@ -81,6 +81,20 @@ async def test_turns_come_one_by_one_in_the_order_they_were_accepted(opened):
         assert await store.turns.next_turn(THERE.key) is None
 
 
+async def test_a_turn_knows_whether_it_was_alone_when_it_was_claimed(opened):
+    async with opened() as store:
+        await store.turns.accept(said("other", THERE))
+        turn = await claimed(store, said("1"))
+        assert turn.alone
+        await store.turns.finish(turn, "answered", "")
+        await store.turns.accept(said("2"))
+        assert not (await claimed(store, said("3"))).alone, "a message waits behind it"
+    async with opened() as store:
+        turn = await claimed(store, said("4", Address("cli", "elsewhere")))
+        await store.turns.put_control(turn.key, Stop("user", "stop_command", turn.id))
+        assert not (await store.turns.next_turn(turn.key)).alone, "an op waits for it"
+
+
 async def test_a_conversation_goes_on_in_one_session_and_strangers_have_another(opened):
     async with opened() as store:
         first = await claimed(store, said("1"))

@@ -110,7 +110,10 @@ class Delivery:
         try:
             while channel.ready:
                 self._again.discard(lane)
-                debt = await self._outbox.head(lane)
+                async with self.lock(lane):
+                    debt, tried = await self._tries.first(channel, lane)
+                if tried:
+                    continue
                 if debt is None:
                     if lane in self._again:
                         continue
@@ -122,9 +125,6 @@ class Delivery:
                     return
                 if self._tries.late(debt):
                     await self._tries.expire(channel, lane)
-                    continue
-                async with self.lock(lane):
-                    await self._tries.pay(channel, debt)
         finally:
             self._busy.discard(lane)
             self._rested.set()

@@ -8,7 +8,7 @@ from alipes.gateway.channels import Channel
 from alipes.kernel.delivery import Debt, Media, Outbound
 from alipes.kernel.errors import DeliveryError, Gone
 from alipes.kernel.platforms import Piece
-from alipes.store.outbox import SqliteDrafts, SqliteOutbox
+from alipes.store.outbox import SqliteOutbox
 
 BEGUN = "?"
 """Among the drafts: one is being sent, and its id is not known yet."""
@@ -17,17 +17,17 @@ BEGUN = "?"
 class Payer:
     """Every part is a row before the next is begun, so that whoever takes over knows what is there."""
 
-    def __init__(self, outbox: SqliteOutbox, drafts: SqliteDrafts) -> None:
-        self._outbox, self._drafts = outbox, drafts
+    def __init__(self, outbox: SqliteOutbox) -> None:
+        self._outbox = outbox
 
     async def pay(self, channel: Channel, debt: Debt) -> Debt:
-        """Raises `DeliveryError` for what did not arrive; what did is kept in the debt as it is then."""
+        """One that was begun. Raises `DeliveryError` for what did not arrive; what did is kept in it."""
         outbound = debt.outbound
         texts = await _texts(channel, outbound)
         pieces = _numbered(outbound, (*texts, *(_file(each, channel) for each in outbound.media)))
-        drafts = await self._shown(outbound)
-        mine = [each for each in drafts if each != BEGUN]
-        stray = len(mine) < len(drafts)  # something of it may stand there unfinished, and we cannot find it
+        mine = [each for each in debt.drafts if each != BEGUN]
+        # something of it may stand there unfinished, and we cannot find it
+        stray = len(mine) < len(debt.drafts)
         for index in range(len(debt.paid), len(pieces)):
             draft = mine[index] if index < min(len(mine), len(texts)) else ""
             id = await self._put(channel, outbound, pieces[index], draft)
@@ -37,9 +37,6 @@ class Payer:
             debt = await self._outbox.pay(debt)
         await self._clear(channel, outbound, mine[len(texts) :])
         return debt
-
-    async def _shown(self, outbound: Outbound) -> tuple[str, ...]:
-        return await self._drafts.of(outbound.lane, outbound.turn) if outbound.turn else ()
 
     async def _put(self, channel: Channel, outbound: Outbound, piece: Piece, draft: str) -> str:
         if draft:

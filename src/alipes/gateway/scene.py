@@ -102,7 +102,8 @@ class Scene(Subscription):
             case Said(message):
                 if message.role == "assistant":
                     self.curtain()
-                self._direction.nudge(self.address.platform, self.lane)
+                if message.role != "user":  # nothing is owed for a person's own words
+                    self._direction.nudge(self.address.platform, self.lane)
             case ApprovalAsked() | ApprovalAnswered() as letter:
                 self._letters.append((envelope.turn, letter))
                 self._asking += isinstance(letter, ApprovalAsked) - isinstance(letter, ApprovalAnswered)

@@ -39,22 +39,33 @@ class Tries:
     ) -> None:
         self._outbox, self._rules, self._counts = store.outbox, rules, counts
         self._clock, self._dice = clock, dice
-        self._payer = Payer(store.outbox, store.drafts)
+        self._payer = Payer(store.outbox)
         self._limits = {name: asyncio.Semaphore(AT_ONCE) for name in platforms}
         self._failing: dict[str, set[str]] = {name: set() for name in platforms}
         """By platform, the chats in which something failed since the last thing arrived anywhere."""
 
-    async def pay(self, channel: Channel, debt: Debt) -> None:
-        """Try it once; what becomes of it is a row when this returns. The caller has the chat to itself."""
+    async def first(self, channel: Channel, lane: str) -> tuple[Debt | None, bool]:
+        """Try the first of what is owed there, once; whether it was tried. What becomes of it is a row when
+        this returns. The caller has the chat to itself."""
         async with self._limits[channel.name]:
-            if not await self._passable(channel, debt):
-                return
-            debt = await self._outbox.begin(debt)
-            try:
-                debt = await self._payer.pay(channel, debt)
-            except DeliveryError as error:
-                await self._failed(channel, debt, error)
-                return
+            debt = await self._outbox.take(lane, self._plain)
+            if debt is None or debt.due > self._clock() or self.late(debt):
+                return debt, False
+            if debt.state == "trying" or await self._passable(channel, debt):
+                await self._pay(channel, debt)
+            return debt, True
+
+    def _plain(self, debt: Debt) -> bool:
+        """May it be tried now, without further ado?"""
+        return debt.due <= self._clock() and not debt.uncertain and not self.late(debt)
+
+    async def _pay(self, channel: Channel, debt: Debt) -> None:
+        debt = debt if debt.state == "trying" else await self._outbox.begin(debt)
+        try:
+            await self._payer.pay(channel, debt)
+        except DeliveryError as error:
+            await self._failed(channel, debt, error)
+            return
         self._counts.sent[channel.name] += 1
         self._failing[channel.name].clear()
         channel.sending = ""

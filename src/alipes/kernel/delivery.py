@@ -1,5 +1,6 @@
 """What leaves for a chat: what is said there, what we owe, and what became of it."""
 
+from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -72,6 +73,8 @@ class Debt(Struct, frozen=True):
     uncertain: bool = False
     """It may be there twice: a send was cut off before we learned its end."""
     why: str = ""
+    drafts: tuple[str, ...] = ()
+    """Known once it is begun: the messages by which its turn was shown unfinished, oldest first."""
 
 
 class Outbox(Protocol):
@@ -87,6 +90,10 @@ class Outbox(Protocol):
 
     async def head(self, lane: str) -> Debt | None:
         """The oldest debt of the lane that is neither paid nor given up."""
+        ...
+
+    async def take(self, lane: str, ready: Callable[[Debt], bool]) -> Debt | None:
+        """As `head`; one that is owed and of which `ready` holds is begun by the same write."""
         ...
 
     async def begin(self, debt: Debt) -> Debt:

@@ -97,6 +97,8 @@ class Turn(Struct, frozen=True):
     epoch: int = 0
     """The claim under which we may write; a later claim fences this one."""
     attempt: int = 1
+    alone: bool = False
+    """When it was claimed nothing else waited in its session: neither a message nor an op."""
 
     @property
     def key(self) -> str:

@@ -24,7 +24,7 @@ async def claim(key: str, around: Surroundings) -> Living | None:
 async def already_over(living: Living, around: Surroundings) -> tuple[Ending, str] | None:
     """What a turn ends as before it begins: stopped while nobody lived it, left, or tried too often."""
     turn = living.turn
-    stopped = await _stopped(living, around)
+    stopped = "" if turn.alone else await _stopped(living, around)
     if stopped:
         return "stopped", stopped
     if turn.attempt > MAX_ATTEMPTS:

@@ -65,8 +65,8 @@ class Living:
         """Due when it has been silent for too long."""
         self._partial: list[str] = []
         self._began: dict[str, float] = {}
-        self.steered = True
-        """Messages may wait to be taken in; at the beginning nobody knows, so that it is worth a look."""
+        self.steered = not turn.alone
+        """Messages may wait to be taken in."""
 
     def hold(self, relay: Relay) -> None:
         """It is set up: these are its plugins to the end, and they stay open for it."""

@@ -25,7 +25,10 @@ class LocalDispatcher:
         self._early: list[tuple[str, Op]] = []
 
     async def wake(self, key: str) -> None:
-        while (holder := await self._turns.holder(key)) not in (None, self._hosts.me):
+        while self._hosts.others():  # where we are alone nobody else can hold it
+            holder = await self._turns.holder(key)
+            if holder in (None, self._hosts.me):
+                break
             if await self._told(holder, wire.Wake(key)):
                 return
         self._deliver(key, Take())

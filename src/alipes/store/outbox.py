@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
+from msgspec import structs
 
 from alipes.kernel.delivery import Debt, DebtState, Outbound
 from alipes.store import rows
@@ -38,12 +39,17 @@ class SqliteOutbox:
         return dict(await self._database.read(lambda db: db.execute(sql, (platform,)).fetchall()))
 
     async def head(self, lane: str) -> Debt | None:
-        sql = f"SELECT {_COLUMNS} FROM debts WHERE lane = ? AND {_OPEN} ORDER BY number LIMIT 1"
-        row = await self._database.read(lambda db: db.execute(sql, (lane,)).fetchone())
-        return None if row is None else _debt(row)
+        return await self._database.read(lambda db: _head(db, lane))
+
+    async def take(self, lane: str, ready: Callable[[Debt], bool]) -> Debt | None:
+        def work(db: sqlite3.Connection) -> Debt | None:
+            debt = _head(db, lane)
+            return _begin(db, debt) if debt is not None and debt.state == "owed" and ready(debt) else debt
+
+        return await self._database.run(work)
 
     async def begin(self, debt: Debt) -> Debt:
-        return await self._set(debt, "state = 'trying', attempts = attempts + 1")
+        return await self._database.run(lambda db: _begin(db, debt))
 
     async def pay(self, debt: Debt, *ids: str, rest: bool = False, uncertain: bool = False) -> Debt:
         paid = rows.dump((*debt.paid, *ids))
@@ -136,9 +142,7 @@ class SqliteDrafts:
 
     async def of(self, lane: str, turn: str) -> tuple[str, ...]:
         """The messages that were begun for `turn` and not yet become what it said, oldest first."""
-        sql = "SELECT message FROM drafts WHERE lane = ? AND turn = ? ORDER BY created, message"
-        found = await self._database.read(lambda db: db.execute(sql, (lane, turn)).fetchall())
-        return tuple(message for (message,) in found)
+        return await self._database.read(lambda db: drafts(db, lane, turn))
 
     async def drop(self, lane: str, turn: str, *messages: str) -> None:
         """They are not drafts any more: become what was said, or taken away."""
@@ -152,6 +156,12 @@ class SqliteDrafts:
         return await self._database.run(lambda db: db.execute(sql, (before,)).rowcount)
 
 
+def drafts(db: sqlite3.Connection, lane: str, turn: str) -> tuple[str, ...]:
+    """As `SqliteDrafts.of`, for those who read something else as well; none where no turn is named."""
+    sql = "SELECT message FROM drafts WHERE lane = ? AND turn = ? ORDER BY created, message"
+    return tuple(message for (message,) in db.execute(sql, (lane, turn))) if turn else ()
+
+
 def entry(outbound: Outbound) -> tuple[str, str, str, str]:
     """A debt as columns."""
     return outbound.id, outbound.address.platform, outbound.lane, rows.dump(outbound)
@@ -163,6 +173,20 @@ def owe(db: sqlite3.Connection, entries: Iterable[tuple[str, str, str, str]], no
         "INSERT OR IGNORE INTO debts (id, platform, lane, outbound, created) VALUES (?, ?, ?, ?, ?)",
         [(*each, now) for each in entries],
     )
+
+
+def _head(db: sqlite3.Connection, lane: str) -> Debt | None:
+    sql = f"SELECT {_COLUMNS} FROM debts WHERE lane = ? AND {_OPEN} ORDER BY number LIMIT 1"
+    row = db.execute(sql, (lane,)).fetchone()
+    return None if row is None else _debt(row)
+
+
+def _begin(db: sqlite3.Connection, debt: Debt) -> Debt:
+    change, outbound = "state = 'trying', attempts = attempts + 1", debt.outbound
+    sql = f"UPDATE debts SET {change} WHERE number = ? RETURNING {_COLUMNS}"
+    row = db.execute(sql, (debt.number,)).fetchone()
+    shown = drafts(db, outbound.lane, outbound.turn)
+    return debt if row is None else structs.replace(_debt(row), drafts=shown)
 
 
 def _debt(row: tuple[int, str, float, DebtState, int, float, str, int, str]) -> Debt:

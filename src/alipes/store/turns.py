@@ -19,6 +19,9 @@ _DRAIN = """
     WHERE key = :key AND NOT (kind = 'stop' AND coalesce(json_extract(op, '$.turn'), '') IN
         (SELECT id FROM unfinished WHERE number > (SELECT min(number) FROM unfinished)))
     ORDER BY number"""
+_COMPANY = """
+    SELECT 1 FROM turns WHERE key = :key AND ending IS NULL AND number != :number
+    UNION ALL SELECT 1 FROM controls WHERE key = :key LIMIT 1"""
 
 
 class SqliteTurns:
@@ -187,10 +190,10 @@ def _refuse_if_held(db: sqlite3.Connection, key: str, hosts: Hosts) -> None:
 
 def _turn(db: sqlite3.Connection, number: int) -> Turn:
     sql = (
-        "SELECT turns.id, session, inbound, sessions.created, sessions.model, epoch, attempts "
+        "SELECT turns.id, turns.key, session, inbound, sessions.created, sessions.model, epoch, attempts "
         "FROM turns JOIN sessions ON sessions.id = session WHERE number = ?"
     )
-    id, session, inbound, began, model, epoch, attempts = db.execute(sql, (number,)).fetchone()
+    id, key, session, inbound, began, model, epoch, attempts = db.execute(sql, (number,)).fetchone()
     said = list(lineage.said(db, session))
     own = "SELECT message FROM said WHERE turn = ? ORDER BY number"
     acts = db.execute("SELECT call_id, result FROM acts WHERE turn = ?", (number,)).fetchall()
@@ -206,6 +209,7 @@ def _turn(db: sqlite3.Connection, number: int) -> Turn:
         acts={call_id: _result(text) for call_id, text in acts},
         epoch=epoch,
         attempt=attempts,
+        alone=db.execute(_COMPANY, {"key": key, "number": number}).fetchone() is None,
     )
 
 
