@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
+THREADS = 256
+"""At most, each made when all others are at work: who blocks some for long must not make others wait."""
 PATIENCE = 2.0
 """Seconds we wait at the end for a thread that is still at work."""
 
@@ -29,7 +31,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
     async def within() -> T:
         loop = asyncio.get_running_loop()
-        loop.set_default_executor(Workers(thread_name_prefix="worker"))
+        loop.set_default_executor(Workers(THREADS, thread_name_prefix="worker"))
         # The kernel gives a signal to any thread; a loop that handles one signal is woken by all of them.
         loop.add_signal_handler(signal.SIGURG, lambda: None)
         return await main
