@@ -11,12 +11,14 @@ from alipes.gateway.manners import Manners
 from alipes.hooks.owners import CORE, Owner
 from alipes.hooks.relay import Hooks
 from alipes.hooks.specs import Admission
+from alipes.kernel.delivery import Outbound
 from alipes.kernel.errors import NotTaken, StoreError
-from alipes.kernel.messages import Image, ToolCall
+from alipes.kernel.messages import Image, Message, Text, ToolCall, user
 from alipes.kernel.platforms import Filed
 from alipes.kernel.ports import ToolSpec
-from alipes.kernel.turns import Address
+from alipes.kernel.turns import Address, Inbound, Said
 from alipes.providers.scripted import Scripted
+from alipes.store.opening import open_store
 from tests.world.gatehouse import arrival, open_gatehouse
 from tests.world.messenger import Messenger
 
@@ -437,6 +439,22 @@ async def test_a_turn_is_resumed_after_a_crash_the_chat_is_told_and_owed_once(tm
         told = "I was started anew, and go on with “sleep”."
         assert [text for text in messenger.said() if text != told] == ["first", "second"]
         assert messenger.said().count(told) <= 1
+
+
+async def test_a_turn_that_had_said_all_is_ended_without_a_word(tmp_path):
+    """The crash came between its answer and its end: there is nothing to go on with."""
+    messenger, inbound = Messenger(), Inbound("1", Address("test", "me"), "me", "hello")
+    async with open_store(tmp_path) as store:
+        await store.turns.accept(inbound)
+        turn = await store.turns.next_turn(inbound.address.key)
+        for message in (user("hello"), Message("assistant", (Text("Good morning."),))):
+            owed = (Outbound(f"{turn.id}:0", inbound.address, message.text, turn=turn.id),)
+            await store.turns.record(turn, Said(message), *(owed if message.role == "assistant" else ()))
+    async with open_gatehouse(tmp_path, Scripted([]), messenger=messenger) as g:
+        await messenger.until_said("Good morning.")
+        await g.quiet()
+        assert (await g.store.archive.turn(turn.id)).ending == "answered"
+    assert messenger.said() == ["Good morning."]
 
 
 async def test_plugins_commands_take_their_time_and_stop_does_not_wait_for_them(tmp_path):

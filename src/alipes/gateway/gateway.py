@@ -125,10 +125,16 @@ class Gateway:
                 continue
             self._stage.watch(standing.address)
             for turn in (await store.sessions.unfinished(key))[:1]:
-                if turn.begun is not None:
+                if turn.begun is not None and not await self._answered_already(turn.id):
                     text = f"I was started anew, and go on with {brief(turn.text)}."
                     id = f"resumed:{turn.id}:{store.host}"
                     await store.outbox.owe(Outbound(id, standing.address, text, notice=True))
+
+    async def _answered_already(self, turn: str) -> bool:
+        """Was all said, and only its end not written any more?"""
+        facts = await self._house.store.archive.turn(turn)
+        last = facts.said[-1] if facts is not None and facts.said else None
+        return last is not None and last.role == "assistant" and not last.calls
 
     def _heard(self, turn: Turn, whole: bool) -> None:
         """A turn that came in by another door is watched as well."""
