@@ -131,3 +131,37 @@ async def test_kill_between_two_things_that_one_turn_says(surface, room, mind, t
     await room.shows("Good night.")
     said = ["First I look.", STORY.text, "Good night."]
     assert [each for each in room.seen() if each in said] == said
+
+
+@pytest.mark.needs("limits")
+async def test_kill_before_it_knew_that_it_had_answered(surface, room, mind):
+    """Nobody can know whether the answer arrived: it is there once, or once more and counted as doubtful."""
+    mind.answers(hello=Say("Good morning."), night=Say("Good night."))
+    room.lose("send")
+    await room.say("hello")
+    await room.sees("Good morning.")
+    await surface.kill()
+    await surface.start()
+    await room.say("good night")
+    twice = [] if surface.remembers else ["Good morning."]
+    await room.sees("Good morning.", *twice, "Good night.")
+    assert mind.heard == ["hello", "good night"] and await surface.doubted() == 1
+
+
+@pytest.mark.needs("limits")
+async def test_kill_before_it_knew_that_it_had_begun_to_answer(surface, room, mind):
+    """What was begun may be left behind where nobody knows which message it is; the answer is there once."""
+    mind.answers(story=STORY, night=Say("Good night."))
+    room.lose("send")
+    await room.say("tell me a story")
+    await room.shows(STORY.begun)
+    await surface.kill()
+    mind.release()
+    await surface.start()
+    await room.until(lambda: STORY.text in room.seen())
+    await room.say("good night")
+    told = surface.resumed("tell me a story", STORY.text)
+    stray = [] if surface.remembers else [f"{STORY.begun} …", *reversed(told)]
+    await room.sees(*(stray or told), "Good night.")
+    assert mind.heard == ["tell me a story", "tell me a story", "good night"]
+    assert await surface.doubted() == (not surface.remembers)

@@ -4,6 +4,7 @@ import asyncio
 import time
 
 import pytest
+from msgspec import structs
 
 from alipes.gateway.channels import Channel
 from alipes.gateway.delivery import Delivery
@@ -360,6 +361,19 @@ async def test_a_draft_that_may_be_there_makes_the_answer_uncertain(tmp_path):
             await p.owe(word("1", turn="t1"))
             await p.messenger.until_said("text 1")
             assert (await p.until("1", "sent")).uncertain
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+async def test_a_draft_that_may_be_there_is_found_by_its_name_where_the_platform_remembers(tmp_path, arrived):
+    messenger = Messenger(talents=REMEMBERS)
+    if arrived:
+        await messenger.send(ME, structs.replace(messenger.pieces("par")[0], id="its name"))
+    async with open_store(tmp_path) as store:
+        await store.drafts.add(lane(ME), "t1", "?its name")
+        async with post(store, messenger) as p:
+            await p.owe(word("1", turn="t1"))
+            assert not (await p.until("1", "sent")).uncertain
+            assert messenger.said() == ["text 1"]
 
 
 async def test_a_crash_while_a_draft_is_made_whole_changes_it_again_and_sends_no_second(tmp_path):

@@ -11,7 +11,7 @@ from alipes.kernel.platforms import Piece
 from alipes.store.outbox import SqliteOutbox
 
 BEGUN = "?"
-"""Among the drafts: one is being sent, and its id is not known yet."""
+"""Among the drafts, before our name for one that is being sent: which message it is, is not known yet."""
 
 
 class Payer:
@@ -25,9 +25,9 @@ class Payer:
         outbound = debt.outbound
         texts = await _texts(channel, outbound)
         pieces = _numbered(outbound, (*texts, *(_file(each, channel) for each in outbound.media)))
-        mine = [each for each in debt.drafts if each != BEGUN]
+        mine = await self._found(channel, debt, texts)
         # something of it may stand there unfinished, and we cannot find it
-        stray = len(mine) < len(debt.drafts)
+        stray = not channel.talents.remembers and any(each.startswith(BEGUN) for each in debt.drafts)
         for index in range(len(debt.paid), len(pieces)):
             draft = mine[index] if index < min(len(mine), len(texts)) else ""
             id = await self._put(channel, outbound, pieces[index], draft)
@@ -37,6 +37,17 @@ class Payer:
             debt = await self._outbox.pay(debt)
         await self._clear(channel, outbound, mine[len(texts) :])
         return debt
+
+    async def _found(self, channel: Channel, debt: Debt, texts: tuple[Piece, ...]) -> list[str]:
+        """The drafts, by their ids. One that was cut off while being sent is sent again under its name, where
+        that gives the message that is there."""
+        found = [each for each in debt.drafts if not each.startswith(BEGUN)]
+        names = [each.removeprefix(BEGUN) for each in debt.drafts if each.startswith(BEGUN)]
+        for name in names if texts and channel.talents.remembers else ():
+            piece = structs.replace(texts[min(len(found), len(texts) - 1)], id=name)
+            id = await channel.send(debt.outbound.address, piece)
+            found += [id] if id not in found else []
+        return found
 
     async def _put(self, channel: Channel, outbound: Outbound, piece: Piece, draft: str) -> str:
         if draft:

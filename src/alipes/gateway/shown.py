@@ -71,8 +71,8 @@ class Shown:
                 return
             if self._adopt:
                 known = await self._store.drafts.of(self._lane, turn)
-                self._drafts = [(id, None) for id in known if id != BEGUN]
-        pieces = await self._channel.pieces(text + UNFINISHED)
+                self._drafts = [(id, None) for id in known if not id.startswith(BEGUN)]
+        pieces = await self._channel.pieces(text.rstrip() + UNFINISHED)
         for index, piece in enumerate(pieces):
             if part != self._part or not going():
                 return
@@ -105,14 +105,14 @@ class Shown:
 
     async def _send(self, turn: str, piece: Piece) -> str:
         """A row says that it is on its way, then another which it is: if we die between, that is known."""
-        drafts = self._store.drafts
-        await drafts.add(self._lane, turn, BEGUN)
+        drafts, begun = self._store.drafts, f"{BEGUN}{piece.id}"
+        await drafts.add(self._lane, turn, begun)
         try:
             id = await self._channel.send(self._address, piece, within=LIVELY)
         except DeliveryError as error:
             if not error.uncertain:
-                await drafts.drop(self._lane, turn, BEGUN)
+                await drafts.drop(self._lane, turn, begun)
             raise
         await drafts.add(self._lane, turn, id)
-        await drafts.drop(self._lane, turn, BEGUN)
+        await drafts.drop(self._lane, turn, begun)
         return id

@@ -62,11 +62,12 @@ class Tries:
     async def _pay(self, channel: Channel, debt: Debt) -> None:
         debt = debt if debt.state == "trying" else await self._outbox.begin(debt)
         try:
-            await self._payer.pay(channel, debt)
+            paid = await self._payer.pay(channel, debt)
         except DeliveryError as error:
             await self._failed(channel, debt, error)
             return
         self._counts.sent[channel.name] += 1
+        self._counts.uncertain[channel.name] += paid.uncertain and not debt.uncertain
         self._failing[channel.name].clear()
         channel.sending = ""
 
