@@ -1,7 +1,9 @@
 """Fixtures and habits of every suite: async tests run as those of plugin authors do, by the shipped kit."""
 
+import ctypes
 import os
 import shutil
+import sys
 
 import pytest
 from hypothesis import settings
@@ -11,6 +13,7 @@ if "ALIPES_FUZZ" not in os.environ:  # the long pass looks for new cases, the sh
     settings.load_profile("same")
 pytest_plugins = ["alipes.testing.pytest_plugin"]
 
+PR_SET_CHILD_SUBREAPER = 36
 TIGHT = (
     "compat",
     "hook",
@@ -30,6 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         place = str(item.path.relative_to(item.config.rootpath))
         if isinstance(item, pytest.Function) and any(part in place for part in TIGHT):
             item.fixturenames.insert(0, "leaks")
+
+
+def pytest_runtest_teardown() -> None:
+    """A test that ran child processes made this process adopt orphans; those of the next are not ours, or
+    what died there would stay a zombie here, and look alive."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def require(program: str, why: str = "make services") -> str:

@@ -177,7 +177,7 @@ class Surface(ABC):
 
     async def gone(self, pid: str) -> None:
         """Return when there is no such process any more."""
-        while Path("/proc", pid).exists():
+        while (stat := Path("/proc", pid, "stat")).exists() and ") Z " not in stat.read_text():
             await asyncio.sleep(0.02)
 
     # What a surface says of itself.
