@@ -6,7 +6,7 @@ A new one is a class with these words, and one line in the table of `conftest.py
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -177,8 +177,9 @@ class Surface(ABC):
 
     async def gone(self, pid: str) -> None:
         """Return when there is no such process any more."""
-        while (stat := Path("/proc", pid, "stat")).exists() and ") Z " not in stat.read_text():
-            await asyncio.sleep(0.02)
+        with suppress(FileNotFoundError, ProcessLookupError):
+            while ") Z " not in Path("/proc", pid, "stat").read_text():
+                await asyncio.sleep(0.02)
 
     # What a surface says of itself.
 
