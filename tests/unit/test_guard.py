@@ -195,6 +195,7 @@ async def test_a_thread_that_dies_is_shown_on_the_loop(shown, capfd):
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.deadline(60)
 async def test_a_show_that_raises_is_not_called_for_ever(caplog):
     calls = []
 

@@ -265,7 +265,8 @@ def test_a_giant_block_takes_time_in_proportion(before, unit):
         return time.process_time() - begun
 
     seconds(2_000)
-    assert seconds(60_000) < 10 * max(seconds(15_000), 0.02)  # 4 would be exact, 16 quadratic
+    # 4 would be exact, 16 quadratic; the best of some, as others may use the machine
+    assert min(seconds(60_000) for _ in range(3)) < 12 * max(min(seconds(15_000) for _ in range(3)), 0.02)
 
 
 def test_a_delta_costs_little():

@@ -48,9 +48,9 @@ async def test_an_answer_is_shown_as_it_grows_and_becomes_whole_in_the_same_mess
     more, most = asyncio.Event(), asyncio.Event()
     async with open_gatehouse(tmp_path, Scripted([("one ", more, "two ", most, "three")])) as g:
         await g.take("count")
-        await g.messenger.until_said("one  …")
+        await g.messenger.until_said("one …")
         more.set()
-        await g.messenger.until_said("one two  …")
+        await g.messenger.until_said("one two …")
         assert await g.store.drafts.of(ME, (await g.store.archive.sessions())[0].id) == ()
         most.set()
         await g.messenger.until_said("one two three")
@@ -79,7 +79,7 @@ async def test_flood_on_the_last_change_still_gives_exactly_one_whole_text(fault
     rest = asyncio.Event()
     async with open_gatehouse(tmp_path, Scripted([("one ", rest, "two")])) as g:
         await g.take("count")
-        await g.messenger.until_said("one  …")
+        await g.messenger.until_said("one …")
         g.messenger.fail("edit", fault)
         rest.set()
         await g.messenger.until_said("one two")
@@ -94,9 +94,9 @@ async def test_flood_while_it_grows_is_waited_out_and_the_whole_text_comes(tmp_p
     async with open_gatehouse(tmp_path, Scripted([("one ", more, "two ", rest, "three")])) as g:
         g.messenger.fail("edit", DeliveryError("flood", retry_after=34.0))
         await g.take("count")
-        await g.messenger.until_said("one  …")
+        await g.messenger.until_said("one …")
         more.set()
-        await g.messenger.until(lambda: ("edit", "me", "one two  …") in g.messenger.log)
+        await g.messenger.until(lambda: ("edit", "me", "one two …") in g.messenger.log)
         rest.set()
         await g.messenger.until_said("one two three")
         assert len(g.messenger.bubbles) == 1
@@ -107,9 +107,9 @@ async def test_a_draft_that_was_lost_on_the_way_makes_the_answer_uncertain(tmp_p
     async with open_gatehouse(tmp_path, Scripted([("one ", rest, "two")])) as g:
         g.messenger.fail("send", Lost())
         await g.take("count")
-        await g.messenger.until_said("one  …")
+        await g.messenger.until_said("one …")
         rest.set()
-        await g.messenger.until_said("one  …", "one two")
+        await g.messenger.until_said("one …", "one two")
         await g.quiet()
         (debt,) = await g.store.outbox.look("sent")
         assert debt.uncertain
@@ -128,13 +128,13 @@ async def test_after_a_stop_nothing_more_is_shown(tmp_path):
     stuck = asyncio.Event()
     async with open_gatehouse(tmp_path, Scripted([("one ", stuck), "hi"])) as g:
         await g.take("count")
-        await g.messenger.until_said("one  …")
+        await g.messenger.until_said("one …")
         await g.take("/stop")
-        await g.messenger.until_said("one  …", "Stopping.")
+        await g.messenger.until_said("one …", "Stopping.")
         await g.quiet()
         assert g.messenger.bubbles[0].edits == 0
         await g.take("hello")
-        await g.messenger.until_said("one  …", "Stopping.", "hi")
+        await g.messenger.until_said("one …", "Stopping.", "hi")
 
 
 async def test_an_answer_that_is_taken_back_is_shown_anew_in_the_same_message(tmp_path):
@@ -144,7 +144,7 @@ async def test_an_answer_that_is_taken_back_is_shown_anew_in_the_same_message(tm
     script = [("wrong ", rest, Transient("cut", 0.01)), ("right ", "way")]
     async with open_gatehouse(tmp_path, Scripted(script)) as g:
         await g.take("go")
-        await g.messenger.until_said("wrong  …")
+        await g.messenger.until_said("wrong …")
         rest.set()
         await g.messenger.until_said("right way")
         assert len(g.messenger.bubbles) == 1
@@ -154,7 +154,7 @@ async def test_what_was_said_before_a_stop_becomes_whole_though_it_was_held_up(t
     tool, rest = Walk(), asyncio.Event()
     async with open_gatehouse(tmp_path, Scripted([("one ", rest, "two", walk())]), tool) as g:
         await g.take("go")
-        await g.messenger.until_said("one  …")
+        await g.messenger.until_said("one …")
         g.messenger.fail("edit", *(DeliveryError("flood", retry_after=0.1) for _ in range(3)))
         rest.set()
         await tool.running.wait()
@@ -169,7 +169,7 @@ async def test_a_turn_that_came_in_by_another_door_is_shown_and_owed_as_well(tmp
     rest = asyncio.Event()
     async with open_gatehouse(tmp_path, Scripted([("one ", rest, "two")])) as g:
         await g.lobby.submit(Inbound("cron-1", Address("test", "me"), "cron", "count"))
-        await g.messenger.until_said("one  …")
+        await g.messenger.until_said("one …")
         rest.set()
         await g.messenger.until_said("one two")
 
@@ -180,7 +180,7 @@ async def test_each_text_of_a_turn_is_a_message_of_its_own_in_order(tmp_path):
     script = [("first ", rest, "words", walk()), ("second ", Pause(0.1), "words")]
     async with open_gatehouse(tmp_path, Scripted(script), tool) as g:
         await g.take("go")
-        await g.messenger.until_said("first  …")
+        await g.messenger.until_said("first …")
         rest.set()
         await g.messenger.until_said("first words", "second words")
         assert len(g.messenger.bubbles) == 2
@@ -197,7 +197,7 @@ async def test_nothing_is_shown_before_what_was_said_has_arrived(tmp_path):
         await asyncio.sleep(0.2)
         assert g.messenger.said() == []
         held.set()
-        await g.messenger.until_said("first", "second  …")
+        await g.messenger.until_said("first", "second …")
         rest.set()
         await g.messenger.until_said("first", "second words")
 
@@ -218,7 +218,7 @@ async def test_a_plugin_that_is_slow_to_hear_of_an_answer_does_not_let_a_draft_o
     hooks.add(Owner("slow"), on_event)
     async with open_gatehouse(tmp_path, Scripted([("one ", rest, "two")]), hooks=hooks) as g:
         await g.take("count")
-        await g.messenger.until_said("one  …")
+        await g.messenger.until_said("one …")
         rest.set()
         await told.wait()
         await g.messenger.until_said("one two")
@@ -233,11 +233,11 @@ async def test_after_a_crash_the_draft_becomes_the_answer_and_there_is_no_second
     messenger, stuck = Messenger(), asyncio.Event()
     async with open_gatehouse(tmp_path, Scripted([("one ", stuck)]), messenger=messenger) as g:
         await g.take("count")
-        await messenger.until_said("one  …")
+        await messenger.until_said("one …")
     rest = asyncio.Event()
     provider = Scripted([("another ", rest, "answer")])
     async with open_gatehouse(tmp_path, provider, messenger=messenger) as g:
-        await messenger.until(lambda: "another  …" in messenger.said() or len(messenger.said()) > 1)
+        await messenger.until(lambda: "another …" in messenger.said() or len(messenger.said()) > 1)
         rest.set()
         await messenger.until(lambda: "another answer" in messenger.said())
         await g.quiet()
