@@ -336,7 +336,7 @@ async def test_events_nobody_knows_are_passed_over(api):
 
 @EVERY
 async def test_an_answer_that_never_stops_is_cut_off(api):
-    async with talking(api, Say("word " * 10_000, pieces=100)) as (acme, server):
+    async with talking(api, Say("word " * 10_000, pieces=100, delay=0.002)) as (acme, server):
         stream = acme.stream(ask("hello"))
         stream.bounds = Bounds(largest=10_000)
         with pytest.raises(ProviderError, match="10000 characters"):

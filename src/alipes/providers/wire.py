@@ -194,14 +194,15 @@ class Stream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
             self._conclude()
 
     def _take(self, events: list[bytes]) -> None:
-        reader = self._reader
+        reader, largest = self._reader, self.bounds.largest
         for data in events:
             reader.read(data)
+            if reader.draft.length > largest:
+                who = self._request.place.who
+                raise ProviderError(f"{who} sent an answer of more than {largest} characters")
             if reader.ended:
                 self._conclude()
                 break
-        if reader.draft.length > (largest := self.bounds.largest):
-            raise ProviderError(f"{self._request.place.who} sent an answer of more than {largest} characters")
         self._news.set()
 
     def _conclude(self) -> None:

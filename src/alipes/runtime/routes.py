@@ -13,11 +13,11 @@ import httpx2
 
 from alipes.kernel.endpoints import Proxies
 from alipes.kernel.errors import ConfigError
-from alipes.runtime.sockets import Sockets
+from alipes.runtime.straight import Straight
 
 log = logging.getLogger(__name__)
 
-LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=300.0)
+LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=300.0)
 """No ceiling on connections: with one, a request waits for the end of strangers' requests."""
 LOOPBACK = ("localhost", "127.0.0.0/8", "::1")
 
@@ -86,42 +86,36 @@ class _Handshake:
                 await self._stream.aclose()
 
 
-class _Pool(httpx2.AsyncHTTPTransport):
-    """The library's pool on sockets of ours. It has no door for them, though what it is made of has."""
-
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        self._pool._network_backend = Sockets()
-
-
 class Wire(httpx2.AsyncBaseTransport):
-    """One way out, straight or through `proxy`: a plain and a TLS pool of connections, each made by need."""
+    """One way out: straight, or through `proxy`, where the library speaks for us."""
 
     def __init__(self, trust: Trust, proxy: str = "") -> None:
         self._trust = trust
         self._proxy = proxy if "://" in proxy or not proxy else f"http://{proxy}"
-        self._pools: dict[bool, _Pool] = {}
+        self._straight = Straight(lambda: trust.tls)
+        self._pools: dict[bool, httpx2.AsyncHTTPTransport] = {}
+        """Those of the proxy, one for plain and one for TLS, each made by need."""
         self.requests = 0
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         self.requests += 1
-        secure = request.url.scheme in ("https", "wss")
-        if secure or self._proxy:
-            request.extensions = {"trace": _Handshake(), **request.extensions}
-        return await self._pool(secure).handle_async_request(request)
+        if not self._proxy:
+            return await self._straight.handle_async_request(request)
+        request.extensions = {"trace": _Handshake(), **request.extensions}
+        return await self._pool(request.url.scheme == "https").handle_async_request(request)
 
     async def aclose(self) -> None:
-        for pool in self._pools.values():
-            await pool.aclose()
+        for way in (self._straight, *self._pools.values()):
+            await way.aclose()
 
-    def _pool(self, secure: bool) -> _Pool:
+    def _pool(self, secure: bool) -> httpx2.AsyncHTTPTransport:
         if secure not in self._pools:
             try:
-                self._pools[secure] = _Pool(
+                self._pools[secure] = httpx2.AsyncHTTPTransport(
                     verify=self._trust.tls if secure else self._trust.none,
                     trust_env=False,
                     limits=LIMITS,
-                    proxy=self._through() if self._proxy else None,
+                    proxy=self._through(),
                 )
             except ImportError as missing:
                 raise ConfigError("A SOCKS proxy needs one more package: pip install socksio") from missing

@@ -1,4 +1,4 @@
-"""TCP and TLS for the pools of HTTP connections, straight on asyncio's transports. It knows no HTTP.
+"""TCP and TLS straight on asyncio's transports: what HTTP is spoken on. It knows no HTTP.
 
 Where very many answers stream at once, each is read less often, and what came meanwhile is read together:
 so a thousand of them leave the loop time for everybody else.
@@ -7,53 +7,65 @@ so a thousand of them leave the loop time for everybody else.
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterable
-from contextlib import suppress
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from itertools import chain, zip_longest
-from typing import Any
+from typing import Protocol
 
-import httpcore2
+import httpx2
 
 FULL = 256 * 1024
 """Bytes that wait to be read, or to be sent, before we hold back whoever makes more."""
-FREE = 4
-"""Answers that come in no more parts than this are never held up."""
-EACH = 0.001
-"""Seconds between two reads of one stream, for every stream that is read at the same time."""
-LEAST, MOST = 0.05, 1.0
-"""A shorter pause is none; and none is longer."""
+BLOCK = 64 * 1024
+"""Bytes that are read at once."""
 STAGGER = 0.25
 """Seconds after which the next address of a host is tried beside the one before."""
+FREE = 4
+"""Answers that come in no more parts than this never rest."""
+CROWD = 50
+"""Streams that are read at the same time before any of them rests."""
+EACH, LONGEST = 0.001, 1.0
+"""Seconds that a stream rests for every other that rests as well; and at most."""
+TICK = 0.01
+"""Seconds between two moments in which some of them go on."""
 
 
-class Sockets(httpcore2.AsyncNetworkBackend):
-    """Makes the connections of one pool, and counts those that are being read."""
+class Stream(Protocol):
+    """A connection. Only one task reads it at a time. Raises `httpx2.TransportError` kinds."""
+
+    @property
+    def readable(self) -> bool:
+        """Something came, or the end did: what is idle should be neither."""
+        ...
+
+    async def read(self, limit: float | None) -> bytes:
+        """What came, at least a byte; nothing at the end."""
+        ...
+
+    async def write(self, data: bytes, limit: float | None) -> None:
+        """It leaves with what follows it, at the latest when something is read."""
+        ...
+
+    def abort(self) -> None:
+        """Closed at once: nobody waits for the other side to say farewell."""
+        ...
+
+
+class Sockets:
+    """Makes connections, and knows how many of them are being read."""
 
     def __init__(self, each: float = EACH) -> None:
-        self.reading, self._each = 0, each
+        self._reading = 0
+        self._turnstile = _Turnstile(each)
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - the library's signature
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        where = None if local_address is None else (local_address, 0)
-        try:
-            async with asyncio.timeout(timeout):
-                line = await self._first(await _addresses(host, port), port, where)
-        except TimeoutError as late:
-            raise httpcore2.ConnectTimeout(str(late)) from late
-        except OSError as error:
-            raise httpcore2.ConnectError(str(error)) from error
-        for option in socket_options or ():
-            line.get_extra_info("socket").setsockopt(*option)
-        return line
+    async def connect(self, host: str, port: int, limit: float | None) -> Stream:
+        with _connecting():
+            async with asyncio.timeout(limit):
+                return await self._first(await _addresses(host, port), port)
 
-    async def _first(self, addresses: list[str], port: int, where: tuple[str, int] | None) -> "_Line":
+    async def _first(self, addresses: list[str], port: int) -> "_Line":
         """The first that is reached. Each is tried when the one before it fails, or takes long."""
         loop, failures, reached = asyncio.get_running_loop(), list[OSError](), list[_Line]()
         racing: dict[str, asyncio.Timeout] = {}
@@ -62,8 +74,8 @@ class Sockets(httpcore2.AsyncNetworkBackend):
             try:
                 async with asyncio.timeout(None) as racing[address]:
                     await _within(STAGGER, before)
-                    made = loop.create_connection(lambda: _Line(self), address, port, local_addr=where)
-                    reached.append((await made)[1])
+                    _, line = await loop.create_connection(lambda: _Line(self), address, port)
+                    reached.append(line)
             except OSError as error:  # or another was reached first
                 failures.append(error)
                 after.set()
@@ -87,18 +99,52 @@ class Sockets(httpcore2.AsyncNetworkBackend):
             for line in reached:
                 line.abort()
 
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        self._reading += 1
+        try:
+            yield
+        finally:
+            self._reading -= 1
 
     @property
-    def pause(self) -> float:
-        """Seconds to wait before a stream is read again; zero where few are."""
-        pause = self.reading * self._each
-        return min(pause, MOST) if pause >= LEAST else 0.0
+    def crowded(self) -> bool:
+        return self._reading > CROWD
+
+    async def rest(self) -> None:
+        """Until it is our turn again to read."""
+        await self._turnstile.passed()
 
 
-class _Line(asyncio.Protocol, httpcore2.AsyncNetworkStream):
-    """One connection. Only one task reads it at a time, as HTTP/1.1 has it."""
+class _Turnstile:
+    """Lets those who rest go on in their order, few at a time, so that no crowd comes through at once."""
+
+    def __init__(self, each: float) -> None:
+        self._each = each
+        self._resting: deque[asyncio.Future[None]] = deque()
+        self._ticking = False
+
+    async def passed(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._resting.append(mine := loop.create_future())
+        if not self._ticking:
+            self._ticking = True
+            loop.call_later(TICK, self._tick)
+        await mine
+
+    def _tick(self) -> None:
+        left = max(TICK / self._each, len(self._resting) * TICK / LONGEST)
+        while self._resting and left > 0:
+            if not (first := self._resting.popleft()).done():  # who was cancelled takes nobody's place
+                first.set_result(None)
+                left -= 1
+        self._ticking = bool(self._resting)
+        if self._ticking:
+            asyncio.get_running_loop().call_later(TICK, self._tick)
+
+
+class _Line(asyncio.Protocol):
+    """TCP."""
 
     def __init__(self, sockets: Sockets) -> None:
         self._sockets = sockets
@@ -149,26 +195,27 @@ class _Line(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
-    # What the pool asks
+    # What is asked of it
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+    @property
+    def readable(self) -> bool:
+        return self._over or bool(self._came)
+
+    async def read(self, limit: float | None) -> bytes:
         self._flush()
         self._reads += 1
-        self._sockets.reading += 1
-        try:
-            if self._reads > FREE and not self._over and (pause := self._sockets.pause):
-                await self._rest(pause)
-            if not self._came and not self._over:
-                await self._more(timeout)
-        finally:
-            self._sockets.reading -= 1
-        return self._take(max_bytes)
+        with self._sockets.reading():
+            if self._reads > FREE and not self._over and self._sockets.crowded:
+                await self._rest()
+            if not self.readable:
+                await self._more(limit)
+        return self._take()
 
-    async def _rest(self, pause: float) -> None:
+    async def _rest(self) -> None:
         """Let it gather where it costs nothing: in the kernel."""
         self._transport.pause_reading()
         try:
-            await asyncio.sleep(pause)
+            await self._sockets.rest()
         finally:
             if not self._transport.is_closing():
                 self._transport.resume_reading()
@@ -179,77 +226,64 @@ class _Line(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             async with asyncio.timeout(limit):
                 await self._news
         except TimeoutError as late:
-            raise httpcore2.ReadTimeout(str(late)) from late
+            raise httpx2.ReadTimeout(f"nothing came for {limit} s") from late
         finally:
             self._news = None
 
-    def _take(self, most: int) -> bytes:
+    def _take(self) -> bytes:
         if not self._came:
             if self._error is not None:
-                raise httpcore2.ReadError(str(self._error)) from self._error
+                raise httpx2.ReadError(str(self._error)) from self._error
             return b""
         data = self._came[0] if len(self._came) == 1 else b"".join(self._came)
-        self._came = [data[most:]] if len(data) > most else []
-        before, self._size = self._size, max(0, len(data) - most)
+        self._came = [data[BLOCK:]] if len(data) > BLOCK else []
+        before, self._size = self._size, max(0, len(data) - BLOCK)
         if before > FULL >= self._size and not self._transport.is_closing():
             self._transport.resume_reading()
-        return data[:most]
+        return data[:BLOCK]
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """It leaves with what follows it, at the latest when an answer is waited for."""
+    async def write(self, data: bytes, limit: float | None) -> None:
         self._reads = 0
-        self._unsent.append(buffer)
+        self._unsent.append(data)
         if sum(map(len, self._unsent)) < FULL:
             return
         self._flush()
         if self._writable is not None:
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(limit):
                     await self._writable
             except TimeoutError as late:
-                raise httpcore2.WriteTimeout(str(late)) from late
+                raise httpx2.WriteTimeout(f"nothing left for {limit} s") from late
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
         if unsent and not self._transport.is_closing():
             self._transport.write(b"".join(unsent))
 
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109
-    ) -> httpcore2.AsyncNetworkStream:
-        return await _secured(self, ssl_context, server_hostname, timeout)
-
-    async def aclose(self) -> None:
-        """At once: nobody waits for the other side to say farewell."""
-        self.abort()
-        await asyncio.sleep(0)  # in which the socket is closed
-
     def abort(self) -> None:
         self._transport.abort()
 
-    def get_extra_info(self, info: str) -> Any:
-        match info:
-            case "is_readable":
-                return self._over or bool(self._came)
-            case "client_addr":
-                return self._transport.get_extra_info("sockname")
-            case "server_addr":
-                return self._transport.get_extra_info("peername")
-        return self._transport.get_extra_info(info)
+
+async def secured(below: Stream, context: ssl.SSLContext, host: str, limit: float | None) -> Stream:
+    """TLS on `below`, which is the caller's to abort when this fails."""
+    secure = _Secure(below, context, host)
+    with _connecting():
+        async with asyncio.timeout(limit):
+            await secure.handshake()
+    return secure
 
 
-class _Secure(httpcore2.AsyncNetworkStream):
-    """TLS on another stream. Asyncio's own leaves a connection open whose handshake is cut short."""
+class _Secure:
+    """TLS on another stream. asyncio's own leaves a connection open whose handshake is cut short."""
 
-    def __init__(
-        self, below: httpcore2.AsyncNetworkStream, context: ssl.SSLContext, hostname: str | None
-    ) -> None:
+    def __init__(self, below: Stream, context: ssl.SSLContext, host: str) -> None:
         self._below = below
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=hostname)
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+
+    @property
+    def readable(self) -> bool:
+        return self._below.readable
 
     async def handshake(self) -> None:
         while True:
@@ -261,27 +295,23 @@ class _Secure(httpcore2.AsyncNetworkStream):
                 await self._send(None)
                 return
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+    async def read(self, limit: float | None) -> bytes:
         while True:
             try:
-                if data := self._opened(max_bytes):
+                if data := self._opened():
                     return data
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                 return b""
             except ssl.SSLError as error:
-                raise httpcore2.ReadError(str(error)) from error
-            await self._more(timeout)
+                raise httpx2.ReadError(str(error)) from error
+            await self._more(limit)
 
-    def _opened(self, most: int) -> bytes:
+    def _opened(self) -> bytes:
         """All that can be read now: each record is read by itself, and there may be many."""
         records: list[bytes] = []
         try:
-            while most > 0:
-                record = self._tls.read(most)
-                if not record:
-                    break
+            while record := self._tls.read(BLOCK):
                 records.append(record)
-                most -= len(record)
         except ssl.SSLWantReadError:
             pass
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
@@ -291,36 +321,36 @@ class _Secure(httpcore2.AsyncNetworkStream):
 
     async def _more(self, limit: float | None) -> None:
         await self._send(limit)
-        data = await self._below.read(64 * 1024, limit)
+        data = await self._below.read(limit)
         if data:
             self._incoming.write(data)
         else:
             self._incoming.write_eof()
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+    async def write(self, data: bytes, limit: float | None) -> None:
         try:
-            self._tls.write(buffer)
+            self._tls.write(data)
         except ssl.SSLError as error:
-            raise httpcore2.WriteError(str(error)) from error
-        await self._send(timeout)
+            raise httpx2.WriteError(str(error)) from error
+        await self._send(limit)
 
     async def _send(self, limit: float | None) -> None:
         if self._outgoing.pending:
             await self._below.write(self._outgoing.read(), limit)
 
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109
-    ) -> httpcore2.AsyncNetworkStream:
-        return await _secured(self, ssl_context, server_hostname, timeout)
+    def abort(self) -> None:
+        self._below.abort()
 
-    async def aclose(self) -> None:
-        await self._below.aclose()
 
-    def get_extra_info(self, info: str) -> Any:
-        return self._tls if info == "ssl_object" else self._below.get_extra_info(info)
+@contextmanager
+def _connecting() -> Iterator[None]:
+    """What goes wrong on the way to a connection, in HTTP's words."""
+    try:
+        yield
+    except TimeoutError as late:
+        raise httpx2.ConnectTimeout("no connection in time") from late
+    except (OSError, httpx2.ReadError) as error:  # TLS's own errors are among the first
+        raise httpx2.ConnectError(str(error)) from error
 
 
 async def _within(seconds: float, event: asyncio.Event) -> None:
@@ -340,17 +370,3 @@ async def _addresses(host: str, port: int) -> list[str]:
     for family, *_, where in found:
         families.setdefault(family, []).append(str(where[0]))
     return list(dict.fromkeys(filter(None, chain(*zip_longest(*families.values())))))
-
-
-async def _secured(
-    below: httpcore2.AsyncNetworkStream, context: ssl.SSLContext, hostname: str | None, limit: float | None
-) -> _Secure:
-    secure = _Secure(below, context, hostname)
-    try:
-        async with asyncio.timeout(limit):
-            await secure.handshake()
-    except TimeoutError as late:
-        raise httpcore2.ConnectTimeout(str(late)) from late
-    except (OSError, httpcore2.ReadError) as error:  # TLS's own errors are among the first
-        raise httpcore2.ConnectError(str(error)) from error
-    return secure

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 BATCH = 256
 """Writes that share one commit at most, so that other processes get the file in between."""
+TOGETHER = 16
+"""Askers that are told in one breath."""
 
 
 class _Job(Generic[T]):
@@ -55,6 +57,8 @@ class Database:
         self._waits_for_disk = True
         self._queue: deque[_Job[Any]] = deque()
         self._single: deque[_Job[Any]] = deque()
+        self._untold: deque[tuple[_Job[Any], Any]] = deque()
+        """Askers whose rows are on disk, and what they are to be told."""
         self._busy = False
         self._closed: asyncio.Future[None] | None = None
 
@@ -118,17 +122,29 @@ class Database:
     def _tell(self, batch: list[_Job[Any]], done: "Future[list[Any]]") -> None:
         error = done.exception()
         if error is None:
-            for job, outcome in zip(batch, done.result(), strict=True):
-                job.tell(outcome)
+            telling = bool(self._untold)
+            self._untold.extend(zip(batch, done.result(), strict=True))
+            if not telling:
+                self._tell_some()
         elif len(batch) == 1:
             batch[0].tell(_Failed(ours(error, self.path)))
         else:  # nothing of it was kept, and whose fault it was is found out one by one
             self._single.extend(batch)
         self._next()
 
+    def _tell_some(self) -> None:
+        """Not all of a large batch at once: each who is told goes on in the same breath of the loop."""
+        for _ in range(min(TOGETHER, len(self._untold))):
+            job, outcome = self._untold.popleft()
+            job.tell(outcome)
+        if self._untold:
+            asyncio.get_running_loop().call_soon(self._tell_some)
+
     def _let_go(self, closing: "Future[None]") -> None:
         closing.result()
-        if self._closed is not None:
+        if self._untold:
+            asyncio.get_running_loop().call_soon(self._let_go, closing)
+        elif self._closed is not None:
             self._closed.set_result(None)
 
     def _commit_together(self, batch: list[_Job[Any]]) -> list[Any]:

@@ -20,6 +20,7 @@ from alipes.cli.serve.succession import CLAIM
 from alipes.config.settings import Settings, load
 from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.kernel.wording import count
+from alipes.runtime import garbage
 from alipes.runtime.claim import claim
 from alipes.runtime.guard import guarding
 from alipes.runtime.notify import Notifier
@@ -59,6 +60,7 @@ async def serve(serving: Serving) -> Order:
             async with asyncio.TaskGroup() as group, open_door(house.service(), door):
                 beside = [group.create_task(each) for each in house.beside(notifier)]
                 house.introduce(address)
+                garbage.stay()
                 notifier.ready(f"serving {', '.join(front.names) or 'no platform'} at {address}")
                 await _told_for_good(orders)
                 await house.leave(notifier)
