@@ -64,7 +64,7 @@ async def _ask(settings: Settings, options: AskOptions, question: Question, colo
                 inbound = await _inbound(app, options, question)
                 if not (options.quiet or options.json):
                     await _introduce(app, options, inbound, screen)
-                status = await asking.ask(inbound)
+                status = await asking.ask(inbound, last=True)
                 if not interrupts.asked.is_set():
                     await asking.wait_for_others()
                 return status

@@ -32,10 +32,15 @@ class Asking:
         self._telling = Telling(screen.answer, screen.remark, verbose=verbose, quiet=quiet or json)
         self._encode = msgspec.json.Encoder().encode if json else None
 
-    async def ask(self, inbound: Inbound) -> int:
-        """Ask, show everything until the turn has ended, and return what that means as an exit status."""
+    async def ask(self, inbound: Inbound, *, last: bool = False) -> int:
+        """Ask, show everything until the turn has ended, and return what that means as an exit status.
+
+        `last`: the process leaves then.
+        """
         key = inbound.address.key
         async with self._app.lobby.ask(inbound, "queue") as following, asyncio.TaskGroup() as watching:
+            if last and following.turn is not None:
+                self._app.lobby.last[key] = following.turn
             self._interrupts.begin()
             watches = (
                 watching.create_task(self._heed(following, key)),

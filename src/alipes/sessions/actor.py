@@ -46,6 +46,8 @@ class Session:
         self._around = around
         self._mailbox: asyncio.Queue[Letter] = asyncio.Queue()
         self._living: Living | None = None
+        self._ended = ""
+        """The last turn that was over."""
         self._asked = 0
         """Letters that something waits, not read yet."""
         self._lived: set[str] = set()
@@ -115,6 +117,9 @@ class Session:
 
     async def _take_up(self, turns: asyncio.TaskGroup) -> None:
         """Begin the next turn that waits, burying at once those that must not live again."""
+        if self._around.leaves(self.key, self._ended):
+            self._around.rested(self.key)
+            return
         while (living := await claim(self.key, self._around)) is not None:
             ending = await already_over(living, self._around)
             if ending is None:
@@ -197,7 +202,7 @@ class Session:
     async def _bury(self, over: Over) -> None:
         """Write the ending, then show it."""
         living, ending = over.living, over.ending
-        self._living = None
+        self._living, self._ended = None, living.turn.id
         session = living.turn.session
         self._opened[session] = living.started or self._opened.get(session, not living.opens)
         if ending is None:

@@ -72,11 +72,14 @@ class Lobby:
             pass_on=store.dispatcher.wake,
             keeps=self.habits.keeps,
             owes=self.habits.owes,
+            leaves=lambda key, turn: bool(turn) and self.last.get(key) == turn,
             linger=self.habits.linger,
             silence=self.habits.silence,
         )
         self._sessions: dict[str, Session] = {}
         self._group: asyncio.TaskGroup | None = None
+        self.last: dict[str, str] = {}
+        """By session, the turn after which this process leaves: none is begun here to be cut off again."""
         self._busy: set[str] = set()
         self._settled = asyncio.Event()
         self._open = asyncio.Event()

@@ -35,6 +35,8 @@ class Surroundings(Struct, frozen=True):
     """What of the session goes on between its turns, in a few words; unless empty, it stays in memory."""
     owes: Callable[[Turn, Event], tuple[Outbound, ...]] = lambda _turn, _event: ()
     """What a chat is owed for something that a turn told; written together with it."""
+    leaves: Callable[[str, str], bool] = lambda _key, _turn: False
+    """A session, and its last turn that is over: do we leave now, so that the next is for others to live?"""
     linger: float = 300.0
     """Seconds an idle session stays in memory."""
     silence: float = 0.0
