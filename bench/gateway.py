@@ -10,12 +10,13 @@ from pathlib import Path
 
 from tests.world.besieging import besiege
 from tests.world.serving import World, open_world
+from tests.world.telegram_crowd import FIRST
 
 from bench import rival
 from bench.measure import Row, bounded, p
 
 CHATS, ROUNDS = 64, 15
-WARM = 200
+CONVERSATIONS, WARM = 10, 20
 CROWD, WORDS = 1000, 600
 KILLS = 100
 STATED = 4.0
@@ -65,9 +66,13 @@ async def turns() -> list[Row]:
 
 async def warm() -> list[Row]:
     """One person, who thinks a little before writing again: from their message to ours, without the model."""
+    told: list[dict[str, float]] = []
     async with serving(allow='["1000"]') as world:
         before = len(world.model.told("request"))
-        told = await world.messenger.call("converse", chats=1, turns=WARM, pause=0.02)
+        for _ in range(CONVERSATIONS):
+            told += await world.messenger.call("converse", chats=1, turns=WARM, pause=0.01)
+            await world.messenger.call("say", text="/new", chat=FIRST)
+            await asyncio.sleep(0.2)
         asked, answered = (
             [line["time"] for line in world.model.told(kind)] for kind in ("request", "answered")
         )
