@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from bench import figures, plugins, relay, remote, serve, terminal
+from bench import chatstops, figures, gateway, plugins, relay, remote, serve, terminal
 from bench.measure import Row
 
 ALL = {
@@ -17,7 +17,12 @@ ALL = {
     "plugins": plugins.plugins,
     "remote": remote.stop_told,
     "serve": serve.idle_service,
-    "turns": serve.telegram_turns,
+    "turns": gateway.turns,
+    "warm": gateway.warm,
+    "crowd": gateway.crowd,
+    "chatstops": chatstops.stops,
+    "eleventh": chatstops.eleventh,
+    "kills": gateway.kills,
 }
 
 

@@ -70,14 +70,13 @@ async def warm() -> list[Row]:
     async with serving(allow='["1000"]') as world:
         before = len(world.model.told("request"))
         for _ in range(CONVERSATIONS):
-            told += await world.messenger.call("converse", chats=1, turns=WARM, pause=0.01)
+            told += await world.messenger.call("converse", chats=1, turns=WARM, pause=0.05)
             await world.messenger.call("say", text="/new", chat=FIRST)
             await asyncio.sleep(0.2)
-        asked, answered = (
-            [line["time"] for line in world.model.told(kind)] for kind in ("request", "answered")
-        )
+        asked = [line["came"] for line in world.model.told("request")]
+        answered = [line["time"] for line in world.model.told("answered")]
         spent = [
-            (each["answered"] - each["asked"] - (after - since)) * 1000
+            (each["answered"] - each["asked"] - each["own"] - (after - since)) * 1000
             for each, since, after in zip(told, asked[before:], answered[before:], strict=True)
         ]
     spread = f"p10 {p(spent, 10):.1f}, p90 {p(spent, 90):.1f}"

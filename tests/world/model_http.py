@@ -1,6 +1,7 @@
 """One HTTP/1.1 connection of a test server: reads a request, has it answered, reads the next. It knows no model."""
 
 import asyncio
+import time
 from typing import Protocol
 
 
@@ -23,6 +24,8 @@ class Incoming:
             name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
         }
         self.raw = raw
+        self.at = 0.0
+        """When all of it was there."""
 
 
 class Connection(asyncio.Protocol):
@@ -63,7 +66,7 @@ class Connection(asyncio.Protocol):
         start, length = end + 4, int(request.headers.get("content-length", 0))
         if len(self._data) < start + length:
             return
-        request.raw = bytes(self._data[start : start + length])
+        request.raw, request.at = bytes(self._data[start : start + length]), time.time()
         del self._data[: start + length]
         self._answering = self._tasks.create_task(self._owner.serve(self, request))
         self._answering.add_done_callback(self._served)

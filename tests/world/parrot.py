@@ -62,9 +62,13 @@ class Parrot(ModelServer):
     def __init__(self, log: BinaryIO | None = None) -> None:
         super().__init__(repeat, log=log)
         self._metronome = Metronome()
+        self._came = 0.0
 
     def told(self, kind: str, **fields: object) -> None:
-        super().told(kind, **{name: value for name, value in fields.items() if name in ("connection", "why")})
+        kept = {name: value for name, value in fields.items() if name in ("connection", "why")}
+        if kind == "request":
+            kept["came"] = self._came
+        super().told(kind, **kept)
 
     async def __aenter__(self) -> "Parrot":
         await super().__aenter__()
@@ -76,6 +80,7 @@ class Parrot(ModelServer):
         await super().__aexit__(*why)
 
     async def serve(self, connection: Connection, request: Incoming) -> None:
+        self._came = request.at
         if b'"content":"drip ' not in request.raw[-20_000:]:
             await super().serve(connection, request)
             self.requests.clear()  # we live long

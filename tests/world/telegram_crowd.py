@@ -25,41 +25,55 @@ async def converse(
     pause: float = 0.0,
     within: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Until each of `chats` people was answered `turns` times; when each wrote and when they were answered.
+    """Until each of `chats` people was answered `turns` times; when each wrote and when they were answered,
+    and how much of that was the messenger's `own`: the time in which it held the message though a poll waited.
 
     They begin at once; `pause`: seconds before each writes again. Who is not answered `within` so many
     seconds of the beginning is not told of.
     """
-    asked: dict[int, tuple[int, float]] = {}
-    told: list[dict[str, Any]] = []
-    loop, seen = asyncio.get_running_loop(), len(server.calls)
-
-    def ask(chat: int, number: int) -> None:
-        asked[chat] = (number, time.time())
-        server.town.say(f"{word} {token(chat, number)}", chat)
-
-    def hear(call: Call) -> None:
-        chat = int(call.given.get("chat_id") or 0)
-        number, since = asked.get(chat, (-1, 0.0))
-        if number < 0 or call.code != 200 or token(chat, number) not in str(call.given.get("text", "")):
-            return
-        told.append({"chat": chat, "number": number, "asked": since, "answered": call.at})
-        del asked[chat]
-        if number + 1 < turns and pause:
-            loop.call_later(pause, ask, chat, number + 1)
-        elif number + 1 < turns:
-            ask(chat, number + 1)
-
-    def called() -> bool:
-        return len(server.calls) > seen
-
+    crowd = _Crowd(server, turns, word, pause)
     for person in range(FIRST, FIRST + chats):
-        ask(person, 0)
+        crowd.ask(person, 0)
     with suppress(TimeoutError):
         async with asyncio.timeout(within):
-            while len(told) < chats * turns:
-                await server.until(called)
-                fresh, seen = server.calls[seen:], len(server.calls)
-                for call in fresh:
-                    hear(call)
-    return told
+            while len(crowd.told) < chats * turns:
+                await server.until(crowd.news)
+                crowd.listen()
+    return crowd.told
+
+
+class _Crowd:
+    def __init__(self, server: TelegramServer, turns: int, word: str, pause: float) -> None:
+        self._server, self._turns, self._word, self._pause = server, turns, word, pause
+        self._asked: dict[int, tuple[int, float]] = {}
+        self._seen = len(server.calls)
+        self._poll = Call(0.0, "", {}, 0)
+        self.told: list[dict[str, Any]] = []
+
+    def ask(self, chat: int, number: int) -> None:
+        self._asked[chat] = (number, time.time())
+        self._server.town.say(f"{self._word} {token(chat, number)}", chat)
+
+    def news(self) -> bool:
+        return len(self._server.calls) > self._seen
+
+    def listen(self) -> None:
+        fresh, self._seen = self._server.calls[self._seen :], len(self._server.calls)
+        for call in fresh:
+            if call.method == "getupdates":
+                self._poll = call
+            elif call.code == 200:
+                self._hear(call)
+
+    def _hear(self, call: Call) -> None:
+        chat = int(call.given.get("chat_id") or 0)
+        number, since = self._asked.get(chat, (-1, 0.0))
+        if number < 0 or token(chat, number) not in str(call.given.get("text", "")):
+            return
+        own = max(0.0, self._poll.at - max(since, self._poll.came)) if self._poll.at >= since else 0.0
+        self.told.append({"chat": chat, "number": number, "asked": since, "answered": call.came, "own": own})
+        del self._asked[chat]
+        if number + 1 < self._turns and self._pause:
+            asyncio.get_running_loop().call_later(self._pause, self.ask, chat, number + 1)
+        elif number + 1 < self._turns:
+            self.ask(chat, number + 1)

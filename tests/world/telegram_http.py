@@ -1,6 +1,7 @@
 """What the loopback Bot API reads off the wire: bodies of known length or in chunks, forms, uploads, JSON."""
 
 import re
+import time
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -34,6 +35,7 @@ class BotConnection(Connection):
         if body is None:
             return
         request.raw, size = body
+        request.at = time.time()
         del self._data[:size]
         self._answering = self._tasks.create_task(self._owner.serve(self, request))
         self._answering.add_done_callback(self._served)

@@ -36,6 +36,8 @@ class Call(Struct, frozen=True):
     """Its parameters; a file is told by its name and size."""
     code: int
     """What was answered; 0: nothing was."""
+    came: float = 0.0
+    """When all of the request was there; `at` is when it was answered."""
 
 
 class Update(Struct, frozen=True):
@@ -182,11 +184,11 @@ class TelegramServer:
             self._flooded(method, chat)
             result = await self._run(connection, method, given)
         except Refused as refused:
-            self._note(method, given, refused.code)
+            self._note(method, given, refused.code, request.at)
             return self._answer(connection, refused)
         if fault:
             return await self._harm(connection, fault, method, given)
-        self._note(method, given, 200)
+        self._note(method, given, 200, request.at)
         body = result if isinstance(result, bytes) else _encode(result)
         return connection.whole(200, b'{"ok":true,"result":' + body + b"}")
 
@@ -264,12 +266,12 @@ class TelegramServer:
         else:
             connection.whole(200, data, "application/octet-stream")
 
-    def _note(self, method: str, given: Wire, code: int) -> None:
+    def _note(self, method: str, given: Wire, code: int, came: float = 0.0) -> None:
         told = {
             name: f"<{value.name} {len(value.data)}>" if isinstance(value, Uploaded) else value
             for name, value in given.items()
         }
-        self.calls.append(Call(time.time(), method, told, code))
+        self.calls.append(Call(time.time(), method, told, code, came))
         self._wake()
 
     def _wake(self) -> None:

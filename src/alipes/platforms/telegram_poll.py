@@ -18,8 +18,6 @@ SLACK = 10.0
 PAUSE = 0.2
 """Seconds between two looks while something is still being taken in; more, the longer it lasts."""
 LONGEST_PAUSE = 2.0
-BREATH = 0.01
-"""Seconds before we ask again once something came: who wrote is served first, who writes next joins."""
 CONFLICT = 5.0
 
 
@@ -106,8 +104,6 @@ class Poller:
         self._looks = 0 if any(fresh) else self._looks + 1
         if self._pending:
             await self._settle()
-        if any(fresh):
-            await asyncio.sleep(BREATH)
 
     async def _ask(self) -> list[msgspec.Raw]:
         offset = next(iter(self._pending), self._next)
