@@ -30,7 +30,7 @@ bench: .venv/test.stamp  ## figures and ratios, measured in one run
 torture: .venv/test.stamp  ## the long pass of what it must survive
 	@ALIPES_TORTURE_TRIALS=200 ALIPES_FUZZ=2000 $(BIN)/python -m pytest tests/torture tests/unit/test_wires_fuzz.py \
 		tests/unit/test_markdown.py tests/unit/test_config_fuzz.py tests/contract
-	@$(BIN)/python -m bench kills
+	@$(BIN)/python -m bench kills siege
 
 services: .venv/test.stamp  ## programs by others that some tests talk to (root for Debian packages; npm)
 	@tools/services

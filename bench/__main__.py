@@ -22,7 +22,7 @@ ALL = {
     "crowd": gateway.crowd,
     "chatstops": chatstops.stops,
     "eleventh": chatstops.eleventh,
-    "kills": gateway.kills,
+    "siege": gateway.kills,
 }
 
 

@@ -120,7 +120,7 @@ class App:
             models=self.models,
             model=model,
             fallback=self.settings.fallback,
-            tools=self.offers.tools(allowed, without=unavailable),
+            tools=_permitted(self.offers.tools(allowed, without=unavailable), turn),
             hooks=self.hooks.relay,
             system=self._system,
             max_steps=self.settings.max_steps,
@@ -139,6 +139,12 @@ class App:
         turn = offered.get("turn") or TURN.get()
         if isinstance(turn, Turn):
             self.store.bus.publish(Envelope(turn.key, turn.id, Noted(what)))
+
+
+def _permitted(tools: Mapping[str, Tool], turn: Turn) -> Mapping[str, Tool]:
+    """Of the tools, those that the message itself allows."""
+    only = turn.inbound.only
+    return tools if only is None else {name: tool for name, tool in tools.items() if name in only}
 
 
 @asynccontextmanager
@@ -182,9 +188,7 @@ async def open_app(
 
 def _owing(settings: Settings) -> Owing:
     """A turn that was begun in a chat may be finished anywhere: its chat is owed the answer all the same."""
-    messengers = {"telegram": settings.telegram, "discord": settings.discord}
-    served = [name for name, messenger in messengers.items() if messenger.token]
-    return Owing(served, (str(settings.paths.outgoing),))
+    return Owing(tuple(settings.messengers.wanted), (str(settings.paths.outgoing),))
 
 
 def _doors(app: App) -> Mapping[str, Callable[[], Door]]:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from alipes.config.keys import KEYS, RESERVED, Key
+from alipes.config.key import Key
+from alipes.config.keys import KEYS, RESERVED
 from alipes.config.known import KNOWN
 from alipes.config.masking import written
 from alipes.config.paths import Paths

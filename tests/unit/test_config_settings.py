@@ -10,8 +10,9 @@ import pytest
 from msgspec import structs
 
 from alipes.config.known import KEYED, KNOWN, LOCAL
+from alipes.config.messengers import Discord, Telegram
 from alipes.config.paths import Paths, find_home, make_private
-from alipes.config.settings import Discord, Embedded, GatewaySettings, Serve, Settings, Telegram, load
+from alipes.config.settings import Embedded, GatewaySettings, Serve, Settings, load
 from alipes.kernel.endpoints import Endpoint, ModelFacts, Secret
 from alipes.kernel.errors import ConfigError
 from alipes.providers.catalog import catalog
@@ -84,7 +85,7 @@ def test_the_words_of_the_readme_are_understood(home):
         expiry = 600
         tries = 3
         stt_command = "whisper -f"
-        [slack]
+        [mcp]
         anything = "goes"
         [auxiliary.titles]
         model = "mine/small"
@@ -111,7 +112,7 @@ def test_the_words_of_the_readme_are_understood(home):
         connect=1.5,
     )
     assert settings.serve == Serve("::1", 9000, "GATE_KEY", 5.0, Secret("key-of-gate"))
-    assert settings.telegram == Telegram(
+    assert settings.messengers.telegram == Telegram(
         token_env="BOT",
         base_url="http://127.0.0.1:8081",
         allow=("12345", "someone"),
@@ -123,7 +124,7 @@ def test_the_words_of_the_readme_are_understood(home):
         webhook_url="https://me.example/telegram",
         token=Secret("12:ab"),
     )
-    assert settings.discord == Discord(allow=("someone",), token=Secret("34:cd"))
+    assert settings.messengers.discord == Discord(allow=("someone",), token=Secret("34:cd"))
     assert settings.gateway == GatewaySettings(False, 600.0, 3, "whisper -f")
     assert settings.embedded == Embedded(threads=2, context=4096)
     assert settings.models == {"mine/some-model": ModelFacts(window=1000, vision=True, price_input=3.0)}

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from alipes.cli.serve.front import Front, Gate
-from alipes.config.settings import Settings, Telegram
+from alipes.config.messengers import Messengers, Telegram
+from alipes.config.settings import Settings
 from alipes.kernel.endpoints import Secret
 from alipes.kernel.messages import Message, Text
 from alipes.kernel.platforms import Arrival
@@ -21,7 +22,9 @@ def said(text: str) -> tuple[Turn, Said]:
 
 
 def settings(home: Path, workdir: Path) -> Settings:
-    return Settings(home=home, workdir=str(workdir), telegram=Telegram(token=Secret("1:token")))
+    return Settings(
+        home=home, workdir=str(workdir), messengers=Messengers(telegram=Telegram(token=Secret("1:token")))
+    )
 
 
 @pytest.mark.parametrize(

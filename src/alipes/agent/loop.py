@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field, structs
 
-from alipes.agent import guards, voices
+from alipes.agent import guards, handing, voices
 from alipes.agent.acting import LIMIT, AskPerson, Desk, going_on, perform
 from alipes.agent.asking import Asker, Patience, ask
 from alipes.agent.chain import Chain, Line, Opens
@@ -82,7 +82,7 @@ class _Life:
         self._agent, self._turn, self._emit, self._absorb = agent, turn, emit, absorb
         self._talk = Transcript(turn, emit)
         self._system = agent.system(turn)
-        self._specs = tuple(tool.spec for tool in agent.tools.values())
+        self._specs = handing.shown(agent.tools, turn.inbound)
         wanted = turn.inbound.model or turn.model
         names = (wanted or agent.model, *agent.fallback)
         self._line = Line(agent.chain, agent.models, names, insist=bool(wanted))
@@ -111,6 +111,8 @@ class _Life:
         last = self._talk.history[-1]
         if last.calls:
             return await self._act(last.calls)
+        if handing.ends_here(last):
+            return "answered", ""
         spent = self._talk.steps >= self._agent.max_steps
         if not spent and (heard := await self._absorb()):  # who speaks after the last step is answered next
             self._talk.take_in(heard)
@@ -241,7 +243,8 @@ class _Life:
         done = {name: result for name, result in known.items() if self._turn.acts[name] is not None}
         refused = guards.refusals(calls, guards.failures(self._talk.said, self._desk.effect))
         left = tuple(call for call in calls if call.id not in done)
-        results = done | await perform(self._desk, left, refused | known)
+        theirs = handing.handed(calls, self._turn.inbound)
+        results = done | await perform(self._desk, left, refused | known | theirs)
         await self._talk.say(Message("tool", tuple(results[call.id] for call in calls)))
         stuck = guards.stuck(calls, guards.failures(self._talk.said, self._desk.effect))
         return ("failed", stuck) if stuck else None

@@ -56,6 +56,8 @@ def system_prompt(home: Path, skills: Callable[[], Skills] = tuple) -> Callable[
                 sections.append(f"# Notes of this project ({path})\n{notes}\n")
         if known := skills():
             sections.append(_SKILLS + "".join(f"- {name}: {about} ({path})\n" for name, about, path in known))
+        if turn.inbound.instructions:
+            sections.append(f"# Instructions for this conversation\n{turn.inbound.instructions}\n")
         return "\n".join(sections)
 
     return compose

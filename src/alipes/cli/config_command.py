@@ -7,7 +7,8 @@ from getpass import getpass
 from alipes.cli.arguments import Words
 from alipes.config.checking import Found, Way
 from alipes.config.edit import change, holds, set_secret, set_value
-from alipes.config.keys import KEYS, Key, find_key, tree
+from alipes.config.key import Key
+from alipes.config.keys import KEYS, find_key, tree
 from alipes.config.known import KEYED
 from alipes.config.lines import split_key
 from alipes.config.masking import HIDDEN, bare, dotted, mask, written

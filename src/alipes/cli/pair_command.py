@@ -8,6 +8,7 @@ import msgspec
 
 from alipes.cli import manual, render
 from alipes.cli.arguments import Words
+from alipes.config.messengers import MESSENGERS, Meeting
 from alipes.config.near import did_you_mean
 from alipes.config.settings import Settings, load
 from alipes.gateway.access import approve
@@ -105,8 +106,10 @@ def _revoke(settings: Settings, who: str) -> int:
 
     person = _within(settings, act)
     print(f"{_named(person)} is let in no more.")
-    named = {"telegram": settings.telegram.allow, "discord": settings.discord.allow}.get(person.platform, ())
-    if {person.person, person.name} & {*named}:
+    met = settings.platforms.get(person.platform, Meeting())
+    if person.platform in MESSENGERS:
+        met = settings.messengers.named(person.platform)
+    if {person.person, person.name} & {*met.allow}:
         print(f"But {person.platform}.allow of the configuration names them: take them out there too.")
     return 0
 

@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 
 from alipes.cli import attachments, manual
 from alipes.cli.arguments import Words
+from alipes.config.messengers import MESSENGERS
 from alipes.config.settings import Settings, load
 from alipes.gateway.sending import addressed
 from alipes.kernel.delivery import Debt, Media, MediaKind, Outbound
@@ -16,7 +17,6 @@ from alipes.kernel.errors import ConfigError, NotTaken
 from alipes.runtime.claim import holder
 from alipes.store.opening import Store, open_store
 
-PLATFORMS = ("telegram", "discord")
 LOOK = 0.1
 """Seconds between two looks whether it was delivered."""
 _KINDS: dict[str, MediaKind] = {
@@ -64,7 +64,7 @@ async def _send(settings: Settings, wish: Wish) -> int:
 async def _outbound(store: Store, wish: Wish) -> Outbound:
     """ConfigError where the target means nothing."""
     homes, people = await store.people.homes(), await store.people.all()
-    known = {*PLATFORMS, *homes, *(each.platform for each in people)}
+    known = {*MESSENGERS, *homes, *(each.platform for each in people)}
     try:
         said = await addressed(store.people, wish.target, wish.text or "a file", known)
     except NotTaken as refused:

@@ -6,7 +6,8 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.config.keys import KEYS, RESERVED, Key, Node, tree
+from alipes.config.key import Key
+from alipes.config.keys import KEYS, RESERVED, Node, tree
 from alipes.config.known import BUILT_IN
 from alipes.config.lines import Place
 from alipes.config.masking import bare, dotted, is_secret_name, sentence, show

@@ -6,12 +6,12 @@ The loader, `alipes config why` and docs/configuration.md all read this one tabl
 from functools import cache
 from typing import TypeAlias
 
-from msgspec import Struct
-
+from alipes.config.key import Key
+from alipes.config.keys_api import API_KEYS
+from alipes.config.keys_messengers import BUSY, MESSENGER_KEYS
+from alipes.config.keys_side import SIDE_KEYS
 from alipes.config.kinds import (
-    ALLOW,
     BODY,
-    ENDPOINT,
     ENTRY,
     FLAG,
     HEADERS,
@@ -23,97 +23,19 @@ from alipes.config.kinds import (
     TEXT,
     URL,
     VARIABLE,
-    WEBHOOK,
-    Kind,
     choice,
     number,
     whole,
 )
-from alipes.kernel.messages import Json
 
 WIRES = ("openai-chat", "openai-responses", "anthropic")
-RESERVED = ("slack", "matrix", "email", "irc", "auxiliary", "spend", "mcp")
+RESERVED = ("auxiliary", "spend", "mcp")
 """Tables of rooms that are not built yet: accepted, and not looked into."""
 
 _PRICE = number(0, 100_000, "US dollars")
 _FACTOR = number(0, 1000, "times the price")
 _TOKENS = whole(1, 100_000_000)
 _SECONDS = number(0.1, 86_400, "seconds")
-_BUSY = choice("interrupt", "queue", "steer")
-
-
-class Key(Struct, frozen=True):
-    path: str
-    """Names with dots between them; `*` stands for a name the operator chooses."""
-    kind: Kind
-    default: Json
-    doc: str
-    named: str = ""
-    """Its variable, where that is not called like the key."""
-
-    @property
-    def variable(self) -> str:
-        """The variable that goes over the file; empty where there is none."""
-        if self.named or "*" in self.path or self.kind.parse is None:
-            return self.named
-        return "ALIPES_" + self.path.upper().replace(".", "_")
-
-
-def _messenger(name: str, base_url: str, address: str) -> tuple[Key, ...]:
-    """What all messengers have in common."""
-    return (
-        Key(
-            f"{name}.token_env",
-            VARIABLE,
-            f"{name.upper()}_BOT_TOKEN",
-            "The variable that holds the bot's token.",
-        ),
-        Key(f"{name}.base_url", URL, base_url, address),
-        *_manners(name),
-        Key(
-            f"{name}.per_user",
-            FLAG,
-            False,
-            "Whether each person in a group has a conversation of their own.",
-        ),
-    )
-
-
-def _manners(name: str) -> tuple[Key, ...]:
-    """How people are met, on any platform."""
-    return (
-        Key(
-            f"{name}.allow",
-            ALLOW,
-            [],
-            "Ids of those who may speak to the bot; `*` is everyone. Empty: only who was let in by a code.",
-        ),
-        Key(
-            f"{name}.owners",
-            ALLOW,
-            [],
-            "Ids of those who may also let others in and restart. Empty: all of `allow`.",
-        ),
-        Key(
-            f"{name}.busy",
-            _BUSY,
-            "interrupt",
-            "What a message does that arrives while a turn runs. `/busy` changes it for one conversation.",
-        ),
-        Key(
-            f"{name}.progress",
-            choice("off", "short", "full"),
-            "short",
-            "What a chat sees of the tools at work: nothing, a line for each, or also what they say.",
-        ),
-        Key(
-            f"{name}.group",
-            choice("mention", "all"),
-            "mention",
-            "What is answered in a group: what mentions the bot or answers it, or everything.",
-        ),
-    )
-
 
 KEYS = (
     Key(
@@ -174,7 +96,7 @@ KEYS = (
     Key("terminal.thinking", FLAG, True, "Whether the terminal shows, short and dim, what a model thinks."),
     Key(
         "terminal.busy",
-        _BUSY,
+        BUSY,
         "interrupt",
         "What a message does that you type while a turn runs: it ends the turn and is next; it waits; or the "
         "turn takes it in. `/busy` changes it for one conversation.",
@@ -227,65 +149,9 @@ KEYS = (
     ),
     Key("models.*.long_input", _FACTOR, None, "What reading costs in such a call, in times the price."),
     Key("models.*.long_output", _FACTOR, None, "What writing costs in such a call, in times the price."),
-    *_messenger("telegram", "https://api.telegram.org", "Address of the Bot API."),
-    Key(
-        "telegram.mode",
-        choice("poll", "webhook"),
-        "poll",
-        "How messages arrive: the Bot API is asked for them, or brings them to `webhook_url`.",
-    ),
-    Key(
-        "telegram.webhook_url",
-        WEBHOOK,
-        "",
-        "With `webhook`: where the Bot API finds us, as in https://HOST/telegram; what arrives there is "
-        "passed on to `/telegram` of `alipes serve`.",
-    ),
-    Key(
-        "telegram.poll",
-        number(1, 600, "seconds"),
-        50.0,
-        "Seconds that one question for messages may wait for them. A dead connection is noticed within twice "
-        "this time.",
-    ),
-    *_messenger("discord", "https://discord.com/api/v10", "Address of Discord's API."),
-    *_manners("platforms.*"),
-    Key(
-        "gateway.pairing",
-        FLAG,
-        True,
-        "Whether a stranger who writes is given a code, with which `alipes pair CODE` lets them in. Else "
-        "strangers hear nothing.",
-    ),
-    Key(
-        "gateway.expiry",
-        number(60, 2_592_000, "seconds"),
-        43_200.0,
-        "Seconds after which something that could not be delivered is not sent any more; the chat is told.",
-    ),
-    Key(
-        "gateway.tries",
-        whole(1, 1000),
-        8,
-        "How often a message that the platform refuses is sent before it is given up; `alipes serve outbox` "
-        "shows it then.",
-    ),
-    Key(
-        "gateway.stt_command",
-        TEXT,
-        "",
-        "A command that prints the words of a voice note; `{file}` in it stands for the file, else the file "
-        "comes last. Without one and without `stt_url`, who sends a voice note is told that nobody listens.",
-    ),
-    Key(
-        "gateway.stt_url",
-        ENDPOINT,
-        "",
-        "The whole address of a service that does the same, and takes what OpenAI's transcription takes, as "
-        "in https://HOST/v1/audio/transcriptions.",
-    ),
-    Key("gateway.stt_model", TEXT, "whisper-1", "The model that this service is asked for."),
-    Key("gateway.stt_key_env", VARIABLE, "", "The variable that holds its key. Empty: no key is sent."),
+    *API_KEYS,
+    *SIDE_KEYS,
+    *MESSENGER_KEYS,
     Key(
         "plugins.enabled",
         NAMES,

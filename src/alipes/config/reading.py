@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from alipes.config.checking import Found, Problem, Way, check_tables
-from alipes.config.keys import Key, find_key
+from alipes.config.key import Key
+from alipes.config.keys import find_key
 from alipes.config.known import KNOWN
 from alipes.config.lines import Place, lines_of, nearest_line
 from alipes.config.masking import sentence, show

@@ -6,15 +6,18 @@ from typing import Any, Literal, TypeAlias, cast
 
 from msgspec import Struct, structs
 
+from alipes.config.api import Api, api_settings
 from alipes.config.checking import Problem
-from alipes.config.endpoints import check_model, endpoints, model_facts, read_secret
+from alipes.config.endpoints import check_model, endpoints, model_facts
 from alipes.config.keys import KEYS
 from alipes.config.masking import dotted, is_secret_name, sentence
+from alipes.config.messengers import MESSENGERS, Meeting, Messengers, fitting, meeting, messengers, secret
 from alipes.config.near import near
 from alipes.config.paths import Paths
 from alipes.config.plugins import PluginSettings, ShellHook, plugin_settings, shell_hooks, toolsets
 from alipes.config.proxies import PROXY_VARIABLES, proxies
 from alipes.config.reading import Reading, read
+from alipes.config.side import Side, side_settings
 from alipes.config.variables import exposure
 from alipes.kernel.endpoints import Endpoint, ModelFacts, Proxies, Secret
 from alipes.kernel.messages import Json
@@ -49,38 +52,6 @@ class Serve(Struct, frozen=True):
     key: Secret = Secret()
 
 
-class Meeting(Struct, frozen=True, kw_only=True):
-    """How people are met on a platform."""
-
-    allow: tuple[str, ...] = ()
-    owners: tuple[str, ...] = ()
-    busy: Busy = "interrupt"
-    progress: Literal["off", "short", "full"] = "short"
-    group: Literal["mention", "all"] = "mention"
-
-
-class Messenger(Meeting, frozen=True, kw_only=True):
-    """What all messengers have in common; one is enabled when its token is there."""
-
-    token_env: str
-    base_url: str
-    per_user: bool = False
-    token: Secret = Secret()
-
-
-class Telegram(Messenger, frozen=True, kw_only=True):
-    token_env: str = "TELEGRAM_BOT_TOKEN"
-    base_url: str = "https://api.telegram.org"
-    mode: Literal["poll", "webhook"] = "poll"
-    webhook_url: str = ""
-    poll: float = 50.0
-
-
-class Discord(Messenger, frozen=True, kw_only=True):
-    token_env: str = "DISCORD_BOT_TOKEN"
-    base_url: str = "https://discord.com/api/v10"
-
-
 class GatewaySettings(Struct, frozen=True):
     pairing: bool = True
     expiry: float = 43_200.0
@@ -113,8 +84,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     embedded: Embedded = Embedded()
     terminal: Terminal = Terminal()
     serve: Serve = Serve()
-    telegram: Telegram = Telegram()
-    discord: Discord = Discord()
+    api: Api = Api()
+    side: Side = Side()
+    messengers: Messengers = Messengers()
     platforms: dict[str, Meeting] = {}
     """By name, those that plugins bring; one that is not named is met as usual."""
     gateway: GatewaySettings = GatewaySettings()
@@ -173,11 +145,12 @@ def build(reading: Reading) -> Settings:
         log_level=cast("LogLevel", picked["log_level"]),
         embedded=Embedded(**_under(picked, "embedded")),
         terminal=Terminal(**_under(picked, "terminal")),
-        serve=Serve(**_under(picked, "serve"), key=_secret(reading, "serve.key_env")),
-        telegram=_telegram(reading, _under(picked, "telegram")),
-        discord=Discord(**_under(picked, "discord"), token=_secret(reading, "discord.token_env")),
-        platforms={name: _meeting(reading, name) for name in reading.names("platforms")},
-        gateway=GatewaySettings(**_under(picked, "gateway"), stt_key=_secret(reading, "gateway.stt_key_env")),
+        serve=Serve(**_under(picked, "serve"), key=secret(reading, "serve.key_env")),
+        api=api_settings(reading, picked),
+        side=side_settings(reading, picked),
+        messengers=messengers(reading, {name: _under(picked, name) for name in MESSENGERS}),
+        platforms={name: meeting(reading, name) for name in reading.names("platforms")},
+        gateway=GatewaySettings(**_under(picked, "gateway"), stt_key=secret(reading, "gateway.stt_key_env")),
         plugins=plugin_settings(reading, _under(picked, "plugins")),
         toolsets=toolsets(reading),
         hooks=shell_hooks(reading),
@@ -192,21 +165,7 @@ def build(reading: Reading) -> Settings:
 def _under(picked: dict[str, Json], table: str) -> dict[str, Any]:
     """The values of one table, as its Struct takes them."""
     inner = {path.partition(".")[2]: value for path, value in picked.items() if path.startswith(f"{table}.")}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in inner.items()}
-
-
-def _telegram(reading: Reading, picked: dict[str, Any]) -> Telegram:
-    if picked["mode"] == "webhook" and not picked["webhook_url"]:
-        needs = "needs telegram.webhook_url, where the Bot API finds us: give it, or poll"
-        reading.fault("telegram.mode", "webhook", needs)
-    return Telegram(**picked, token=_secret(reading, "telegram.token_env"))
-
-
-def _meeting(reading: Reading, name: str) -> Meeting:
-    if not isinstance(reading.tables["platforms"][name], dict):
-        return Meeting()  # it is among the problems already
-    told = {each: reading.picked("platforms", name, each).value for each in Meeting.__struct_fields__}
-    return Meeting(**_under({f"platform.{each}": value for each, value in told.items()}, "platform"))
+    return fitting(inner)
 
 
 def _known_models(reading: Reading, known: dict[str, Endpoint], key: str) -> tuple[str, ...]:
@@ -258,11 +217,6 @@ def _ca_file(reading: Reading) -> str:
         return str(Path(text).absolute()) if text else ""
     reading.complain(CA_VARIABLE, text, "is not there as a file: correct the variable, or empty it")
     return ""
-
-
-def _secret(reading: Reading, key: str) -> Secret:
-    table, _, name = key.partition(".")
-    return read_secret(reading, str(reading.picked(table, name).value), needed=table in reading.tables)
 
 
 def _notes(reading: Reading) -> tuple[str, ...]:

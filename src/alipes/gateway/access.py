@@ -37,6 +37,10 @@ class Access:
             return "user" if manners.owners else known
         return "user" if EVERYONE in manners.allow else None
 
+    async def welcome(self, arrival: Arrival) -> bool:
+        """Is what they send worth fetching?"""
+        return await self.role(arrival.address.platform, arrival.sender) is not None
+
     async def show_code(self, arrival: Arrival) -> bool:
         """Owe a stranger a code to be let in by; False where they are to hear nothing.
 

@@ -50,6 +50,8 @@ class Gateway:
         self._channels = {name: Channel(platform) for name, platform in platforms.items()}
         self.delivery = Delivery(house.store, self._channels, rules, counts=self.counts)
         self.access = Access(house.store.people, rules)
+        for platform in platforms.values():
+            platform.fetch_only_for(self.access.welcome)
         questions = Questions(house.store, house.lobby, self.access, self.delivery)
         direction = Direction(
             store=house.store,

@@ -6,7 +6,7 @@ from typing import Any
 from alipes.hooks.offers import Offers, ProviderOffer
 from alipes.hooks.tracking import TURN, on_behalf_of
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platforms import Arrival, Piece, Platform, Take, Talents, Tell
+from alipes.kernel.platforms import Arrival, Piece, Platform, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
 from alipes.runtime.groups import ungrouped
 from alipes.store.people import Role
@@ -30,6 +30,11 @@ class Guest:
         self.name = name
         self._offers, self._look = offers, look
         self._platform: Platform | None = None
+        self._welcome: Welcome | None = None
+
+    def fetch_only_for(self, welcome: Welcome) -> None:
+        """Passed on to a platform that asks; one that fetches nothing need not."""
+        self._welcome = welcome
 
     @property
     def talents(self) -> Talents:
@@ -63,6 +68,9 @@ class Guest:
         with on_behalf_of(offer.owner):
             async with offer.thing() as platform:
                 self._platform = platform
+                asks: Any = getattr(platform, "fetch_only_for", None)
+                if callable(asks):
+                    asks(self._welcome)
                 try:
                     await platform.listen(take, tell)
                 finally:

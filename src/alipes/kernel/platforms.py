@@ -84,6 +84,8 @@ class Piece(Struct, frozen=True, omit_defaults=True):
 
 Take: TypeAlias = Callable[[Arrival], Awaitable[None]]
 """Hand over what came in; once it returns, it is kept, and the platform may forget it."""
+Welcome: TypeAlias = Callable[[Arrival], Awaitable[bool]]
+"""May they speak who sent this? Asked with the arrival as it is without its files."""
 State: TypeAlias = Literal["ready", "broken"]
 Tell: TypeAlias = Callable[[State, str], None]
 """How the connection stands: told after every poll or heartbeat that went well, and why when it breaks."""
@@ -104,6 +106,10 @@ class Platform(Protocol):
         Raises when it cannot go on: the gateway starts it anew, with a pause. `take` is awaited before
         the platform is told that something arrived.
         """
+        ...
+
+    def fetch_only_for(self, welcome: Welcome) -> None:
+        """Whose files are fetched: nobody fills our disk who may not speak. Called before `listen`."""
         ...
 
     def pieces(self, text: str) -> tuple[Piece, ...]:

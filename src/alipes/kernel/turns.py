@@ -30,6 +30,14 @@ class Address(Struct, frozen=True, omit_defaults=True):
         return "agent:main:" + ":".join(n.replace("%", "%25").replace(":", "%3A") for n in names if n)
 
 
+class Offered(Struct, frozen=True, omit_defaults=True):
+    """A tool that whoever asked runs themselves: the model may call it, and its call is their answer."""
+
+    name: str
+    description: str = ""
+    schema: dict[str, Json] = {}
+
+
 class Inbound(Struct, frozen=True, omit_defaults=True):
     """One thing a person said to us, as the platform told it."""
 
@@ -47,6 +55,16 @@ class Inbound(Struct, frozen=True, omit_defaults=True):
     """The sender said yes beforehand to whatever would be asked (`--yes`)."""
     reply_to: str = ""
     """The platform's id of the message, where an answer should point at it."""
+    instructions: str = ""
+    """What whoever asked adds to the system prompt, for this message alone."""
+    offered: tuple[Offered, ...] = ()
+    """Tools of theirs. An answer that calls one ends the turn: the calls are for them to run."""
+    only: tuple[str, ...] | None = None
+    """The house's tools that may be used for it, by name; None: all that its platform has."""
+    parent: str = ""
+    """The turn on whose behalf it is asked; empty: a person's."""
+    depth: int = 0
+    """How many turns stand above it."""
 
     @property
     def message(self) -> Message:
@@ -180,6 +198,25 @@ class ApprovalAnswered(Struct, frozen=True, tag="approval_answered", omit_defaul
     """Who said so; `stop` when the turn was stopped instead."""
 
 
+class Asked(Struct, frozen=True, tag="asked", omit_defaults=True):
+    """The turn waits for a person's answer to a question of the model's. `Reply` gives it."""
+
+    ask: str
+    question: str
+    choices: tuple[str, ...] = ()
+    """What is proposed; other words are an answer, too."""
+    until: float = 0.0
+    """When it is given up (seconds since the epoch)."""
+
+
+class Heard(Struct, frozen=True, tag="heard", omit_defaults=True):
+    """What was answered; empty where nobody did in time, or the turn was stopped instead."""
+
+    ask: str
+    text: str = ""
+    by: str = ""
+
+
 class SessionChanged(Struct, frozen=True, tag="session_changed"):
     """Another conversation goes on under this key now. It belongs to no turn."""
 
@@ -212,6 +249,8 @@ Event: TypeAlias = (
     | Noted
     | ApprovalAsked
     | ApprovalAnswered
+    | Asked
+    | Heard
     | SessionChanged
     | TurnEnded
 )
@@ -257,6 +296,14 @@ class Answer(Struct, frozen=True, tag="answer", omit_defaults=True):
     by: str = ""
 
 
+class Reply(Struct, frozen=True, tag="reply", omit_defaults=True):
+    """Someone's answer to an `Asked`; the first counts."""
+
+    ask: str
+    text: str
+    by: str = ""
+
+
 class Reset(Struct, frozen=True, tag="reset", omit_defaults=True):
     """The conversation was left for another: end what still lives of it."""
 
@@ -268,7 +315,7 @@ class Reset(Struct, frozen=True, tag="reset", omit_defaults=True):
     """The one it was left for."""
 
 
-Op: TypeAlias = Take | Stop | Steer | Answer | Reset
+Op: TypeAlias = Take | Stop | Steer | Answer | Reply | Reset
 """What a front end may ask of a session. Pure data: it travels between processes."""
 
 __all__ = [
@@ -276,18 +323,22 @@ __all__ = [
     "Answer",
     "ApprovalAnswered",
     "ApprovalAsked",
+    "Asked",
     "Busy",
     "Consent",
     "Delta",
     "Ending",
     "Envelope",
     "Event",
+    "Heard",
     "Inbound",
     "Json",
     "Noted",
+    "Offered",
     "Op",
     "Recorded",
     "Replied",
+    "Reply",
     "Reset",
     "Retracted",
     "Said",

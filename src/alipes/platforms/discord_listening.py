@@ -11,7 +11,7 @@ import discord
 from discord.http import Route
 from msgspec.structs import replace
 
-from alipes.kernel.platforms import Arrival, Take
+from alipes.kernel.platforms import Arrival, Take, Welcome
 from alipes.platforms import discord_inbound as inbound
 from alipes.platforms.discord import DiscordSettings
 from alipes.platforms.discord_client import TROUBLE, Client
@@ -31,7 +31,6 @@ GUILD = 5.0
 """Seconds that a guild has to introduce itself after the session began."""
 EPHEMERAL = 64
 Job: TypeAlias = Callable[[], Awaitable[None]]
-Welcome: TypeAlias = Callable[[Arrival], Awaitable[bool]]
 
 
 class Lanes:

@@ -10,13 +10,13 @@ from discord.http import Route
 from yarl import URL
 
 from alipes.kernel.errors import DeliveryError, Gone
-from alipes.kernel.platforms import Arrival, Piece, Take, Talents, Tell
+from alipes.kernel.platforms import Arrival, Piece, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
 from alipes.platforms import discord_markup, discord_outbound
 from alipes.platforms.discord import DiscordSettings
 from alipes.platforms.discord_client import TROUBLE, Client
 from alipes.platforms.discord_http import Http
-from alipes.platforms.discord_listening import Listening, Welcome
+from alipes.platforms.discord_listening import Listening
 from alipes.platforms.discord_seen import Seen
 
 MESSAGES = "/channels/{channel_id}/messages"

@@ -9,12 +9,12 @@ from msgspec import Struct, structs
 
 from alipes.kernel.endpoints import Secret
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.platforms import Piece, Take, Talents, Tell
+from alipes.kernel.platforms import Piece, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
 from alipes.platforms.telegram_api import PATIENCE, Api, bad_token
 from alipes.platforms.telegram_files import Fetcher
 from alipes.platforms.telegram_inbound import NAME, Reader
-from alipes.platforms.telegram_listening import Listener, Welcome
+from alipes.platforms.telegram_listening import Listener
 from alipes.platforms.telegram_markup import LONGEST, pieces
 from alipes.platforms.telegram_speaking import Speaker
 from alipes.platforms.telegram_words import User

@@ -4,13 +4,12 @@ import asyncio
 import hmac
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec import structs
 
-from alipes.kernel.platforms import Arrival, Take, Tell
+from alipes.kernel.platforms import Arrival, Take, Tell, Welcome
 from alipes.platforms.telegram_api import FAILURES, Api, ours
 from alipes.platforms.telegram_files import Fetcher
 from alipes.platforms.telegram_inbound import Reader, arrival, attached
@@ -20,7 +19,6 @@ from alipes.platforms.telegram_words import LISTENED, Update, User, WebhookInfo
 
 log = logging.getLogger(__name__)
 
-Welcome: TypeAlias = Callable[[Arrival], Awaitable[bool]]
 SECRET = "x-telegram-bot-api-secret-token"
 
 

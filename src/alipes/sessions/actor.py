@@ -12,6 +12,7 @@ from alipes.kernel.turns import (
     Answer,
     Noted,
     Op,
+    Reply,
     Reset,
     Said,
     Steer,
@@ -89,7 +90,7 @@ class Session:
                 await self._heed(letter, turns)
                 self._take_leave(turns)
 
-    async def _heed(self, op: Stop | Steer | Answer | Reset, turns: asyncio.TaskGroup) -> None:
+    async def _heed(self, op: Stop | Steer | Answer | Reply | Reset, turns: asyncio.TaskGroup) -> None:
         match op:
             case Stop():
                 await self._interrupt(op, turns)
@@ -98,6 +99,8 @@ class Session:
                     self._living.steered = True
             case Answer():
                 self._around.answer(op)
+            case Reply():
+                self._around.reply(op)
             case Reset():  # the conversation goes on no more
                 self._left[op.session] = op
                 if self._living is not None and self._living.turn.session == op.session:

@@ -29,6 +29,7 @@ from alipes.kernel.turns import (
 from alipes.sessions.actor import SUPERSEDED, Session
 from alipes.sessions.approvals import Approvals
 from alipes.sessions.following import Following
+from alipes.sessions.questions import Questions
 from alipes.sessions.surroundings import OpenAgent, Surroundings
 from alipes.store.opening import Store
 
@@ -59,6 +60,7 @@ class Lobby:
         self.approvals = Approvals(
             store.grants, hooks, store.bus.publish, store.bus.heard, interactive=self.habits.interactive
         )
+        self.questions = Questions(store.bus.publish)
         self._around = Surroundings(
             turns=store.turns,
             sessions=store.sessions,
@@ -66,6 +68,7 @@ class Lobby:
             agent=agent,
             publish=store.bus.publish,
             answer=self.approvals.answer,
+            reply=self.questions.answer,
             unanswered=self.approvals.unanswered,
             waits=self.approvals.waits,
             rested=self._rested,

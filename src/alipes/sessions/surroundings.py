@@ -9,7 +9,7 @@ from alipes.agent.loop import Agent
 from alipes.hooks.relay import Hooks
 from alipes.kernel.delivery import Outbound
 from alipes.kernel.ports import SessionStore, TurnStore
-from alipes.kernel.turns import Answer, ApprovalAnswered, Envelope, Event, Turn
+from alipes.kernel.turns import Answer, ApprovalAnswered, Envelope, Event, Reply, Turn
 
 OpenAgent: TypeAlias = Callable[[Turn], Awaitable[Agent]]
 """Who lives the next turn; asked at its start, so a turn keeps what it began with."""
@@ -23,6 +23,8 @@ class Surroundings(Struct, frozen=True):
     publish: Callable[[Envelope], None]
     answer: Callable[[Answer], None]
     """Called with each word on an approval; whoever asked for it knows the question."""
+    reply: Callable[[Reply], None]
+    """The same with each answer to a question of the model's."""
     unanswered: Callable[[str], tuple[ApprovalAnswered, ...]]
     """Called with a turn that is over: the questions that its end answered. Each is given out once."""
     waits: Callable[[str], bool]

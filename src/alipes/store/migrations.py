@@ -3,6 +3,7 @@
 import sqlite3
 
 from alipes.kernel.errors import StoreError
+from alipes.store import steps_api, steps_side, steps_subagents
 
 _FIRST = (
     """CREATE TABLE sessions (          -- one conversation; a key may have had several
@@ -170,7 +171,15 @@ _FOURTH = (
     "CREATE INDEX arrivals_done ON arrivals (done) WHERE done IS NOT NULL",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND, _THIRD, _FOURTH)
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    _FIRST,
+    _SECOND,
+    _THIRD,
+    _FOURTH,
+    steps_api.STEP,
+    steps_side.STEP,
+    steps_subagents.STEP,
+)
 SCHEMA = len(MIGRATIONS)
 
 

@@ -10,8 +10,10 @@ from typing import Any, cast
 from msgspec import structs
 
 from alipes.app import App
+from alipes.cli.serve.opening import open_messenger
+from alipes.config.messengers import MESSENGERS, Meeting
 from alipes.config.paths import make_private
-from alipes.config.settings import Meeting, Messenger, Settings
+from alipes.config.settings import Settings
 from alipes.config.variables import inherited
 from alipes.gateway.gateway import Gateway
 from alipes.gateway.guests import Guest, guests
@@ -20,8 +22,7 @@ from alipes.gateway.manners import Manners, Rules
 from alipes.gateway.owing import Owing
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.platforms import Arrival, Platform, Take, Tell
-from alipes.platforms.discord import DiscordSettings, open_discord
-from alipes.platforms.telegram import TelegramSettings, open_telegram
+from alipes.platforms.telegram import Telegram
 from alipes.runtime.clients import ClientScope
 from alipes.tools.environment import child_environment
 from alipes.web.readiness import Line
@@ -65,11 +66,7 @@ class Front:
         self.notes: list[str] = []
         """Why a platform that is wanted is not served."""
         self.webhooks: dict[str, Bring] = {}
-        self._wanted: dict[str, Messenger] = {
-            name: messenger
-            for name, messenger in (("telegram", settings.telegram), ("discord", settings.discord))
-            if messenger.token
-        }
+        self._wanted = settings.messengers.wanted
         self._patience: dict[str, float] = {}
         self.workdir = settings.workdir or os.getcwd()
         self.owing = Owing(tuple(self._wanted), _sendable(settings, self.workdir))
@@ -102,30 +99,16 @@ class Front:
     def _open(self, name: str, scope: ClientScope) -> Platform:
         settings = self._settings
         folder = make_private(make_private(settings.paths.files) / name)
-        if name == "discord":
-            return _discord(settings, folder)
-        chosen = settings.telegram
-        self._patience[name] = chosen.poll
-        telegram = open_telegram(
-            TelegramSettings(
-                token=chosen.token,
-                folder=folder,
-                base_url=chosen.base_url,
-                mode=chosen.mode,
-                webhook_url=chosen.webhook_url,
-                group=chosen.group,
-                per_user=chosen.per_user,
-                poll=chosen.poll,
-            ),
-            scope,
-        )
-        if chosen.mode == "webhook":
-            self.webhooks["/telegram"] = telegram.on_webhook
-        return telegram
+        platform = open_messenger(name, settings, folder, scope)
+        if isinstance(platform, Telegram):
+            self._patience[name] = settings.messengers.telegram.poll
+            if settings.messengers.telegram.mode == "webhook":
+                self.webhooks["/telegram"] = platform.on_webhook
+        return platform
 
     def _guests(self, app: App) -> dict[str, Guest]:
         """Those of plugins, but for names that are the house's own."""
-        ours = ("telegram", "discord", *RESERVED_NAMES)
+        ours = (*MESSENGERS, *RESERVED_NAMES)
         found = guests(app.offers)
         self.notes += [
             f"{name} is not served: this name is the house's own" for name in found if name in ours
@@ -178,21 +161,6 @@ class Front:
 
 def _manners(chosen: Meeting) -> Manners:
     return Manners(chosen.allow, chosen.owners, chosen.busy, chosen.progress, chosen.group)
-
-
-def _discord(settings: Settings, folder: Path) -> Platform:
-    chosen = settings.discord
-    proxies = settings.proxies
-    return open_discord(
-        DiscordSettings(
-            token=chosen.token,
-            folder=folder,
-            base_url=chosen.base_url,
-            group=chosen.group,
-            per_user=chosen.per_user,
-            proxy=proxies.https or proxies.all,
-        )
-    )
 
 
 def _sendable(settings: Settings, workdir: str) -> tuple[str, ...]:
