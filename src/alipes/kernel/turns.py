@@ -61,6 +61,8 @@ class Inbound(Struct, frozen=True, omit_defaults=True):
     """Tools of theirs. An answer that calls one ends the turn: the calls are for them to run."""
     only: tuple[str, ...] | None = None
     """The house's tools that may be used for it, by name; None: all that its platform has."""
+    answer_to: Address | None = None
+    """A chat that is told the answer, where the message itself came from none."""
     parent: str = ""
     """The turn on whose behalf it is asked; empty: a person's."""
     depth: int = 0

@@ -3,7 +3,7 @@
 import sqlite3
 
 from alipes.kernel.errors import StoreError
-from alipes.store import steps_api, steps_side, steps_subagents
+from alipes.store import steps_api, steps_responses, steps_side, steps_subagents
 
 _FIRST = (
     """CREATE TABLE sessions (          -- one conversation; a key may have had several
@@ -177,6 +177,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     _THIRD,
     _FOURTH,
     steps_api.STEP,
+    steps_responses.STEP,
     steps_side.STEP,
     steps_subagents.STEP,
 )
