@@ -323,3 +323,23 @@ async def test_a_write_that_another_follows_does_not_wait_for_the_disk_and_the_o
             database.run(mode, soon=True), database.run(mode), database.run(mode, soon=True)
         )
         assert together[1] == full, "one that must wait makes those it shares a commit with wait"
+
+
+async def test_a_stretched_log_does_not_grow_with_the_next_writes_and_keeps_nothing(tmp_path):
+    async with open_database(tmp_path / "a.db") as database:
+        await database.stretch()
+        size = os.path.getsize(tmp_path / "a.db-wal")
+        assert size > 4_000_000
+        await database.run(lambda db: db.execute("INSERT INTO missed_codes VALUES (1)").rowcount)
+        assert os.path.getsize(tmp_path / "a.db-wal") == size
+        names = await database.read(lambda db: db.execute("SELECT name FROM sqlite_master").fetchall())
+        assert ("filler",) not in names
+
+
+async def test_a_log_that_cannot_be_stretched_hinders_nobody(tmp_path):
+    async with open_database(tmp_path / "a.db", patience=0.05) as database:
+        with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as neighbour:
+            neighbour.execute("BEGIN IMMEDIATE")
+            await database.stretch()
+            neighbour.execute("ROLLBACK")
+        assert await database.run(lambda db: db.execute("INSERT INTO missed_codes VALUES (1)").rowcount) == 1

@@ -83,6 +83,7 @@ class Gateway:
     async def run(self) -> None:
         """Serve until cancelled. Raises `StoreError` only: all else is told, and tried again."""
         try:
+            await self._house.store.database.stretch()
             async with asyncio.TaskGroup() as group:
                 self._group.open(group)
                 await self._resume()
