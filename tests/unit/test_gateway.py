@@ -1,13 +1,17 @@
 """The way in: every message once, in order, from those who may speak; commands at any time."""
 
 import asyncio
+import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from alipes.gateway.hearing import by_command
 from alipes.gateway.manners import Manners
+from alipes.gateway.replying import clear_out
+from alipes.hooks.offers import CommandOffer
 from alipes.hooks.owners import CORE, Owner
 from alipes.hooks.relay import Hooks
 from alipes.hooks.specs import Admission
@@ -639,3 +643,34 @@ async def test_the_gateway_tells_plugins_that_it_serves(tmp_path):
     async with open_gatehouse(tmp_path, Scripted([]), hooks=hooks) as g:
         await g.messenger.until(lambda: g.messenger.commands)
         assert told == [("test",)]
+
+
+async def test_a_chat_is_told_the_mode_that_is_usual_there_not_the_terminals(tmp_path):
+    async with open_gatehouse(tmp_path, Scripted([]), manners=manners(busy="steer"), busy="interrupt") as g:
+        await g.take("/busy")
+        await g.messenger.until(lambda: g.messenger.said())
+        assert g.messenger.said()[0].startswith("steer:")
+
+
+async def test_commands_of_plugins_that_come_and_go_are_in_the_menu_while_they_are_there(tmp_path):
+    async def act(*_):
+        return ""
+
+    async with open_gatehouse(tmp_path, Scripted([]), rules={"menus": 0.01}) as g:
+        await g.messenger.until(lambda: g.messenger.commands)
+        lamp = Owner("lamp")
+        g.offers.add(CommandOffer(lamp, "lamp", act, help="light it"))
+        await g.messenger.until(lambda: ("lamp", "light it") in g.messenger.commands)
+        g.offers.remove(lamp)
+        await g.messenger.until(lambda: ("lamp", "light it") not in g.messenger.commands)
+
+
+def test_files_that_were_sent_long_ago_are_taken_away_and_the_others_stay(tmp_path):
+    old, new = tmp_path / "a" / "old.md", tmp_path / "b" / "new.md"
+    for path, age in ((old, 100.0), (new, 0.0)):
+        path.parent.mkdir()
+        path.write_text("words")
+        os.utime(path, (time.time() - age,) * 2)
+    assert clear_out(str(tmp_path), time.time() - 50) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["b"] and new.exists()
+    assert clear_out("", time.time()) == 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -16,6 +17,7 @@ from alipes.gateway.manners import Rules
 from alipes.gateway.owing import Owing
 from alipes.gateway.questions import Questions
 from alipes.gateway.reception import House, Reception, Staff
+from alipes.gateway.replying import clear_out
 from alipes.gateway.scene import Direction
 from alipes.gateway.sending import addressed
 from alipes.gateway.stage import Stage
@@ -29,6 +31,8 @@ from alipes.kernel.wording import brief
 log = logging.getLogger(__name__)
 TIDY = 3600.0
 """Seconds between two looks for what need not be remembered any more."""
+KEPT = 30 * 86400.0
+"""Seconds that files stay which were made to be sent: longer than anything is owed."""
 
 
 class Gateway:
@@ -90,6 +94,7 @@ class Gateway:
                 await self._reception.recall(tuple(self._channels))
                 group.create_task(self.delivery.run(), name="delivery")
                 group.create_task(self._tidy(), name="tidying")
+                group.create_task(self._renew_menus(), name="menus")
                 for name, channel in self._channels.items():
                     channel.on_ready = partial(self._ready, channel)
                     take = partial(self.take, name)
@@ -150,9 +155,25 @@ class Gateway:
 
     async def _greet(self, channel: Channel) -> None:
         await self.delivery.ready(channel.name)
-        known = self.commands.known(self._house.offers)
+        await self._show_menu(channel)
+
+    def _menu(self) -> tuple[tuple[str, str], ...]:
+        return tuple((each.name, each.help) for each in self.commands.known(self._house.offers))
+
+    async def _renew_menus(self) -> None:
+        """Plugins come and go, and their commands with them; nobody is told."""
+        shown = self._menu()
+        while True:
+            await asyncio.sleep(self._rules.menus)
+            if (wanted := self._menu()) != shown:
+                shown = wanted
+                for channel in self._channels.values():
+                    if channel.ready:
+                        await self._show_menu(channel)
+
+    async def _show_menu(self, channel: Channel) -> None:
         try:
-            await channel.menu(tuple((each.name, each.help) for each in known))
+            await channel.menu(self._menu())
         except DeliveryError as error:
             log.warning("platform %s does not show our commands: %s", channel.name, error)
 
@@ -164,6 +185,7 @@ class Gateway:
             await self._house.store.outbox.forget()
             await self._house.store.drafts.forget()
             await self._house.store.arrivals.forget()
+            await asyncio.to_thread(clear_out, self._rules.outgoing, time.time() - KEPT)
             await asyncio.sleep(TIDY)
 
 

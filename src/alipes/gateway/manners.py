@@ -49,6 +49,8 @@ class Rules(Struct, frozen=True):
     """Seconds that a chat is watched after its last turn."""
     poll: float = 1.0
     """Seconds between two looks for what other processes owe."""
+    menus: float = 5.0
+    """Seconds between two looks whether plugins changed our commands."""
     workdir: str = ""
     """Where tools work for what is said in chats."""
     outgoing: str = ""

@@ -165,7 +165,8 @@ class Reception:
 
     async def _run(self, arrival: Arrival, parsed: Parsed) -> None:
         context = self._house.context(composing.inbound([arrival], workdir=self._rules.workdir), files=False)
-        reply: Reply = await run(context, parsed)
+        usual = self._rules.of(arrival.address.platform).busy
+        reply: Reply = await run(structs.replace(context, usual=usual), parsed)
         owed = await replying.owed(arrival, reply, self._rules.outgoing)
         await self._arrivals.settle(arrival.address.platform, arrival.id, owed=owed)
         for each in owed:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from alipes.gateway.bubble import escaped
@@ -47,3 +48,18 @@ def _write(folder: str, id: str, name: str, text: str) -> str:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
     return str(path)
+
+
+def clear_out(folder: str, before: float) -> int:
+    """Take away files that were written there before that time, and folders left empty; how many files."""
+    gone = 0
+    for place, folders, names in os.walk(folder, topdown=False) if folder else ():
+        for name in names:
+            path = os.path.join(place, name)
+            if os.lstat(path).st_mtime < before:
+                os.unlink(path)
+                gone += 1
+        for name in folders:
+            with suppress(OSError):  # something is still in it, or it is a link
+                os.rmdir(os.path.join(place, name))
+    return gone

@@ -100,8 +100,10 @@ class Tool(Protocol):
 
 
 class TurnStore(Protocol):
-    """Where promises are rows. Every method returns after its rows are on disk; those of an answer that
-    makes calls may get there with the row that follows, before any of the calls is run."""
+    """Where promises are rows. Every method returns after its rows are on disk, but for rows that nobody
+    acts on before the next is there, which get there with that one: a claim, the message that a turn begins
+    with, an answer that makes calls (before any of them is run), the end of a turn that was answered, and
+    giving up a session."""
 
     async def accept(self, inbound: Inbound) -> str | None:
         """Id of the new turn that waits for its session, or None if this inbound was accepted before."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 from alipes.hooks.loader import Plugins
 from alipes.hooks.offers import Offers
 from alipes.hooks.relay import Hooks
-from alipes.kernel.turns import Inbound
+from alipes.kernel.turns import Busy, Inbound
 from alipes.providers.choice import Choice
 from alipes.providers.opening import Backend
 from alipes.sessions.lobby import Lobby
@@ -78,6 +78,8 @@ class Context(Struct, frozen=True):
     """Seconds in which a command of a plugin must be done."""
     files: bool = True
     """The person works on this machine, so that files may be written for them."""
+    usual: Busy | None = None
+    """What a message does there that finds a turn at work, where nothing was chosen; None: the usual."""
     clock: Callable[[], float] = time.time
 
     @property

@@ -114,7 +114,7 @@ async def _submit(context: Context, text: str, mode: Busy) -> Reply:
 async def busy(context: Context, args: str) -> Reply:
     standing = await context.store.sessions.standing(context.key)
     if not args:
-        mode = (standing.busy if standing else "") or context.lobby.habits.busy
+        mode = (standing.busy if standing else "") or context.usual or context.lobby.habits.busy
         others = ", ".join(f"/busy {each}" for each in MODES if each != mode)
         return Reply(f"{mode}: what is said while something runs {MODES[mode]}. Others: {others}.")
     chosen: Busy | None = next((each for each in MODES if each == args.lower()), None)
