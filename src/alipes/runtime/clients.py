@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import httpx2
 from msgspec import Struct
@@ -21,6 +21,7 @@ import alipes
 from alipes.kernel.endpoints import Endpoint, Proxies
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.routes import Trust, Wire, detours
+from alipes.runtime.sockets import Permits
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_Handle: TypeAlias = tuple[str, str, float, float, Permits | None]
 NO_KEY = "none"
 """What an SDK sends to an endpoint without a key; given nothing, it would take one from the environment."""
 
@@ -81,7 +83,7 @@ class ClientScope:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owned: dict[weakref.ref[httpx2.AsyncClient], _Owned] = {}
         self._dropped: deque[weakref.ref[httpx2.AsyncClient]] = deque()
-        self._handles: dict[tuple[str, str, float, float], Http] = {}
+        self._handles: dict[_Handle, Http] = {}
 
     async def __aenter__(self) -> Self:
         if self._loop is not None:
@@ -109,14 +111,22 @@ class ClientScope:
         if failures and error is None:
             raise failures[0]
 
-    def http(self, name: str, *, base_url: str = "", stall: float = 120.0, connect: float = 10.0) -> "Http":
+    def http(
+        self,
+        name: str,
+        *,
+        base_url: str = "",
+        stall: float = 120.0,
+        connect: float = 10.0,
+        permits: Permits | None = None,
+    ) -> "Http":
         """The handle on a pool of connections; the same arguments give the same handle.
 
         `stall`: seconds without a byte after which a request counts as dead. There is no
-        limit on the whole.
+        limit on the whole. `permits`: where it may connect to, unless through a proxy.
         """
         self._here()
-        key = (name, base_url, stall, connect)
+        key = (name, base_url, stall, connect, permits)
         if key not in self._handles:
             self._handles[key] = Http(self, key)
         return self._handles[key]
@@ -180,10 +190,17 @@ class ClientScope:
         return self._open(endpoint.name, kind, base_url, timeout=timeout, follow_redirects=True)[0]
 
     def _open(
-        self, name: str, kind: str, base_url: str, *, timeout: httpx2.Timeout, follow_redirects: bool = False
+        self,
+        name: str,
+        kind: str,
+        base_url: str,
+        *,
+        timeout: httpx2.Timeout,
+        follow_redirects: bool = False,
+        permits: Permits | None = None,
     ) -> tuple[httpx2.AsyncClient, Wire | None]:
         """A client; and its wire, where it has only one."""
-        straight, ways = Wire(self._trust), detours(self._proxies, self._trust)
+        straight, ways = Wire(self._trust, permits=permits), detours(self._proxies, self._trust)
         client = httpx2.AsyncClient(
             # An SDK makes absolute URLs of its own.
             base_url=base_url if kind == "http" else "",
@@ -226,9 +243,9 @@ class Http:
     One request cancelled, failed or left early takes its own connection with it and no other.
     """
 
-    def __init__(self, scope: ClientScope, key: tuple[str, str, float, float]) -> None:
+    def __init__(self, scope: ClientScope, key: "_Handle") -> None:
         self._scope = scope
-        self.name, self.base_url, stall, connect = key
+        self.name, self.base_url, stall, connect, self._permits = key
         self._timeout = _timeout(stall, connect)
         self._extensions = {"timeout": self._timeout.as_dict()}
         self._client, self._wire = self._open()
@@ -300,7 +317,14 @@ class Http:
         return self._client
 
     def _open(self) -> tuple[httpx2.AsyncClient, Wire | None]:
-        return self._scope._open(self.name, "http", self.base_url, timeout=self._timeout)
+        return self._scope._open(
+            self.name, "http", self.base_url, timeout=self._timeout, permits=self._permits
+        )
+
+    @property
+    def detoured(self) -> bool:
+        """May a proxy stand between us and whom we ask?"""
+        return self._wire is None
 
 
 @lru_cache(maxsize=256)

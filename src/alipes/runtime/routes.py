@@ -13,6 +13,7 @@ import httpx2
 
 from alipes.kernel.endpoints import Proxies
 from alipes.kernel.errors import ConfigError
+from alipes.runtime.sockets import Permits
 from alipes.runtime.straight import Straight
 
 log = logging.getLogger(__name__)
@@ -89,10 +90,11 @@ class _Handshake:
 class Wire(httpx2.AsyncBaseTransport):
     """One way out: straight, or through `proxy`, where the library speaks for us."""
 
-    def __init__(self, trust: Trust, proxy: str = "") -> None:
+    def __init__(self, trust: Trust, proxy: str = "", permits: Permits | None = None) -> None:
+        """`permits`: where we may connect to, straight; see `sockets`."""
         self._trust = trust
         self._proxy = proxy if "://" in proxy or not proxy else f"http://{proxy}"
-        self._straight = Straight(lambda: trust.tls)
+        self._straight = Straight(lambda: trust.tls, permits)
         self._pools: dict[bool, httpx2.AsyncHTTPTransport] = {}
         """Those of the proxy, one for plain and one for TLS, each made by need."""
         self.requests = 0

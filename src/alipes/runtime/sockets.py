@@ -8,11 +8,11 @@ import asyncio
 import socket
 import ssl
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from itertools import chain, zip_longest
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import httpx2
 
@@ -30,6 +30,14 @@ EACH, LONGEST = 0.001, 1.0
 """Seconds that a stream rests for every other that rests as well; and at most."""
 TICK = 0.01
 """Seconds between two moments in which some of them go on."""
+
+
+Permits: TypeAlias = Callable[[str, int, str], bool]
+"""A host as it was named, a port, and an address of the host: may we connect there?"""
+
+
+class Forbidden(httpx2.ConnectError):
+    """None of a host's addresses may be connected to."""
 
 
 class Stream(Protocol):
@@ -56,14 +64,20 @@ class Stream(Protocol):
 class Sockets:
     """Makes connections, and knows how many of them are being read."""
 
-    def __init__(self, each: float = EACH) -> None:
-        self._reading = 0
+    def __init__(self, each: float = EACH, *, permits: Permits | None = None) -> None:
+        """`permits`: asked for each address that a host turns out to have; only those it allows are tried."""
+        self._reading, self._permits = 0, permits
         self._turnstile = _Turnstile(each)
 
     async def connect(self, host: str, port: int, limit: float | None) -> Stream:
         with _connecting():
             async with asyncio.timeout(limit):
-                return await self._first(await _addresses(host, port), port)
+                found = await addresses(host, port)
+                if self._permits is not None and found:
+                    found = [each for each in found if self._permits(host, port, each)]
+                    if not found:
+                        raise Forbidden(f"{host} is an address of this machine or of a private network")
+                return await self._first(found, port)
 
     async def _first(self, addresses: list[str], port: int) -> "_Line":
         """The first that is reached. Each is tried when the one before it fails, or takes long."""
@@ -360,7 +374,7 @@ async def _within(seconds: float, event: asyncio.Event) -> None:
             await event.wait()
 
 
-async def _addresses(host: str, port: int) -> list[str]:
+async def addresses(host: str, port: int) -> list[str]:
     """Those of a host, its families in turn, as the system orders them."""
     try:
         return [str(ip_address(host))]

@@ -10,7 +10,7 @@ from typing import Self, TypeAlias
 import h11
 import httpx2
 
-from alipes.runtime.sockets import Sockets, Stream, secured
+from alipes.runtime.sockets import Permits, Sockets, Stream, secured
 
 Origin: TypeAlias = tuple[str, str, int]
 """Scheme, host, port."""
@@ -26,10 +26,10 @@ _PORTS = {"http": 80, "https": 443}
 class Straight(httpx2.AsyncBaseTransport):
     """A pool. Who takes a connection has it to itself, so that finding one costs the same in any crowd."""
 
-    def __init__(self, tls: Callable[[], ssl.SSLContext]) -> None:
-        """`tls`: asked for when the first handshake needs it."""
+    def __init__(self, tls: Callable[[], ssl.SSLContext], permits: Permits | None = None) -> None:
+        """`tls`: asked for when the first handshake needs it. `permits`: see `Sockets`."""
         self._tls = tls
-        self._sockets = Sockets()
+        self._sockets = Sockets(permits=permits)
         self._idle: dict[_Connection, None] = {}
         """Those who wait, longest first."""
         self.busy: set[_Connection] = set()
