@@ -77,9 +77,10 @@ def opening(turn: Turn, said: tuple[Message, ...]) -> tuple[Message, ...]:
 
     Nothing once that message is said; it comes first, and later ones were steered into the turn.
     """
-    if any(message.role == "user" for message in said):
+    first = turn.inbound.message
+    if any(message.role == first.role for message in said):
         return ()
-    return (*mend((*turn.history, *said)), turn.inbound.message)
+    return (*mend((*turn.history, *said)), first)
 
 
 def distinct(message: Message, taken: set[str]) -> Message:

@@ -11,6 +11,8 @@ Ending: TypeAlias = Literal["answered", "stopped", "out_of_steps", "failed", "st
 Busy: TypeAlias = Literal["interrupt", "queue", "steer"]
 """What a message does that finds a turn at work: ends it, waits for it, or is taken in by it."""
 Consent: TypeAlias = Literal["once", "session", "always", "no"]
+Telling: TypeAlias = Literal["", "answered", "kept"]
+"""Of what the house tells a conversation: the model answers it, or is only to know it."""
 StopCause: TypeAlias = Literal["end", "calls", "length", "refused"]
 
 
@@ -36,6 +38,19 @@ class Offered(Struct, frozen=True, omit_defaults=True):
     name: str
     description: str = ""
     schema: dict[str, Json] = {}
+
+
+class Origin(Struct, frozen=True, omit_defaults=True):
+    """For whom a turn works that no person asked for in their own conversation: where they are."""
+
+    address: Address
+    session: str = ""
+    turn: str = ""
+    """The turn of theirs that led to it."""
+    goal: str = ""
+    """What is to be done, in short."""
+    reports: Telling = ""
+    """Not empty: it outlives the turn that began it, and its end is told in their conversation."""
 
 
 class Inbound(Struct, frozen=True, omit_defaults=True):
@@ -67,12 +82,18 @@ class Inbound(Struct, frozen=True, omit_defaults=True):
     """The turn on whose behalf it is asked; empty: a person's."""
     depth: int = 0
     """How many turns stand above it."""
+    origin: Origin | None = None
+    """The conversation on whose behalf it is asked, where that is another."""
+    notice: Telling = ""
+    """Not empty: the house says it, not a person; and what becomes of it."""
+    attended: bool = False
+    """It is of no use once whoever asked has gone: a front end that sees them leave stops it."""
 
     @property
     def message(self) -> Message:
         """What was said, as the transcript has it."""
         words = (Text(self.text),) if self.text or not self.attachments else ()
-        return Message("user", (*words, *self.attachments))
+        return Message("notice" if self.notice else "user", (*words, *self.attachments))
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
@@ -338,6 +359,7 @@ __all__ = [
     "Noted",
     "Offered",
     "Op",
+    "Origin",
     "Recorded",
     "Replied",
     "Reply",
@@ -349,6 +371,7 @@ __all__ = [
     "Stop",
     "StopCause",
     "Take",
+    "Telling",
     "TextDelta",
     "ThinkingDelta",
     "ToolFinished",
