@@ -49,6 +49,11 @@ class Following:
         facts = await self._read(turn)
         self._told = list(facts.said) if facts is not None else []
 
+    @property
+    def behind(self) -> int:
+        """How many of the next events were read from the journal: not told just now."""
+        return len(self._backlog)
+
     def __aiter__(self) -> Self:
         return self
 

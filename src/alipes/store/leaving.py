@@ -47,18 +47,38 @@ def switch(db: sqlite3.Connection, address: Address, session: str, now: float, a
 
 
 def branch(db: sqlite3.Connection, key: str, new: str, title: str, *, now: float, alive: Alive) -> Left:
+    sql = "SELECT id, address FROM sessions WHERE id = (SELECT session FROM seats WHERE key = ?)"
+    old, address = db.execute(sql, (key,)).fetchone() or ("", "")
+    share(db, old, new, title, address=rows.addresses.decode(address) if address else None, now=now)
+    left = _leave(db, key, new, now, alive)
+    admitting.seat(db, key, new)
+    return left
+
+
+def share(
+    db: sqlite3.Connection, old: str, new: str, title: str, *, address: Address | None, now: float
+) -> None:
+    """Begin a session at `address` that shares all that was finished in `old`. It is not seated yet."""
     sql = (
-        "SELECT id, (SELECT max(number) FROM turns WHERE session = sessions.id AND ending IS NOT NULL), "
-        "EXISTS (SELECT 1 FROM lineage WHERE session = sessions.id) "
-        "FROM sessions WHERE id = (SELECT session FROM seats WHERE key = ?)"
+        "SELECT (SELECT max(number) FROM turns WHERE session = sessions.id AND ending IS NOT NULL), "
+        "EXISTS (SELECT 1 FROM lineage WHERE session = sessions.id) FROM sessions WHERE id = ?"
     )
-    old, upto, inherits = db.execute(sql, (key,)).fetchone() or ("", None, 0)
-    if upto is None and not inherits:
+    upto, inherits = db.execute(sql, (old,)).fetchone() or (None, 0)
+    if address is None or (upto is None and not inherits):
         raise SessionError("nothing was finished here yet, so there is nothing to branch from")
     db.execute(
         "INSERT INTO sessions (id, key, platform, address, title, created, updated, parent, model, busy) "
-        "SELECT ?, key, platform, address, ?, ?, ?, id, model, busy FROM sessions WHERE id = ?",
-        (new, rows.whole(title) or _branch_title(db, old), now, now, old),
+        "SELECT ?, ?, ?, ?, ?, ?, ?, id, model, busy FROM sessions WHERE id = ?",
+        (
+            new,
+            address.key,
+            address.platform,
+            rows.dump(address),
+            rows.whole(title) or _branch_title(db, old),
+            now,
+            now,
+            old,
+        ),
     )
     db.execute(
         "INSERT INTO lineage SELECT ?, ancestor, upto FROM lineage WHERE session = ?",
@@ -71,9 +91,6 @@ def branch(db: sqlite3.Connection, key: str, new: str, title: str, *, now: float
         "UNION SELECT ?, number FROM turns WHERE session = ? AND ending IS NULL",  # what lives is not shared
         (new, old, new, old),
     )
-    left = _leave(db, key, new, now, alive)
-    admitting.seat(db, key, new)
-    return left
 
 
 def _discard(db: sqlite3.Connection, session: str) -> None:
