@@ -10,10 +10,12 @@ from typing import TypeAlias
 
 from alipes.agent.approval import approval
 from alipes.agent.asking import Patience
+from alipes.agent.auxiliary import Auxiliary
 from alipes.agent.chain import Chain
 from alipes.agent.ground import Risk
 from alipes.agent.loop import Agent
 from alipes.agent.prompt import system_prompt
+from alipes.agent.spending import Spending
 from alipes.agent.voices import rewriting
 from alipes.config.settings import Settings
 from alipes.config.variables import inherited
@@ -39,6 +41,7 @@ from alipes.sessions.commands.context import Context
 from alipes.sessions.hosting import Hosting
 from alipes.sessions.lobby import Habits, Lobby
 from alipes.store.opening import Store, open_store
+from alipes.store.spending import SqliteBill
 from alipes.tools.background import Background
 from alipes.tools.environment import child_environment
 from alipes.tools.output import Spill
@@ -75,6 +78,8 @@ class App:
         self.plugins: Plugins
         self.patience = Patience()
         self.lobby = Lobby(store, hooks=self.hooks, agent=self._agent, habits=habits)
+        self.spending = Spending(SqliteBill(store.database), settings.side.spend, self.lobby.approvals.ask)
+        self.auxiliary = Auxiliary(models, self.spending, settings.side, choice=self._model)
         self.host = Hosting(
             settings, self.lobby, models, hooks=self.hooks, offers=self.offers, choice=self.choice
         )
@@ -89,6 +94,9 @@ class App:
             if self._choice is None:
                 self._choice = await choose(self.settings, self.scope)
             return self._choice
+
+    async def _model(self) -> str:
+        return (await self.choice()).model
 
     def context(self, inbound: Inbound, *, files: bool = True) -> Context:
         """What a command that came as `inbound` is run with; `files`: the person works on this machine."""
@@ -177,7 +185,7 @@ async def open_app(
             owes=owes or _owing(settings),
         )
         app = App(settings, scope, store, models=models, background=background, habits=habits)
-        app.patience = app.host.patience = patience or app.patience
+        app.patience = app.host.patience = app.auxiliary.patience = patience or app.patience
         _equip(app, keeper)
         app.plugins = await stack.enter_async_context(
             open_plugins(settings, hooks=app.hooks, offers=app.offers, host=app.host, doors=_doors(app))

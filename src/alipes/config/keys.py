@@ -9,6 +9,7 @@ from typing import TypeAlias
 from alipes.config.key import Key
 from alipes.config.keys_api import API_KEYS
 from alipes.config.keys_messengers import BUSY, MESSENGER_KEYS
+from alipes.config.keys_senses import SENSES_KEYS
 from alipes.config.keys_side import SIDE_KEYS
 from alipes.config.kinds import (
     BODY,
@@ -29,7 +30,7 @@ from alipes.config.kinds import (
 )
 
 WIRES = ("openai-chat", "openai-responses", "anthropic")
-RESERVED = ("auxiliary", "spend", "mcp")
+RESERVED = ("mcp",)
 """Tables of rooms that are not built yet: accepted, and not looked into."""
 
 _PRICE = number(0, 100_000, "US dollars")
@@ -151,6 +152,7 @@ KEYS = (
     Key("models.*.long_output", _FACTOR, None, "What writing costs in such a call, in times the price."),
     *API_KEYS,
     *SIDE_KEYS,
+    *SENSES_KEYS,
     *MESSENGER_KEYS,
     Key(
         "plugins.enabled",

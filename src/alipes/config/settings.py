@@ -17,6 +17,7 @@ from alipes.config.paths import Paths
 from alipes.config.plugins import PluginSettings, ShellHook, plugin_settings, shell_hooks, toolsets
 from alipes.config.proxies import PROXY_VARIABLES, proxies
 from alipes.config.reading import Reading, read
+from alipes.config.senses import Senses, senses_settings
 from alipes.config.side import Side, side_settings
 from alipes.config.variables import exposure
 from alipes.kernel.endpoints import Endpoint, ModelFacts, Proxies, Secret
@@ -86,6 +87,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     serve: Serve = Serve()
     api: Api = Api()
     side: Side = Side()
+    senses: Senses = Senses()
     messengers: Messengers = Messengers()
     platforms: dict[str, Meeting] = {}
     """By name, those that plugins bring; one that is not named is met as usual."""
@@ -147,7 +149,8 @@ def build(reading: Reading) -> Settings:
         terminal=Terminal(**_under(picked, "terminal")),
         serve=Serve(**_under(picked, "serve"), key=secret(reading, "serve.key_env")),
         api=api_settings(reading, picked),
-        side=side_settings(reading, picked),
+        side=side_settings(reading, picked, known),
+        senses=senses_settings(picked),
         messengers=messengers(reading, {name: _under(picked, name) for name in MESSENGERS}),
         platforms={name: meeting(reading, name) for name in reading.names("platforms")},
         gateway=GatewaySettings(**_under(picked, "gateway"), stt_key=secret(reading, "gateway.stt_key_env")),

@@ -1,0 +1,211 @@
+"""What may be spent: every model call passes here first, and waits for a person's word where a limit is met.
+
+A limit is met when what was used reaches it. So one call may pass it, and no second is made: calls that
+run side by side begin together only while even their worst case fits, else one after the other. What is
+counted is a person's turn with all that is lived for it, and what is asked is asked of that person.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Literal, TypeAlias
+from weakref import WeakValueDictionary
+
+from msgspec import Struct
+
+from alipes.agent.acting import AskPerson
+from alipes.agent.spending_words import Spent, call, question, refusal
+from alipes.config.side import Amount, Spend
+from alipes.kernel.ports import Emit
+from alipes.kernel.turns import Noted, Turn, Usage
+from alipes.store.spending import Billed, SqliteBill, Sum
+
+Scope: TypeAlias = Literal["per_turn", "per_session", "per_day"]
+
+
+class Slip(Struct, eq=False):
+    """A call that was let through: what it may use at worst, later what it did, until that is on the bill."""
+
+    root: Turn
+    usage: Usage
+    idle: bool = False
+    """Calls that are made inside it are counted instead."""
+    owed: bool = False
+    """It is not on the bill when the call is over: whoever set this says `kept` when it is."""
+
+
+class _Limit(Struct, frozen=True):
+    scope: Scope
+    amount: Amount
+    place: str
+    """What it is counted over: a turn, a session, a day."""
+
+
+_HELD: ContextVar[Slip | None] = ContextVar("slip", default=None)
+
+
+class Spending:
+    """One for all turns of a process: it knows what is under way."""
+
+    def __init__(
+        self,
+        bill: SqliteBill,
+        limits: Spend | None = None,
+        consent: AskPerson | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.bill = bill
+        self._limits, self._consent, self._clock = limits or Spend(), consent, clock
+        self._flight: set[Slip] = set()
+        self._news = asyncio.Event()
+        self._version = 0
+        self._helpings: dict[_Limit, int] = {}
+        """How often as much again was allowed."""
+        self._lifted: set[tuple[_Limit, str]] = set()
+        """Limits that a session is no more asked about."""
+        self._refused: dict[str, Spent] = {}
+        """By turn, the word that ended it; kept for what may still be made for that turn."""
+        self._noted: set[str] = set()
+        self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @property
+    def limited(self) -> bool:
+        return self._limits != Spend()
+
+    @asynccontextmanager
+    async def call(self, turn: Turn, worst: Usage, emit: Emit | None = None) -> AsyncIterator[Slip]:
+        """Around one model call and the writing of its bill. Raises `Spent` where it may not be made."""
+        slip = await self._admitted(turn, worst, emit) if self.limited else Slip(turn, worst)
+        token = _HELD.set(slip)
+        try:
+            yield slip
+        finally:
+            _HELD.reset(token)
+            if not slip.owed:
+                self._settle(slip)
+
+    async def owe(self, entry: Billed) -> None:
+        """Put on the bill what no transcript will tell of."""
+        await self.bill.add(entry)
+        self._tell()
+
+    def kept(self, *slips: Slip) -> None:
+        """What they used is on the bill now."""
+        for slip in slips:
+            self._settle(slip)
+
+    def _settle(self, slip: Slip) -> None:
+        self._flight.discard(slip)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._version += 1
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _admitted(self, turn: Turn, worst: Usage, emit: Emit | None) -> Slip:
+        root = await self.bill.root(turn)
+        if (outer := _HELD.get()) is not None and not outer.idle:
+            outer.idle = True
+            self._tell()
+        slip = Slip(root, worst)
+        await self._doubt(root, worst, emit)
+        while True:
+            if (spent := self._refused.get(root.id)) is not None:
+                raise spent
+            news, version = self._news, self._version
+            sums = [(limit, await self._sum(limit, root)) for limit in self._limits_of(root)]
+            if version != self._version:
+                continue
+            for limit, used in sums:
+                if self._left(limit, used) <= 0:
+                    await self._pause(limit, root, emit)
+                    break
+            else:
+                crowd = [each for each in self._flight if not each.idle]
+                if not crowd or all(self._fits(limit, used, (*crowd, slip)) for limit, used in sums):
+                    self._flight.add(slip)
+                    return slip
+                await news.wait()
+
+    def _limits_of(self, root: Turn) -> list[_Limit]:
+        day = time.strftime("%Y-%m-%d", time.localtime(self._clock()))
+        each = (
+            ("per_turn", self._limits.per_turn, root.id),
+            ("per_session", self._limits.per_session, root.session),
+            ("per_day", self._limits.per_day, day),
+        )
+        known = [_Limit(scope, amount, place) for scope, amount, place in each if amount is not None]  # type: ignore[arg-type]
+        return [limit for limit in known if (limit, root.session) not in self._lifted]
+
+    async def _sum(self, limit: _Limit, root: Turn) -> Sum:
+        match limit.scope:
+            case "per_turn":
+                return await self.bill.turn(root)
+            case "per_session":
+                return await self.bill.session(root.session)
+            case "per_day":
+                return await self.bill.since(_midnight(self._clock()))
+
+    def _left(self, limit: _Limit, used: Sum, more: tuple[Slip, ...] = ()) -> float:
+        """What of the limit is not used."""
+        times = 1 + self._helpings.get(limit, 0)
+        if limit.amount.tokens is not None:
+            tokens = sum(each.usage.input + each.usage.output for each in more)
+            return limit.amount.tokens * times - used.tokens - tokens
+        dollars = sum(each.usage.cost or 0.0 for each in more)
+        return (limit.amount.dollars or 0.0) * times - used.dollars - dollars
+
+    def _fits(self, limit: _Limit, used: Sum, slips: tuple[Slip, ...]) -> bool:
+        return self._left(limit, used, tuple(each for each in slips if _within(limit, each.root))) >= 0
+
+    async def _pause(self, limit: _Limit, root: Turn, emit: Emit | None) -> None:
+        """Ask whether to go on. Comes back if so, or if there is no need any more."""
+        async with self._lanes.setdefault(root.key, asyncio.Lock()):
+            used = await self._sum(limit, root)
+            lifted = (limit, root.session) in self._lifted
+            if lifted or root.id in self._refused or self._left(limit, used) > 0:
+                return
+            if root.inbound.trusted:
+                self._lifted.add((limit, root.session))
+                await _note(emit, f"{refusal(limit.scope, limit.amount, used)}; going on, as --yes said")
+                return
+            reason = question(limit.scope, limit.amount, used)
+            asked = call(limit.scope, limit.amount, root, limit.place, os.urandom(4).hex())
+            word = None if self._consent is None else await self._consent(asked, reason, root)
+            if word is None or word == "no":
+                self._refuse(root, Spent(limit.scope, limit.amount, used, by_person=word is not None))
+            elif word == "once":
+                self._helpings[limit] = self._helpings.get(limit, 0) + 1
+            else:
+                self._lifted.add((limit, root.session))
+
+    def _refuse(self, root: Turn, spent: Spent) -> None:
+        while len(self._refused) > 100:
+            del self._refused[next(iter(self._refused))]
+        self._refused[root.id] = spent
+
+    async def _doubt(self, root: Turn, worst: Usage, emit: Emit | None) -> None:
+        """Say once where money is limited and a price is not known."""
+        money = [each for each in self._limits_of(root) if each.amount.dollars is not None]
+        if worst.cost is None and money and root.session not in self._noted:
+            self._noted.add(root.session)
+            names = ", ".join(f"{each.scope} = {each.amount.text}" for each in money)
+            await _note(emit, f"the price of this model is unknown, so {names} does not count what it uses")
+
+
+def _within(limit: _Limit, root: Turn) -> bool:
+    return limit.scope == "per_day" or limit.place in (root.id, root.session)
+
+
+def _midnight(now: float) -> float:
+    year, month, day, *_ = time.localtime(now)
+    return time.mktime((year, month, day, 0, 0, 0, 0, 0, -1))
+
+
+async def _note(emit: Emit | None, text: str) -> None:
+    if emit is not None:
+        await emit(Noted(text))

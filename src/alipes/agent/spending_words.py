@@ -1,0 +1,87 @@
+"""What is said when a limit of spending is met, and what a call may use at worst. Pure."""
+
+from alipes.config.side import Amount
+from alipes.kernel.endpoints import ModelFacts
+from alipes.kernel.errors import ToolError
+from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
+from alipes.kernel.ports import Request
+from alipes.kernel.turns import Ending, Turn, Usage
+from alipes.kernel.wording import money
+from alipes.providers.catalog import cost
+from alipes.store.spending import Sum
+
+NAME = "spend"
+_IMAGE = 6_000
+"""Letters that an image counts for."""
+_WHERE = {"per_turn": "this turn", "per_session": "this conversation", "per_day": "today"}
+
+
+class Spent(ToolError):
+    """A limit is met and nobody let us go on. Inside a tool the model reads it; the turn ends at its next
+    question."""
+
+    def __init__(self, scope: str, limit: Amount, used: Sum, *, by_person: bool) -> None:
+        said = refusal(scope, limit, used)
+        fix = f"raise spend.{scope}, or leave it empty"
+        super().__init__(
+            f"{said}; the person said to stop here"
+            if by_person
+            else f"{said}, and nobody is here to let it go on: {fix}, or ask again with --yes"
+        )
+        self.ending: Ending = "stopped" if by_person else "failed"
+
+
+def refusal(scope: str, limit: Amount, used: Sum) -> str:
+    return f"{_used(limit, used)} {_were(limit)} used {_in(scope)}, and the limit is {limit.text} ({scope})"
+
+
+def question(scope: str, limit: Amount, used: Sum) -> str:
+    """Follows "It"."""
+    unpriced = f", beside {used.unpriced:,} calls of unknown price" if used.unpriced and limit.dollars else ""
+    return (
+        f"has used {_used(limit, used)} {_in(scope)}{unpriced}, and the limit is {limit.text}. Yes, once: as "
+        "much again; for this conversation: no more questions about this limit; no: it stops here"
+    )
+
+
+def call(scope: str, limit: Amount, root: Turn, place: str, id: str) -> ToolCall:
+    """What is asked about, as a call; equal for equal limits of one conversation and for nothing else."""
+    where = f", {place}" if scope == "per_day" else ""
+    what = f"go on beyond {scope} = {limit.text} in conversation {root.session}{where}"
+    return ToolCall(f"{NAME}-{id}", NAME, {"command": what})
+
+
+def worst(request: Request, facts: ModelFacts) -> Usage:
+    """More than a call will use: every second letter a token, and an answer as long as it may be."""
+    letters = len(request.system) + sum(map(letters_of, request.messages))
+    letters += sum(len(spec.description) + len(str(spec.schema)) for spec in request.tools)
+    usage = Usage(input=letters // 2, output=request.max_tokens)
+    return Usage(input=usage.input, output=usage.output, cost=cost(usage, facts))
+
+
+def letters_of(message: Message) -> int:
+    """How long a message is, as a model reads it."""
+    count = 0
+    for part in message.parts:
+        match part:
+            case Text(text) | Thinking(text):
+                count += len(text)
+            case ToolCall():
+                count += len(part.name) + len(part.raw or str(part.args))
+            case ToolResult(text=text, images=images):
+                count += len(text) + _IMAGE * len(images)
+            case Image():
+                count += _IMAGE
+    return count
+
+
+def _used(limit: Amount, used: Sum) -> str:
+    return money(used.dollars) if limit.dollars is not None else f"{used.tokens:,} tokens"
+
+
+def _were(limit: Amount) -> str:
+    return "was" if limit.dollars is not None else "were"
+
+
+def _in(scope: str) -> str:
+    return _WHERE[scope] if scope == "per_day" else f"in {_WHERE[scope]}"

@@ -1,0 +1,84 @@
+"""The bill of a home: model calls beside the transcripts are written here, and all calls summed up."""
+
+import sqlite3
+import time
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from alipes.kernel.turns import Turn, Usage
+from alipes.store import rows
+from alipes.store.database import Database
+
+_SUM = "SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0), count(input) - count(cost) FROM "
+_TREE = """
+    WITH RECURSIVE tree (id, number) AS (
+        SELECT id, number FROM turns WHERE {} UNION
+        SELECT turns.id, turns.number FROM tree JOIN turns ON turns.parent = tree.id)
+    {} (SELECT cost, input, output FROM said WHERE turn IN (SELECT number FROM tree) UNION ALL
+        SELECT cost, input, output FROM billed WHERE turn IN (SELECT id FROM tree))"""
+DEEPEST = 100
+
+
+class Billed(Struct, frozen=True):
+    """One model call that no transcript tells of."""
+
+    turn: Turn
+    task: str
+    model: str
+    usage: Usage
+    tool: str = ""
+    """The tool that asked; empty: none did."""
+
+
+class Sum(Struct, frozen=True):
+    dollars: float = 0.0
+    tokens: int = 0
+    unpriced: int = 0
+    """Calls of unknown price, which are not in `dollars`."""
+
+
+class SqliteBill:
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        self._database, self._clock = database, clock
+
+    async def add(self, entry: Billed) -> None:
+        now, turn = self._clock(), entry.turn
+        names = (turn.id, turn.session, entry.task, entry.tool, rows.whole(entry.model))
+        row = (*names, *rows.usage_columns(entry.usage), now)
+        sql = (
+            "INSERT INTO billed (turn, session, task, tool, model, input, output, cached, cache_write, "
+            f"reasoning, cost, created) VALUES ({', '.join('?' * len(row))})"
+        )
+        await self._database.run(lambda db: db.execute(sql, row).rowcount)
+
+    async def root(self, turn: Turn) -> Turn:
+        """The turn at whose request it is lived in the end: a person's; itself, if nobody else's."""
+        if not turn.inbound.parent:
+            return turn
+        return await self._database.read(lambda db: _root(db, turn))
+
+    async def turn(self, root: Turn) -> Sum:
+        """What it used, with all that was lived for it."""
+        return await self._sum(_TREE.format("id = ?", _SUM), root.id)
+
+    async def session(self, session: str) -> Sum:
+        """What its turns used, with all that was lived for them."""
+        return await self._sum(_TREE.format("session = ?", _SUM), session)
+
+    async def since(self, moment: float) -> Sum:
+        return await self._sum(f"{_SUM} bill WHERE created >= ?", moment)
+
+    async def _sum(self, sql: str, value: str | float) -> Sum:
+        return await self._database.read(lambda db: Sum(*db.execute(sql, (value,)).fetchone()))
+
+
+def _root(db: sqlite3.Connection, turn: Turn) -> Turn:
+    for _ in range(DEEPEST):
+        row = db.execute(
+            "SELECT id, session, inbound FROM turns WHERE id = ?", (turn.inbound.parent,)
+        ).fetchone()
+        if row is None:
+            break
+        turn = Turn(row[0], row[1], rows.inbounds.decode(row[2]))
+    return turn
