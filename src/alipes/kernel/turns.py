@@ -51,6 +51,9 @@ class Origin(Struct, frozen=True, omit_defaults=True):
     """What is to be done, in short."""
     reports: Telling = ""
     """Not empty: it outlives the turn that began it, and its end is told in their conversation."""
+    model: str = ""
+    """Asked for there on the message alone, like `only`: so is who answers the report, and with what."""
+    only: tuple[str, ...] | None = None
 
 
 class Inbound(Struct, frozen=True, omit_defaults=True):

@@ -17,6 +17,7 @@ from alipes.store.node import Node, Tasks
 from alipes.store.outbox import SqliteDrafts, SqliteOutbox
 from alipes.store.people import SqlitePeople
 from alipes.store.sessions import SqliteGrants, SqliteSessions
+from alipes.store.subagents import SqliteSubagents
 from alipes.store.turns import SqliteTurns
 
 FILE = "alipes.db"
@@ -35,6 +36,7 @@ class Store(NamedTuple):
     drafts: SqliteDrafts
     people: SqlitePeople
     arrivals: SqliteArrivals
+    subagents: SqliteSubagents
     dispatcher: LocalDispatcher
     bus: LocalBus
     database: Database
@@ -74,6 +76,7 @@ async def open_store(home: Path, *, patience: float = 10.0, within: float = 2.0)
                         drafts=SqliteDrafts(database),
                         people=SqlitePeople(database),
                         arrivals=SqliteArrivals(database),
+                        subagents=SqliteSubagents(database),
                         dispatcher=dispatcher,
                         bus=bus,
                         database=database,
