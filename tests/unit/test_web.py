@@ -9,7 +9,8 @@ import pytest
 
 from alipes.hooks.relay import Hooks
 from alipes.kernel.errors import ConfigError, NotAuthorised, Refused, StoreError, Transient
-from alipes.web.door import address_of, is_loopback, listen, open_door
+from alipes.web.door import Doorway, address_of, is_loopback, listen, open_door
+from alipes.web.keys import Keys
 from alipes.web.readiness import FRESH, WRITTEN, Line, Reach, Readiness
 from alipes.web.service import LARGEST, Service
 from alipes.web.tally import Depths, Tally
@@ -44,9 +45,9 @@ class Parts:
 
 
 @asynccontextmanager
-async def serving(service: Service, host: str = "127.0.0.1", key: str = "", bound: str = "127.0.0.1"):
-    door = listen(bound, 0)
-    async with open_door(service.app(host, key), door):
+async def serving(service: Service, host: str = "127.0.0.1", key: str = "", **named: frozenset[str]):
+    door = listen("127.0.0.1", 0)
+    async with open_door(service.app(Doorway(host, **named), Keys(key)), door):
         async with httpx2.AsyncClient(base_url=address_of(door), trust_env=False) as client:
             yield client
 
@@ -127,12 +128,22 @@ async def test_what_turns_find_out_about_the_model_counts():
         ({"origin": "null"}, 403),
         ({"sec-fetch-site": "cross-site"}, 403),
         ({"sec-fetch-site": "none"}, 200),
-        ({"host": "evil.example", "authorization": "Bearer right-key"}, 200),
-        ({"host": "evil.example", "authorization": "Bearer wrong-key"}, 421),
+        ({"host": "ours.example:8742"}, 200),
+        ({"host": "OURS.example"}, 200),
+        ({"host": "192.168.1.5:8742"}, 421),
+        ({"origin": "https://page.example"}, 200),
+        ({"origin": "https://page.example:444"}, 403),
+        ({"origin": "https://page.example", "sec-fetch-site": "cross-site"}, 200),
+        ({"origin": "https://page.example", "host": "evil.example"}, 421),
+        ({"origin": "http://localhost:1", "host": "localhost:1"}, 200),
+        ({"origin": "http://localhost:2", "host": "localhost:1"}, 403),
+        ({"host": "evil.example", "authorization": "Bearer right-key"}, 421),
+        ({"origin": "https://evil.example", "authorization": "Bearer right-key"}, 403),
     ],
 )
 async def test_pages_of_others_and_rebound_names_are_turned_away(headers, status):
-    async with serving(Parts().service(), key="right-key") as client:
+    hosts, origins = frozenset({"ours.example"}), frozenset({"https://page.example"})
+    async with serving(Parts().service(), key="right-key", hosts=hosts, origins=origins) as client:
         for path in ("/health", "/ready", "/metrics"):
             assert (await client.get(path, headers=headers)).status_code == status
 
@@ -167,7 +178,8 @@ async def test_a_messenger_brings_what_arrived_and_is_told_a_status():
         brought.append((headers.get("x-telegram-bot-api-secret-token"), body))
         return 200 if headers.get("x-telegram-bot-api-secret-token") == "s" else 403
 
-    async with serving(Parts().service(webhooks={"/telegram": bring})) as client:
+    named = frozenset({"bot.example"})
+    async with serving(Parts().service(webhooks={"/telegram": bring}), hosts=named) as client:
         public = {"host": "bot.example", "x-telegram-bot-api-secret-token": "s"}
         assert (await client.post("/telegram", content=b"{}", headers=public)).status_code == 200
         assert (await client.post("/telegram", content=b"{}")).status_code == 403
@@ -188,7 +200,7 @@ async def test_the_door_leaves_signals_alone_and_no_task_behind():
 async def test_an_idle_caller_does_not_keep_the_door_open():
     async with asyncio.timeout(5):
         door = listen("127.0.0.1", 0)
-        async with open_door(Parts().service().app("127.0.0.1"), door):
+        async with open_door(Parts().service().app(Doorway(), Keys("")), door):
             reader, writer = await asyncio.open_connection(*door.getsockname())
         assert await reader.read() == b""
         writer.close()
@@ -208,7 +220,7 @@ async def test_a_request_that_never_ends_is_cut_off_when_we_leave():
 
     parts.reach._probe = probe
     door = listen("127.0.0.1", 0)
-    async with open_door(parts.service().app("127.0.0.1"), door):
+    async with open_door(parts.service().app(Doorway(), Keys("")), door):
         _, writer = await asyncio.open_connection(*door.getsockname())
         writer.write(b"GET /ready HTTP/1.1\r\nhost: localhost\r\n\r\n")
         await asked.wait()

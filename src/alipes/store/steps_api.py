@@ -1,3 +1,28 @@
-"""The step of the schema for what callers over HTTP may do, and what they were answered."""
+"""The step of the schema for who may call over HTTP, and for webhooks that lead in."""
 
-STEP: tuple[str, ...] = ()
+STEP: tuple[str, ...] = (
+    """CREATE TABLE callers (           -- keys that were given names
+        name      TEXT PRIMARY KEY,
+        hash      BLOB NOT NULL UNIQUE,
+        scope     TEXT NOT NULL,
+        created   REAL NOT NULL,
+        expires   REAL,
+        rate      INTEGER
+    ) WITHOUT ROWID""",
+    """CREATE TABLE webhooks (
+        name      TEXT PRIMARY KEY,
+        hook      TEXT NOT NULL,
+        secret    TEXT NOT NULL,
+        created   REAL NOT NULL,
+        taken     INTEGER NOT NULL DEFAULT 0,
+        last      REAL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE deliveries (        -- what webhooks brought: the same is taken once
+        webhook   TEXT NOT NULL,
+        id        TEXT NOT NULL,
+        turn      TEXT NOT NULL DEFAULT '',
+        created   REAL NOT NULL,
+        PRIMARY KEY (webhook, id)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX deliveries_old ON deliveries (created)",
+)

@@ -1,19 +1,22 @@
 """The HTTP door: who is let in, and the server that holds it open. It answers nothing by itself."""
 
 import asyncio
-import hmac
 import ipaddress
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 import uvicorn
+from msgspec import Struct
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from alipes.kernel.errors import ConfigError
+from alipes.web.endpoints import Problem
+from alipes.web.keys import Keys, nobody
+from alipes.web.problems import refusal
 
 GRACE = 2
 """Seconds that requests have to be answered when we leave."""
@@ -54,47 +57,107 @@ def is_loopback(host: str) -> bool:
         return name.lower() == "localhost"
 
 
+class Doorway(Struct, frozen=True):
+    """Where the door is, and under which names and from which pages it may be called."""
+
+    host: str = "127.0.0.1"
+    """Where it listens."""
+    hosts: frozenset[str] = frozenset()
+    """Names by which it is called, beside numbers and this machine's own."""
+    origins: frozenset[str] = frozenset()
+    """Pages that may ask, beside our own: `https://NAME`, with a port where there is one."""
+
+    @property
+    def private(self) -> bool:
+        """Only this machine can reach it."""
+        return is_loopback(self.host)
+
+    def called(self, name: str) -> bool:
+        """May it be called by this name? One that was rebound to our number is none of ours."""
+        name = name.lower()
+        if is_loopback(name) or name in self.hosts:
+            return True
+        return not self.private and (name == self.host.lower() or _is_number(name))
+
+    def heeds(self, headers: Headers) -> bool:
+        """May the page ask from which this comes, if it comes from one?"""
+        origin = headers.get("origin")
+        if origin is None:
+            return headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+        _, _, place = origin.partition("://")
+        return origin in self.origins or (bool(place) and place == headers.get("host"))
+
+
 class Porter:
     """Turns away who should not ask.
 
     A page in a browser must not reach us: neither under a name that was rebound to this machine, nor
-    from another origin. From elsewhere than this machine a key is asked for. `open_paths` guard themselves.
+    from another origin, with a key or without. `guarded` asks for a key where the door can be reached from
+    elsewhere; all other paths guard themselves.
     """
 
-    def __init__(self, app: ASGIApp, *, host: str, key: str, open_paths: tuple[str, ...] = ()) -> None:
-        self._app, self._host, self._key, self._open = app, host, key, open_paths
+    def __init__(self, app: ASGIApp, doorway: Doorway, keys: Keys, *, guarded: Collection[str] = ()) -> None:
+        self._app, self._doorway, self._keys, self._guarded = app, doorway, keys, frozenset(guarded)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in self._open:
-            status, why = self._verdict(Headers(scope=scope), alive=scope["path"] == "/health")
-            if status:
-                response = JSONResponse({"error": why}, status, headers={"cache-control": "no-store"})
-                await response(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        headers = Headers(scope=scope)
+        try:
+            await self._check(headers, scope["path"])
+        except Problem as problem:
+            return await refusal(problem)(scope, receive, send)
+        origin = headers.get("origin", "")
+        if origin not in self._doorway.origins:
+            return await self._app(scope, receive, send)
+        if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+            return await Response(status_code=204, headers=_allowing(origin, headers))(scope, receive, send)
+        return await self._app(scope, receive, _with_origin(send, origin))
 
-    def _verdict(self, headers: Headers, *, alive: bool) -> tuple[int, str]:
-        if self._knows(headers.get("authorization", "")):
-            return 0, ""
-        if not is_loopback(self._host):
-            if alive:  # whoever watches over us, such as a container's own check, need not have the key
-                return 0, ""
-            return 401, "show the key: Authorization: Bearer KEY (`alipes serve key` shows it)"
-        if not is_loopback(_bare(headers.get("host", ""))):
-            return 421, "this door is for callers on this machine; call it by its number"
-        if headers.get("origin") or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            return 403, "pages of others may not ask"
-        return 0, ""
-
-    def _knows(self, shown: str) -> bool:
-        scheme, _, key = shown.partition(" ")
-        known = hmac.compare_digest(key.strip().encode(), self._key.encode())
-        return bool(self._key) and scheme.lower() == "bearer" and known
+    async def _check(self, headers: Headers, path: str) -> None:
+        if not self._doorway.called(_bare(headers.get("host", ""))):
+            raise Problem(421, "this door is not called so; its names are in api.hosts", code="host")
+        if not self._doorway.heeds(headers):
+            raise Problem(403, "pages of others may not ask, but those in api.origins", code="origin")
+        if path not in self._guarded or self._doorway.private:
+            return
+        if await self._keys.who(headers.get("authorization", "")) is None:
+            raise nobody()
 
 
 def _bare(host: str) -> str:
     """The `Host` header without its port."""
     return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _allowing(origin: str, headers: Headers) -> dict[str, str]:
+    return {
+        "access-control-allow-origin": origin,
+        "access-control-allow-methods": "GET, POST, DELETE",
+        "access-control-allow-headers": headers.get("access-control-request-headers", ""),
+        "access-control-max-age": "600",
+        "vary": "origin",
+    }
+
+
+def _with_origin(send: Send, origin: str) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers["access-control-allow-origin"] = origin
+            headers["access-control-expose-headers"] = "retry-after"
+            headers.add_vary_header("origin")
+        await send(message)
+
+    return sending
 
 
 @asynccontextmanager

@@ -4,21 +4,28 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from alipes.web.door import Porter
+from alipes.web.door import Doorway, Porter
+from alipes.web.endpoints import Problem
+from alipes.web.keys import Keys
+from alipes.web.limits import Limits, body_of
 from alipes.web.metrics import TEXT, page
+from alipes.web.openapi import document
+from alipes.web.problems import FRESH, refusal
 from alipes.web.readiness import Readiness
+from alipes.web.serving import Api, unserved
 from alipes.web.tally import Depths, Tally
 
 LARGEST = 2_000_000
 """Bytes that one message brought to us may have."""
 Bring: TypeAlias = Callable[[Mapping[str, str], bytes], Awaitable[int]]
 """A messenger brought something: its headers, by small letters, and its body; the status it is told."""
-_FRESH = {"cache-control": "no-store"}
+BROUGHT = Limits(body=LARGEST)
 
 
 class Service:
@@ -36,39 +43,50 @@ class Service:
         self._tally, self._readiness, self._depths, self._messages = tally, readiness, depths, messages
         self._webhooks = dict(webhooks or {})
 
-    def app(self, host: str, key: str = "") -> ASGIApp:
-        """`host`: where it listens, which decides whether callers need the `key`."""
+    def app(self, doorway: Doorway, keys: Keys, api: Api | None = None) -> ASGIApp:
+        """`api`: what else can be asked; without it, only how we are."""
+        told: dict[str, Callable[[Request], Awaitable[Response]]]
+        told = {"/ready": self.ready, "/metrics": self.metrics}
+        if api is not None:
+            told["/openapi.json"] = _telling(document(api.endpoints))
         routes = [
             Route("/health", self.health),
-            Route("/ready", self.ready),
-            Route("/metrics", self.metrics),
+            *(Route(path, tell) for path, tell in told.items()),
             *(Route(path, self._bringing(bring), methods=["POST"]) for path, bring in self._webhooks.items()),
+            *(api.routes() if api is not None else ()),
         ]
-        return Porter(Starlette(routes=routes), host=host, key=key, open_paths=tuple(self._webhooks))
+        app = Starlette(routes=routes, exception_handlers={HTTPException: unserved, Exception: unserved})
+        return Porter(app, doorway, keys, guarded=told)
 
     async def health(self, _request: Request) -> Response:
         """The loop turns, or nobody would answer."""
-        return JSONResponse({"status": "alive"}, headers=_FRESH)
+        return JSONResponse({"status": "alive"}, headers=FRESH)
 
     async def ready(self, _request: Request) -> Response:
         troubles = await self._readiness.troubles()
         if not troubles:
-            return JSONResponse({"status": "ready"}, headers=_FRESH)
-        return JSONResponse({"status": "not ready", "because": troubles}, 503, headers=_FRESH)
+            return JSONResponse({"status": "ready"}, headers=FRESH)
+        return JSONResponse({"status": "not ready", "because": troubles}, 503, headers=FRESH)
 
     async def metrics(self, _request: Request) -> Response:
         self._tally.weigh(await self._depths(), self._messages())
         for line in self._readiness.lines():
             self._tally.up.set(line.ready, line.name)
-        return PlainTextResponse(page(self._tally.metrics), media_type=TEXT, headers=_FRESH)
+        return PlainTextResponse(page(self._tally.metrics), media_type=TEXT, headers=FRESH)
 
     def _bringing(self, bring: Bring) -> Callable[[Request], Awaitable[Response]]:
         async def take(request: Request) -> Response:
-            body = b""
-            async for piece in request.stream():
-                body += piece
-                if len(body) > LARGEST:
-                    return Response(status_code=413)
+            try:
+                body = await body_of(request, BROUGHT)
+            except Problem as problem:
+                return refusal(problem)
             return Response(status_code=await bring(request.headers, body))
 
         return take
+
+
+def _telling(document: bytes) -> Callable[[Request], Awaitable[Response]]:
+    async def tell(_request: Request) -> Response:
+        return Response(document, media_type="application/json", headers=FRESH)
+
+    return tell

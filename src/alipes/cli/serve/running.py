@@ -15,6 +15,7 @@ from alipes.app import App, open_app
 from alipes.cli.examination import unreachable
 from alipes.cli.serve.draining import Draining
 from alipes.cli.serve.front import Front
+from alipes.cli.serve.keys import doorway, named
 from alipes.cli.serve.orders import Order, Orders
 from alipes.cli.serve.succession import CLAIM
 from alipes.config.settings import Settings, load
@@ -24,10 +25,15 @@ from alipes.runtime import garbage
 from alipes.runtime.claim import claim
 from alipes.runtime.guard import guarding
 from alipes.runtime.notify import Notifier
+from alipes.store.callers import SqliteCallers
 from alipes.store.pulse import pulse, touch
 from alipes.web.door import address_of, listen, open_door
+from alipes.web.keys import Keys
+from alipes.web.limits import Limits
 from alipes.web.readiness import Reach, Readiness
+from alipes.web.rooms import endpoints
 from alipes.web.service import Service
+from alipes.web.serving import Api
 from alipes.web.tally import Depths, Tally
 
 log = logging.getLogger(__name__)
@@ -100,12 +106,18 @@ class _House:
         )
 
     def service(self) -> Any:
-        serve = self._app.settings.serve
-        front = self._front
+        settings, front = self._app.settings, self._front
         service = Service(
             self._tally, self._readiness, self._depths, messages=front.messages, webhooks=front.webhooks
         )
-        return service.app(serve.host, serve.key.reveal())
+        return service.app(doorway(settings), *self._api())
+
+    def _api(self) -> tuple[Keys, Api]:
+        settings = self._app.settings
+        keys = Keys(settings.serve.key.reveal(), named(SqliteCallers(self._app.store.database)))
+        chosen = settings.api
+        limits = Limits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
+        return keys, Api(endpoints(self._app), keys, limits, leaving=lambda: self._readiness.leaving)
 
     def beside(self, notifier: Notifier) -> Iterator[Coroutine[Any, Any, None]]:
         """What goes on as long as we serve."""

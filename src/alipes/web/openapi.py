@@ -1,0 +1,117 @@
+"""The OpenAPI document of the endpoints, made from what each says of itself. It serves nothing."""
+
+import http
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from alipes import __version__
+from alipes.web.endpoints import Endpoint
+from alipes.web.problems import JSON_PROBLEM, OpenAiErrorDocument, ProblemDocument
+
+_REFERENCE = "#/components/schemas/{name}"
+_ALWAYS = (401, 403, 429, 503, 504)
+_WITH_BODY = (400, 408, 413, 415)
+_NAMES = re.compile(r"\{(\w+)\}")
+
+
+def document(endpoints: Sequence[Endpoint]) -> bytes:
+    """As JSON. Two endpoints under one method and path would be a mistake in the house."""
+    kinds = [kind for each in endpoints for kind in (each.body, each.query, each.answer) if kind is not None]
+    kinds += [ProblemDocument, OpenAiErrorDocument]
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    known = dict(zip(map(repr, kinds), schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for each in endpoints:
+        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, known, components)
+    return msgspec.json.encode(
+        {
+            "openapi": "3.1.0",
+            "info": {"title": "alipes", "version": __version__},
+            "paths": paths,
+            "components": {
+                "schemas": components,
+                "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            },
+            "security": [{"key": []}],
+        }
+    )
+
+
+def _operation(endpoint: Endpoint, known: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "operationId": _name(endpoint),
+        "summary": endpoint.summary,
+        "description": f"Needs the scope `{endpoint.scope}`.",
+        "parameters": [*_in_path(endpoint), *_in_query(endpoint, known, components)],
+        "responses": {str(endpoint.status): _given(endpoint, known)},
+    }
+    for status in sorted({*_ALWAYS, *_mistakes(endpoint), *endpoint.errors} - {endpoint.status}):
+        told["responses"][str(status)] = _refused(status, endpoint, known)
+    if endpoint.body is not None:
+        required = any(field.required for field in msgspec.structs.fields(endpoint.body))
+        content = {"application/json": {"schema": known[repr(endpoint.body)]}}
+        told["requestBody"] = {"required": required, "content": content}
+    return told
+
+
+def _name(endpoint: Endpoint) -> str:
+    words = re.findall(r"\w+", endpoint.path)
+    return "_".join([endpoint.method.lower(), *words])
+
+
+def _mistakes(endpoint: Endpoint) -> Iterable[int]:
+    if endpoint.body is not None:
+        yield from _WITH_BODY
+        if endpoint.shape == "problem":
+            yield 422
+    if endpoint.query is not None:
+        yield 422
+    if "{" in endpoint.path:
+        yield 404
+
+
+def _in_path(endpoint: Endpoint) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in _NAMES.findall(endpoint.path)
+    ]
+
+
+def _in_query(endpoint: Endpoint, known: dict[str, Any], components: dict[str, Any]) -> list[dict[str, Any]]:
+    if endpoint.query is None:
+        return []
+    schema = known[repr(endpoint.query)]
+    if "$ref" in schema:
+        schema = components[schema["$ref"].rpartition("/")[2]]
+    required = schema.get("required", ())
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": each}
+        for name, each in schema["properties"].items()
+    ]
+
+
+def _given(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    if endpoint.answer is not None:
+        content["application/json"] = {"schema": known[repr(endpoint.answer)]}
+    if endpoint.streams:
+        content["text/event-stream"] = {"schema": {"type": "string"}}
+    told: dict[str, Any] = {"description": _phrase(endpoint.status)}
+    return {**told, "content": content} if content else told
+
+
+def _refused(status: int, endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
+    openai = endpoint.shape == "openai"
+    media = "application/json" if openai else JSON_PROBLEM
+    schema = known[repr(OpenAiErrorDocument if openai else ProblemDocument)]
+    told: dict[str, Any] = {"description": _phrase(status), "content": {media: {"schema": schema}}}
+    if status == 429:
+        told["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds to wait."}}
+    return told
+
+
+def _phrase(status: int) -> str:
+    return http.HTTPStatus(status).phrase

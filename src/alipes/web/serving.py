@@ -1,0 +1,122 @@
+"""Endpoints as routes: who asks, how often, and is it of the right form. What they do, it does not know."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from alipes.kernel.errors import AlipesError
+from alipes.web.endpoints import Call, Caller, Endpoint, Problem
+from alipes.web.keys import Keys, nobody
+from alipes.web.limits import Limits, Pace, body_of
+from alipes.web.problems import ours, refusal
+
+_PASSING = ("/stop", "/approval", "/reply")
+"""What helps a run to its end is also taken in while we leave."""
+
+
+class Api:
+    """`leaving`: why nothing more is taken in; empty while we serve."""
+
+    def __init__(
+        self, endpoints: Iterable[Endpoint], keys: Keys, limits: Limits, *, leaving: Callable[[], str] = str
+    ) -> None:
+        self.endpoints = tuple(endpoints)
+        self._keys, self._limits, self._leaving = keys, limits, leaving
+        self._pace = Pace()
+
+    def routes(self) -> list[Route]:
+        """One for each path, so that whoever uses a wrong method is told all that there are."""
+        paths: dict[str, dict[str, Endpoint]] = {}
+        for each in self.endpoints:
+            paths.setdefault(each.path, {})[each.method] = each
+        # What is spelt out goes before what has names in it.
+        return [self._route(path, paths[path]) for path in sorted(paths, key=lambda path: path.count("{"))]
+
+    def _route(self, path: str, methods: dict[str, Endpoint]) -> Route:
+        async def answer(request: Request) -> Response:
+            endpoint = methods[request.method]
+            try:
+                return await self._answer(endpoint, request)
+            except Problem as problem:
+                return refusal(problem, endpoint.shape)
+            except AlipesError as error:
+                return refusal(ours(error), endpoint.shape)
+
+        route = Route(path, answer, methods=list(methods))
+        route.methods = set(methods)  # without HEAD, whose answer to a stream would never end
+        return route
+
+    async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
+        caller = await self._admitted(endpoint, request)
+        query = _asked(endpoint.query, request)
+        body = None
+        if endpoint.body is not None:
+            body = _decoded(endpoint, request, await body_of(request, self._limits))
+        try:
+            async with asyncio.timeout(self._limits.wait):
+                return await endpoint.handle(Call(request, caller, body, query))
+        except TimeoutError as late:
+            raise Problem(
+                504, f"there is no answer after {self._limits.wait:g} s (api.wait)", code="timeout"
+            ) from late
+
+    async def _admitted(self, endpoint: Endpoint, request: Request) -> Caller:
+        known = await self._keys.who(request.headers.get("authorization", ""))
+        if known is None:
+            raise nobody()
+        caller = known.caller
+        if not caller.may(endpoint.scope):
+            raise Problem(403, f"this key may not: the scope {endpoint.scope} is needed", code="scope")
+        self._pace.spend(caller.name, self._limits.rate if known.rate is None else known.rate)
+        if (why := self._leaving()) and _begins_something(endpoint):
+            raise Problem(503, f"{why}; ask again", code="leaving", headers={"retry-after": "5"})
+        return caller
+
+
+def _begins_something(endpoint: Endpoint) -> bool:
+    return endpoint.method == "POST" and endpoint.scope != "read" and not endpoint.path.endswith(_PASSING)
+
+
+def _asked(kind: type | None, request: Request) -> Any:
+    """What stands in the query, as the endpoint wants it."""
+    if kind is None:
+        return None
+    names = {field.encode_name for field in msgspec.structs.fields(kind)}
+    given = {name: value for name, value in request.query_params.items() if name in names}
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise Problem(422, f"the query is not as it should be: {error}", code="query") from error
+
+
+def _decoded(endpoint: Endpoint, request: Request, body: bytes) -> Any:
+    wrong = 400 if endpoint.shape == "openai" else 422
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if body and media != "application/json" and not media.endswith("+json"):
+        raise Problem(415, "send JSON, as Content-Type: application/json", code="media_type")
+    try:
+        return msgspec.json.decode(body or b"{}", type=endpoint.body)
+    except msgspec.ValidationError as error:
+        raise Problem(wrong, f"the body is not as it should be: {error}", code="body") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, f"the body is no JSON that can be read: {error}", code="json") from error
+
+
+async def unserved(_request: Request, error: Exception) -> Response:
+    """What no route has answered, for `Starlette(exception_handlers=...)`."""
+    match error:
+        case HTTPException(status_code=404):
+            return refusal(Problem(404, "there is nothing at this address", code="not_found"))
+        case HTTPException(status_code=405):
+            methods = (error.headers or {}).get("Allow", "")
+            words = f"this address takes {methods} only" if methods else "not by this method"
+            return refusal(Problem(405, words, code="method", headers={"allow": methods}))
+        case HTTPException():
+            return refusal(Problem(error.status_code, error.detail, headers=error.headers))
+    return refusal(Problem(500, "something went wrong here; the log tells what", code="internal"))
