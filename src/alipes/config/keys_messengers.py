@@ -170,6 +170,12 @@ MESSENGER_KEYS = (
         "IRC_PASSWORD",
         "The variable that holds our account's password, with which we log in (SASL). Not set: we do not.",
     ),
+    Key(
+        "irc.pace",
+        number(0, 60, "seconds"),
+        0.5,
+        "Seconds between two lines after the first five; servers throw out who is too fast.",
+    ),
     *_met("irc"),
     *manners("platforms.*"),
     Key(

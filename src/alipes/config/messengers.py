@@ -111,6 +111,7 @@ class Irc(Messenger, frozen=True, kw_only=True):
     channels: tuple[str, ...] = ()
     password_env: str = "IRC_PASSWORD"
     password: Secret = Secret()
+    pace: float = 0.5
 
     @property
     def wanted(self) -> bool:

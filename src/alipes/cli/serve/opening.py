@@ -112,6 +112,7 @@ def _irc(settings: Settings, folder: Path, _scope: ClientScope) -> Platform:
             nick=chosen.nick,
             channels=chosen.channels,
             password=chosen.password,
+            pace=chosen.pace,
             folder=folder,
             group=chosen.group,
             per_user=chosen.per_user,

@@ -1,0 +1,35 @@
+"""Lanes: what is done in one chat is done in order, chats do not wait for each other."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+Job: TypeAlias = Callable[[], Awaitable[None]]
+
+
+class Lanes:
+    """All jobs are children of `tasks`, whose end waits for them."""
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        self._waiting: dict[str, deque[Job]] = {}
+
+    def put(self, lane: str, job: Job) -> None:
+        if lane in self._waiting:
+            self._waiting[lane].append(job)
+            return
+        self._waiting[lane] = deque((job,))
+        self._tasks.create_task(self._run(lane))
+
+    async def _run(self, lane: str) -> None:
+        jobs = self._waiting[lane]
+        while jobs:
+            await jobs.popleft()()
+        del self._waiting[lane]
+
+
+def first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What went wrong, out of the group in which the others were ended for it."""
+    error = errors.exceptions[0]
+    return first(error) if isinstance(error, BaseExceptionGroup) else error
