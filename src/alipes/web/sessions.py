@@ -1,0 +1,195 @@
+"""Conversations over HTTP: listed, begun, read, forked, searched, exported, forgotten. It runs no turn."""
+
+import os
+
+from starlette.responses import PlainTextResponse, Response
+
+from alipes.kernel.turns import Address
+from alipes.store import exporting
+from alipes.store.runs import Owner, SessionRow, SqliteRuns
+from alipes.web.answers import answer, nothing
+from alipes.web.endpoints import PLATFORM, Call, Caller, Endpoint, House, Problem
+from alipes.web.runs import may_see, owner
+from alipes.web.sessions_words import (
+    Export,
+    ExportQuery,
+    ForkBody,
+    Found,
+    ListQuery,
+    Messages,
+    MessagesQuery,
+    NewSession,
+    SearchQuery,
+    Session,
+    Sessions,
+    told,
+)
+
+
+def endpoints(house: House) -> tuple[Endpoint, ...]:
+    room = Room(house)
+    return (
+        Endpoint(
+            method="GET",
+            path="/v1/sessions",
+            scope="read",
+            handle=room.list,
+            summary="The conversations, the latest first.",
+            query=ListQuery,
+            answer=Sessions,
+        ),
+        Endpoint(
+            method="POST",
+            path="/v1/sessions",
+            scope="run",
+            handle=room.create,
+            summary="Begin a conversation.",
+            body=NewSession,
+            answer=Session,
+            status=201,
+            errors=(409,),
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/sessions/search",
+            scope="read",
+            handle=room.search,
+            summary="Messages in which all the words occur, the best first.",
+            query=SearchQuery,
+            answer=Found,
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/sessions/{id}",
+            scope="read",
+            handle=room.look,
+            summary="One conversation, by its id or by the name that you gave it.",
+            answer=Session,
+            errors=(404,),
+        ),
+        Endpoint(
+            method="DELETE",
+            path="/v1/sessions/{id}",
+            scope="run",
+            handle=room.delete,
+            summary="Forget a conversation for good.",
+            status=204,
+            errors=(404, 409),
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/sessions/{id}/messages",
+            scope="read",
+            handle=room.messages,
+            summary="What was said in it, as the model is told it.",
+            query=MessagesQuery,
+            answer=Messages,
+            errors=(404,),
+        ),
+        Endpoint(
+            method="POST",
+            path="/v1/sessions/{id}/fork",
+            scope="run",
+            handle=room.fork,
+            summary="Begin a conversation that shares what was finished in this one.",
+            body=ForkBody,
+            answer=Session,
+            status=201,
+            errors=(404, 409),
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/sessions/{id}/export",
+            scope="read",
+            handle=room.export,
+            summary="The whole of it, as JSON or as a text to read.",
+            query=ExportQuery,
+            answer=Export,
+            errors=(404,),
+        ),
+    )
+
+
+class Room:
+    def __init__(self, house: House) -> None:
+        self._house, self._store = house, SqliteRuns(house.store.database)
+
+    async def list(self, call: Call) -> Response:
+        query: ListQuery = call.query
+        found = await self._store.sessions(
+            _whose(call.caller), limit=query.limit + 1, words=query.q, before=query.before
+        )
+        return answer(Sessions(tuple(map(told, found[: query.limit])), len(found) > query.limit))
+
+    async def create(self, call: Call) -> Response:
+        body: NewSession = call.body
+        address = await self._free(call.caller, body.name)
+        standing = await self._house.store.sessions.open(address)
+        if body.title or body.model:
+            await self._house.store.sessions.configure(standing.session, title=body.title, model=body.model)
+        return await self._begun(standing.session)
+
+    async def look(self, call: Call) -> Response:
+        return answer(told(await self._named(call)))
+
+    async def messages(self, call: Call) -> Response:
+        query: MessagesQuery = call.query
+        row = await self._named(call)
+        said = await self._house.store.archive.messages(row.id)
+        first = max(len(said) - query.limit, 0) if query.limit else 0
+        return answer(Messages(said[first:], first))
+
+    async def fork(self, call: Call) -> Response:
+        body: ForkBody = call.body
+        row = await self._named(call)
+        address = await self._free(call.caller, body.name)
+        return await self._begun(await self._store.fork(row.id, address, body.title))
+
+    async def delete(self, call: Call) -> Response:
+        row = await self._named(call)
+        await self._house.store.archive.delete(row.id)
+        return nothing()
+
+    async def search(self, call: Call) -> Response:
+        query: SearchQuery = call.query
+        return answer(Found(tuple(await self._store.search(_whose(call.caller), query.q, query.limit))))
+
+    async def export(self, call: Call) -> Response:
+        query: ExportQuery = call.query
+        row = await self._named(call)
+        whole = await self._house.store.archive.export(row.id)
+        if query.format == "json":
+            return answer(whole)
+        headers = {"cache-control": "no-store"}
+        return PlainTextResponse(exporting.markdown(whole), media_type="text/markdown", headers=headers)
+
+    async def _begun(self, session: str) -> Response:
+        row = await self._store.session(session)
+        if row is None:
+            raise Problem(409, "it was deleted meanwhile", code="session")
+        return answer(told(row), 201, {"location": f"/v1/sessions/{row.id}"})
+
+    async def _named(self, call: Call) -> SessionRow:
+        """The session in the path; to who may not see it, it does not exist."""
+        name, caller = call.path["id"], call.caller
+        row = await self._store.session(name)
+        if row is None or not may_see(caller, row.address):
+            row = await self._store.at(_address(caller, name))
+        if row is None:
+            raise Problem(404, f"there is no session {name}", code="no_session")
+        return row
+
+    async def _free(self, caller: Caller, name: str) -> Address:
+        """Where a conversation of this name can be begun."""
+        address = _address(caller, name or f"session-{os.urandom(6).hex()}")
+        if name and await self._store.at(address) is not None:
+            raise Problem(409, f"there is a session {name} already", code="name_taken")
+        return address
+
+
+def _address(caller: Caller, name: str) -> Address:
+    return Address(PLATFORM, name, user=caller.name)
+
+
+def _whose(caller: Caller) -> Owner | None:
+    return None if caller.may("admin") else owner(caller)
