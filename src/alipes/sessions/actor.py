@@ -22,6 +22,8 @@ from alipes.kernel.turns import (
 )
 from alipes.sessions.claiming import already_over, claim
 from alipes.sessions.course import Course
+from alipes.sessions.delegated import short_lived
+from alipes.sessions.ending import write_end
 from alipes.sessions.living import Boundary, Living, Over
 from alipes.sessions.minding import listen_for, take_in
 from alipes.sessions.surroundings import Surroundings
@@ -110,11 +112,12 @@ class Session:
     async def _next_letter(self) -> Letter | None:
         while True:
             try:
-                async with asyncio.timeout(self._around.linger):
+                brief = short_lived(self.key) and self._living is None
+                async with asyncio.timeout(0.0 if brief else self._around.linger):
                     return await self._mailbox.get()
             except TimeoutError:
                 idle = self._living is None and self._mailbox.empty()
-                if idle and not any(map(self._around.keeps, self._lived)):
+                if idle and (brief or not any(map(self._around.keeps, self._lived))):
                     self.closed = True
                     return None
 
@@ -135,6 +138,7 @@ class Session:
     def _begin(self, turns: asyncio.TaskGroup, living: Living) -> None:
         self._living = living
         self._lived.add(living.turn.session)
+        self._around.delegated.began(living.turn)
         living.opens = not self._opened.get(living.turn.session, not living.opens)
         course = Course(living, self._around, self._mailbox.put_nowait)
         living.task = turns.create_task(course.run(), name=f"turn {living.turn.id}")
@@ -155,7 +159,8 @@ class Session:
         """The stop contract: mark, tell, yield once, cancel. The ending is written when the task is over."""
         living = self._living
         if living is None or (stop.turn and stop.turn != living.turn.id):
-            if stop.turn:  # it waits its turn: whoever claims it will find this
+            if stop.turn and await self._around.sessions.unfinished(self.key):
+                # it waits its turn: whoever claims it will find this
                 await self._around.turns.put_control(self.key, stop)
             return
         assert living.task is not None
@@ -163,6 +168,7 @@ class Session:
             return
         if stop.invalidation_reason == "stop_command" and not living.started:
             stop = structs.replace(stop, invalidation_reason="stop_command_pending")
+        group.create_task(self._around.delegated.stop(living.turn, stop), name="stop of what works for it")
         await self._cut_short(living, stop)
         group.create_task(self._see_it_end(living), name=f"end of turn {living.turn.id}")
 
@@ -209,15 +215,16 @@ class Session:
         session = living.turn.session
         self._opened[session] = living.started or self._opened.get(session, not living.opens)
         if ending is None:
+            self._around.delegated.over(living.turn.inbound)
             living.release()
             return
         closing = close(living.said, living.acts, ending)
-        if over.detail == SUPERSEDED:  # who spoke last is answered, who spoke before is still heard
+        if over.detail == SUPERSEDED or living.turn.inbound.notice == "kept":
+            # who spoke last is answered, who spoke before is still heard
             closing = (*opening(living.turn, living.said), *closing)
         ended = TurnEnded(living.turn.id, ending, over.detail, living.usage)
-        owed = self._around.owes(living.turn, ended)
         try:
-            await self._around.turns.finish(living.turn, ending, over.detail, *closing, owed=owed)
+            await write_end(living, self._around, ended, closing)
         except Fenced:
             log.warning("turn %s was ended by another process", living.turn.id)
             living.release()
@@ -227,4 +234,6 @@ class Session:
         if ending == "stopped" and (going := self._around.keeps(living.turn.session)):
             self._around.publish(living.envelope(Noted(f"goes on {going}")))
         self._around.publish(living.envelope(ended))
+        await self._around.delegated.tell_ended(living, ending, over.detail)
+        self._around.delegated.over(living.turn.inbound)
         await tell_end(living, self._around, ending, over.detail, closing=closing)

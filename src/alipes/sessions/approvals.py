@@ -16,6 +16,7 @@ from alipes.kernel.turns import Answer, ApprovalAnswered, ApprovalAsked, Consent
 
 class Approvals:
     """Asks whoever watches the session, and waits in the turn: to stop the turn is to say no.
+    A turn that works for another conversation asks there.
 
     One question at a time per session. `session` is remembered here, `always` in the store.
     """
@@ -39,17 +40,17 @@ class Approvals:
 
     async def ask(self, call: ToolCall, reason: str, turn: Turn) -> Consent | None:
         """The word on `call`: given now, or before for exactly this call. None: there is nobody to ask."""
-        rule = exactly(call, turn)
-        async with self._lanes.setdefault(turn.key, asyncio.Lock()):
-            if (turn.session, rule) in self._granted:
+        rule, (key, session, _) = exactly(call, turn), _place(turn)
+        async with self._lanes.setdefault(key, asyncio.Lock()):
+            if (session, rule) in self._granted:
                 return "session"
             if await self._grants.allowed(rule):
                 return "always"
-            if not (self._interactive and self._heard(turn.key)):
+            if not (self._interactive and self._heard(key)):
                 return None
             answer = await self._put(ApprovalAsked(os.urandom(6).hex(), call, reason, rule), turn)
             if answer.choice == "session":
-                self._granted.add((turn.session, rule))
+                self._granted.add((session, rule))
             elif answer.choice == "always":
                 await self._grants.allow(rule)
             return answer.choice
@@ -61,7 +62,7 @@ class Approvals:
 
     def open(self, key: str) -> tuple[ApprovalAsked, ...]:
         """The questions that wait under `key`, for who begins to watch only now."""
-        return tuple(asked for turn, asked, _ in self._open.values() if turn.key == key)
+        return tuple(asked for turn, asked, _ in self._open.values() if _place(turn)[0] == key)
 
     async def _put(self, asked: ApprovalAsked, turn: Turn) -> Answer:
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -86,11 +87,22 @@ class Approvals:
         return tuple(self._cut.pop(turn, ()))
 
     def waits(self, turn: str) -> bool:
-        """Does the turn wait for a person's word?"""
-        return any(asker.id == turn for asker, _, _ in self._open.values())
+        """Does the turn wait for a person's word, or what works for it?"""
+        return any(
+            turn in (asker.id, asker.inbound.parent, _place(asker)[2]) for asker, _, _ in self._open.values()
+        )
 
     def _tell(self, turn: Turn, event: Event) -> None:
-        self._publish(Envelope(turn.key, turn.id, event))
+        key, _, asker = _place(turn)
+        self._publish(Envelope(key, asker, event))
+
+
+def _place(turn: Turn) -> tuple[str, str, str]:
+    """Where a person is asked for the turn: key, session, and the turn that is theirs."""
+    origin = turn.inbound.origin
+    if origin is None:
+        return turn.key, turn.session, turn.id
+    return origin.address.key, origin.session, origin.turn or turn.id
 
 
 def exactly(call: ToolCall, turn: Turn) -> str:

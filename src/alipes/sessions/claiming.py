@@ -25,8 +25,10 @@ async def already_over(living: Living, around: Surroundings) -> tuple[Ending, st
     """What a turn ends as before it begins: stopped while nobody lived it, left, or tried too often."""
     turn = living.turn
     stopped = "" if turn.alone else await _stopped(living, around)
-    if stopped:
+    if stopped := stopped or await around.delegated.forsaken(turn):
         return "stopped", stopped
+    if turn.inbound.notice == "kept":
+        return "answered", ""
     if turn.attempt > MAX_ATTEMPTS:
         return (
             "failed",

@@ -9,7 +9,8 @@ from alipes.hooks import specs
 from alipes.hooks.tracking import TURN
 from alipes.kernel.errors import AlipesError, Fenced, StoreError
 from alipes.kernel.messages import Message
-from alipes.kernel.turns import Event, Said, ToolFinished, ToolStarted, TurnStarted
+from alipes.kernel.turns import Event, Noted, Said, ToolFinished, ToolStarted, TurnStarted
+from alipes.kernel.wording import brief
 from alipes.runtime.logs import about
 from alipes.sessions.living import Boundary, Living, Over
 from alipes.sessions.surroundings import Surroundings
@@ -34,7 +35,8 @@ class Course:
                     await living.relay.tell(
                         specs.session_began, session=turn.session, session_key=turn.key, turn=turn
                     )
-                await self.note(TurnStarted(turn.id, turn.session, turn.attempt, turn.inbound.text))
+                await self._around.delegated.tell_began(living)
+                await self._begin()
                 ending, detail = await run_turn(
                     agent, turn, self.note, absorb=self._absorb, proceed=self.proceed
                 )
@@ -49,6 +51,14 @@ class Course:
             except Exception as error:  # bulkhead: one broken turn must not end the session
                 log.exception("turn %s broke", turn.id)
                 return Over(living, "failed", f"{type(error).__name__}: {error}")
+
+    async def _begin(self) -> None:
+        """What the house says is told as such, and not as a person's words."""
+        turn, notice = self._living.turn, self._living.turn.inbound.notice
+        text = "" if notice else turn.inbound.text
+        await self.note(TurnStarted(turn.id, turn.session, turn.attempt, text))
+        if notice:
+            await self.note(Noted(brief(turn.inbound.text, 200)[1:-1]))
 
     async def note(self, event: Event) -> None:
         """The order is memory, journal, observers, screen. A turn marked as stopped says nothing more."""

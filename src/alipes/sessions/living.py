@@ -59,6 +59,7 @@ class Living:
         """It did not end when it was cancelled; its ending is written all the same."""
         self.seen = time.monotonic()
         """When it last told something."""
+        self.born = time.monotonic()
         self.marked = 0.0
         """When it was marked as stopped."""
         self.timer: asyncio.TimerHandle | None = None
@@ -91,6 +92,11 @@ class Living:
     def silent(self) -> float:
         """Seconds since it last told something."""
         return time.monotonic() - self.seen
+
+    @property
+    def age(self) -> float:
+        """Seconds since it began here."""
+        return time.monotonic() - self.born
 
     def whereabouts(self) -> tuple[str, float, str]:
         """For the log, of a turn that will not end: which, how long since its stop, and in which tools."""

@@ -13,6 +13,7 @@ from alipes.kernel.delivery import Outbound
 from alipes.kernel.errors import NotTaken
 from alipes.kernel.places import Admitted, Left
 from alipes.kernel.turns import (
+    Answer,
     Busy,
     Envelope,
     Event,
@@ -28,6 +29,7 @@ from alipes.kernel.turns import (
 )
 from alipes.sessions.actor import SUPERSEDED, Session
 from alipes.sessions.approvals import Approvals
+from alipes.sessions.delegated import Delegated
 from alipes.sessions.following import Following
 from alipes.sessions.questions import Questions
 from alipes.sessions.surroundings import OpenAgent, Surroundings
@@ -49,6 +51,8 @@ class Habits(Struct, frozen=True):
     """Seconds after which a turn that tells nothing is stopped; zero: never."""
     owes: Callable[[Turn, Event], tuple[Outbound, ...]] = lambda _turn, _event: ()
     """What a chat is owed for something that a turn told."""
+    longest: float = 0.0
+    """Seconds that a turn may take which works for another; zero: as long as it likes."""
 
 
 class Lobby:
@@ -61,11 +65,13 @@ class Lobby:
             store.grants, hooks, store.bus.publish, store.bus.heard, interactive=self.habits.interactive
         )
         self.questions = Questions(store.bus.publish)
+        self.delegated = Delegated(store, self.submit, self.post, longest=self.habits.longest)
         self._around = Surroundings(
             turns=store.turns,
             sessions=store.sessions,
             hooks=hooks,
             agent=agent,
+            delegated=self.delegated,
             publish=store.bus.publish,
             answer=self.approvals.answer,
             reply=self.questions.answer,
@@ -73,7 +79,7 @@ class Lobby:
             waits=self.approvals.waits,
             rested=self._rested,
             pass_on=store.dispatcher.wake,
-            keeps=self.habits.keeps,
+            keeps=self.keeps,
             owes=self.habits.owes,
             leaves=lambda key, turn: bool(turn) and self.last.get(key) == turn,
             linger=self.habits.linger,
@@ -173,6 +179,10 @@ class Lobby:
         """Everything that happens under `key` from now on, whoever asked for it; lossy, as the bus is."""
         return self._store.bus.subscribe(key)
 
+    def keeps(self, session: str) -> str:
+        """What goes on for a session between its turns, in a few words."""
+        return " and ".join(filter(None, (self.habits.keeps(session), self.delegated.mention(session))))
+
     def at_work(self, key: str) -> bool:
         """Is something lived under `key` in this process?"""
         return key in self._busy
@@ -187,8 +197,10 @@ class Lobby:
     def _on_op(self, key: str, op: Op) -> None:
         session = self._sessions.get(key)
         if session is None or session.closed:
+            if isinstance(op, Answer):  # what works for it in the background may have asked
+                self.approvals.answer(op)
             if not _worth_a_session(op, self._hooks.relay):
-                return  # nothing lives there, so there is nothing to interrupt, to steer or to answer
+                return  # nothing lives there, so there is nothing to interrupt or to steer
             session = self._open_session(key)
         if isinstance(op, Take):
             self._busy.add(key)

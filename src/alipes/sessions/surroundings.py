@@ -10,6 +10,7 @@ from alipes.hooks.relay import Hooks
 from alipes.kernel.delivery import Outbound
 from alipes.kernel.ports import SessionStore, TurnStore
 from alipes.kernel.turns import Answer, ApprovalAnswered, Envelope, Event, Reply, Turn
+from alipes.sessions.delegated import Delegated
 
 OpenAgent: TypeAlias = Callable[[Turn], Awaitable[Agent]]
 """Who lives the next turn; asked at its start, so a turn keeps what it began with."""
@@ -20,6 +21,8 @@ class Surroundings(Struct, frozen=True):
     sessions: SessionStore
     hooks: Hooks
     agent: OpenAgent
+    delegated: Delegated
+    """The turns that work for others."""
     publish: Callable[[Envelope], None]
     answer: Callable[[Answer], None]
     """Called with each word on an approval; whoever asked for it knows the question."""

@@ -1,0 +1,184 @@
+"""Turns that work for others, while they live here: whose they are, what a stop ends, who is told."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from alipes.hooks import specs
+from alipes.kernel.turns import Busy, Ending, Inbound, Op, Stop, Turn
+from alipes.sessions.delegating_words import in_background, report_of, summary_of
+from alipes.sessions.living import Living
+from alipes.store.opening import Store
+from alipes.store.subagents import PREFIX
+
+FORSAKEN = "parent_ended"
+"""The reason to stop what works for a turn that is over."""
+
+
+class Submit(Protocol):
+    def __call__(self, inbound: Inbound, busy: Busy, *, ruled: bool) -> Awaitable[str | None]: ...
+
+
+class Child:
+    """One, from the moment it is asked for until it is over."""
+
+    def __init__(self, inbound: Inbound, parent: Turn | None = None) -> None:
+        self.inbound, self.parent = inbound, parent
+        self.turn = ""
+        """Known once it is accepted."""
+        self.stop: Stop | None = None
+        """It ends with who asked for it."""
+        self.since = time.monotonic()
+
+
+class Delegated:
+    """All that a session has to know of the turns that it lives for others, and of those beneath its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        submit: Submit,
+        post: Callable[[str, Op], Awaitable[None]],
+        *,
+        longest: float = 0.0,
+    ) -> None:
+        """`longest`: seconds that one may take; zero: as long as it likes."""
+        self._store, self._submit, self._post = store, submit, post
+        self._longest = longest
+        self._children: dict[str, Child] = {}
+
+    def expect(self, inbound: Inbound, parent: Turn) -> Child:
+        """One is about to be asked for."""
+        return self._children.setdefault(inbound.id, Child(inbound, parent))
+
+    def began(self, turn: Turn) -> None:
+        """A turn begins here; only those that work for others are kept in mind."""
+        if turn.inbound.origin is not None:
+            child = self._children.setdefault(turn.inbound.id, Child(turn.inbound))
+            child.turn = turn.id
+
+    def over(self, inbound: Inbound) -> None:
+        self._children.pop(inbound.id, None)
+
+    def longest(self, turn: Turn) -> float:
+        """Seconds that the turn may take; zero: as long as it likes."""
+        return self._longest if turn.inbound.parent else 0.0
+
+    def mention(self, session: str) -> str:
+        """What works for the conversation in the background, in a few words; empty when nothing does."""
+        origins = ((child.turn, child.inbound.origin) for child in self._children.values())
+        living = [
+            (turn, origin.goal)
+            for turn, origin in origins
+            if turn and origin is not None and origin.reports and origin.session == session
+        ]
+        return in_background(living)
+
+    async def stop(self, parent: Turn, stop: Stop) -> None:
+        """The turn was stopped: so is what works for it, unless it was detached. All are marked first."""
+        mine = [
+            child
+            for child in self._children.values()
+            if child.stop is None and _ends_with(child.inbound, parent)
+        ]
+        for child in mine:
+            child.stop = stop
+        for child in mine:
+            await self.end(child)
+        if parent.attempt > 1:  # an earlier process may have begun some
+            for each in await self._store.subagents.unfinished(parent=parent.id):
+                if _ends_with(each.inbound, parent) and each.inbound.id not in self._children:
+                    await self._post(each.key, Stop(stop.reason, stop.invalidation_reason, each.id))
+
+    async def end(self, child: Child) -> None:
+        """Pass the stop on, if it is known where to."""
+        if child.turn and child.stop is not None:
+            stop = Stop(child.stop.reason, child.stop.invalidation_reason, child.turn)
+            await self._post(child.inbound.address.key, stop)
+
+    async def leave(self, parent: Turn) -> None:
+        """The turn is over: nothing that was to end with it goes on."""
+        left = parent.attempt > 1 or any(_ends_with(each.inbound, parent) for each in self._children.values())
+        if left:
+            await self.stop(parent, Stop(FORSAKEN, FORSAKEN))
+
+    async def forsaken(self, turn: Turn) -> str:
+        """Why the turn must not begin: the reason for which the one it works for is over; or empty."""
+        inbound = turn.inbound
+        if not inbound.parent or inbound.origin is None or inbound.origin.reports:
+            return ""
+        child = self._children.get(inbound.id)
+        if child is not None and child.stop is not None:
+            return child.stop.reason
+        return FORSAKEN if await self._store.subagents.over(inbound.parent) else ""
+
+    async def report(self, living: Living, ending: Ending, detail: str) -> str:
+        """Tell the conversation of a detached turn how that went, by a turn of its own there, or as part
+        of one that lives. What is to be shown to the person besides; mostly empty."""
+        origin, inbound = living.turn.inbound.origin, living.turn.inbound
+        if origin is None or not origin.reports:
+            return ""
+        told = report_of(living.turn.id, origin, living.said, ending=ending, detail=detail)
+        report = Inbound(
+            f"report:{living.turn.id}",
+            origin.address,
+            inbound.sender,
+            told.notice,
+            model=origin.model,
+            workdir=inbound.workdir,
+            trusted=inbound.trusted,
+            only=origin.only,
+            notice=origin.reports,
+        )
+        await self._submit(report, "steer", ruled=True)
+        return told.shown if origin.reports == "kept" else ""
+
+    async def tell_began(self, living: Living) -> None:
+        turn, relay = living.turn, living.relay
+        if turn.attempt == 1 and relay.listens(specs.subagent_started) and (told := await self._told(turn)):
+            parent, role, goal = told
+            await relay.tell(
+                specs.subagent_started, parent=parent, session=turn.session, role=role, goal=goal
+            )
+
+    async def tell_ended(self, living: Living, ending: str, detail: str) -> None:
+        """Of a child that had begun, once; whoever began to live it may be gone."""
+        turn, relay = living.turn, living.relay
+        if not (living.started or turn.attempt > 1) or not relay.listens(specs.subagent_ended):
+            return
+        if told := await self._told(turn):
+            parent, role, goal = told
+            await relay.tell(
+                specs.subagent_ended,
+                parent=parent,
+                session=turn.session,
+                role=role,
+                goal=goal,
+                ending=ending,
+                summary=summary_of(living.said, detail),
+                seconds=living.age,
+            )
+
+    async def _told(self, turn: Turn) -> tuple[Turn, str, str] | None:
+        """The parent, the role and the goal; None of a turn that works for nobody's turn."""
+        inbound = turn.inbound
+        if not inbound.parent or inbound.origin is None:
+            return None
+        child = self._children.get(inbound.id)
+        parent = child.parent if child is not None else None
+        if parent is None:
+            facts = await self._store.archive.turn(inbound.parent)
+            if facts is None:
+                return None
+            parent = Turn(facts.id, facts.session, facts.inbound)
+        role = "orchestrator" if "delegate_task" in (inbound.only or ()) else "leaf"
+        return parent, role, inbound.origin.goal
+
+
+def short_lived(key: str) -> bool:
+    """Is it the key of a session that is over when its turn is?"""
+    return key.startswith(PREFIX)
+
+
+def _ends_with(inbound: Inbound, parent: Turn) -> bool:
+    return inbound.parent == parent.id and inbound.origin is not None and not inbound.origin.reports
