@@ -135,6 +135,31 @@ async def test_the_key_is_made_once_shown_again_and_opens_the_door_from_elsewher
             assert key.encode() not in (home.path / "logs" / "alipes.log").read_bytes()
 
 
+async def test_a_key_is_made_at_the_first_start_and_others_are_named_used_and_revoked(home):
+    async with ModelServer() as model:
+        settle(home, model)
+        async with serving(home) as served:
+            own = (await home.run("serve", "key")).out.strip()
+            assert len(own) > 30, "made when it was started"
+            made = await home.run("serve", "key", "add", "reader", "--scope", "read", "--days", "30")
+            assert made.status == 0 and "not shown again" in made.err
+            key = made.out.strip()
+            listed = (await home.run("serve", "key", "list")).out
+            assert "reader" in listed and "29 d" in listed and key not in listed and own not in listed
+            assert (await home.run("serve", "key", "add", "reader")).status == 2
+            assert (await home.run("serve", "key", "add", "operator")).status == 2
+            for shown, status in ((own, 200), (key, 200), ("other", 401)):
+                answer = await served.get("/v1/key", authorization=f"Bearer {shown}")
+                assert answer.status_code == status
+            assert (await home.run("serve", "key", "revoke", "reader")).status == 0
+            assert (await served.get("/v1/key", authorization=f"Bearer {key}")).status_code == 401
+            assert (await home.run("serve", "key", "revoke", "reader")).status == 2
+            for file in home.path.rglob("*"):
+                if file.is_file() and file.name != ".env":
+                    content = file.read_bytes()
+                    assert key.encode() not in content and own.encode() not in content
+
+
 async def test_the_unit_names_this_python_and_this_home(home):
     done = await home.run("serve", "install")
     assert done.status == 0

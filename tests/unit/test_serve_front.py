@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from alipes.cli.serve.front import Front, Gate
+from alipes.cli.serve.front import Front, Gate, HeldBack, answering
 from alipes.config.messengers import Messengers, Telegram
 from alipes.config.settings import Settings
 from alipes.kernel.endpoints import Secret
@@ -86,3 +86,28 @@ async def test_once_we_leave_words_are_held_back_and_commands_and_buttons_pass()
         async with asyncio.timeout(0.2):
             await gate.listen(take, lambda *_: None)
     assert taken == ["/stop", "yes"], "the platform keeps what was not taken"
+
+
+async def test_who_brings_a_message_while_we_leave_is_told_at_once_to_bring_it_again():
+    leaving, taken = asyncio.Event(), []
+    leaving.set()
+
+    class Pushed(Speaks):
+        async def listen(self, take, tell):
+            self.take = take
+
+        async def on_webhook(self, headers, body):
+            await self.take(Arrival("1", HERE, "7", text=body.decode()))
+            return 200
+
+    async def take(arrival):
+        taken.append(arrival.text)
+
+    platform = Pushed()
+    await Gate(platform, leaving, pushed=True).listen(take, lambda *_: None)
+    bring = answering(platform.on_webhook)
+    assert await bring({}, b"words") == 503
+    assert await bring({}, b"/stop") == 200
+    assert taken == ["/stop"]
+    with pytest.raises(HeldBack):
+        await platform.on_webhook({}, b"words")

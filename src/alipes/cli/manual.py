@@ -136,7 +136,10 @@ usage: alipes serve [OPTIONS]                     answer in your chats until tol
        alipes serve outbox [list] [--all] [--json]     what is owed, and what was given up
        alipes serve outbox again NUMBER           try one once more that was given up
        alipes serve outbox drop NUMBER            give one up for good
-       alipes serve key [--new]                   the key that callers from elsewhere show
+       alipes serve key [--new]                   your own key for the API; it may do everything
+       alipes serve key list [--json]             all keys, but for themselves
+       alipes serve key add NAME [--scope SCOPE] [--days N] [--rate N]     one more, shown once
+       alipes serve key revoke NAME               it opens nothing any more
        alipes serve install [--system] [--write]  a service that systemd starts and watches
 
 A messenger is served when its token is there (TELEGRAM_BOT_TOKEN, DISCORD_BOT_TOKEN).
@@ -149,8 +152,11 @@ options:
   --replace             take over from the one that serves this home already
   --safe                load no plugin, whatever is enabled
   --all                 of the outbox: also what was delivered
-  --json                of the outbox: one JSON document instead of text
+  --json                of the outbox and the keys: one JSON document instead of text
   --new                 of the key: make another
+  --scope SCOPE         of a key: read, run (default; it also reads) or admin (everything)
+  --days N              of a key: it opens nothing after so many days (default: never)
+  --rate N              of a key: requests a minute (default: api.rate); 0: any number
   --system              of install: a service of the machine instead of yours
   --write               of install: write it where systemd looks, instead of showing it
   -h, --help            show this page

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import os
-import secrets
 import sys
 from typing import NoReturn
 
@@ -11,10 +10,9 @@ from msgspec import structs
 
 from alipes.cli import manual
 from alipes.cli.arguments import Words
-from alipes.cli.serve import outbox, unit
+from alipes.cli.serve import keys, outbox, unit
 from alipes.cli.serve.running import Serving, serve
 from alipes.cli.serve.succession import succeed
-from alipes.config.edit import set_secret
 from alipes.config.reading import read
 from alipes.config.settings import Serve, Settings, build, load, with_plugins
 from alipes.config.variables import inherited
@@ -33,14 +31,17 @@ def run(argv: list[str]) -> int:
     words.add_argument("--port", type=_port, default=None)
     for flag in ("--replace", "--safe", "--all", "--json", "--new", "--system", "--write"):
         words.add_argument(flag, action="store_true")
+    words.add_argument("--scope", choices=("read", "run", "admin"), default="run")
+    words.add_argument("--days", type=_above_zero, default=0.0)
+    words.add_argument("--rate", type=_rate, default=None)
     given, named = words.split(argv)
     match named:
         case []:
             status = _serve(given)
         case ["outbox", *rest]:
             status = _outbox(words, given, rest)
-        case ["key"]:
-            status = _key(load(), new=given.new)
+        case ["key", *rest]:
+            status = _key(words, given, rest)
         case ["install"]:
             status = unit.install(load(), system=given.system, write=given.write)
         case _:
@@ -69,6 +70,7 @@ def _serve(given: argparse.Namespace) -> int:
             f"serve.host = {settings.serve.host} can be reached from elsewhere, and there is no key that "
             f"callers must show: run `alipes serve key`, which makes {settings.serve.key_env}"
         )
+    settings = keys.with_key(settings)
     environ = inherited()
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         if given.replace:
@@ -96,20 +98,40 @@ def _begin_anew(environ: dict[str, str]) -> NoReturn:
     os.execve(sys.executable, [sys.executable, "-m", "alipes", *words], environ)
 
 
-def _key(settings: Settings, *, new: bool) -> int:
-    if not settings.serve.key or new:
-        made = secrets.token_urlsafe(32)
-        file = set_secret(settings.serve.key_env, made)
-        sys.stderr.write(
-            f"Made, and kept in {file} as {settings.serve.key_env}; a running `serve` must restart.\n"
-        )
-        print(made)
-        return 0
-    print(settings.serve.key.reveal())
-    return 0
+def _key(words: Words, given: argparse.Namespace, rest: list[str]) -> int:
+    match rest:
+        case []:
+            status = keys.show(load(), new=given.new)
+        case ["list"]:
+            status = keys.list_all(load(), json=given.json)
+        case ["add", name]:
+            status = keys.add(load(), name, given.scope, days=given.days, rate=given.rate)
+        case ["revoke", name]:
+            status = keys.revoke(load(), name)
+        case ["add" | "revoke" as act, *_]:
+            words.error(f"`key {act}` takes one NAME")
+        case _:
+            words.error(f"no such action: key {' '.join(rest)} (there are add, list, revoke)")
+    return status
 
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
     return int(text)
+
+
+def _rate(text: str) -> int:
+    if not text.isdecimal() or int(text) > 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of requests a minute")
+    return int(text)
+
+
+def _above_zero(text: str) -> float:
+    try:
+        days = float(text)
+    except ValueError:
+        days = 0.0
+    if not 0 < days < 100_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days")
+    return days

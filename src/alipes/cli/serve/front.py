@@ -20,7 +20,7 @@ from alipes.gateway.guests import Guest, guests
 from alipes.gateway.hearing import Transcribe, by_command, by_endpoint
 from alipes.gateway.manners import Manners, Rules
 from alipes.gateway.owing import Owing
-from alipes.kernel.errors import ConfigError
+from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.kernel.platforms import Arrival, Platform, Take, Tell
 from alipes.platforms.telegram import Telegram
 from alipes.runtime.clients import ClientScope
@@ -32,18 +32,23 @@ HEARTBEAT = 60.0
 """Seconds between two signs of life of a platform that does not say how often it gives them."""
 
 
-RESERVED_NAMES = ("terminal", "web", "api", "cron", "plugin", "home")
+RESERVED_NAMES = ("terminal", "web", "api", "webhook", "cron", "plugin", "home")
 """Where words of the house itself come from, or lead to."""
+
+
+class HeldBack(AlipesError):
+    """We leave: whoever brought this is to bring it again."""
 
 
 class Gate:
     """A platform whose messages are held back once we leave: unconfirmed, so that it brings them again.
 
-    Commands and buttons still pass, as they may help what runs to its end.
+    Commands and buttons still pass, as they may help what runs to its end. `pushed`: whoever brings a
+    message waits for our answer, and is told at once (`HeldBack`).
     """
 
-    def __init__(self, platform: Platform, leaving: asyncio.Event) -> None:
-        self._platform, self._leaving = platform, leaving
+    def __init__(self, platform: Platform, leaving: asyncio.Event, *, pushed: bool = False) -> None:
+        self._platform, self._leaving, self._pushed = platform, leaving, pushed
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._platform, name)
@@ -51,6 +56,8 @@ class Gate:
     async def listen(self, take: Take, tell: Tell) -> None:
         async def taking(arrival: Arrival) -> None:
             if self._leaving.is_set() and not arrival.pressed and not arrival.text.startswith("/"):
+                if self._pushed:
+                    raise HeldBack("we are leaving")
                 await asyncio.Event().wait()
             await take(arrival)
 
@@ -84,7 +91,8 @@ class Front:
             except ConfigError as error:
                 self.notes.append(f"{name} is not served: {error}")
                 continue
-            platforms[name] = cast("Platform", Gate(platform, self.leaving))
+            pushed = f"/{name}" in self.webhooks
+            platforms[name] = cast("Platform", Gate(platform, self.leaving, pushed=pushed))
         for name, guest in guests.items():
             platforms[name] = cast("Platform", Gate(guest, self.leaving))
         self.gateway = Gateway(
@@ -103,7 +111,7 @@ class Front:
         if isinstance(platform, Telegram):
             self._patience[name] = settings.messengers.telegram.poll
             if settings.messengers.telegram.mode == "webhook":
-                self.webhooks["/telegram"] = platform.on_webhook
+                self.webhooks["/telegram"] = answering(platform.on_webhook)
         return platform
 
     def _guests(self, app: App) -> dict[str, Guest]:
@@ -157,6 +165,18 @@ class Front:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(state.name for state in self.gateway.states())
+
+
+def answering(bring: Bring) -> Bring:
+    """The same, but for what is held back: that is answered at once, and brought again later."""
+
+    async def bringing(headers: Mapping[str, str], body: bytes) -> int:
+        try:
+            return await bring(headers, body)
+        except HeldBack:
+            return 503
+
+    return bringing
 
 
 def _manners(chosen: Meeting) -> Manners:

@@ -1,12 +1,33 @@
-"""Who may come in over HTTP: the names of the door from the settings, and `alipes serve key`."""
+"""Who may come in over HTTP: the door's names from the settings, and the keys of `alipes serve key`."""
 
+import asyncio
+import re
+import secrets
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
+from msgspec import structs
+
+from alipes.cli import render
+from alipes.config.edit import set_secret
+from alipes.config.near import did_you_mean
 from alipes.config.settings import Settings
-from alipes.store.callers import SqliteCallers
+from alipes.kernel.endpoints import Secret
+from alipes.kernel.errors import ConfigError
+from alipes.kernel.wording import ago, span
+from alipes.store.callers import KeyScope, NamedKey, SqliteCallers
+from alipes.store.opening import open_store
 from alipes.web.door import Doorway
 from alipes.web.endpoints import Caller
-from alipes.web.keys import Find, Known
+from alipes.web.keys import OPERATOR, Find, Known, hashed
+
+T = TypeVar("T")
+DAY = 86_400.0
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 
 
 def doorway(settings: Settings) -> Doorway:
@@ -25,3 +46,87 @@ def named(callers: SqliteCallers) -> Find:
         return None if key is None else Known(Caller(key.name, frozenset({key.scope})), key.rate)
 
     return find
+
+
+def with_key(settings: Settings) -> Settings:
+    """The same with an operator's key, which is made and kept where there is none yet."""
+    if settings.serve.key:
+        return settings
+    made = Secret(secrets.token_urlsafe(32))
+    set_secret(settings.serve.key_env, made.reveal(), home=settings.home)
+    serve = structs.replace(settings.serve, key=made)
+    return structs.replace(settings, serve=serve, hidden=(*settings.hidden, made))
+
+
+def show(settings: Settings, *, new: bool) -> int:
+    """The operator's key; one is made where there is none, or a `new` one is wanted."""
+    if settings.serve.key and not new:
+        print(settings.serve.key.reveal())
+        return 0
+    serve = structs.replace(settings.serve, key=Secret())
+    made = with_key(structs.replace(settings, serve=serve))
+    told = f"Made, and kept in {settings.paths.env} as {serve.key_env}; a running `serve` must restart.\n"
+    sys.stderr.write(told)
+    print(made.serve.key.reveal())
+    return 0
+
+
+def add(settings: Settings, name: str, scope: KeyScope, *, days: float, rate: int | None) -> int:
+    """A key of its own for `name`, shown once."""
+    if not _NAME.fullmatch(name) or name == OPERATOR:
+        raise ConfigError(
+            f"{name!r} cannot be the name of a key: take small letters, digits, and -, _ or . between them"
+            + (f"; {OPERATOR} is the one of {settings.serve.key_env}" if name == OPERATOR else "")
+        )
+    key = f"alipes_{secrets.token_urlsafe(32)}"
+    if not _within(
+        settings, lambda callers: callers.add(name, hashed(key), scope, lasts=days * DAY, rate=rate)
+    ):
+        raise ConfigError(f"there is a key {name} already: revoke it first, or take another name")
+    sys.stderr.write(f"The key {name} ({scope}); it is not shown again:\n")
+    print(key)
+    return 0
+
+
+def list_all(settings: Settings, *, json: bool) -> int:
+    found = _within(settings, SqliteCallers.all)
+    if json:
+        print(msgspec.json.encode(found).decode())
+        return 0
+    rows = [("NAME", "SCOPE", "MADE", "EXPIRES", "A MINUTE"), *map(_row, found)]
+    there = settings.serve.key_env if settings.serve.key else "not made yet"
+    rows.insert(1, (OPERATOR, "admin", there, "never", _rate(settings.api.rate)))
+    for line in render.table(rows):
+        print(line)
+    return 0
+
+
+def revoke(settings: Settings, name: str) -> int:
+    async def act(callers: SqliteCallers) -> tuple[bool, tuple[str, ...]]:
+        return await callers.revoke(name), tuple(each.name for each in await callers.all())
+
+    gone, left = _within(settings, act)
+    if not gone:
+        if name == OPERATOR:
+            raise ConfigError(f"the key of {settings.serve.key_env} is renewed by `alipes serve key --new`")
+        raise ConfigError(f"there is no key {name!r}.{did_you_mean(name, left)}")
+    print(f"The key {name} opens nothing any more.")
+    return 0
+
+
+def _row(key: NamedKey) -> tuple[str, str, str, str, str]:
+    left = None if key.expires is None else key.expires - time.time()
+    expires = "never" if left is None else f"in {span(left)}" if left > 0 else "expired"
+    return key.name, key.scope, ago(key.created), expires, "as all" if key.rate is None else _rate(key.rate)
+
+
+def _rate(rate: int) -> str:
+    return str(rate) if rate else "any number"
+
+
+def _within(settings: Settings, act: Callable[[SqliteCallers], Awaitable[T]]) -> T:
+    async def within() -> T:
+        async with open_store(settings.home) as store:
+            return await act(SqliteCallers(store.database))
+
+    return asyncio.run(within())

@@ -133,6 +133,7 @@ class _House:
         print(where + hint)
         for note in (*self._front.notes, *self._app.notes):
             print(f"  {note}")
+        print(f"  the API is at {address}/v1, for who shows a key: `alipes serve key` (docs/api.md)")
         print("  /health, /ready and /metrics are there; Ctrl-C leaves", flush=True)
 
     async def leave(self, notifier: Notifier) -> None:
