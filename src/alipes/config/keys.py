@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from alipes.config.key import Key
 from alipes.config.keys_api import API_KEYS
+from alipes.config.keys_delegation import DELEGATION_KEYS
 from alipes.config.keys_messengers import BUSY, MESSENGER_KEYS
 from alipes.config.keys_senses import SENSES_KEYS
 from alipes.config.keys_side import SIDE_KEYS
@@ -152,6 +153,7 @@ KEYS = (
     Key("models.*.long_output", _FACTOR, None, "What writing costs in such a call, in times the price."),
     *API_KEYS,
     *SIDE_KEYS,
+    *DELEGATION_KEYS,
     *SENSES_KEYS,
     *MESSENGER_KEYS,
     Key(

@@ -8,6 +8,13 @@ from msgspec import Struct, structs
 
 from alipes.config.api import Api, api_settings
 from alipes.config.checking import Problem
+from alipes.config.delegation import (
+    DelegationSettings,
+    MixturePreset,
+    delegation_settings,
+    is_mixture,
+    mixtures,
+)
 from alipes.config.endpoints import check_model, endpoints, model_facts
 from alipes.config.keys import KEYS
 from alipes.config.masking import dotted, is_secret_name, sentence
@@ -87,6 +94,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     serve: Serve = Serve()
     api: Api = Api()
     side: Side = Side()
+    delegation: DelegationSettings = DelegationSettings()
+    mixtures: dict[str, MixturePreset] = {}
+    """By name, models that answer together."""
     senses: Senses = Senses()
     messengers: Messengers = Messengers()
     platforms: dict[str, Meeting] = {}
@@ -150,6 +160,8 @@ def build(reading: Reading) -> Settings:
         serve=Serve(**_under(picked, "serve"), key=secret(reading, "serve.key_env")),
         api=api_settings(reading, picked),
         side=side_settings(reading, picked, known),
+        delegation=delegation_settings(picked),
+        mixtures=mixtures(reading, known),
         senses=senses_settings(picked),
         messengers=messengers(reading, {name: _under(picked, name) for name in MESSENGERS}),
         platforms={name: meeting(reading, name) for name in reading.names("platforms")},
@@ -176,7 +188,8 @@ def _known_models(reading: Reading, known: dict[str, Endpoint], key: str) -> tup
     names = []
     for item, name in enumerate(value if isinstance(value, list) else [value]):
         try:
-            names.append(check_model(str(name), known) if name else "")
+            whole = not name or is_mixture(reading, str(name))
+            names.append(str(name) if whole else check_model(str(name), known))
         except ValueError as error:
             reading.fault(key, str(name), str(error), item if isinstance(value, list) else None)
     return tuple(names)
