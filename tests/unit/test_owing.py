@@ -114,3 +114,27 @@ def test_turns_whose_end_is_written_elsewhere_are_not_remembered_for_ever():
     for epoch in range(5000):
         owes(turn(epoch=epoch), said("hi"))
     assert len(owes._told) <= 4096
+
+
+def from_a_webhook(to, **more):
+    inbound = Inbound("1", Address("webhook", "ci"), "ci", "look", answer_to=to, reply_to="77")
+    return Turn("t1", "s", inbound, **more)
+
+
+def test_what_came_from_no_chat_is_answered_where_it_says_and_without_the_way_there():
+    home, owes = Address("telegram", "5", thread="2"), Owing(["telegram"])
+    heard = []
+    owes.heard = lambda *told: heard.append(told)
+    here = from_a_webhook(home)
+    assert owes(here, Said(user("look"))) == ()
+    assert owes(here, said("let me look", CALL)) == ()
+    assert owes(here, Said(Message("tool", (ToolResult("c1", "x"),)))) == ()
+    (answer,) = owes(here, said("done"))
+    assert (answer.id, answer.address, answer.text) == ("t1:2", home, "done")
+    assert (answer.reply_to, answer.turn, heard) == ("", "", []), "nothing of it was shown unfinished"
+    (failed,) = owes(here, TurnEnded("t1", "failed", "no credit"))
+    assert (failed.address, failed.text) == (home, "It failed: no credit")
+    resumed = from_a_webhook(home, said=(user("look"), assistant(Text("let me look"), CALL)), epoch=2)
+    assert owes(resumed, said("done"))[0].id == "t1:1"
+    assert Owing(["discord"])(here, said("done")) == (), "nobody serves that chat"
+    assert owes(from_a_webhook(None), said("done")) == ()

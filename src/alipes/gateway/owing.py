@@ -4,6 +4,8 @@ import os
 import re
 from collections.abc import Callable, Collection
 
+from msgspec import structs
+
 from alipes.kernel.delivery import Media, MediaKind, Outbound
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import Event, Said, Turn, TurnEnded
@@ -48,7 +50,7 @@ class Owing:
 
     def __call__(self, turn: Turn, event: Event) -> tuple[Outbound, ...]:
         if turn.inbound.address.platform not in self._platforms:
-            return ()
+            return self._passed_on(turn, event)
         match event:
             case Said(message):
                 self.heard(turn, message.role == "assistant")
@@ -57,6 +59,25 @@ class Owing:
                 self._told.pop((turn.id, turn.epoch), None)
                 words = _last_words(ending, detail)
                 return (_outbound(turn, f"{turn.id}:end", words),) if words else ()
+        return ()
+
+    def _passed_on(self, turn: Turn, event: Event) -> tuple[Outbound, ...]:
+        """What came from no chat, and is answered in one: there the answer is told, and not the way to it."""
+        to = turn.inbound.answer_to
+        if to is None or to.platform not in self._platforms:
+            return ()
+        match event:
+            case Said(message):
+                owed = self._spoken(turn, message)
+                return (
+                    ()
+                    if message.role != "assistant" or message.calls
+                    else tuple(structs.replace(each, address=to, reply_to="", turn="") for each in owed)
+                )
+            case TurnEnded(_, ending, detail):
+                self._told.pop((turn.id, turn.epoch), None)
+                words = _last_words(ending, detail)
+                return (Outbound(f"{turn.id}:end", to, words),) if words else ()
         return ()
 
     def _spoken(self, turn: Turn, message: Message) -> tuple[Outbound, ...]:
