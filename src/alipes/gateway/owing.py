@@ -68,12 +68,13 @@ class Owing:
             return ()
         match event:
             case Said(message):
-                owed = self._spoken(turn, message)
-                return (
-                    ()
-                    if message.role != "assistant" or message.calls
-                    else tuple(structs.replace(each, address=to, reply_to="", turn="") for each in owed)
+                owed = (
+                    structs.replace(
+                        each, address=to, reply_to="", turn="", text="" if message.calls else each.text
+                    )
+                    for each in self._spoken(turn, message)
                 )
+                return tuple(each for each in owed if each.text or each.media)
             case TurnEnded(_, ending, detail):
                 self._told.pop((turn.id, turn.epoch), None)
                 words = _last_words(ending, detail)
