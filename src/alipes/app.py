@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
 from importlib import import_module
@@ -38,11 +38,13 @@ from alipes.runtime.orphans import Keeper, open_keeper
 from alipes.runtime.watchdog import Watchdog
 from alipes.sessions.commands import BY_NAME
 from alipes.sessions.commands.context import Context
+from alipes.sessions.delegating import NEED_A_PERSON, Delegation
 from alipes.sessions.hosting import Hosting
 from alipes.sessions.lobby import Habits, Lobby
 from alipes.store.opening import Store, open_store
 from alipes.store.spending import SqliteBill
 from alipes.tools.background import Background
+from alipes.tools.delegate import Delegate
 from alipes.tools.environment import child_environment
 from alipes.tools.output import Spill
 from alipes.tools.patch import Patch
@@ -121,23 +123,34 @@ class App:
 
     async def _agent(self, turn: Turn) -> Agent:
         model = turn.inbound.model or turn.model or (await self.choice()).model
-        allowed = self.settings.toolsets.get(turn.inbound.address.platform)
         unavailable = await self.offers.unavailable()
         # From here on nothing is waited for: tools and hooks are those of one moment, and are held from it.
         return Agent(
             models=self.models,
             model=model,
             fallback=self.settings.fallback,
-            tools=_permitted(self.offers.tools(allowed, without=unavailable), turn),
+            tools=self._tools(turn, unavailable),
             hooks=self.hooks.relay,
             system=self._system,
-            max_steps=self.settings.max_steps,
+            max_steps=self.settings.delegation.steps if turn.inbound.parent else self.settings.max_steps,
             max_tokens=self.settings.max_tokens,
             effort=self.settings.effort,
             patience=self.patience,
             chain=self._chain,
             consent=self.lobby.approvals.ask,
         )
+
+    async def tool_names(self, turn: Turn) -> tuple[str, ...]:
+        """What a turn may use if it began now."""
+        return tuple(self._tools(turn, await self.offers.unavailable()))
+
+    def _tools(self, turn: Turn, unavailable: Iterable[str]) -> Mapping[str, Tool]:
+        """Those of the place where its person is, and of these the ones that the message itself allows."""
+        origin, only = turn.inbound.origin, turn.inbound.only
+        place = origin.address if origin is not None else turn.inbound.address
+        left_out = {*unavailable, *(NEED_A_PERSON if origin is not None else ())}
+        tools = self.offers.tools(self.settings.toolsets.get(place.platform), without=left_out)
+        return tools if only is None else {name: tool for name, tool in tools.items() if name in only}
 
     def _skills(self) -> tuple[tuple[str, str, str], ...]:
         return tuple((each.name, each.description, each.path) for each in self.offers.all(SkillOffer))
@@ -147,12 +160,6 @@ class App:
         turn = offered.get("turn") or TURN.get()
         if isinstance(turn, Turn):
             self.store.bus.publish(Envelope(turn.key, turn.id, Noted(what)))
-
-
-def _permitted(tools: Mapping[str, Tool], turn: Turn) -> Mapping[str, Tool]:
-    """Of the tools, those that the message itself allows."""
-    only = turn.inbound.only
-    return tools if only is None else {name: tool for name, tool in tools.items() if name in only}
 
 
 @asynccontextmanager
@@ -183,6 +190,7 @@ async def open_app(
             keeps=background.mention,
             silence=settings.silence,
             owes=owes or _owing(settings),
+            longest=settings.delegation.minutes * 60,
         )
         app = App(settings, scope, store, models=models, background=background, habits=habits)
         app.patience = app.host.patience = app.auxiliary.patience = patience or app.patience
@@ -208,6 +216,13 @@ def _doors(app: App) -> Mapping[str, Callable[[], Door]]:
     return dict.fromkeys(("hermes", "file-hook", "shell-hooks"), hermes)
 
 
+def _delegate(app: App) -> tuple[Tool, ...]:
+    limits = app.settings.delegation
+    if not limits.depth:
+        return ()
+    return (Delegate(Delegation(app.lobby, app.store, limits, models=app.models, tools=app.tool_names)),)
+
+
 def _open_background(settings: Settings, keeper: Keeper) -> Background:
     return Background(Spill(settings.paths.spill), keeper=keeper, mask=masking(settings.secrets()))
 
@@ -228,7 +243,7 @@ def _equip(app: App, keeper: Keeper) -> None:
         Patch(places, mask=mask),
         SearchFiles(env, places, keeper=keeper, mask=mask),
     )
-    app.offers.build_in(*tools)
+    app.offers.build_in(*tools, *_delegate(app))
     terminal.rewrite = rewriting(app.hooks)
 
     async def ask(call: ToolCall, risk: Risk, turn: Turn) -> Consent | None:

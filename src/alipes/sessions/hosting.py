@@ -47,11 +47,11 @@ class Hosting:
         self._hooks, self._offers, self._choice = hooks, offers, choice
 
     async def submit(self, inbound: Inbound) -> str | None:
-        with _by_itself():
+        with by_itself():
             return await self._lobby.submit(inbound)
 
     async def post(self, key: str, op: Op) -> None:
-        with _by_itself():
+        with by_itself():
             await self._lobby.post(key, op)
 
     async def unfinished(self, key: str) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class Hosting:
 
 
 @contextmanager
-def _by_itself() -> Iterator[None]:
+def by_itself() -> Iterator[None]:
     """What begins inside belongs to no plugin and to no turn."""
     turn, plugin = TURN.set(None), PLUGIN.set(None)
     try:
