@@ -6,6 +6,7 @@ from inspect import iscoroutinefunction
 import pytest
 
 from tests.conformance.discord import Discord
+from tests.conformance.irc import Irc
 from tests.conformance.mind import Mind
 from tests.conformance.plugin import Plugin
 from tests.conformance.surface import Room, Surface
@@ -16,6 +17,7 @@ SURFACES: tuple[type[Surface], ...] = (
     Telegram,
     Webhook,
     Discord,
+    Irc,
     Plugin,
     Terminal,
 )

@@ -16,13 +16,15 @@ class Mind(ModelServer):
     def __init__(self) -> None:
         super().__init__()
         self._steps, self._moved = 1, asyncio.Event()
+        self.begun = ""
+        """What it has said of an answer that waits now."""
 
     def answers(self, *replies: Reply, **by: Reply) -> None:
         """One after the other; or `by` a word in what the person said last, as often as that is asked."""
         assert not self.open_requests, "somebody of the last conversation still asks"
         self.script = Plan((), {word: (reply,) for word, reply in by.items()}) if by else replies
         self.requests.clear()
-        self.left = 0
+        self.left, self.begun = 0, ""
         self._steps, self._moved = 1, asyncio.Event()
 
     def advance(self, steps: int = 1) -> None:
@@ -50,9 +52,13 @@ class Mind(ModelServer):
 
     async def pass_on(self, data: bytes) -> None:
         """Return when this may go out."""
-        while any(_reached(reply, data) >= self._steps for reply in self._replies()):
+        while held := [each for each in self._replies() if _reached(each, data) >= self._steps]:
+            self.begun = (
+                "".join(held[0].parts[: _reached(held[0], data)]) if isinstance(held[0], Held) else ""
+            )
             self._moved.clear()
             await self._moved.wait()
+        self.begun = ""
 
     def _replies(self) -> Iterable[Reply]:
         match self.script:

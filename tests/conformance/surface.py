@@ -114,6 +114,8 @@ class Surface(ABC):
     """How we are called in a group."""
     remembers: ClassVar[bool] = True
     """What is sent a second time, as nobody knew whether it arrived, is not seen twice."""
+    lasts: ClassVar[bool] = True
+    """What stood there before the program ended stands there after."""
     longest: ClassVar[int]
     """Characters of one message; zero: as many as you like."""
 

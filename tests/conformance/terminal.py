@@ -25,6 +25,7 @@ class Terminal(Surface):
 
     name = "terminal"
     longest = 0
+    lasts = False
     cannot: ClassVar = {
         "groups": "a terminal has one person at it",
         "threads": "a terminal shows one conversation",

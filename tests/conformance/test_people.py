@@ -33,7 +33,8 @@ async def test_unauthorised_in_a_group(surface, mind):
     room, us = await surface.group(), surface.mention
     mark = surface.workdir / "pushed"
     mark.unlink(missing_ok=True)
-    mind.answers(STORY, run("git push --force 2>/dev/null; touch pushed"), Say("So be it."))
+    command = "git push --force 2>/dev/null; touch pushed"
+    mind.answers(STORY, run(command), Say("So be it."))
     await room.say(f"{us} tell us a story", who="ada")
     await room.shows(STORY.begun)
     for text in (f"{us} another one", f"{us} /stop", "/stop", f"{us} /new"):
@@ -47,7 +48,7 @@ async def test_unauthorised_in_a_group(surface, mind):
     await room.say("yes", who="stranger")
     await room.press("No", who="ada")
     await room.shows("So be it.")
-    assert room.seen().count(STORY.text) == 1 and len(room.seen()) == 3 and not mark.exists()
+    assert room.seen() == [STORY.text, *surface.consented(command, False), "So be it."] and not mark.exists()
     assert len(mind.requests) == 3 and "stranger" not in str(mind.bodies).lower()
 
 

@@ -7,12 +7,10 @@ from tests.world.model_server import Say
 
 async def waiting(room: Room, what: str) -> None:
     """It was taken in, as the house says when it is asked."""
-    told: list[str] = []
-    while not any(what in each for each in told):
-        before = len(told)
+    while not any(what in each for each in room.seen()):
+        before = sum("busy mode" in each for each in room.seen())
         await room.say("/status")
         await room.until(lambda before=before: sum("busy mode" in each for each in room.seen()) > before)
-        told = [each for each in room.seen() if "busy mode" in each]
 
 
 async def test_stop(surface, room, mind, tmp_path):

@@ -55,7 +55,7 @@ async def test_kill(surface, room, mind):
     mind.answers(story=STORY, second=Say("Two."), third=Say("Three."))
     await room.say("/busy queue")
     await room.shows("queue: ")
-    queued = room.seen() if surface.can("absence") else []
+    queued = room.seen() if surface.lasts else []
     await room.say("tell me a story")
     await room.shows(STORY.begun)
     mind.advance()

@@ -19,6 +19,7 @@ async def test_text(room, mind):
     assert mind.spoken(1) == [("user", "hello"), ("assistant", "Good morning."), ("user", "what did I say?")]
 
 
+@pytest.mark.needs("drafts")
 async def test_stream(room, mind):
     mind.answers(STORY, Say("It was."))
     await room.say("tell me a story")

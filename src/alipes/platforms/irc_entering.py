@@ -1,4 +1,4 @@
-"""Entering an IRC network: connecting, capabilities, logging in, a name that is free; then it is a session."""
+"""Entering an IRC network: connecting, capabilities, logging in, a free name; then it is a session."""
 
 import asyncio
 import base64
