@@ -56,7 +56,13 @@ class CallAct:
         self.over = False
         self.lost: StoreError | None = None
         """Set when telling failed: then it is not the tool that broke."""
-        self._emit = desk.emit
+        self._desk, self._emit = desk, desk.emit
+        self._uses = 0
+
+    async def use(self, name: str, args: Mapping[str, Json]) -> ToolResult:
+        self._uses += 1
+        call = ToolCall(f"{self.call_id}.{self._uses}", name, dict(args))
+        return (await perform(self._desk, (call,), {}))[call.id]
 
     async def progress(self, text: str) -> None:
         if self.over:

@@ -1,6 +1,7 @@
 """Approval, a plugin of the house itself: dangerous calls are asked about, or refused if nobody can say."""
 
 from collections.abc import Awaitable, Callable
+from shlex import quote
 from typing import TypeAlias
 
 from alipes.agent.ground import Ground, Risk
@@ -42,6 +43,8 @@ def assess(call: ToolCall, workdir: str, places: Places) -> Risk | None:
             folder = more.get("workdir")
             start = str(places.locate(folder, workdir)) if isinstance(folder, str) and folder else ""
             return judge(command, places, workdir, start)
+        case "execute_code", {"code": str(code)}:
+            return judge(f"python3 -c {quote(code)}", places, workdir)
         case "process", {"action": "write", "data": str(data)}:
             risk = judge(data, places, workdir)  # it may be typed into a shell, or into something else
             return None if risk is not None and risk.rule == "unclear" else risk

@@ -7,7 +7,7 @@ from typing import Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from alipes.kernel.delivery import Outbound
-from alipes.kernel.messages import Image, Json, Message
+from alipes.kernel.messages import Image, Json, Message, ToolResult
 from alipes.kernel.places import Absorbed, Admitted, Left, Retried, Standing, Undone, Waiting
 from alipes.kernel.turns import (
     Address,
@@ -80,6 +80,10 @@ class Act(Protocol):
 
     async def progress(self, text: str) -> None:
         """Show `text` to whoever watches; it does not reach the model."""
+        ...
+
+    async def use(self, name: str, args: Mapping[str, Json]) -> ToolResult:
+        """Have another tool do something on behalf of this call, past the same gates and the same eyes."""
         ...
 
 

@@ -3,7 +3,7 @@
 import sqlite3
 
 from alipes.kernel.errors import StoreError
-from alipes.store import steps_api, steps_responses, steps_side, steps_subagents
+from alipes.store import steps_api, steps_responses, steps_senses, steps_side, steps_subagents
 
 _FIRST = (
     """CREATE TABLE sessions (          -- one conversation; a key may have had several
@@ -180,6 +180,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     steps_responses.STEP,
     steps_side.STEP,
     steps_subagents.STEP,
+    steps_senses.STEP,
 )
 SCHEMA = len(MIGRATIONS)
 

@@ -18,6 +18,7 @@ from alipes.store.outbox import SqliteDrafts, SqliteOutbox
 from alipes.store.people import SqlitePeople
 from alipes.store.sessions import SqliteGrants, SqliteSessions
 from alipes.store.subagents import SqliteSubagents
+from alipes.store.todos import SqliteTodos
 from alipes.store.turns import SqliteTurns
 
 FILE = "alipes.db"
@@ -36,6 +37,7 @@ class Store(NamedTuple):
     drafts: SqliteDrafts
     people: SqlitePeople
     arrivals: SqliteArrivals
+    todos: SqliteTodos
     subagents: SqliteSubagents
     dispatcher: LocalDispatcher
     bus: LocalBus
@@ -76,6 +78,7 @@ async def open_store(home: Path, *, patience: float = 10.0, within: float = 2.0)
                         drafts=SqliteDrafts(database),
                         people=SqlitePeople(database),
                         arrivals=SqliteArrivals(database),
+                        todos=SqliteTodos(database),
                         subagents=SqliteSubagents(database),
                         dispatcher=dispatcher,
                         bus=bus,
