@@ -11,8 +11,9 @@ from alipes.web.openai_wire import ChatRequest, ResponseRequest
 _FAILING = (400, 404, 409, 422, 500, 502)
 
 
-def endpoints(house: House) -> tuple[Endpoint, ...]:
-    turns = Turns(house)
+def endpoints(house: House, *, workdir: str = "") -> tuple[Endpoint, ...]:
+    """`workdir`: where the agent's tools work."""
+    turns = Turns(house, workdir=workdir)
     return (*_chat(Chat(turns)), *_responses(Answers(house, turns)), *_models(Showroom(house)))
 
 

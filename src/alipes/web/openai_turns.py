@@ -59,8 +59,9 @@ class _Left(Exception):
 
 
 class Turns:
-    def __init__(self, house: House) -> None:
-        self._house, self._lobby = house, house.lobby
+    def __init__(self, house: House, *, workdir: str = "") -> None:
+        """`workdir`: where the agent's tools work."""
+        self._house, self._lobby, self._workdir = house, house.lobby, workdir
         self._seeding = Seeding(house.store.database)
         self.responses = Responses(house.store.database, house.store.archive)
         self._mishaps = Mishaps()
@@ -77,6 +78,7 @@ class Turns:
             text=asked.text,
             attachments=asked.images,
             model=model,
+            workdir=self._workdir,
             instructions=asked.instructions,
             offered=asked.offered,
         )

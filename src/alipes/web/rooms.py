@@ -4,6 +4,7 @@ import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
+from alipes.web import openai
 from alipes.web.endpoints import Call, Endpoint, House, Scope
 from alipes.web.problems import FRESH
 
@@ -32,5 +33,5 @@ _OWN = Endpoint(
 )
 
 
-def endpoints(_house: House) -> tuple[Endpoint, ...]:
-    return (_OWN,)
+def endpoints(house: House) -> tuple[Endpoint, ...]:
+    return (_OWN, *openai.endpoints(house))
