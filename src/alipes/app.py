@@ -15,6 +15,7 @@ from alipes.agent.chain import Chain
 from alipes.agent.ground import Risk
 from alipes.agent.loop import Agent
 from alipes.agent.prompt import system_prompt
+from alipes.agent.senses import Parts, senses
 from alipes.agent.spending import Spending
 from alipes.agent.voices import rewriting
 from alipes.config.settings import Settings
@@ -31,7 +32,7 @@ from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import Provider, Tool
 from alipes.kernel.turns import Consent, Envelope, Event, Inbound, Noted, Turn
 from alipes.providers.choice import Choice, choose
-from alipes.providers.opening import Models
+from alipes.providers.opening import Backend, Models
 from alipes.runtime.clients import ClientScope
 from alipes.runtime.logs import masking
 from alipes.runtime.orphans import Keeper, open_keeper
@@ -46,6 +47,7 @@ from alipes.store.spending import SqliteBill
 from alipes.tools.background import Background
 from alipes.tools.delegate import Delegate
 from alipes.tools.environment import child_environment
+from alipes.tools.execute_code import ExecuteCode, Limits
 from alipes.tools.output import Spill
 from alipes.tools.patch import Patch
 from alipes.tools.paths import Places
@@ -87,6 +89,8 @@ class App:
         )
         self._system = system_prompt(settings.home, self._skills)
         self._chain = Chain()
+        self.undrawn: Callable[[], tuple[str, ...]] = tuple
+        """Names of tools of the house that cannot be used now."""
         self._choosing = asyncio.Lock()
         self._choice: Choice | None = None
 
@@ -123,7 +127,7 @@ class App:
 
     async def _agent(self, turn: Turn) -> Agent:
         model = turn.inbound.model or turn.model or (await self.choice()).model
-        unavailable = await self.offers.unavailable()
+        unavailable = (*await self.offers.unavailable(), *self.undrawn())
         # From here on nothing is waited for: tools and hooks are those of one moment, and are held from it.
         return Agent(
             models=self.models,
@@ -142,7 +146,7 @@ class App:
 
     async def tool_names(self, turn: Turn) -> tuple[str, ...]:
         """What a turn may use if it began now."""
-        return tuple(self._tools(turn, await self.offers.unavailable()))
+        return tuple(self._tools(turn, (*await self.offers.unavailable(), *self.undrawn())))
 
     def _tools(self, turn: Turn, unavailable: Iterable[str]) -> Mapping[str, Tool]:
         """Those of the place where its person is, and of these the ones that the message itself allows."""
@@ -216,6 +220,29 @@ def _doors(app: App) -> Mapping[str, Callable[[], Door]]:
     return dict.fromkeys(("hermes", "file-hook", "shell-hooks"), hermes)
 
 
+def _parts(app: App, places: Places) -> Parts:
+    def turn() -> Turn:
+        living = TURN.get()
+        assert living is not None, "a tool runs in the course of a turn"
+        return living
+
+    async def backend(turn: Turn) -> Backend:
+        return await app.models.open(turn.inbound.model or turn.model or (await app.choice()).model)
+
+    return Parts(
+        settings=app.settings,
+        scope=app.scope,
+        places=places,
+        offers=app.offers,
+        auxiliary=app.auxiliary,
+        spending=app.spending,
+        todos=app.store.todos,
+        turn=turn,
+        open=backend,
+        ask=app.lobby.questions.ask,
+    )
+
+
 def _delegate(app: App) -> tuple[Tool, ...]:
     limits = app.settings.delegation
     if not limits.depth:
@@ -243,7 +270,16 @@ def _equip(app: App, keeper: Keeper) -> None:
         Patch(places, mask=mask),
         SearchFiles(env, places, keeper=keeper, mask=mask),
     )
-    app.offers.build_in(*tools, *_delegate(app))
+    code = ExecuteCode(
+        [tool.spec for tool in (*tools[2:], terminal)],
+        env,
+        Spill(settings.paths.spill),
+        keeper=keeper,
+        mask=mask,
+        limits=Limits(settings.senses.code_timeout, settings.senses.code_calls),
+    )
+    more, app.undrawn = senses(_parts(app, places))
+    app.offers.build_in(*tools, *_delegate(app), *more, code)
     terminal.rewrite = rewriting(app.hooks)
 
     async def ask(call: ToolCall, risk: Risk, turn: Turn) -> Consent | None:

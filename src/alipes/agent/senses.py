@@ -50,19 +50,20 @@ class Parts(Struct, frozen=True):
     ask: AskPerson
 
 
-def senses(parts: Parts) -> Sequence[Tool]:
-    """Whether somebody draws may change with the plugins: `drawn` says whether now."""
-    chosen = parts.settings.senses
-    sources = Sources(parts.places, Fetcher(parts.scope, chosen.allow))
-    return (
+def senses(parts: Parts) -> tuple[Sequence[Tool], Callable[[], tuple[str, ...]]]:
+    """The tools; and what gives the names of those that cannot be used now, as plugins come and go."""
+    sources = Sources(parts.places, Fetcher(parts.scope, parts.settings.senses.allow))
+    easel = _easel(parts)
+    tools = (
         Vision(sources.load, partial(_look, parts)),
-        ImageGenerate(parts.settings.paths.outgoing, sources.load, partial(draw, easel(parts))),
+        ImageGenerate(parts.settings.paths.outgoing, sources.load, partial(draw, easel)),
         Todo(partial(_read, parts.todos), partial(_write, parts.todos)),
         Clarify(partial(_ask, parts)),
     )
+    return tools, lambda: () if available(easel) else (ImageGenerate.spec.name,)
 
 
-def easel(parts: Parts) -> Easel:
+def _easel(parts: Parts) -> Easel:
     settings = parts.settings
     endpoint, model = None, ""
     if settings.senses.images_model:
@@ -89,14 +90,9 @@ def easel(parts: Parts) -> Easel:
     )
 
 
-def unavailable(parts: Parts) -> tuple[str, ...]:
-    """The names of those that cannot be used now."""
-    return () if available(easel(parts)) else (ImageGenerate.spec.name,)
-
-
 async def _look(parts: Parts, question: str, image: Image | None) -> str | None:
     turn = parts.turn()
-    own, apart = await parts.open(turn), parts.auxiliary.set_apart("vision")
+    own, apart = await parts.open(turn), bool(parts.settings.side.errand("vision").model)
     if own.facts.vision or (own.facts.vision is None and not apart):
         return None
     if not apart:

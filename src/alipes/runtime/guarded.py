@@ -51,8 +51,12 @@ class Fetcher:
 
     def __init__(self, scope: ClientScope, allowed: Collection[str] = (), *, name: str = "fetch") -> None:
         """`allowed`: hosts, as HOST or HOST:PORT, that may be private."""
+        self._scope, self._name = scope, name
         self._allowed = frozenset(each.lower() for each in allowed)
-        self._http: Http = scope.http(name, stall=30.0, permits=self._permits)
+
+    @property
+    def _http(self) -> Http:
+        return self._scope.http(self._name, stall=30.0, permits=self._permits)
 
     def _permits(self, host: str, port: int, address: str) -> bool:
         host = host.lower().strip("[]")
