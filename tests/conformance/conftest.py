@@ -7,6 +7,7 @@ import pytest
 
 from tests.conformance.discord import Discord
 from tests.conformance.irc import Irc
+from tests.conformance.matrix import Matrix
 from tests.conformance.mind import Mind
 from tests.conformance.plugin import Plugin
 from tests.conformance.surface import Room, Surface
@@ -18,6 +19,7 @@ SURFACES: tuple[type[Surface], ...] = (
     Webhook,
     Discord,
     Irc,
+    Matrix,
     Plugin,
     Terminal,
 )

@@ -1,5 +1,6 @@
-"""Matrix as a platform: how it is configured and opened. A library it needs is loaded by opening."""
+"""Matrix as a platform: how it is configured and opened. What needs matrix-nio is loaded by opening."""
 
+import warnings
 from pathlib import Path
 from typing import Literal
 
@@ -10,10 +11,13 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.platforms import Platform
 from alipes.runtime.clients import ClientScope
 
+SLACK = 15.0
+"""Seconds beyond the poll's own after which no answer is coming: the connection is dead."""
+
 
 class MatrixSettings(Struct, frozen=True, kw_only=True):
     folder: Path
-    """Where files that people send are kept, and how far we have listened."""
+    """Where files that people send are kept, our login and keys, and how far we have listened."""
     base_url: str
     user: str
     token: Secret = Secret()
@@ -23,8 +27,33 @@ class MatrixSettings(Struct, frozen=True, kw_only=True):
     group: Literal["mention", "all"] = "mention"
     per_user: bool = False
     proxy: str = ""
+    """Not looked at: the scope's connections know their own way."""
+    poll: float = 30.0
+    """Seconds that one question for news may wait for them."""
+    patience: float = 30.0
+    """Seconds in which a call must be answered."""
+    largest: int = 50_000_000
+    picture: int = 5_000_000
+    """Bytes up to which a picture is shown to the model; larger ones are kept as files."""
 
 
 def open_matrix(settings: MatrixSettings, scope: ClientScope) -> Platform:
     """Nothing is connected before `listen`. Raises ConfigError."""
-    raise ConfigError("Matrix is not built yet.")
+    if not settings.user.startswith("@") or ":" not in settings.user:
+        raise ConfigError(
+            "Matrix needs to know who we are there: set matrix.user, as in @alipes:example.org."
+        )
+    if not settings.token and not settings.password:
+        raise ConfigError(
+            "Matrix needs an access token or a password: set the variable that [matrix] token_env or "
+            "password_env names."
+        )
+    try:
+        with warnings.catch_warnings():
+            # Its parts of parts use what Python is about to drop; none of that is ours to mend.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            from alipes.platforms.matrix_platform import Matrix  # noqa: PLC0415
+    except ModuleNotFoundError as missing:
+        raise ConfigError(f"Matrix needs matrix-nio ({missing}): pip install 'alipes[matrix]'") from missing
+    stall = settings.poll + SLACK + settings.patience
+    return Matrix(settings, scope.http("matrix", base_url=settings.base_url, stall=stall))

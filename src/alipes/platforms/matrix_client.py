@@ -1,0 +1,174 @@
+"""matrix-nio on our connections: it knows rooms, keys and words; who connects, waits and retries is us."""
+
+import asyncio
+import json
+import logging
+import re
+import secrets
+from collections import defaultdict
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+import nio  # type: ignore[import-untyped]
+import nio.store  # type: ignore[import-untyped]
+
+from alipes.platforms.matrix_kept import Login
+from alipes.runtime.clients import Http
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_CHARSET = re.compile(r";.*")
+
+
+class Refusal(Exception):
+    """The homeserver said no. Never leaves this platform: `ours` puts it in our words."""
+
+    def __init__(self, code: str, why: str, status: int = 0, wait: float | None = None) -> None:
+        """`wait`: seconds it asked for."""
+        super().__init__(f"{code or status}: {why}")
+        self.code, self.why, self.status, self.wait = code, why, status, wait
+
+
+TROUBLE = (Refusal, httpx2.HTTPError, nio.EncryptionError, nio.LocalProtocolError)
+"""What a call may raise."""
+
+
+def given(response: Any, kind: type[T]) -> T:
+    """The answer, if it is of this kind; else it is raised."""
+    if isinstance(response, kind):
+        return response
+    status = getattr(getattr(response, "transport_response", None), "status", 0)
+    wait = getattr(response, "retry_after_ms", None)
+    code = getattr(response, "status_code", None) or ""
+    if wait is None and (code == "M_LIMIT_EXCEEDED" or status == 429):
+        wait = 5000
+    why = str(getattr(response, "message", response))
+    raise Refusal(code, why, status, None if wait is None else wait / 1000)
+
+
+class Client(nio.AsyncClient):  # type: ignore[misc]
+    """One device, for one time of listening. It opens no connection, and leaves no task behind."""
+
+    def __init__(self, http: Http, folder: Path, *, encryption: bool, patience: float) -> None:
+        config = nio.AsyncClientConfig(
+            store=nio.store.SqliteStore,
+            encryption_enabled=encryption,
+            max_limit_exceeded=0,
+            max_timeouts=0,
+            request_timeout=patience,
+        )
+        self._http, self._patience = http, patience
+        self._sharing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        super().__init__("", store_path=str(folder), config=config)
+
+    def enter(self, login: Login) -> None:
+        """Be this device, with its keys."""
+        self.restore_login(login.user, login.device, login.token)
+        if self.store:
+            Path(self.store.database_path).chmod(0o600)
+
+    def end(self) -> None:
+        if self.store:
+            self.store.database.close()
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        data: Any = None,
+        headers: dict[str, str] | None = None,
+        trace_context: Any = None,
+        timeout: float | None = None,  # noqa: ASYNC109 (the library calls it so)
+    ) -> "Answered":
+        """Every request of the library passes here. Raises `httpx2.HTTPError` kinds."""
+        content = data.encode() if isinstance(data, str) else data
+        response = await self._http.request(
+            method, path, headers=headers, content=content, timeout=timeout or self._patience
+        )
+        return Answered(response)
+
+    async def put(self, room_id: str, kind: str, content: dict[str, Any], tx_id: str) -> str:
+        """Send an event, encrypted where the room is; the id it has there. The same `tx_id` is one event."""
+        room = self.rooms.get(room_id)
+        if room is not None and room.encrypted and kind != "m.reaction":
+            if self.olm is None:
+                raise Refusal("M_FORBIDDEN", "the room is encrypted, and encryption is switched off")
+            await self._share(room)
+            kind, content = self.encrypt(room_id, kind, content)
+        sent = await self._send(
+            nio.RoomSendResponse,
+            *nio.Api.room_send(self.access_token, room_id, kind, content, tx_id),
+            (room_id,),
+        )
+        return str(given(sent, nio.RoomSendResponse).event_id)
+
+    async def _share(self, room: Any) -> None:
+        """Everybody there has what it takes to read us. The library's own goes on also where that failed."""
+        room_id = room.room_id
+        async with self._sharing[room_id]:
+            if not room.members_synced:
+                given(await self.joined_members(room_id), nio.JoinedMembersResponse)
+            if self.should_query_keys:
+                given(await self.keys_query(), nio.KeysQueryResponse)
+            if not self.olm.should_share_group_session(room_id):
+                return
+            if missing := self.get_missing_sessions(room_id):
+                given(await self.keys_claim(missing), nio.KeysClaimResponse)
+            shares = self.olm.share_group_session_parallel(room_id, list(room.users), True)
+            for people, keys in shares:
+                method, path, data = nio.Api.to_device(
+                    self.access_token, "m.room.encrypted", keys, secrets.token_hex(16)
+                )
+                answer = await self._send(
+                    nio.ShareGroupSessionResponse, method, path, data, (room_id, people)
+                )
+                given(answer, nio.ShareGroupSessionResponse)
+            self.olm.outbound_group_sessions[room_id].shared = True
+
+    async def tend(self) -> None:
+        """What encryption needs beside messages: our keys are there, we know those of others."""
+        if self.olm is None:
+            return
+        if self.should_upload_keys:
+            given(await self.keys_upload(), nio.KeysUploadResponse)
+        if self.should_query_keys:
+            given(await self.keys_query(), nio.KeysQueryResponse)
+        if self.should_claim_keys:
+            given(await self.keys_claim(self.get_users_for_key_claiming()), nio.KeysClaimResponse)
+        for message in tuple(self.outgoing_to_device_messages):
+            given(await self.to_device(message), nio.ToDeviceResponse)
+
+    def stream(self, path: str) -> AbstractAsyncContextManager[httpx2.Response]:
+        """Something of the homeserver's, its body unread."""
+        return self._http.stream("GET", path, headers={"authorization": f"Bearer {self.access_token}"})
+
+    async def upload_bytes(self, data: bytes, name: str, mime: str) -> str:
+        """Where the homeserver keeps them now."""
+        method, path = nio.Api.upload(self.access_token, name)
+        answer = await self._send(
+            nio.UploadResponse, method, path, data, content_type=mime, timeout=4 * self._patience
+        )
+        return str(given(answer, nio.UploadResponse).content_uri)
+
+
+class Answered:
+    """An answer, with the names by which the library reads one."""
+
+    content_disposition = None
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+        self.status = response.status_code
+        self.content_type = _CHARSET.sub("", response.headers.get("content-type", "")).strip()
+
+    async def json(self) -> Any:
+        return json.loads(self._response.content)
+
+    async def text(self) -> str:
+        return self._response.text
+
+    async def read(self) -> bytes:
+        return self._response.content

@@ -1,0 +1,104 @@
+"""What a Matrix device has to remember: its login, and how far it has listened. Files that only we may read.
+
+How far is a file, not a row: being behind is harmless, since the store refuses what it has already.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+T = TypeVar("T")
+
+
+class Login(Struct, frozen=True):
+    """Who we are logged in as; the keys of encrypted rooms belong to the device."""
+
+    user: str = ""
+    device: str = ""
+    token: str = ""
+    made: bool = False
+    """By us, with the password: so it may be made anew."""
+
+
+class Heard(Struct, frozen=True):
+    since: str = ""
+    """The homeserver's mark behind the last thing of which everything before has been handed over."""
+    unread: tuple[dict[str, Any], ...] = ()
+    """Messages that we could not decrypt so far, the oldest first."""
+
+
+class Kept:
+    """A folder with two small files."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._login, self._heard = folder / "login.json", folder / "heard.json"
+
+    def login(self) -> Login:
+        return _read(self._login, Login)
+
+    def log_in(self, login: Login) -> None:
+        _write(self._login, msgspec.json.encode(login))
+
+    def heard(self) -> Heard:
+        return _read(self._heard, Heard)
+
+    def hear(self, heard: Heard) -> None:
+        _write(self._heard, msgspec.json.encode(heard))
+
+
+class Batch:
+    """What one answer of the homeserver brought: done when each part of it is."""
+
+    def __init__(self, since: str, settled: Callable[[], None]) -> None:
+        self.since, self._settled = since, settled
+        self.left = 1
+        """Parts that are not done; one for whoever still adds to them."""
+
+    def add(self) -> None:
+        self.left += 1
+
+    def done(self) -> None:
+        self.left -= 1
+        if not self.left:
+            self._settled()
+
+
+class Progress:
+    """How far everything has been handed over. Batches begin in order, and end in any."""
+
+    def __init__(self, since: str, moved: Callable[[str], None]) -> None:
+        self.since, self._moved = since, moved
+        self._open: deque[Batch] = deque()
+
+    def begin(self, since: str) -> Batch:
+        batch = Batch(since, self._settle)
+        self._open.append(batch)
+        return batch
+
+    def _settle(self) -> None:
+        before = self.since
+        while self._open and not self._open[0].left:
+            self.since = self._open.popleft().since
+        if self.since != before:
+            self._moved(self.since)
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError):
+        return kind()
+
+
+def _write(path: Path, data: bytes) -> None:
+    fresh = path.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+    os.replace(fresh, path)

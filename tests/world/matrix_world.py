@@ -1,0 +1,94 @@
+"""A Matrix platform of ours on a real homeserver, with people around it: what the tests of it begin with."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from alipes.kernel.endpoints import Secret
+from alipes.kernel.platforms import Arrival, Platform
+from alipes.platforms.matrix import MatrixSettings, open_matrix
+from alipes.runtime.clients import ClientScope
+from tests.world.matrix_gate import Gate, gate
+from tests.world.matrix_people import Person, Town, town
+from tests.world.matrix_synapse import synapse
+
+
+class Desk:
+    """Keeps what a platform hands over and tells."""
+
+    def __init__(self) -> None:
+        self.arrivals: list[Arrival] = []
+        self.states: list[tuple[str, str]] = []
+        self.before: Callable[[Arrival], Awaitable[None]] | None = None
+        """Waited for before something is taken."""
+        self._moved = asyncio.Event()
+
+    async def take(self, arrival: Arrival) -> None:
+        if self.before:
+            await self.before(arrival)
+        self.arrivals.append(arrival)
+        self._moved.set()
+
+    def tell(self, state: str, why: str) -> None:
+        self.states.append((state, why))
+        self._moved.set()
+
+    @property
+    def texts(self) -> list[str]:
+        return [arrival.text for arrival in self.arrivals]
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.states) and self.states[-1][0] == "ready"
+
+    async def until(self, fact: Callable[[], Any]) -> None:
+        while not fact():
+            self._moved.clear()
+            await self._moved.wait()
+
+
+class World:
+    def __init__(self, folder: Path, gate: Gate, town: Town, us: Person) -> None:
+        self.folder, self.gate, self.town, self.us = folder, gate, town, us
+
+    def settings(self, **more: Any) -> MatrixSettings:
+        told: dict[str, Any] = {
+            "folder": self.folder,
+            "base_url": self.gate.url,
+            "user": self.us.id,
+            "password": Secret("secret"),
+            "poll": 5.0,
+            "patience": 10.0,
+        }
+        return MatrixSettings(**(told | more))
+
+    @asynccontextmanager
+    async def listening(
+        self, desk: Desk, welcome: Callable[[Arrival], Awaitable[bool]] | None = None, **more: Any
+    ) -> AsyncIterator[Platform]:
+        """The platform while it listens, once it is ready."""
+        async with ClientScope() as scope:
+            platform = open_matrix(self.settings(**more), scope)
+            if welcome is not None:
+                platform.fetch_only_for(welcome)
+            listening = asyncio.create_task(platform.listen(desk.take, desk.tell))
+            ready = asyncio.create_task(desk.until(lambda: desk.ready))
+            await asyncio.wait({listening, ready}, return_when=asyncio.FIRST_COMPLETED)
+            try:
+                if not ready.done():
+                    await listening
+                yield platform
+            finally:
+                ready.cancel()
+                listening.cancel()
+                await asyncio.wait({listening})
+            if not listening.cancelled():
+                listening.result()
+
+
+@asynccontextmanager
+async def matrix_world(folder: Path) -> AsyncIterator[World]:
+    async with gate(synapse()) as made, town(synapse()) as people:
+        yield World(folder, made, people, await people.register("alipes"))
