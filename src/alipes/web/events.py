@@ -29,8 +29,10 @@ from alipes.web.sse import frame
 
 END = "end"
 """The number of the last event."""
+NO_PIECES = -1
+"""The place of one who goes on with the next message, not with its pieces."""
 RESTARTED = "the process that lived the run was restarted"
-_NUMBER = re.compile(r"(?P<said>\d{1,9})(?:\.(?P<place>\d{1,9})\.(?P<teller>[0-9a-f]{1,16}))?")
+_NUMBER = re.compile(r"(?P<said>[0-9]{1,9})(?:\.(?P<place>[0-9]{1,9})\.(?P<teller>[0-9a-f]{1,16}))?")
 
 
 class Mark(Struct, frozen=True):
@@ -70,7 +72,9 @@ class Chronicle:
         self._teller = os.urandom(4).hex()
         self._said: list[bytes] = []
         self._since: list[bytes] = []
-        """Told since the last message: it is forgotten with the next one, which says it whole."""
+        """Told since the last message: not told again after the next one, which says it whole."""
+        self._before: list[bytes] = []
+        """The same before the last message, for who listened then and has not read it yet."""
         self._ended = b""
         self._waiting: set[asyncio.Future[None]] = set()
         self._headless = False
@@ -91,7 +95,7 @@ class Chronicle:
         elif not old and isinstance(event, Said | TurnStarted | Retracted | ToolStarted | ToolFinished):
             self._headless = False
         if isinstance(event, Said):
-            self._since.clear()
+            self._before, self._since = self._since, []
             self._said.append(written(event, str(len(self._said) + 1)))
         elif isinstance(event, TurnEnded):
             self._ended = written(event, END)
@@ -109,16 +113,20 @@ class Chronicle:
     def resumed(self, since: Mark) -> tuple[bytes, Mark]:
         """Where to go on, and what to say first: pieces that another teller began will not be finished."""
         if since.said > len(self._said):  # never told by us
-            return b"", Mark()
-        if not since.place or since.teller == self._teller:
-            return b"", since
-        broken = since.said == len(self._said)
-        return (written(Retracted(RESTARTED), str(since.said)) if broken else b""), Mark(since.said)
+            since = Mark()
+        if since.said < len(self._said):
+            return b"", Mark(since.said, NO_PIECES)
+        if since.place and since.teller != self._teller:
+            return written(Retracted(RESTARTED), str(since.said)), Mark(since.said)
+        return b"", since
 
     def after(self, since: Mark) -> tuple[bytes, Mark, bool]:
         """Everything told since then, how far that goes, and whether that is all."""
-        place = since.place if since.said == len(self._said) else 0
-        frames = (*self._said[since.said :], *self._since[place:], self._ended)
+        unread, place = [], max(since.place, 0)
+        if since.said == len(self._said) - 1 and since.place != NO_PIECES:
+            unread = self._before[place:]
+        pieces = self._since[place:] if since.said == len(self._said) else self._since
+        frames = (*unread, *self._said[since.said :], *pieces, self._ended)
         return b"".join(frames), Mark(len(self._said), len(self._since), self._teller), self.closed
 
     async def news(self) -> None:

@@ -12,7 +12,6 @@ from alipes.web.endpoints import PLATFORM, Call, Caller, Endpoint, House, Proble
 from alipes.web.runs import may_see, owner
 from alipes.web.sessions_words import (
     Export,
-    ExportQuery,
     ForkBody,
     Found,
     ListQuery,
@@ -102,9 +101,16 @@ def endpoints(house: House) -> tuple[Endpoint, ...]:
             path="/v1/sessions/{id}/export",
             scope="read",
             handle=room.export,
-            summary="The whole of it, as JSON or as a text to read.",
-            query=ExportQuery,
+            summary="The whole of it, also what was undone.",
             answer=Export,
+            errors=(404,),
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/sessions/{id}/export/markdown",
+            scope="read",
+            handle=room.markdown,
+            summary="What was said in it, as a text to read.",
             errors=(404,),
         ),
     )
@@ -155,13 +161,13 @@ class Room:
         return answer(Found(tuple(await self._store.search(_whose(call.caller), query.q, query.limit))))
 
     async def export(self, call: Call) -> Response:
-        query: ExportQuery = call.query
         row = await self._named(call)
-        whole = await self._house.store.archive.export(row.id)
-        if query.format == "json":
-            return answer(whole)
-        headers = {"cache-control": "no-store"}
-        return PlainTextResponse(exporting.markdown(whole), media_type="text/markdown", headers=headers)
+        return answer(await self._house.store.archive.export(row.id))
+
+    async def markdown(self, call: Call) -> Response:
+        row = await self._named(call)
+        text = exporting.markdown(await self._house.store.archive.export(row.id))
+        return PlainTextResponse(text, media_type="text/markdown", headers={"cache-control": "no-store"})
 
     async def _begun(self, session: str) -> Response:
         row = await self._store.session(session)

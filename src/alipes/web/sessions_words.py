@@ -1,6 +1,6 @@
 """What is sent about conversations and told of them: the bodies of requests and answers. Pure values."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -37,10 +37,6 @@ class MessagesQuery(Struct, frozen=True):
 class SearchQuery(Struct, frozen=True):
     q: Annotated[str, Meta(max_length=1000)] = ""
     limit: Limit = 20
-
-
-class ExportQuery(Struct, frozen=True):
-    format: Literal["json", "markdown"] = "json"
 
 
 class NewSession(Struct, frozen=True, forbid_unknown_fields=True):
