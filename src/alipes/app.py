@@ -14,6 +14,7 @@ from alipes.agent.auxiliary import Auxiliary
 from alipes.agent.chain import Chain
 from alipes.agent.ground import Risk
 from alipes.agent.loop import Agent
+from alipes.agent.mixture import Mixing
 from alipes.agent.prompt import system_prompt
 from alipes.agent.senses import Parts, senses
 from alipes.agent.spending import Spending
@@ -48,6 +49,7 @@ from alipes.tools.background import Background
 from alipes.tools.delegate import Delegate
 from alipes.tools.environment import child_environment
 from alipes.tools.execute_code import ExecuteCode, Limits
+from alipes.tools.mixture import MixtureOfAgents
 from alipes.tools.output import Spill
 from alipes.tools.patch import Patch
 from alipes.tools.paths import Places
@@ -243,11 +245,12 @@ def _parts(app: App, places: Places) -> Parts:
     )
 
 
-def _delegate(app: App) -> tuple[Tool, ...]:
-    limits = app.settings.delegation
-    if not limits.depth:
-        return ()
-    return (Delegate(Delegation(app.lobby, app.store, limits, models=app.models, tools=app.tool_names)),)
+def _company(app: App) -> tuple[Tool, ...]:
+    """What has others at work: subagents, and models that answer together."""
+    limits, mixing = app.settings.delegation, Mixing(app.auxiliary, app.settings.mixtures)
+    app.models.consult = mixing.ask
+    delegation = Delegation(app.lobby, app.store, limits, models=app.models, tools=app.tool_names)
+    return (*((Delegate(delegation),) if limits.depth else ()), MixtureOfAgents(mixing))
 
 
 def _open_background(settings: Settings, keeper: Keeper) -> Background:
@@ -279,7 +282,7 @@ def _equip(app: App, keeper: Keeper) -> None:
         limits=Limits(settings.senses.code_timeout, settings.senses.code_calls),
     )
     more, app.undrawn = senses(_parts(app, places))
-    app.offers.build_in(*tools, *_delegate(app), *more, code)
+    app.offers.build_in(*tools, *_company(app), *more, code)
     terminal.rewrite = rewriting(app.hooks)
 
     async def ask(call: ToolCall, risk: Risk, turn: Turn) -> Consent | None:

@@ -8,11 +8,13 @@ from typing import Self
 
 from msgspec import Struct
 
+from alipes.config.delegation import MIXED
 from alipes.config.settings import Settings
 from alipes.kernel.endpoints import Endpoint, ModelFacts
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.ports import Provider
 from alipes.providers.catalog import TOY, catalog, facts, near
+from alipes.providers.mixture import Consult, Mixture
 from alipes.runtime.clients import ClientScope, Http
 
 
@@ -37,6 +39,9 @@ class Models:
         self._settings, self._scope = settings, scope
         self._providers: dict[str, Provider] = dict(lent or {})
         self._embedded: dict[str, Backend] = {}
+        self._mixtures: dict[str, Backend] = {}
+        self.consult: Consult | None = None
+        """How models that answer together are asked, by whoever keeps the bill."""
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -45,7 +50,7 @@ class Models:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._embedded, self._providers = {}, {}
+        self._embedded, self._providers, self._mixtures = {}, {}, {}
         await self._stack.aclose()
 
     async def open(self, name: str) -> Backend:
@@ -53,6 +58,8 @@ class Models:
 
         Opening asks nobody: a model that its provider does not have shows at the first question.
         """
+        if _mixed(self._settings, name):
+            return await self._open_mixture(name.strip().removeprefix(f"{MIXED}/"))
         endpoint, model = resolve(self._settings, name)
         if endpoint.api == "embedded":
             return await self._open_embedded(model)
@@ -68,7 +75,24 @@ class Models:
 
     def names(self) -> tuple[str, ...]:
         """Models that can be asked with what is configured: those we know of providers that need no more."""
-        return tuple(name for name in known(self._settings) if ready(self._settings, name))
+        single = (name for name in known(self._settings) if ready(self._settings, name))
+        mixed = (f"{MIXED}/{name}" for name in self._settings.mixtures)
+        return tuple(dict.fromkeys((*single, *mixed)))
+
+    async def _open_mixture(self, name: str) -> Backend:
+        """Several that answer as one: what one of them says last is the answer, so that its facts count."""
+        preset = self._settings.mixtures.get(name)
+        if preset is None:
+            there = ", ".join(f"{MIXED}/{each}" for each in self._settings.mixtures)
+            raise ConfigError(f"There is no [{MIXED}.{name}]; {f'there is {there}' if there else 'add it'}.")
+        if self.consult is None:
+            raise ConfigError(f"{MIXED}/{name} answers in conversations only.")
+        full = f"{MIXED}/{name}"
+        if full not in self._mixtures:
+            last = await self.open(preset.aggregator)
+            provider = Mixture(preset.models, preset.timeout, last.provider, last.model, self.consult)
+            self._mixtures[full] = Backend(full, name, provider, last.facts)
+        return self._mixtures[full]
 
     async def _open_embedded(self, model: str) -> Backend:
         from alipes.providers.embedded import Embedded, Engine, find_weights  # noqa: PLC0415
@@ -88,6 +112,11 @@ class Models:
         told = facts(name, self._settings.models, known=weights.facts)
         self._embedded[model] = Backend(name, model, provider, told)
         return self._embedded[model]
+
+
+def _mixed(settings: Settings, name: str) -> bool:
+    """Does it name models that answer together? A provider of the operator's with that name goes first."""
+    return name.strip().startswith(f"{MIXED}/") and MIXED not in settings.providers
 
 
 def resolve(settings: Settings, name: str) -> tuple[Endpoint, str]:
