@@ -8,7 +8,7 @@ from msgspec import structs
 
 from alipes.kernel.delivery import Media, MediaKind, Outbound
 from alipes.kernel.messages import Message, ToolResult
-from alipes.kernel.turns import Event, Said, Turn, TurnEnded
+from alipes.kernel.turns import Event, Noted, Said, Turn, TurnEnded
 
 _NAMED = re.compile(r"^[ \t]*MEDIA:[ \t]*(?P<path>/\S.*?)[ \t]*$", re.MULTILINE)
 _PICTURED = re.compile(r"!\[(?P<caption>[^\]\n]*)\]\((?:file://)?(?P<path>/[^()\s]+)\)")
@@ -55,6 +55,8 @@ class Owing:
             case Said(message):
                 self.heard(turn, message.role == "assistant")
                 return self._spoken(turn, message)
+            case Noted(text):  # of a turn beside the conversation
+                return (Outbound(f"{turn.id}:told", turn.inbound.address, text),)
             case TurnEnded(_, ending, detail):
                 self._told.pop((turn.id, turn.epoch), None)
                 words = _last_words(ending, detail)
@@ -63,7 +65,12 @@ class Owing:
 
     def _passed_on(self, turn: Turn, event: Event) -> tuple[Outbound, ...]:
         """What came from no chat, and is answered in one: there the answer is told, and not the way to it."""
-        to = turn.inbound.answer_to
+        to, origin = turn.inbound.answer_to, turn.inbound.origin
+        if origin is not None and origin.address.platform in self._platforms and isinstance(event, Said):
+            # who works for a chat owes it nothing, but may have to ask there
+            self.heard(
+                structs.replace(turn, inbound=structs.replace(turn.inbound, address=origin.address)), False
+            )
         if to is None or to.platform not in self._platforms:
             return ()
         match event:

@@ -132,7 +132,8 @@ class Account:
     def _tell_of_the_turn(self, event: Event, shown_as: str) -> None:
         match event:
             case TurnStarted(text=text, attempt=attempt):
-                self.say(shown_as or text)
+                if words := shown_as or text:
+                    self.say(words)
                 if attempt > 1:
                     self.note("this was interrupted, and is taken up again")
             case Retracted(reason):

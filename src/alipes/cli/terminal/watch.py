@@ -102,7 +102,8 @@ class Watch:
             if facts.ending is None and await self._store.turns.holder(self.key) in (None, self._store.host):
                 attempt = max(2, attempt)  # we are about to take it up, or just did
             self._turns[turn] = _Heard(attempt)
-            self._tell(turn, TurnStarted(turn, facts.session, attempt, facts.inbound.text))
+            text = "" if facts.inbound.notice else facts.inbound.text
+            self._tell(turn, TurnStarted(turn, facts.session, attempt, text))
         heard = self._turns[turn]
         for message in facts.said[heard.messages :]:
             heard.read.append(message)

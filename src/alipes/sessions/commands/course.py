@@ -18,13 +18,21 @@ MODES: dict[Busy, str] = {
 
 async def stop(context: Context, _args: str) -> Reply:
     waiting = await context.store.sessions.unfinished(context.key)
+    going = await _goes_on(context)
     if not waiting:
-        return Reply("Nothing is running.")
+        return Reply(f"Nothing is running.{going}")
     first, *others = waiting
     found = "stop_command" if context.lobby.at_work(context.key) else "stop_command_handler"
     await context.lobby.post(context.key, Stop("user_stop", found, first.id))
     more = f" {count(len(others), 'message')} still waiting, and answered next." if others else ""
-    return Reply(f"Stopping.{more}")
+    return Reply(f"Stopping.{more}{going}")
+
+
+async def _goes_on(context: Context) -> str:
+    """What was detached on purpose, and is not ended by a stop."""
+    standing = await context.store.sessions.standing(context.key)
+    going = context.lobby.keeps(standing.session) if standing is not None else ""
+    return f" Still at work {going}." if going else ""
 
 
 async def new(context: Context, _args: str) -> Reply:
