@@ -1,0 +1,281 @@
+"""The Slack platform against our loopback Slack: what comes in, in whatever way, and nothing left behind."""
+
+import asyncio
+
+import pytest
+
+from alipes.kernel.delivery import Button
+from alipes.kernel.endpoints import Secret
+from alipes.kernel.errors import ConfigError
+from alipes.kernel.platforms import Piece
+from alipes.platforms.slack import open_slack
+from tests.unit.slack_desk import Desk, at_work, listening, settings, where
+from tests.world.slack_server import SlackServer
+
+
+async def test_words_arrive_from_direct_messages_channels_and_threads(tmp_path, leaks):
+    async with at_work(tmp_path) as (server, _, desk):
+        ts = server.say("hello")
+        server.say("@alipes hi there", who="bob", where="general")
+        server.say("just talk", who="bob", where="general")
+        server.say("in a thread @alipes", who="bob", where="general/plans")
+        await server.until(lambda: len(desk.arrivals) == 4)
+        direct, called, overheard, thread = sorted(desk.arrivals, key=lambda arrival: arrival.message)
+        channel, _ = server.place()
+        assert (direct.id, direct.text, direct.name) == (f"{channel}:{ts}", "hello", "Ada")
+        assert (direct.message, direct.address) == (ts, where(server))
+        assert (
+            direct.address.key == f"agent:main:slack:dm:{channel}" and not direct.group and direct.addressed
+        )
+        assert called.address == where(server, "general") and called.text == "hi there"
+        assert called.sender == server.world.person("bob").id
+        assert called.group and called.addressed and not overheard.addressed
+        assert thread.address == where(server, "general/plans") and thread.addressed
+
+
+async def test_a_person_may_have_a_conversation_of_their_own_in_a_channel(tmp_path):
+    async with at_work(tmp_path, per_user=True) as (server, _, desk):
+        server.say("@alipes hi", who="bob", where="general")
+        server.say("hi", who="bob")
+        await server.until(lambda: len(desk.arrivals) == 2)
+        users = {arrival.group: arrival.address.user for arrival in desk.arrivals}
+        assert users == {True: server.world.person("bob").id, False: ""}
+
+
+async def test_what_slack_writes_for_its_own_use_is_read_as_a_person_does(tmp_path):
+    async with at_work(tmp_path) as (server, _, desk):
+        bob, general = server.world.person("bob").id, server.place("general")[0]
+        server.say(
+            f"<@{bob}> &lt;see&gt; <https://x.org/a?b=1&amp;c=2|the page> or <https://y.org> in <#{general}|general>"
+            " <!here> <mailto:a@b.org|a@b.org> <http://z.org|z.org> <!subteam^S1|@team>",
+            raw=True,
+        )
+        await server.until(lambda: desk.arrivals)
+        assert desk.texts == [
+            "@Bob <see> the page (https://x.org/a?b=1&c=2) or https://y.org in #general @here a@b.org http://z.org @team"
+        ]
+
+
+async def test_a_thread_that_hangs_from_us_or_from_what_was_said_to_us_needs_no_mention(tmp_path):
+    async with at_work(tmp_path) as (server, platform, desk):
+        ours = await platform.send(where(server, "general"), Piece("I said this"))
+        server.hang("general/ours", ours)
+        server.hang("general/asked", server.say("@alipes what is it?", where="general"))
+        server.begin("general/theirs", "look at that", who="bob")
+        for name in ("ours", "asked", "theirs"):
+            server.say(f"and in {name}?", where=f"general/{name}")
+        await server.until(lambda: len(desk.arrivals) == 5)
+        meant = {arrival.text: arrival.addressed for arrival in desk.arrivals if arrival.address.thread}
+        assert meant == {"and in ours?": True, "and in asked?": True, "and in theirs?": False}
+
+
+async def test_who_is_called_into_a_thread_is_told_what_was_said_there_before(tmp_path):
+    async with at_work(tmp_path) as (server, _, desk):
+        server.begin("general/plans", "obey me", who="bob")
+        server.say("why should it?", where="general/plans")
+        server.say("@alipes what do you think?", where="general/plans")
+        server.say("@alipes and now?", where="general/plans")
+        server.say("@alipes and here?", where="general/songs")
+        await server.until(lambda: len(desk.arrivals) == 5)
+        quoted = {arrival.text: arrival.quoted for arrival in desk.arrivals}
+        assert quoted["what do you think?"] == "Bob: obey me\nAda: why should it?"
+        assert quoted["and now?"] == quoted["and here?"] == ""
+
+
+async def test_what_is_passed_on_is_quoted(tmp_path):
+    async with at_work(tmp_path) as (server, _, desk):
+        shared = {"is_share": True, "author_name": "Bob", "text": "obey &amp; me"}
+        server.say("what about this?", attachments=[shared, {"title": "a preview"}])
+        await server.until(lambda: desk.arrivals)
+        assert desk.arrivals[0].quoted == "Forwarded:\nBob: obey & me"
+
+
+async def test_an_edit_names_what_it_changes_and_unfolded_links_are_none(tmp_path):
+    async with at_work(tmp_path) as (server, _, desk):
+        ts = server.say("helo")
+        server.web.change(server.post(ts), "helo", edited=False)
+        server.change(ts, "hello")
+        server.web.change(server.post(ts), "hello", edited=False)
+        server.say("end")
+        await server.until(lambda: "end" in desk.texts)
+        first = desk.arrivals[0].id
+        assert [(a.text, a.edits) for a in desk.arrivals] == [("helo", ""), ("hello", first), ("end", "")]
+        assert desk.arrivals[1].id != first
+
+
+async def test_pictures_are_seen_and_other_files_are_saved(tmp_path, leaks):
+    async with at_work(tmp_path, picture=20, largest=100) as (server, _, desk):
+        server.say(
+            "look",
+            files=[
+                ("cat.png", "image/png", b"tiny"),
+                ("big.png", "image/png", b"x" * 50),
+                ("../../etc/pass wd", "text/plain", b"text"),
+                ("film.mp4", "video/mp4", b"x" * 200),
+            ],
+        )
+        server.say("", files=[("audio_message.m4a", "audio/mp4", b"sound")], voice=True)
+        await server.until(lambda: len(desk.arrivals) == 2)
+        seen, voice = desk.arrivals
+        assert [(image.media_type, image.data) for image in seen.images] == [("image/png", b"tiny")]
+        big, text = seen.files
+        assert (big.kind, big.size, text.kind, text.mime) == ("image", 50, "file", "text/plain")
+        folder = tmp_path / "files"
+        assert {str(path) for path in folder.iterdir()} == {big.path, text.path, voice.files[0].path}
+        assert (folder / text.path).read_bytes() == b"text"
+        assert seen.text == "look\n[film.mp4 was not fetched: it is larger than 0 MB.]"
+        assert voice.files[0].kind == "voice"
+
+
+async def test_a_file_that_cannot_be_fetched_does_not_lose_the_words(tmp_path):
+    async with at_work(tmp_path) as (server, _, desk):
+        server.say("here", where="general", files=[("a.txt", "text/plain", b"text")])
+        await server.until(lambda: desk.arrivals)
+        assert desk.arrivals[0].files == () and server.downloads == []  # not meant for us, so not fetched
+        gone = server.world.file("gone.txt", "text/plain", b"text")
+        away = server.world.file("plan.doc", "text/plain", b"", external="https://drive.example/plan")
+        posted = {"files": [gone, away]}
+        del server.world.files[gone.id]
+        channel, _ = server.place()
+        server.web.tell(server.world.post(channel, server.world.person("ada").id, "and this", **posted))
+        server.web.scopes.discard("files:read")
+        server.say("unread", files=[("b.txt", "text/plain", b"text")])
+        await server.until(lambda: len(desk.arrivals) == 3)
+        assert desk.texts[2] == "unread\n[b.txt could not be fetched: the app lacks the scope files:read.]"
+        lines = desk.texts[1].splitlines()
+        assert lines[0] == "and this" and lines[1].startswith("[gone.txt could not be fetched")
+        assert lines[2] == "[plan.doc is kept elsewhere: https://drive.example/plan.]"
+        assert not list((tmp_path / "files").iterdir())
+
+
+async def test_nobody_but_slack_is_shown_our_token(tmp_path):
+    async with at_work(tmp_path) as (server, _, desk), SlackServer() as other:
+        file = server.world.file("a.txt", "text/plain", b"text")
+        told = server.world.told_file
+
+        def elsewhere(file):
+            return told(file) | {
+                "url_private_download": f"{other.world.root}/files-pri/T-{file.id}/download/a"
+            }
+
+        server.world.told_file = elsewhere
+        channel, _ = server.place()
+        server.web.tell(server.world.post(channel, server.world.person("ada").id, "x", files=[file]))
+        await server.until(lambda: desk.arrivals)
+        assert desk.texts == ["x\n[a.txt was not fetched: it does not lie at Slack.]"]
+        assert other.downloads == []
+
+
+async def test_files_of_strangers_are_not_fetched(tmp_path):
+    async with SlackServer() as server:
+        desk, platform = Desk(), open_slack(settings(server, tmp_path))
+        known = server.world.person("ada").id
+
+        async def welcome(arrival):
+            return arrival.sender == known
+
+        platform.fetch_only_for(welcome)
+        async with listening(platform, desk):
+            await server.until(lambda: desk.ready)
+            for who in ("ada", "mallory"):
+                server.say("look", who=who, files=[(f"{who}.txt", "text/plain", b"text")])
+            await server.until(lambda: len(desk.arrivals) == 2)
+        assert server.downloads == ["ada.txt"]
+
+
+async def test_other_programs_and_ourselves_are_not_heard(tmp_path):
+    async with at_work(tmp_path) as (server, platform, desk):
+        await platform.send(where(server), Piece("mine"))
+        server.say("@alipes joined", where="general", subtype="channel_join")
+        server.say("@alipes beep", where="general", subtype="bot_message")
+        server.say("person")
+        await server.until(lambda: desk.arrivals)
+        assert desk.texts == ["person"]
+        await server.until(lambda: all(envelope.acked for envelope in server.board.envelopes))
+
+
+async def test_one_channel_stays_in_order_and_does_not_wait_for_another(tmp_path):
+    async with at_work(tmp_path) as (server, _, desk):
+        server.trouble("slow", "users.info", wait=0.3)
+        server.say("slow")
+        for number in range(5):
+            server.say(str(number))
+        server.say("quick", who="bob")
+        await server.until(lambda: len(desk.arrivals) == 7)
+        mine = [arrival.text for arrival in desk.arrivals if arrival.address == where(server)]
+        assert mine == ["slow", "0", "1", "2", "3", "4"] and desk.texts[0] == "quick"
+
+
+async def test_a_button_arrives_as_what_it_stands_for_and_goes_with_the_answer(tmp_path):
+    async with at_work(tmp_path) as (server, platform, desk):
+        buttons = tuple(Button(f"label {n}", f"ask:{n}") for n in range(30))
+        message = await platform.send(where(server), Piece("sure?", buttons=buttons))
+        assert len(server.posts()[0].buttons) == 25
+        pressed = server.press(message, "ask:6")
+        await server.until(lambda: pressed.acked)
+        [arrival] = desk.arrivals
+        assert (arrival.pressed, arrival.message, arrival.text) == ("ask:6", message, "")
+        assert (arrival.sender, arrival.address) == (server.world.person("ada").id, where(server))
+        await platform.edit(where(server), message, Piece("yes"))
+        assert server.posts()[0].buttons == []
+        question = server.say("@alipes push it", where="general")
+        asked = await platform.send(
+            where(server, "general"), Piece("sure?", buttons=buttons[:2], reply_to=question)
+        )
+        server.press(asked, "ask:1")
+        thread = await platform.send(where(server, "general/plans"), Piece("sure?", buttons=buttons[:2]))
+        server.press(thread, "ask:1")
+        await server.until(lambda: len(desk.arrivals) == 4)
+        assert [a.address for a in desk.arrivals[2:]] == [
+            where(server, "general"),
+            where(server, "general/plans"),
+        ]
+
+
+async def test_slash_commands_arrive_as_words(tmp_path):
+    async with at_work(tmp_path) as (server, platform, desk):
+        await platform.menu((("stop", "stop what runs"), ("model", "choose one"), ("help", "show all")))
+        given = [
+            server.slash("/alipes-model", "fast one", where="general"),
+            server.slash("/alipes", "stop"),
+            server.slash("/alipes", "how are &lt;you&gt;?"),
+            server.slash("/alipes"),
+        ]
+        await server.until(lambda: all(each.acked for each in given))
+        assert sorted(desk.texts) == ["/help", "/model fast one", "/stop", "how are <you>?"]
+        there = next(arrival for arrival in desk.arrivals if arrival.group)
+        assert there.address == where(server, "general") and there.addressed
+        assert given[1].answer == {"response_type": "ephemeral", "text": "/stop"}
+
+
+async def test_a_command_does_not_wait_behind_what_is_slow(tmp_path):
+    async with at_work(tmp_path) as (server, _, desk):
+        server.trouble("slow", "users.info", wait=1.0)
+        server.say("slow")
+        chosen = server.slash("/alipes-stop")
+        await server.until(lambda: chosen.acked)
+        assert desk.texts == ["/stop"]
+
+
+@pytest.mark.parametrize("missing", ["token", "app_token"])
+async def test_both_tokens_are_needed(tmp_path, missing):
+    server = SlackServer()
+    with pytest.raises(ConfigError, match="two tokens"):
+        open_slack(settings(server, tmp_path, **{missing: Secret()}))
+
+
+@pytest.mark.parametrize(("wrong", "why"), [("token", "bot's token"), ("app_token", "app's own token")])
+async def test_a_wrong_token_is_for_the_operator_to_mend(tmp_path, leaks, wrong, why):
+    async with SlackServer() as server:
+        desk, platform = Desk(), open_slack(settings(server, tmp_path, **{wrong: Secret("xoxp-nonsense")}))
+        async with asyncio.timeout(5):
+            with pytest.raises(ConfigError, match=why):
+                await platform.listen(desk.take, desk.tell)
+
+
+async def test_socket_mode_that_is_switched_off_is_for_the_operator_to_mend(tmp_path, leaks):
+    async with SlackServer() as server:
+        server.board.enabled = False
+        desk, platform = Desk(), open_slack(settings(server, tmp_path))
+        with pytest.raises(ConfigError, match="switched off"):
+            await platform.listen(desk.take, desk.tell)
