@@ -9,9 +9,11 @@ from importlib import import_module
 from typing import TypeAlias
 
 from alipes.agent.approval import approval
+from alipes.agent.aside import Aside
 from alipes.agent.asking import Patience
 from alipes.agent.auxiliary import Auxiliary
 from alipes.agent.chain import Chain
+from alipes.agent.compaction import Compaction
 from alipes.agent.ground import Risk
 from alipes.agent.loop import Agent
 from alipes.agent.mixture import Mixing
@@ -43,6 +45,7 @@ from alipes.sessions.commands.context import Context
 from alipes.sessions.delegating import NEED_A_PERSON, Delegation
 from alipes.sessions.hosting import Hosting
 from alipes.sessions.lobby import Habits, Lobby
+from alipes.store.compacting import SqliteDigests
 from alipes.store.opening import Store, open_store
 from alipes.store.spending import SqliteBill
 from alipes.tools.background import Background
@@ -86,6 +89,9 @@ class App:
         self.lobby = Lobby(store, hooks=self.hooks, agent=self._agent, habits=habits)
         self.spending = Spending(SqliteBill(store.database), settings.side.spend, self.lobby.approvals.ask)
         self.auxiliary = Auxiliary(models, self.spending, settings.side, choice=self._model)
+        self.compaction = Compaction(
+            self.auxiliary, SqliteDigests(store.database), settings.side.compaction, self._keeps
+        )
         self.host = Hosting(
             settings, self.lobby, models, hooks=self.hooks, offers=self.offers, choice=self.choice
         )
@@ -119,6 +125,7 @@ class App:
             hooks=self.hooks,
             plugins=self.plugins,
             files=files,
+            compaction=self.compaction,
         )
 
     @property
@@ -144,7 +151,13 @@ class App:
             patience=self.patience,
             chain=self._chain,
             consent=self.lobby.approvals.ask,
+            spending=self.spending,
+            compaction=self.compaction,
         )
+
+    def _keeps(self, session: str) -> tuple[str, ...]:
+        """What a session has beside its words, for a model that is told them only in short."""
+        return tuple(f"a background process: {job.title}" for job in self.background.living(session))
 
     async def tool_names(self, turn: Turn) -> tuple[str, ...]:
         """What a turn may use if it began now."""
@@ -201,6 +214,8 @@ async def open_app(
         app = App(settings, scope, store, models=models, background=background, habits=habits)
         app.patience = app.host.patience = app.auxiliary.patience = patience or app.patience
         _equip(app, keeper)
+        aside = await stack.enter_async_context(Aside(app.auxiliary, app.compaction, store.archive))
+        app.hooks.add(CORE, aside.turn_ended)
         app.plugins = await stack.enter_async_context(
             open_plugins(settings, hooks=app.hooks, offers=app.offers, host=app.host, doors=_doors(app))
         )

@@ -115,7 +115,7 @@ def test_everything_else_is_said(text):
 
 def test_the_table_holds_what_was_promised():
     promised = (
-        "help new stop status model usage retry undo branch sessions resume title search queue steer busy "
+        "help new stop status model usage compress retry undo branch sessions resume title search queue steer busy "
         "copy export plugins quit"
     )
     assert [command.name for command in commands.COMMANDS] == promised.split()
@@ -125,7 +125,7 @@ def test_the_table_holds_what_was_promised():
 async def test_help_shows_all_or_one(tmp_path):
     async with at_desk(tmp_path) as desk:
         lines = (await desk.type("/help")).text.splitlines()
-        assert len(lines) == len(commands.COMMANDS) and lines[7].startswith("/undo [N] ")
+        assert len(lines) == len(commands.COMMANDS) and lines[8].startswith("/undo [N] ")
         assert (await desk.type("/help undo")).text.startswith("/undo [N]: take back")
         assert (await desk.type("/help /undo")).text.startswith("/undo [N]: ")
         wrong = await desk.type("/help und")

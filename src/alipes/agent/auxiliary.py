@@ -3,18 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from msgspec import structs
-
 from alipes.agent.asking import Asker, Patience, ask
 from alipes.agent.chain import Opens
 from alipes.agent.spending import Spending
-from alipes.agent.spending_words import worst
-from alipes.config.side import Side
+from alipes.agent.spending_words import priced, worst
+from alipes.config.side import Errand, Side
 from alipes.kernel.errors import Transient
 from alipes.kernel.messages import Message
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Event, Replied, Turn
-from alipes.providers.catalog import cost
 from alipes.providers.opening import Backend
 from alipes.store.spending import Billed
 
@@ -37,9 +34,13 @@ class Auxiliary:
         self.patience = patience or Patience()
         self._models, self._spending, self._side, self._choice = models, spending, side or Side(), choice
 
-    def set_apart(self, task: str) -> bool:
-        """Has the operator named a model for this work?"""
-        return bool(self._side.errand(task).model)
+    def errand(self, task: str) -> Errand:
+        """How the operator wants this work to be done."""
+        return self._side.errand(task)
+
+    async def limit_met(self, turn: Turn) -> bool:
+        """May no more be spent without asking? Work that nobody waits for is not begun then."""
+        return await self._spending.met(turn)
 
     async def backend(self, task: str, turn: Turn, model: str = "") -> Backend:
         """The model for a task: the one named here, else the operator's, else the one that answers."""
@@ -77,9 +78,7 @@ class Auxiliary:
                     reply = await ask(backend, request, Asker(turn, _unheard, self.patience))
             except TimeoutError:
                 raise Transient(f"{backend.name} gave no answer within {errand.timeout:g} s") from None
-            if reply.usage.cost is None:
-                priced = structs.replace(reply.usage, cost=cost(reply.usage, backend.facts))
-                reply = structs.replace(reply, usage=priced)
+            reply = priced(reply, backend.facts)
             await self._spending.owe(Billed(turn, task, backend.name, reply.usage, tool))
         return reply
 

@@ -3,13 +3,17 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, TypeAlias
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from alipes.agent import guards, handing, voices
 from alipes.agent.acting import LIMIT, AskPerson, Desk, going_on, perform
 from alipes.agent.asking import Asker, Patience, ask
 from alipes.agent.chain import Chain, Line, Opens
+from alipes.agent.compact_turn import Fitting
+from alipes.agent.compaction import Compaction
 from alipes.agent.mending import opening, recall
+from alipes.agent.spending import Slip, Spending
+from alipes.agent.spending_words import Spent, priced, worst
 from alipes.agent.transcript import Transcript
 from alipes.hooks import specs
 from alipes.hooks.relay import Relay
@@ -18,8 +22,8 @@ from alipes.kernel.errors import ContextTooLong, ProviderError
 from alipes.kernel.messages import Message, ToolCall
 from alipes.kernel.ports import Effort, Emit, Proceed, Request, Tool
 from alipes.kernel.turns import Ending, Noted, Replied, Retracted, Turn
-from alipes.providers.catalog import cost
 from alipes.providers.opening import Backend
+from alipes.store.spending import Billed
 
 Over: TypeAlias = tuple[Ending, str]
 Absorb: TypeAlias = Callable[[], Awaitable[tuple[Message, ...]]]
@@ -49,6 +53,8 @@ class Agent(Struct, frozen=True):
     """Give every turn of a process the same one: it remembers which models rest."""
     result_limit: int = LIMIT
     consent: AskPerson | None = None
+    spending: Spending | None = None
+    compaction: Compaction | None = None
 
 
 async def run_turn(
@@ -64,13 +70,26 @@ async def run_turn(
     """
     life = _Life(agent, turn, emit, absorb=absorb, proceed=proceed)
     try:
-        await life.begin()
-        while (over := await life.step()) is None:
-            pass
-    except ContextTooLong as error:
-        return "failed", life.overflow(error)
+        over = await _lived(life)
     except ProviderError as error:
-        return "failed", str(error)
+        over = "failed", str(error)
+    except Spent as error:
+        over = error.ending, str(error)
+    finally:
+        life.let_go()
+    await life.settle()
+    return over
+
+
+async def _lived(life: "_Life") -> Over:
+    await life.begin()
+    over: Over | None = None
+    while over is None:
+        try:
+            over = await life.step()
+        except ContextTooLong as error:
+            if not await life.shortened():
+                return "failed", life.overflow(error)
     return over
 
 
@@ -80,7 +99,9 @@ class _Life:
 
     def __init__(self, agent: Agent, turn: Turn, emit: Emit, *, absorb: Absorb, proceed: Proceed) -> None:
         self._agent, self._turn, self._emit, self._absorb = agent, turn, emit, absorb
-        self._talk = Transcript(turn, emit)
+        self._talk = Transcript(turn, emit, self.let_go)
+        self._fitting = Fitting(agent.compaction, turn, emit)
+        self._slips: list[Slip] = []
         self._system = agent.system(turn)
         self._specs = handing.shown(agent.tools, turn.inbound)
         wanted = turn.inbound.model or turn.model
@@ -123,12 +144,32 @@ class _Life:
             return None if await self._sent_back(last) else ("answered", "")
         return await (self._sum_up() if spent else self._ask())
 
+    async def shortened(self) -> bool:
+        """The model says that it was told too much: tell it less, if that can be done."""
+        return await self._fitting.overflowed(self._line.backend, self._told())
+
     def overflow(self, error: ContextTooLong) -> str:
-        """The sentence for a conversation that no longer fits: whoever can shorten it begins here."""
-        backend = self._line.backend
+        """The sentence for a conversation that no longer fits, whatever was done about it."""
+        backend, why = self._line.backend, self._fitting.why
         window = f" of {backend.facts.window:,} tokens" if backend and backend.facts.window else ""
         name = backend.name if backend else "the model"
-        return f"the conversation no longer fits into the window{window} of {name}; start a new one ({error})"
+        tried = f", and could not be shortened: {why}" if why else ""
+        return (
+            f"the conversation no longer fits into the window{window} of {name}{tried}; start a new one, or "
+            f"choose a model with a larger window ({error})"
+        )
+
+    def let_go(self) -> None:
+        """What was used is on the bill, or we are not there any more to put it there."""
+        if self._agent.spending is not None:
+            self._agent.spending.kept(*self._slips)
+        self._slips.clear()
+
+    async def settle(self) -> None:
+        """Put on the bill what was used for answers that nobody got."""
+        backend, owed = self._line.backend, self._talk.owed
+        if owed is not None and backend is not None and self._agent.spending is not None:
+            await self._agent.spending.owe(Billed(self._turn, "answer", backend.name, owed))
 
     async def _ask(self) -> Over | None:
         model, reply = await self._line.through(self._put, self._emit)
@@ -177,20 +218,30 @@ class _Life:
         request = Request(
             model=backend.model,
             system=self._system,
-            messages=self._told(),
+            messages=(),
             tools=() if facts.tools is False else self._specs,
             max_tokens=min(self._agent.max_tokens, facts.output or self._agent.max_tokens),
             effort=self._agent.effort,
             session=self._turn.session,
             tool_choice=tool_choice,
         )
+        request = await self._fitting.fit(backend, request, self._told())
         request = await self._agent.hooks.filter(specs.before_request, request, turn=self._turn)
         self._questions += 1
-        reply = await ask(backend, request, self._asker, self._questions)
-        if reply.usage.cost is None:
-            priced = structs.replace(reply.usage, cost=cost(reply.usage, facts))
-            reply = structs.replace(reply, usage=priced)
+        reply = await self._asked(backend, request)
+        self._fitting.counted(request, reply)
         return backend.name, reply
+
+    async def _asked(self, backend: Backend, request: Request) -> Replied:
+        """The answer and what it cost; within what may be spent."""
+        spending = self._agent.spending
+        if spending is None or not spending.limited:
+            return priced(await ask(backend, request, self._asker, self._questions), backend.facts)
+        async with spending.call(self._turn, worst(request, backend.facts), self._emit) as slip:
+            reply = priced(await ask(backend, request, self._asker, self._questions), backend.facts)
+            slip.usage, slip.owed = reply.usage, True
+            self._slips.append(slip)
+        return reply
 
     def _told(self) -> tuple[Message, ...]:
         history, before = self._talk.history, len(self._turn.history)
@@ -230,7 +281,9 @@ class _Life:
             return self._limit(f", and there is no summary: {error}")
         words = tuple(part for part in reply.message.parts if not isinstance(part, ToolCall))
         summary = Message("assistant", words)
-        if not guards.blank(summary):
+        if guards.blank(summary):
+            self._talk.owe(reply.usage)
+        else:
             await self._talk.say(summary, model, reply.usage)
         return self._limit()
 

@@ -87,6 +87,11 @@ class Spending:
             if not slip.owed:
                 self._settle(slip)
 
+    async def met(self, turn: Turn) -> bool:
+        """Would a call have to be asked about now?"""
+        root = await self.bill.root(turn)
+        return any([self._left(each, await self._sum(each, root)) <= 0 for each in self._limits_of(root)])
+
     async def owe(self, entry: Billed) -> None:
         """Put on the bill what no transcript will tell of."""
         await self.bill.add(entry)

@@ -1,18 +1,19 @@
 """What is said when a limit of spending is met, and what a call may use at worst. Pure."""
 
+from msgspec import structs
+
+from alipes.agent.compact_view import fixed, letters
 from alipes.config.side import Amount
 from alipes.kernel.endpoints import ModelFacts
 from alipes.kernel.errors import ToolError
-from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
+from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import Request
-from alipes.kernel.turns import Ending, Turn, Usage
+from alipes.kernel.turns import Ending, Replied, Turn, Usage
 from alipes.kernel.wording import money
 from alipes.providers.catalog import cost
 from alipes.store.spending import Sum
 
 NAME = "spend"
-_IMAGE = 6_000
-"""Letters that an image counts for."""
 _WHERE = {"per_turn": "this turn", "per_session": "this conversation", "per_day": "today"}
 
 
@@ -53,26 +54,15 @@ def call(scope: str, limit: Amount, root: Turn, place: str, id: str) -> ToolCall
 
 def worst(request: Request, facts: ModelFacts) -> Usage:
     """More than a call will use: every second letter a token, and an answer as long as it may be."""
-    letters = len(request.system) + sum(map(letters_of, request.messages))
-    letters += sum(len(spec.description) + len(str(spec.schema)) for spec in request.tools)
-    usage = Usage(input=letters // 2, output=request.max_tokens)
+    usage = Usage(input=(fixed(request) + letters(request.messages)) // 2, output=request.max_tokens)
     return Usage(input=usage.input, output=usage.output, cost=cost(usage, facts))
 
 
-def letters_of(message: Message) -> int:
-    """How long a message is, as a model reads it."""
-    count = 0
-    for part in message.parts:
-        match part:
-            case Text(text) | Thinking(text):
-                count += len(text)
-            case ToolCall():
-                count += len(part.name) + len(part.raw or str(part.args))
-            case ToolResult(text=text, images=images):
-                count += len(text) + _IMAGE * len(images)
-            case Image():
-                count += _IMAGE
-    return count
+def priced(reply: Replied, facts: ModelFacts) -> Replied:
+    """The answer with what it cost, where the provider did not say and we know."""
+    if reply.usage.cost is not None:
+        return reply
+    return structs.replace(reply, usage=structs.replace(reply.usage, cost=cost(reply.usage, facts)))
 
 
 def _used(limit: Amount, used: Sum) -> str:

@@ -1,5 +1,7 @@
 """What a living turn has said so far. It grows by saying, and in no other way; it decides nothing."""
 
+from collections.abc import Callable
+
 from alipes.agent.mending import distinct
 from alipes.kernel.messages import Message
 from alipes.kernel.ports import Emit
@@ -7,14 +9,16 @@ from alipes.kernel.turns import Said, Turn, Usage
 
 
 class Transcript:
-    def __init__(self, turn: Turn, emit: Emit) -> None:
+    def __init__(self, turn: Turn, emit: Emit, billed: Callable[[], None] = lambda: None) -> None:
+        """`billed` is called when all that was used so far is on the bill."""
         self.history: tuple[Message, ...] = (*turn.history, *turn.said)
         """All that a model is shown: the session before this turn, and the turn."""
         self.said: tuple[Message, ...] = turn.said
         """The turn alone."""
-        self._emit = emit
+        self._emit, self._billed = emit, billed
         self._ids = {call.id for message in self.history for call in message.calls}
-        self._owed: Usage | None = None
+        self.owed: Usage | None = None
+        """What was used and is on no bill yet."""
 
     @property
     def steps(self) -> int:
@@ -28,8 +32,10 @@ class Transcript:
             self._ids.update(call.id for call in message.calls)
         if usage is not None:
             self.owe(usage)
-            usage, self._owed = self._owed, None
+            usage, self.owed = self.owed, None
         await self._emit(Said(message, model, usage))
+        if usage is not None:
+            self._billed()
         self.history = (*self.history, message)
         self.said = (*self.said, message)
 
@@ -40,4 +46,4 @@ class Transcript:
 
     def owe(self, usage: Usage) -> None:
         """Tokens of an answer that is not said: they are on the bill of the next one that is."""
-        self._owed = usage if self._owed is None else self._owed + usage
+        self.owed = usage if self.owed is None else self.owed + usage

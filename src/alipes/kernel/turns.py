@@ -121,6 +121,18 @@ class Usage(Struct, frozen=True, omit_defaults=True):
         )
 
 
+class Digest(Struct, frozen=True, omit_defaults=True):
+    """What a model is told in place of the beginning of a conversation, all of which stays as it was said."""
+
+    upto: int = 0
+    """It stands for so many messages, from the first on; zero: for none."""
+    text: str = ""
+    trimmed: int = 0
+    """In so many messages, from the first on, what tools gave is shown shortened."""
+    widest: int = 0
+    """Letters that a single result or text may have, anywhere; zero: as many as it has."""
+
+
 class Turn(Struct, frozen=True):
     """One inbound and everything we do about it."""
 
@@ -143,6 +155,11 @@ class Turn(Struct, frozen=True):
     attempt: int = 1
     alone: bool = False
     """When it was claimed nothing else waited in its session: neither a message nor an op."""
+    digest: Digest = Digest()
+    """What stands for the beginning of `history` and `said`, taken together."""
+    counted: tuple[int, int] = (0, 0)
+    """Tokens of the last model call, in and out, and how many messages of both it was about; or zeros,
+    where none was counted since the digest was made."""
 
     @property
     def key(self) -> str:
@@ -353,6 +370,7 @@ __all__ = [
     "Busy",
     "Consent",
     "Delta",
+    "Digest",
     "Ending",
     "Envelope",
     "Event",

@@ -66,12 +66,13 @@ class Archive:
 
         def work(db: sqlite3.Connection) -> tuple[Message, ...]:
             _session(db, session)
-            return tuple(rows.messages.decode(text) for _, text in lineage.said(db, session))
+            return tuple(rows.messages.decode(text) for _, _, text, _ in lineage.told(db, session))
 
         return await self._database.read(work)
 
     async def context(self, session: str) -> int | None:
-        """The tokens that the last model call took, in and out; None where none was made."""
+        """The tokens that the last model call took, in and out; None where none was made since it was
+        last shortened."""
         return await self._database.read(lambda db: lineage.context(db, session))
 
     async def turn(self, id: str) -> TurnFacts | None:
@@ -89,6 +90,12 @@ class Archive:
             return exporting.export(db, _session(db, session))
 
         return await self._database.read(work)
+
+    async def entitle(self, session: str, title: str) -> bool:
+        """Name a conversation that has no name; False where it has one, or is not there."""
+        sql = "UPDATE sessions SET title = ? WHERE id = ? AND title = ''"
+        row = (rows.whole(title), session)
+        return bool(await self._database.run(lambda db: db.execute(sql, row).rowcount))
 
     async def delete(self, session: str) -> None:
         """Forget it, with its turns and what can be found by search. Refuses while a turn is unfinished."""

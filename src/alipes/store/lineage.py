@@ -1,9 +1,19 @@
 """What a session's model is told: its own turns and those it shares, without what was undone. Reads only."""
 
 import sqlite3
+from bisect import bisect_right
 from collections.abc import Iterator
+from typing import TypeAlias
 
+from alipes.kernel.turns import Digest
+
+Row: TypeAlias = tuple[int, int, str, int | None]
+"""Number, turn and text of a message, and the tokens of the call that gave it."""
 _WITHOUT_HIDDEN = "NOT IN (SELECT turn FROM hidden WHERE session = ?)"
+_DIGESTS = (
+    "SELECT upto, covers, trimmed, widest, last, text FROM digests WHERE session = ? "
+    "ORDER BY number DESC LIMIT 20"
+)
 EVER = 2**63 - 1
 
 
@@ -13,14 +23,26 @@ def line(db: sqlite3.Connection, session: str) -> list[tuple[str, int]]:
     return [*shared.fetchall(), (session, EVER)]
 
 
-def said(db: sqlite3.Connection, session: str) -> Iterator[tuple[int, str]]:
-    """The numbers of the turns and the messages they said, in order."""
+def told(db: sqlite3.Connection, session: str) -> Iterator[Row]:
+    """What was said, in order."""
     sql = (
-        f"SELECT turn, message FROM said WHERE session = ? AND turn <= ? AND turn {_WITHOUT_HIDDEN} "
-        "ORDER BY number"
+        "SELECT number, turn, message, input + output FROM said WHERE session = ? AND turn <= ? "
+        f"AND turn {_WITHOUT_HIDDEN} ORDER BY number"
     )
     for ancestor, upto in line(db, session):
         yield from db.execute(sql, (ancestor, upto, session))
+
+
+def digest(db: sqlite3.Connection, session: str, numbers: list[int]) -> tuple[Digest, int]:
+    """What stands for the beginning of the messages with these numbers, and the last there was when it was
+    made. One that was made of other messages than those, because some were taken back since or belong to
+    another branch, does not count."""
+    for ancestor, _ in reversed(line(db, session)):
+        for upto, covers, trimmed, widest, last, text in db.execute(_DIGESTS, (ancestor,)):
+            place = bisect_right(numbers, upto)
+            if place == covers and (not place or numbers[place - 1] == upto):
+                return Digest(place, text, bisect_right(numbers, trimmed), widest), last
+    return Digest(), 0
 
 
 def begun(
@@ -42,13 +64,19 @@ def begun(
             yield number, id, inbound, bool(unfinished)
 
 
+def counted(rows: list[Row], since: int) -> tuple[int, int]:
+    """The tokens of the last model call after message `since`, and how many messages it was about."""
+    for place in range(len(rows) - 1, -1, -1):
+        number, _, _, tokens = rows[place]
+        if number <= since:
+            break
+        if tokens is not None:
+            return tokens, place + 1
+    return 0, 0
+
+
 def context(db: sqlite3.Connection, session: str) -> int | None:
-    """The tokens of the last model call that is told, in and out."""
-    sql = (
-        "SELECT input + output FROM said WHERE session = ? AND turn <= ? "
-        f"AND turn {_WITHOUT_HIDDEN} AND input IS NOT NULL ORDER BY number DESC LIMIT 1"
-    )
-    for ancestor, upto in reversed(line(db, session)):
-        if row := db.execute(sql, (ancestor, upto, session)).fetchone():
-            return int(row[0])
-    return None
+    """The tokens of the last model call that is told, in and out; None also if it was shortened since."""
+    rows = list(told(db, session))
+    _, last = digest(db, session, [row[0] for row in rows])
+    return counted(rows, last)[0] or None

@@ -34,9 +34,10 @@ STEP: tuple[str, ...] = (
         number    INTEGER PRIMARY KEY,
         session   TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
         upto      INTEGER NOT NULL,     -- the last message it stands for; zero: for none
+        covers    INTEGER NOT NULL,     -- how many messages that were; if others now, it is not true any more
         trimmed   INTEGER NOT NULL,     -- results up to this message are shown shortened
+        widest    INTEGER NOT NULL,
         last      INTEGER NOT NULL,     -- the last message there was when it was made
-        hidden    INTEGER NOT NULL,     -- how many turns that it stands for were hidden then
         text      TEXT NOT NULL,
         created   REAL NOT NULL
     )""",

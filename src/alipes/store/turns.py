@@ -70,7 +70,7 @@ class SqliteTurns:
                 "WHERE number = ?",
                 (epoch, now, number),
             )
-            return _turn(db, int(number))
+            return load(db, int(number))
 
         # nothing is done before the turn writes again; and who dies here loses nothing but a number
         return await self._database.run(work, soon=True)
@@ -188,14 +188,16 @@ def _refuse_if_held(db: sqlite3.Connection, key: str, hosts: Hosts) -> None:
         raise Held(key, holder)
 
 
-def _turn(db: sqlite3.Connection, number: int) -> Turn:
+def load(db: sqlite3.Connection, number: int) -> Turn:
+    """A turn as it stands, with all that a model is told in it."""
     sql = (
         "SELECT turns.id, turns.key, session, inbound, sessions.created, sessions.model, epoch, attempts "
         "FROM turns JOIN sessions ON sessions.id = session WHERE number = ?"
     )
     id, key, session, inbound, began, model, epoch, attempts = db.execute(sql, (number,)).fetchone()
-    said = list(lineage.said(db, session))
-    own = "SELECT message FROM said WHERE turn = ? ORDER BY number"
+    before, own = transcript(db, session, number)
+    every = [*before, *own]
+    digest, last = lineage.digest(db, session, [row[0] for row in every])
     acts = db.execute("SELECT call_id, result FROM acts WHERE turn = ?", (number,)).fetchall()
     read = rows.messages.decode
     return Turn(
@@ -204,13 +206,24 @@ def _turn(db: sqlite3.Connection, number: int) -> Turn:
         inbound=rows.inbounds.decode(inbound),
         began=began,
         model=model,
-        history=tuple(read(message) for turn, message in said if turn != number),
-        said=tuple(read(message) for (message,) in db.execute(own, (number,))),
+        history=tuple(read(message) for _, _, message, _ in before),
+        said=tuple(read(message) for _, _, message, _ in own),
         acts={call_id: _result(text) for call_id, text in acts},
         epoch=epoch,
         attempt=attempts,
         alone=db.execute(_COMPANY, {"key": key, "number": number}).fetchone() is None,
+        digest=digest,
+        counted=lineage.counted(every, last),
     )
+
+
+def transcript(
+    db: sqlite3.Connection, session: str, turn: int
+) -> tuple[list[lineage.Row], list[lineage.Row]]:
+    """What was said before a turn, and what was said in it, also if that was taken back meanwhile."""
+    before = [row for row in lineage.told(db, session) if row[1] != turn]
+    own = "SELECT number, turn, message, input + output FROM said WHERE turn = ? ORDER BY number"
+    return before, db.execute(own, (turn,)).fetchall()
 
 
 def _result(text: str | None) -> ToolResult | None:

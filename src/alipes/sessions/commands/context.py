@@ -6,6 +6,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
+from alipes.agent.compaction import Compaction
 from alipes.hooks.loader import Plugins
 from alipes.hooks.offers import Offers
 from alipes.hooks.relay import Hooks
@@ -81,6 +82,8 @@ class Context(Struct, frozen=True):
     usual: Busy | None = None
     """What a message does there that finds a turn at work, where nothing was chosen; None: the usual."""
     clock: Callable[[], float] = time.time
+    compaction: Compaction | None = None
+    """Who makes room in long conversations."""
 
     @property
     def key(self) -> str:

@@ -12,7 +12,7 @@ from alipes.hooks.offers import CommandOffer, Offers
 from alipes.hooks.relay import guard
 from alipes.kernel.errors import AlipesError, StoreError
 from alipes.kernel.wording import aligned
-from alipes.sessions.commands import account, course, plugins, shelf
+from alipes.sessions.commands import account, agents, compress, course, plugins, shelf
 from alipes.sessions.commands.context import Context, Quit, Reply
 
 Act: TypeAlias = Callable[[Context, str], Awaitable[Reply]]
@@ -57,6 +57,12 @@ COMMANDS = (
     Command("status", "", "show the model, what runs and waits, context and cost", account.status),
     Command("model", "[NAME]", "show the model, or choose one for this conversation", account.model),
     Command("usage", "", "show tokens and cost, here, today and by model", account.usage),
+    Command(
+        "compress",
+        "[FOCUS] [--preview]",
+        "sum up what was said before; FOCUS is kept above all",
+        compress.compress,
+    ),
     Command("retry", "", "ask the last message again, as if it had not been answered", course.retry),
     Command("undo", "[N]", "take back the last turn, or the last N", course.undo),
     Command("branch", "[TITLE]", "go on in a copy, and leave the original as it is", course.branch),
@@ -69,6 +75,16 @@ COMMANDS = (
     Command(
         "busy", "[MODE]", "interrupt, queue or steer: what a message does while something runs", course.busy
     ),
+    Command(
+        "agents",
+        "[ID | stop ID]",
+        "show who works beside this conversation, or end one of them",
+        agents.agents,
+    ),
+    Command(
+        "background", "TEXT", "have this done beside the conversation; the answer comes", agents.background
+    ),
+    Command("moa", "TEXT", "have several models answer this together", agents.moa),
     Command("copy", "[N]", "copy the last answer, or the Nth last", shelf.copy),
     Command("export", "[FILE] [--force]", "write this conversation as Markdown, or as .json", shelf.export),
     Command(

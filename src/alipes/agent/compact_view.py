@@ -1,0 +1,96 @@
+"""A conversation as a model is told it: its beginning summed up, old results shortened. Pure.
+
+The same messages and the same digest always give the same words, so that a provider can keep them.
+"""
+
+from msgspec import structs
+
+from alipes.agent.acting import cut
+from alipes.kernel.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
+from alipes.kernel.ports import Request
+from alipes.kernel.turns import Digest
+
+TRIMMED = 800
+"""Letters that stay of an old result."""
+REQUEST = 12_000
+"""Letters that stay of a person's first and latest message once they are only told beside a summary."""
+IMAGE = 6_000
+"""Letters that an image counts for."""
+
+
+def told(messages: tuple[Message, ...], digest: Digest) -> tuple[Message, ...]:
+    """What a model is told of `messages`. Neither a call nor a result is ever told without the other."""
+    if digest == Digest():
+        return messages
+    head = _instead(messages, digest) if digest.upto else ()
+    tail = (_shown(message, digest, place < digest.trimmed) for place, message in enumerate(messages))
+    return (*head, *tuple(tail)[digest.upto :])
+
+
+def _instead(messages: tuple[Message, ...], digest: Digest) -> tuple[Message, ...]:
+    """The person's first request word for word, the summary, and their latest request if it is before it."""
+    asked = [place for place, message in enumerate(messages) if message.role == "user"]
+    first = _request(messages[asked[0]]) if asked and asked[0] < digest.upto else ()
+    latest = _request(messages[asked[-1]]) if asked and 0 < asked[-1] < digest.upto else ()
+    if len(asked) == 1:
+        latest = ()
+    return (*first, Message("notice", (Text(digest.text),)), *latest)
+
+
+def _request(message: Message) -> tuple[Message, ...]:
+    words = tuple(Text(cut(part.text, REQUEST)) for part in message.parts if isinstance(part, Text))
+    return (Message("user", words or (Text("(an image)"),)),)
+
+
+def _shown(message: Message, digest: Digest, old: bool) -> Message:
+    limit = min(TRIMMED, digest.widest or TRIMMED) if old else digest.widest
+    if not limit or not any(_long(part, limit, digest.widest) for part in message.parts):
+        return message
+    return Message(message.role, tuple(_part(part, limit, digest.widest) for part in message.parts))
+
+
+def _long(part: Part, limit: int, widest: int) -> bool:
+    match part:
+        case ToolResult(text=text, images=images):
+            return len(text) > limit or (limit == TRIMMED and bool(images))
+        case Text(text):
+            return bool(widest) and len(text) > widest
+    return False
+
+
+def _part(part: Part, limit: int, widest: int) -> Part:
+    match part:
+        case ToolResult(text=text, images=images):
+            return structs.replace(part, text=cut(text, limit), images=() if limit == TRIMMED else images)
+        case Text(text) if widest:
+            return Text(cut(text, widest))
+    return part
+
+
+def letters(messages: tuple[Message, ...]) -> int:
+    """How long they are, as a model reads them."""
+    return sum(_letters(part) for message in messages for part in message.parts)
+
+
+def _letters(part: Part) -> int:
+    match part:
+        case Text(text) | Thinking(text):
+            return len(text)
+        case ToolCall():
+            args = sum(len(key) + _width(each) for key, each in part.args.items())
+            return len(part.name) + len(part.raw) + args
+        case ToolResult(text=text, images=images):
+            return len(text) + IMAGE * len(images)
+        case Image():
+            return IMAGE
+
+
+def _width(value: object) -> int:
+    return len(value) if isinstance(value, str) else len(str(value))
+
+
+def fixed(request: Request) -> int:
+    """Letters of a request that no shortening takes away: the system prompt and the tools."""
+    return len(request.system) + sum(
+        len(spec.name) + len(spec.description) + len(str(spec.schema)) for spec in request.tools
+    )

@@ -1,0 +1,100 @@
+"""Digests as rows: what stands for the beginning of a conversation. Each is added, none is changed, and
+which one counts is read off what is told now. What was said is never touched."""
+
+import sqlite3
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from alipes.kernel.turns import Digest, Turn
+from alipes.store import lineage, rows, speaking, turns
+from alipes.store.database import Database
+
+_KEEP = """
+    INSERT INTO digests (session, upto, covers, trimmed, widest, last, text, created)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+
+
+class Tries(Struct, frozen=True):
+    """How often in a row summing up did not help, and why it last did not."""
+
+    count: int = 0
+    why: str = ""
+
+
+class SqliteDigests:
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        self._database, self._clock = database, clock
+
+    async def keep(self, turn: Turn, digest: Digest, *, living: bool, helped: bool = True) -> bool:
+        """From now on it stands for what it covers; `helped`: earlier tries that did not are forgotten.
+
+        `living`: in the name of a turn that is ours; raises `Fenced` like `record`. Else it is kept for
+        the conversation as it was when `turn` was looked at, and False is given if that has changed.
+        """
+        now, text = self._clock(), rows.whole(digest.text)
+        messages = len(turn.history)
+
+        def work(db: sqlite3.Connection) -> bool:
+            if living:
+                number, session = speaking.mine(db, turn)
+                before, own = turns.transcript(db, session, number)
+                told = [*before, *own]
+            else:
+                session, told = turn.session, list(lineage.told(db, turn.session))
+                if len(told) < messages:
+                    return False
+            numbers = [row[0] for row in told]
+            upto, trimmed = (numbers[place - 1] if place else 0 for place in (digest.upto, digest.trimmed))
+            covers = bisect_right(numbers, upto)
+            row = (session, upto, covers, trimmed, digest.widest, max(numbers, default=0), text, now)
+            db.execute(_KEEP, row)
+            if helped:
+                db.execute("DELETE FROM compactions WHERE session = ?", (session,))
+            return True
+
+        return await self._database.run(work)
+
+    async def latest(self, session: str) -> Turn | None:
+        """The conversation as it stands now, as the history of its last turn; None where nothing was said."""
+        return await self._database.read(lambda db: _latest(db, session))
+
+    async def tries(self, session: str) -> Tries:
+        sql = "SELECT tries, why FROM compactions WHERE session = ?"
+        row = await self._database.read(lambda db: db.execute(sql, (session,)).fetchone())
+        return Tries() if row is None else Tries(*row)
+
+    async def failed(self, session: str, why: str) -> None:
+        """One more try that did not help."""
+        sql = (
+            "INSERT INTO compactions VALUES (?, 1, ?) "
+            "ON CONFLICT DO UPDATE SET tries = tries + 1, why = excluded.why"
+        )
+        await self._database.run(lambda db: db.execute(sql, (session, rows.whole(why))).rowcount)
+
+    async def forgive(self, session: str) -> None:
+        """A person wants it to be tried again."""
+        sql = "DELETE FROM compactions WHERE session = ?"
+        await self._database.run(lambda db: db.execute(sql, (session,)).rowcount)
+
+
+def _latest(db: sqlite3.Connection, session: str) -> Turn | None:
+    last = next(lineage.begun(db, session), None)
+    row = db.execute("SELECT created, model FROM sessions WHERE id = ?", (session,)).fetchone()
+    if last is None or row is None:
+        return None
+    _, id, inbound, _ = last
+    told = list(lineage.told(db, session))
+    digest, since = lineage.digest(db, session, [row[0] for row in told])
+    return Turn(
+        id,
+        session,
+        rows.inbounds.decode(inbound),
+        began=row[0],
+        model=row[1],
+        history=tuple(rows.messages.decode(text) for _, _, text, _ in told),
+        digest=digest,
+        counted=lineage.counted(told, since),
+    )
