@@ -19,7 +19,7 @@ from alipes.store.database import Database
 GIVEN = "as the caller told it"
 """The detail of turns that were never lived here."""
 _SPOT = """
-    SELECT turns.number, turns.id, turns.session, turns.ending IS NULL, sessions.address,
+    SELECT turns.number, turns.id, turns.session, turns.ending, sessions.address, turns.inbound,
         turns.number = (SELECT max(number) FROM turns AS later WHERE later.session = turns.session)
             AND EXISTS (SELECT 1 FROM seats WHERE seats.key = sessions.key AND seats.session = sessions.id)
     FROM turns JOIN sessions ON sessions.id = turns.session
@@ -47,8 +47,6 @@ class Wish(Struct, frozen=True):
     """The turn it follows on, where its sender names it instead of telling what was said."""
     results: tuple[ToolResult, ...] = ()
     """What calls gave that were handed over in the turn before."""
-    handed: str = ""
-    """The words that stand in our transcript for such a result."""
     response: tuple[str, str] | None = None
     """The name under which the answer may be asked for, and what is told of the request then."""
     passing: bool = False
@@ -69,6 +67,8 @@ class _Spot(Struct, frozen=True):
     session: str
     unfinished: bool
     address: Address
+    offered: frozenset[str]
+    """The tools that its sender ran, if it was answered."""
     last: bool
     """Nothing follows on it yet, and its conversation goes on where it was."""
 
@@ -122,9 +122,18 @@ def _marked(db: sqlite3.Connection, mark: bytes) -> _Spot | None:
     return None if row is None else _spot(row)
 
 
-def _spot(row: tuple[int, str, str, int, str, int]) -> _Spot:
-    number, turn, session, unfinished, address, last = row
-    return _Spot(number, turn, session, bool(unfinished), rows.addresses.decode(address), bool(last))
+def _spot(row: tuple[int, str, str, str | None, str, str, int]) -> _Spot:
+    number, turn, session, ending, address, inbound, last = row
+    offered = rows.inbounds.decode(inbound).offered if ending == "answered" else ()
+    return _Spot(
+        number=number,
+        turn=turn,
+        session=session,
+        unfinished=ending is None,
+        address=rows.addresses.decode(address),
+        offered=frozenset(each.name for each in offered),
+        last=bool(last),
+    )
 
 
 def _is_theirs(one: Address, other: Address) -> bool:
@@ -133,38 +142,32 @@ def _is_theirs(one: Address, other: Address) -> bool:
 
 def _answer(db: sqlite3.Connection, spot: _Spot, wish: Wish) -> None:
     """Put the results where their calls were handed over."""
-    whole = _answered(db, spot, wish)
-    if not whole:
-        return
-    number, _ = _last_row(db, spot.number)
-    db.execute("UPDATE said SET message = ? WHERE number = ?", (rows.dump(whole[-1]), number))
+    if whole := _answered(db, spot, wish):
+        last = "(SELECT max(number) FROM said WHERE turn = ?)"
+        db.execute(f"UPDATE said SET message = ? WHERE number = {last}", (rows.dump(whole[-1]), spot.number))
 
 
 def _answered(db: sqlite3.Connection, spot: _Spot, wish: Wish) -> tuple[Message, ...]:
     """What the turn said, with the results in it; nothing where it handed over no call. Raises `Unfit`."""
-    results = {result.call_id: result for result in wish.results}
-    _, last = _last_row(db, spot.number)
-    open_calls = _open_calls(last, wish.handed)
-    if missing := [id for id in open_calls if id not in results]:
-        raise Unfit(f"no tool output found for function call {', '.join(missing)}", "tool_output_missing")
-    if stray := [id for id in results if id not in open_calls]:
-        raise Unfit(f"no tool call found for function call output {', '.join(stray)}", "tool_call_missing")
-    if last is None or not open_calls:
-        return ()
     sql = "SELECT message FROM said WHERE turn = ? ORDER BY number"
-    said = [rows.messages.decode(text) for (text,) in db.execute(sql, (spot.number,))]
-    return (*said[:-1], Message(last.role, tuple(_filled(last.parts, results))))
+    said = tuple(rows.messages.decode(text) for (text,) in db.execute(sql, (spot.number,)))
+    handed = _handed(said, spot.offered)
+    results = {result.call_id: result for result in wish.results}
+    if missing := [id for id in handed if id not in results]:
+        raise Unfit(f"no tool output found for function call {', '.join(missing)}", "tool_output_missing")
+    if stray := [id for id in results if id not in handed]:
+        raise Unfit(f"no tool call found for function call output {', '.join(stray)}", "tool_call_missing")
+    if not handed:
+        return ()
+    return (*said[:-1], Message("tool", tuple(_filled(said[-1].parts, results))))
 
 
-def _last_row(db: sqlite3.Connection, turn: int) -> tuple[int, Message | None]:
-    sql = "SELECT number, message FROM said WHERE turn = ? ORDER BY number DESC LIMIT 1"
-    row = db.execute(sql, (turn,)).fetchone()
-    return (0, None) if row is None else (row[0], rows.messages.decode(row[1]))
-
-
-def _open_calls(message: Message | None, handed: str) -> list[str]:
-    parts = message.parts if message is not None and handed else ()
-    return [part.call_id for part in parts if isinstance(part, ToolResult) and part.text == handed]
+def _handed(said: tuple[Message, ...], offered: frozenset[str]) -> list[str]:
+    """The calls with which the turn ended: one that ends with results was not the model's to go on."""
+    if not offered or not said or said[-1].role != "tool":
+        return []
+    calls = next((message.calls for message in reversed(said) if message.calls), ())
+    return [call.id for call in calls if call.name in offered]
 
 
 def _filled(parts: tuple[Part, ...], results: Mapping[str, ToolResult]) -> Iterator[Part]:

@@ -5,7 +5,6 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from alipes.agent import guards
-from alipes.agent.handing import ends_here
 from alipes.kernel.errors import ContextTooLong, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.messages import Message, Text, Thinking, ToolCall
 from alipes.kernel.turns import Event, Said, TurnEnded, Usage
@@ -58,8 +57,8 @@ class Outcome(Struct, frozen=True):
 def outcome(told: Told, offered: frozenset[str], mishap: ProviderError | None = None) -> Outcome:
     """`offered`: the names of the client's own tools."""
     spoken = [message for message in told.said if message.role == "assistant"]
-    calls = handed(told.said, offered)
     ended = told.ended or TurnEnded("", "failed", "the answer broke off")
+    calls = _handed(told.said, ended, offered)
     refused = ended.ending == "failed" and isinstance(mishap, Refused)
     finish = _finish(ended, told.said, calls, refused)
     return Outcome(
@@ -76,9 +75,9 @@ def outcome(told: Told, offered: frozenset[str], mishap: ProviderError | None = 
     )
 
 
-def handed(said: list[Message], offered: frozenset[str]) -> tuple[ToolCall, ...]:
-    """The calls with which the turn ended, because they are the client's to run."""
-    if not said or not ends_here(said[-1]):
+def _handed(said: list[Message], ended: TurnEnded, offered: frozenset[str]) -> tuple[ToolCall, ...]:
+    """The calls with which the turn ended: it did not go on by itself, so they are the client's to run."""
+    if ended.ending != "answered" or not said or said[-1].role != "tool":
         return ()
     calls = next((message.calls for message in reversed(said) if message.calls), ())
     return tuple(call for call in calls if call.name in offered)

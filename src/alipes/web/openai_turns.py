@@ -9,7 +9,6 @@ from typing import Self
 from msgspec import Struct
 from starlette.requests import Request
 
-from alipes.agent.handing import HANDED
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.turns import Address, Answer, ApprovalAsked, Asked, Event, Inbound, Reply, Stop
 from alipes.sessions.following import Following
@@ -88,7 +87,6 @@ class Turns:
             mark=mark(caller.name, asked.before) if asked.before else b"",
             after=terms.after,
             results=asked.results,
-            handed=HANDED,
             response=terms.response,
             passing=terms.passing,
         )
