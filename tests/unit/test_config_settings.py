@@ -481,7 +481,7 @@ def test_a_home_that_cannot_be_one_is_told(home):
 
 def test_the_defaults_of_the_values_are_those_of_the_keys(home):
     loaded = load(home, {})
-    for part in ("embedded", "terminal", "serve", "telegram", "discord", "gateway"):
+    for part in ("embedded", "terminal", "serve", "messengers", "gateway", "api", "side", "senses"):
         assert getattr(loaded, part) == type(getattr(loaded, part))()
     assert structs.replace(loaded, providers={}) == Settings(home=home)
 
