@@ -27,9 +27,10 @@ ROOMS = {
     "serve": "serve_command",
     "pair": "pair_command",
     "send": "send_command",
+    "webhook": "webhook_command",
 }
 """Where the `run` of each command is."""
-EXTRAS = {"serve": "alipes[serve]"}
+EXTRAS = {"serve": "alipes[serve]", "webhook": "alipes[serve]"}
 """What has to be installed for a command, where that is more than alipes itself."""
 COMMANDS = tuple(ROOMS)
 LATER = {

@@ -19,6 +19,7 @@ commands:
   serve       answer in your chats: Telegram, Discord and what plugins bring
   pair        let people in who wrote to the bot
   send        write into a chat, without a model
+  webhook     ways in for what happens elsewhere: add, list, test, remove
 
 options:
   -m, --model MODEL     ask this model, as provider/name
@@ -198,4 +199,30 @@ options:
 
 Exit status: 0 owed, or with --wait delivered; 1 not delivered in time, or given up;
 2 wrong usage or settings.
+"""
+
+WEBHOOK = """\
+usage: alipes webhook [list] [--json]              which there are, and how often they were used
+       alipes webhook add NAME --prompt WORDS [OPTIONS]      make one; its secret is shown once
+       alipes webhook test NAME [--body JSON]      bring something, signed, to the one that serves
+       alipes webhook remove NAME                  it takes nothing any more
+
+What is sent to /hooks/NAME of `alipes serve`, signed with the secret, becomes a turn. WORDS
+say what is to be done; {body.path} and {headers.name} stand for what arrives, which is given
+to the model as material and never as an instruction. Without them, the whole body is given.
+
+options:
+  -p, --prompt WORDS    what is to be done when something arrives
+  --to TARGET           tell the answer there, as `alipes send` does (default: nowhere)
+  --style STYLE         how it is signed: standard (Standard Webhooks) or github
+  --secret              take the secret from standard input instead of making one
+  --tools NAMES         only these tools may be used, with commas between; "" for none
+  -m, --model MODEL     ask this model, as provider/name
+  --rate N              deliveries a minute (default 60); 0: any number
+  --together            all deliveries in one conversation (default: each has its own)
+  --body JSON           of test: what is brought; @FILE: what the file holds
+  --json                of list: one JSON document instead of text
+  -h, --help            show this page
+
+Exit status: 0 done; 1 what was brought was not taken; 2 wrong usage or settings.
 """

@@ -9,7 +9,7 @@ STEP: tuple[str, ...] = (
         expires   REAL,
         rate      INTEGER
     ) WITHOUT ROWID""",
-    """CREATE TABLE webhooks (
+    """CREATE TABLE webhooks (          -- the secret as it is: signatures are made with it
         name      TEXT PRIMARY KEY,
         hook      TEXT NOT NULL,
         secret    TEXT NOT NULL,
@@ -17,12 +17,4 @@ STEP: tuple[str, ...] = (
         taken     INTEGER NOT NULL DEFAULT 0,
         last      REAL
     ) WITHOUT ROWID""",
-    """CREATE TABLE deliveries (        -- what webhooks brought: the same is taken once
-        webhook   TEXT NOT NULL,
-        id        TEXT NOT NULL,
-        turn      TEXT NOT NULL DEFAULT '',
-        created   REAL NOT NULL,
-        PRIMARY KEY (webhook, id)
-    ) WITHOUT ROWID""",
-    "CREATE INDEX deliveries_old ON deliveries (created)",
 )

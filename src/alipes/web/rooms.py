@@ -4,9 +4,10 @@ import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
-from alipes.web import openai
+from alipes.web import openai, runs, sessions
 from alipes.web.endpoints import Call, Endpoint, House, Scope
 from alipes.web.problems import FRESH
+from alipes.web.runs_living import Runs
 
 
 class Myself(Struct, frozen=True):
@@ -33,5 +34,11 @@ _OWN = Endpoint(
 )
 
 
-def endpoints(house: House) -> tuple[Endpoint, ...]:
-    return (_OWN, *openai.endpoints(house))
+def endpoints(house: House, living: Runs) -> tuple[Endpoint, ...]:
+    """`living` has to serve meanwhile; where it works, tools work for all callers."""
+    return (
+        _OWN,
+        *runs.endpoints(house, living),
+        *sessions.endpoints(house),
+        *openai.endpoints(house, workdir=living.workdir),
+    )

@@ -1,6 +1,6 @@
 """What `alipes serve` tells of itself: alive, ready, its figures; and where messengers bring messages."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from starlette.applications import Starlette
@@ -43,8 +43,10 @@ class Service:
         self._tally, self._readiness, self._depths, self._messages = tally, readiness, depths, messages
         self._webhooks = dict(webhooks or {})
 
-    def app(self, doorway: Doorway, keys: Keys, api: Api | None = None) -> ASGIApp:
-        """`api`: what else can be asked; without it, only how we are."""
+    def app(
+        self, doorway: Doorway, keys: Keys, api: Api | None = None, more: Sequence[Route] = ()
+    ) -> ASGIApp:
+        """`api`: what else can be asked, for who shows a key. `more`: routes that guard themselves."""
         told: dict[str, Callable[[Request], Awaitable[Response]]]
         told = {"/ready": self.ready, "/metrics": self.metrics}
         if api is not None:
@@ -54,6 +56,7 @@ class Service:
             *(Route(path, tell) for path, tell in told.items()),
             *(Route(path, self._bringing(bring), methods=["POST"]) for path, bring in self._webhooks.items()),
             *(api.routes() if api is not None else ()),
+            *more,
         ]
         app = Starlette(routes=routes, exception_handlers={HTTPException: unserved, Exception: unserved})
         return Porter(app, doorway, keys, guarded=told)

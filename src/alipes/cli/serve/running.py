@@ -19,7 +19,9 @@ from alipes.cli.serve.keys import doorway, named
 from alipes.cli.serve.orders import Order, Orders
 from alipes.cli.serve.succession import CLAIM
 from alipes.config.settings import Settings, load
+from alipes.gateway.sending import addressed
 from alipes.kernel.errors import AlipesError, ConfigError
+from alipes.kernel.turns import Address
 from alipes.kernel.wording import count
 from alipes.runtime import garbage
 from alipes.runtime.claim import claim
@@ -27,14 +29,17 @@ from alipes.runtime.guard import guarding
 from alipes.runtime.notify import Notifier
 from alipes.store.callers import SqliteCallers
 from alipes.store.pulse import pulse, touch
+from alipes.store.webhooks import SqliteWebhooks
 from alipes.web.door import address_of, listen, open_door
 from alipes.web.keys import Keys
 from alipes.web.limits import Limits
 from alipes.web.readiness import Reach, Readiness
 from alipes.web.rooms import endpoints
+from alipes.web.runs_living import Runs
 from alipes.web.service import Service
 from alipes.web.serving import Api
 from alipes.web.tally import Depths, Tally
+from alipes.web.webhooks import Webhooks
 
 log = logging.getLogger(__name__)
 LAST_WORDS = 5.0
@@ -99,6 +104,7 @@ class _House:
         self._tally, self._draining = Tally(__version__), Draining()
         self._reach = Reach(self._model)
         front.open(app, partial(orders.give, "restart"))
+        self._runs = Runs(app, workdir=front.workdir)
         for each in (self._tally, self._reach, self._draining):
             each.listen(app.hooks)
         self._readiness = Readiness(
@@ -110,19 +116,33 @@ class _House:
         service = Service(
             self._tally, self._readiness, self._depths, messages=front.messages, webhooks=front.webhooks
         )
-        return service.app(doorway(settings), *self._api())
-
-    def _api(self) -> tuple[Keys, Api]:
-        settings = self._app.settings
-        keys = Keys(settings.serve.key.reveal(), named(SqliteCallers(self._app.store.database)))
+        database = self._app.store.database
+        keys = Keys(settings.serve.key.reveal(), named(SqliteCallers(database)))
         chosen = settings.api
         limits = Limits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
-        return keys, Api(endpoints(self._app), keys, limits, leaving=lambda: self._readiness.leaving)
+        api = Api(endpoints(self._app, self._runs), keys, limits, leaving=self._leaving)
+        hooks = Webhooks(
+            self._app.lobby,
+            SqliteWebhooks(database),
+            self._target,
+            workdir=front.workdir,
+            leaving=self._leaving,
+        )
+        return service.app(doorway(settings), keys, api, hooks.routes())
+
+    def _leaving(self) -> str:
+        return self._readiness.leaving
+
+    async def _target(self, name: str) -> Address:
+        """Where a webhook's answer goes."""
+        people = self._app.store.people
+        return (await addressed(people, name, "an answer", self._front.names)).address
 
     def beside(self, notifier: Notifier) -> Iterator[Coroutine[Any, Any, None]]:
         """What goes on as long as we serve."""
         yield self._front.gateway.run()
         yield self._tally.watch_loop()
+        yield self._runs.run()
         yield notifier.live()
 
     def introduce(self, address: str) -> None:
@@ -154,6 +174,7 @@ class _House:
             log.warning("%s cut off; going on at the next start", left)
         if not await _within(LAST_WORDS, self._front.gateway.delivery.drained(), orders.hurried):
             log.warning("not everything owed could be delivered; it stays owed")
+        self._runs.hang_up()
 
     async def _depths(self) -> Depths:
         return Depths(*await pulse(self._app.store.database))

@@ -1,0 +1,50 @@
+"""`alipes webhook` and a real `alipes serve`: made, used, looked at, removed."""
+
+import json
+
+import pytest
+
+from tests.e2e.program import Home
+from tests.e2e.service import serving, settle
+from tests.world.model_server import ModelServer
+
+pytestmark = pytest.mark.deadline(60)
+
+
+async def test_a_webhook_is_added_tried_listed_and_removed(tmp_path):
+    home = Home(tmp_path / "home")
+    async with ModelServer() as model:
+        settle(home, model)
+        assert "There are no webhooks" in (await home.run("webhook")).out
+        assert (await home.run("webhook", "test", "ci")).status == 2, "nobody serves"
+        async with serving(home) as served:
+            made = await home.run("webhook", "add", "ci", "--prompt", "Sum up {body.text}")
+            assert made.status == 0 and made.out.startswith("whsec_")
+            assert f"POST {served.address}/hooks/ci" in made.err
+            tried = await home.run("webhook", "test", "ci", "--body", '{"text": "canary"}')
+            assert tried.status == 0 and tried.out.startswith("202 ")
+            run = json.loads(tried.out.partition(" ")[2])["run"]
+            assert run
+            (listed,) = json.loads((await home.run("webhook", "list", "--json")).out)
+            assert listed["taken"] == 1 and listed["webhook"]["name"] == "ci" and "secret" not in listed
+            shown = (await home.run("webhook")).out
+            assert "Sum up {body.text}" in shown and made.out.strip() not in shown
+            await model.asked(1)
+            assert "> canary" in json.dumps(model.requests[-1].body)
+            assert (await home.run("webhook", "remove", "ci")).status == 0
+            assert (await home.run("webhook", "test", "ci")).status == 2
+        for words in (
+            ("add", "ci"),
+            ("add", "No Name", "-p", "x"),
+            ("add", "ci", "-p", "x", "--to", "nowhere"),
+            ("remove", "ci"),
+            ("do",),
+        ):
+            assert (await home.run("webhook", *words)).status == 2
+        own = await home.run(
+            "webhook", "add", "gh", "-p", "x", "--style", "github", "--secret", stdin=b"short\n"
+        )
+        assert own.status == 2
+        chosen = b"a-secret-of-the-sender\n"
+        own = await home.run("webhook", "add", "gh", "-p", "x", "--style", "github", "--secret", stdin=chosen)
+        assert own.out.encode() == chosen
