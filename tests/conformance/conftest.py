@@ -10,6 +10,7 @@ from tests.conformance.irc import Irc
 from tests.conformance.matrix import Matrix
 from tests.conformance.mind import Mind
 from tests.conformance.plugin import Plugin
+from tests.conformance.slack import Slack
 from tests.conformance.surface import Room, Surface
 from tests.conformance.telegram import Telegram, Webhook
 from tests.conformance.terminal import Terminal
@@ -18,6 +19,7 @@ SURFACES: tuple[type[Surface], ...] = (
     Telegram,
     Webhook,
     Discord,
+    Slack,
     Irc,
     Matrix,
     Plugin,
