@@ -13,6 +13,7 @@ from alipes.gateway.counts import Counts
 from alipes.gateway.delivery import Delivery
 from alipes.gateway.group import Group
 from alipes.gateway.hearing import Transcribe
+from alipes.gateway.inquiries import Inquiries
 from alipes.gateway.manners import Rules
 from alipes.gateway.owing import Owing
 from alipes.gateway.questions import Questions
@@ -25,7 +26,7 @@ from alipes.hooks import specs
 from alipes.kernel.delivery import Outbound
 from alipes.kernel.errors import AlipesError, DeliveryError
 from alipes.kernel.platforms import Arrival, Platform
-from alipes.kernel.turns import ApprovalAnswered, Turn
+from alipes.kernel.turns import Address, ApprovalAnswered, ApprovalAsked, Asked, Heard, Turn
 from alipes.kernel.wording import brief
 
 log = logging.getLogger(__name__)
@@ -57,12 +58,13 @@ class Gateway:
         for platform in platforms.values():
             platform.fetch_only_for(self.access.welcome)
         questions = Questions(house.store, house.lobby, self.access, self.delivery)
+        inquiries = Inquiries(house.store, house.lobby, self.access, self.delivery)
         direction = Direction(
             store=house.store,
             lock=self.delivery.lock,
             nudge=self.delivery.nudge,
-            asked=questions.put,
-            answered=partial(self._answered, questions),
+            asked=partial(_ask, questions, inquiries),
+            answered=partial(self._answered, questions, inquiries),
         )
         self._group = Group()
         self._stage = Stage(self._channels, rules, direction, counts=self.counts, group=self._group)
@@ -75,6 +77,7 @@ class Gateway:
             access=self.access,
             commands=self.commands,
             questions=questions,
+            inquiries=inquiries,
             delivery=self.delivery,
             stage=self._stage,
             counts=self.counts,
@@ -177,8 +180,13 @@ class Gateway:
         except DeliveryError as error:
             log.warning("platform %s does not show our commands: %s", channel.name, error)
 
-    async def _answered(self, questions: Questions, answered: ApprovalAnswered) -> None:
-        await questions.close(answered, self._channels)
+    async def _answered(
+        self, questions: Questions, inquiries: Inquiries, answered: ApprovalAnswered | Heard
+    ) -> None:
+        if isinstance(answered, Heard):
+            await inquiries.close(answered, self._channels)
+        else:
+            await questions.close(answered, self._channels)
 
     async def _tidy(self) -> None:
         while True:
@@ -187,6 +195,15 @@ class Gateway:
             await self._house.store.arrivals.forget()
             await asyncio.to_thread(clear_out, self._rules.outgoing, time.time() - KEPT)
             await asyncio.sleep(TIDY)
+
+
+async def _ask(
+    questions: Questions, inquiries: Inquiries, address: Address, turn: str, asked: ApprovalAsked | Asked
+) -> None:
+    if isinstance(asked, Asked):
+        await inquiries.put(address, turn, asked)
+    else:
+        await questions.put(address, turn, asked)
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

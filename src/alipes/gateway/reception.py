@@ -16,6 +16,8 @@ from alipes.gateway.counts import Counts
 from alipes.gateway.delivery import Delivery
 from alipes.gateway.group import Group
 from alipes.gateway.hearing import Transcribe, in_words
+from alipes.gateway.inquiries import BUTTON as REPLY
+from alipes.gateway.inquiries import Inquiries
 from alipes.gateway.manners import Rules
 from alipes.gateway.questions import BUTTON, WORDS, Questions
 from alipes.gateway.stage import Stage
@@ -58,6 +60,7 @@ class Staff(Struct, frozen=True):
     access: Access
     commands: ChatCommands
     questions: Questions
+    inquiries: Inquiries
     delivery: Delivery
     stage: Stage
     counts: Counts
@@ -98,14 +101,16 @@ class Reception:
             await self._turn_away(arrival)
         elif refused:
             await self._settle(arrival, refused)
-        elif not await self._answers(arrival, role) and self._meant(arrival):
+        elif not (await self._answers(arrival, role) or await self._replies(arrival)) and self._meant(
+            arrival
+        ):
             parsed = self._staff.commands.parse(arrival.text, self._house.offers)
             await (self._obey(arrival, parsed, role) if parsed else self._message(arrival))
 
     async def _ruled(self, arrival: Arrival) -> Arrival:
         """As plugins let it pass; they are asked before anyone asks who is speaking."""
         if arrival.pressed:
-            words = "" if arrival.pressed.startswith(f"{BUTTON}:") else arrival.pressed
+            words = "" if arrival.pressed.startswith((f"{BUTTON}:", f"{REPLY}:")) else arrival.pressed
             return structs.replace(arrival, text=words)
         before = composing.raw(arrival)
         after = await admissible(before, self._house.hooks.relay)
@@ -137,6 +142,15 @@ class Reception:
             pressed = await questions.pressed(arrival.pressed, sender, platform) if not worded else ""
             told = await questions.answer(key, worded, sender) if worded else pressed
             await self._settle(arrival, told or "")
+        return True
+
+    async def _replies(self, arrival: Arrival) -> bool:
+        """Was it an answer to a question of the model's? Then it is given."""
+        inquiries = self._staff.inquiries
+        if not inquiries.concern(arrival):
+            return False
+        if not await self._arrivals.known(arrival.address.platform, arrival.id):
+            await self._settle(arrival, await inquiries.answered(arrival))
         return True
 
     async def _settle(self, arrival: Arrival, text: str) -> None:

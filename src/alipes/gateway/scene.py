@@ -21,8 +21,10 @@ from alipes.kernel.turns import (
     Address,
     ApprovalAnswered,
     ApprovalAsked,
+    Asked,
     Envelope,
     Event,
+    Heard,
     Noted,
     Retracted,
     Said,
@@ -38,7 +40,7 @@ from alipes.store.opening import Store
 from alipes.store.people import Progress
 
 log = logging.getLogger(__name__)
-Letter: TypeAlias = ApprovalAsked | ApprovalAnswered
+Letter: TypeAlias = ApprovalAsked | ApprovalAnswered | Asked | Heard
 SOON = 0.4
 """Seconds before a sign of typing: who is answered at once needs none."""
 LEAST = 0.05
@@ -53,8 +55,8 @@ class Direction(Struct, frozen=True):
     store: Store
     lock: Callable[[str], asyncio.Lock]
     nudge: Callable[[str, str], None]
-    asked: Callable[[Address, str, ApprovalAsked], Awaitable[None]]
-    answered: Callable[[ApprovalAnswered], Awaitable[None]]
+    asked: Callable[[Address, str, ApprovalAsked | Asked], Awaitable[None]]
+    answered: Callable[[ApprovalAnswered | Heard], Awaitable[None]]
     ended: Callable[[TurnEnded, float], None] = lambda _ended, _since: None
     """With the seconds since it was stopped here, or less than zero."""
     first: float = 1.0
@@ -104,9 +106,9 @@ class Scene(Subscription):
                     self.curtain()
                 if message.role != "user":  # nothing is owed for a person's own words
                     self._direction.nudge(self.address.platform, self.lane)
-            case ApprovalAsked() | ApprovalAnswered() as letter:
+            case ApprovalAsked() | ApprovalAnswered() | Asked() | Heard() as letter:
                 self._letters.append((envelope.turn, letter))
-                self._asking += isinstance(letter, ApprovalAsked) - isinstance(letter, ApprovalAnswered)
+                self._asking += 1 if isinstance(letter, ApprovalAsked | Asked) else -1
                 self._stirred.set()
             case TurnEnded() as ended:
                 self._end(envelope.turn, ended)
@@ -184,7 +186,7 @@ class Scene(Subscription):
     async def _act(self) -> None:
         while self._letters:
             turn, letter = self._letters.popleft()
-            if isinstance(letter, ApprovalAsked):
+            if isinstance(letter, ApprovalAsked | Asked):
                 await self._direction.asked(self.address, turn, letter)
             else:
                 await self._direction.answered(letter)

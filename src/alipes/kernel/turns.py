@@ -251,6 +251,12 @@ class Asked(Struct, frozen=True, tag="asked", omit_defaults=True):
     until: float = 0.0
     """When it is given up (seconds since the epoch)."""
 
+    def meant(self, words: str) -> str:
+        """The answer that is given in these words; for a number alone, the choice that has it."""
+        words, number = words.strip(), words.strip().rstrip(".)")
+        chosen = number.isdecimal() and len(number) < 3 and 0 < int(number) <= len(self.choices)
+        return self.choices[int(number) - 1] if chosen else words
+
 
 class Heard(Struct, frozen=True, tag="heard", omit_defaults=True):
     """What was answered; empty where nobody did in time, or the turn was stopped instead."""

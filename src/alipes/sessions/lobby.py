@@ -64,7 +64,9 @@ class Lobby:
         self.approvals = Approvals(
             store.grants, hooks, store.bus.publish, store.bus.heard, interactive=self.habits.interactive
         )
-        self.questions = Questions(store.bus.publish)
+        self.questions = Questions(
+            store.bus.publish, store.bus.heard, interactive=self.habits.interactive
+        )
         self.delegated = Delegated(store, self.submit, self.post, longest=self.habits.longest)
         self._around = Surroundings(
             turns=store.turns,
@@ -76,7 +78,7 @@ class Lobby:
             answer=self.approvals.answer,
             reply=self.questions.answer,
             unanswered=self.approvals.unanswered,
-            waits=self.approvals.waits,
+            waits=lambda turn: self.approvals.waits(turn) or self.questions.waits(turn),
             rested=self._rested,
             pass_on=store.dispatcher.wake,
             keeps=self.keeps,

@@ -11,14 +11,19 @@ from alipes.kernel.turns import Asked, Envelope, Heard, Reply, Turn
 class Questions:
     """Those that wait for an answer, in this process."""
 
-    def __init__(self, publish: Callable[[Envelope], None]) -> None:
-        self._publish = publish
+    def __init__(
+        self, publish: Callable[[Envelope], None], heard: Callable[[str], bool], *, interactive: bool
+    ) -> None:
+        """`heard(key)`: does anybody watch? `interactive`: could they answer?"""
+        self._publish, self._heard, self._interactive = publish, heard, interactive
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
         self._asked: dict[str, tuple[str, Asked]] = {}
         """By session key, the question that is open there: the latest."""
 
     async def ask(self, turn: Turn, question: str, choices: tuple[str, ...], seconds: float) -> Reply | None:
-        """What a person answers; None where nobody does in time. Every front end is told of both."""
+        """What a person answers; None where nobody does in time, or is there to. Every front end is told."""
+        if not (self._interactive and self._heard(turn.key)):
+            return None
         asked = Asked(os.urandom(6).hex(), question, choices, time.time() + seconds)
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[asked.ask], self._asked[turn.key] = answer, (turn.id, asked)
@@ -42,6 +47,10 @@ class Questions:
         waiting = self._waiting.get(reply.ask)
         if waiting is not None and not waiting.done():
             waiting.set_result(reply)
+
+    def waits(self, turn: str) -> bool:
+        """Does the turn wait for an answer?"""
+        return any(asker == turn for asker, _ in self._asked.values())
 
     def open(self, key: str) -> Asked | None:
         """What the session waits to hear."""

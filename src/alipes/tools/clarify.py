@@ -26,6 +26,7 @@ class Clarify:
             },
             "required": ["question"],
         },
+        effect="read",  # after a crash it is asked again
     )
 
     def __init__(self, ask: Ask) -> None:

@@ -13,7 +13,9 @@ from alipes.cli.terminal.tools import Running, finished
 from alipes.cli.theme import Theme
 from alipes.kernel.turns import (
     ApprovalAnswered,
+    Asked,
     Event,
+    Heard,
     Noted,
     Retracted,
     Said,
@@ -145,8 +147,22 @@ class Account:
                 self.note(text)
             case ApprovalAnswered(_, choice) if choice in _CONSENT:
                 self.note(_CONSENT[choice])
+            case Asked() | Heard():
+                self._tell_of_a_question(event)
             case TurnEnded():
                 self._end(event)
+
+    def _tell_of_a_question(self, event: Asked | Heard) -> None:
+        if isinstance(event, Heard):
+            self.note(f"answered: {one_line(event.text)}" if event.text else "no answer came")
+            return
+        mark = styled("?", self._look.warn) + " "
+        rows = wrapped(harmless(event.question), self._columns, self._look.strong, mark, "  ")
+        for number, choice in enumerate(event.choices, 1):
+            rows += wrapped(f"{number}. {harmless(choice)}", self._columns, "", "    ", "       ")
+        how = "a number, or your own words" if event.choices else "your answer"
+        rows += wrapped(f"Type {how}.", self._columns, self._look.faint, "  ", "  ")
+        self.show(rows)
 
     def _write(self, text: str) -> None:
         self._put("thought", self._speech.thought())

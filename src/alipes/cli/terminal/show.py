@@ -9,7 +9,9 @@ from alipes.kernel.places import Waiting
 from alipes.kernel.turns import (
     ApprovalAnswered,
     ApprovalAsked,
+    Asked,
     Event,
+    Heard,
     Said,
     SessionChanged,
     TurnEnded,
@@ -35,6 +37,8 @@ class Show:
         self._sending = 0
         self.living = ""
         """The turn that lives now."""
+        self.asked: Asked | None = None
+        """The question of the model's that waits for an answer."""
         self._text: str | None = None
         """The message of the living turn, until it was said."""
         self.rested = asyncio.Event()
@@ -47,14 +51,13 @@ class Show:
                 self._begin(turn, text)
             case Said(message) if message.role == "user":
                 self._hear(message.text)
-            case ApprovalAsked():
-                self._bottom.dialogue.ask(event)
-            case ApprovalAnswered(ask):
-                self._bottom.dialogue.close(ask)
+            case ApprovalAsked() | ApprovalAnswered() | Asked() | Heard():
+                self._question(event)
             case TurnEnded(ending=ending):
                 self._drop(turn)
                 if ending != "steered":
                     self._bottom.dialogue.clear()
+                    self.asked = None
                     self.living = ""
                     self.rested.set()
             case SessionChanged():
@@ -65,8 +68,19 @@ class Show:
         shown = self._labels.get(event.text, "") if isinstance(event, TurnStarted) else ""
         self.account.tell(event, shown)
         self.update()
-        if isinstance(event, TurnStarted | TurnEnded | ApprovalAsked):
+        if isinstance(event, TurnStarted | TurnEnded | ApprovalAsked | Asked):
             self._terminal.refresh_now()
+
+    def _question(self, event: ApprovalAsked | ApprovalAnswered | Asked | Heard) -> None:
+        match event:
+            case ApprovalAsked():
+                self._bottom.dialogue.ask(event)
+            case ApprovalAnswered(ask):
+                self._bottom.dialogue.close(ask)
+            case Asked():
+                self.asked = event
+            case Heard():
+                self.asked = None
 
     def sending(self, text: str, shown: str) -> None:
         """A message is about to be accepted."""
@@ -81,6 +95,12 @@ class Show:
         self._bottom.waiting.update((turn, shown) for turn in turns if turn not in self._gone)
         if not self._sending:
             self._gone.clear()
+        self.update()
+
+    def answered(self, typed: str) -> None:
+        """What was `typed` is the answer to the question."""
+        self.asked = None
+        self._bottom.waiting.pop(typed, None)
         self.update()
 
     def waits(self, waiting: Waiting) -> None:

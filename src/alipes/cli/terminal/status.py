@@ -10,7 +10,9 @@ from alipes.cli.width import width
 from alipes.kernel.turns import (
     ApprovalAnswered,
     ApprovalAsked,
+    Asked,
     Event,
+    Heard,
     Noted,
     Retracted,
     Said,
@@ -90,7 +92,9 @@ class Status:
         match event:
             case ApprovalAsked():
                 self.doing = "waiting for your word"
-            case ApprovalAnswered():
+            case Asked():
+                self.doing = "waiting for your answer"
+            case ApprovalAnswered() | Heard():
                 self._name_tools()
             case Noted(text):
                 if found := _PAUSE.search(text):

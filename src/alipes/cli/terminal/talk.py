@@ -20,7 +20,7 @@ from alipes.cli.terminal.show import Show
 from alipes.cli.terminal.watch import Watch
 from alipes.config.settings import Settings
 from alipes.kernel.errors import NotTaken
-from alipes.kernel.turns import Address, Answer, Event, Inbound, Said, Stop, TurnEnded
+from alipes.kernel.turns import Address, Answer, Event, Inbound, Reply, Said, Stop, TurnEnded
 from alipes.sessions import commands
 
 COURSE = frozenset({"new", "resume", "branch", "undo", "retry"})
@@ -162,6 +162,12 @@ class Talk:
 
     def _take(self, typed: Typed, group: asyncio.TaskGroup) -> None:
         parsed = commands.parse(typed.text, self._app.offers)
+        asked = self._show.asked
+        if parsed is None and asked is not None:
+            self._show.answered(typed.id)
+            reply = Reply(asked.ask, asked.meant(typed.text), "terminal")
+            group.create_task(self._app.lobby.post(self._place.key, reply))
+            return
         if parsed is None or parsed.command.name in COURSE:
             self._outgoing.put_nowait(typed)
             return
