@@ -28,18 +28,18 @@ def told(messages: tuple[Message, ...], digest: Digest) -> tuple[Message, ...]:
 
 
 def _instead(messages: tuple[Message, ...], digest: Digest) -> tuple[Message, ...]:
-    """The person's first request word for word, the summary, and their latest request if it is before it."""
-    asked = [place for place, message in enumerate(messages) if message.role == "user"]
-    first = _request(messages[asked[0]]) if asked and asked[0] < digest.upto else ()
-    latest = _request(messages[asked[-1]]) if asked and 0 < asked[-1] < digest.upto else ()
-    if len(asked) == 1:
-        latest = ()
-    return (*first, Message("notice", (Text(digest.text),)), *latest)
+    """The person's first request word for word, the summary, and the last request that it stands for.
+
+    None of it depends on what is said later.
+    """
+    asked = [message for message in messages[: digest.upto] if message.role == "user"]
+    first, latest = asked[:1], asked[1:][-1:]
+    return (*map(_request, first), Message("notice", (Text(digest.text),)), *map(_request, latest))
 
 
-def _request(message: Message) -> tuple[Message, ...]:
+def _request(message: Message) -> Message:
     words = tuple(Text(cut(part.text, REQUEST)) for part in message.parts if isinstance(part, Text))
-    return (Message("user", words or (Text("(an image)"),)),)
+    return Message("user", words or (Text("(an image)"),))
 
 
 def _shown(message: Message, digest: Digest, old: bool) -> Message:

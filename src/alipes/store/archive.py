@@ -19,7 +19,7 @@ _SESSION = """
     FROM sessions"""
 _SPENT = """
     count(input), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning), sum(cost),
-    count(input) - count(cost) FROM said"""
+    count(input) - count(cost) FROM bill"""
 _USED = "(title <> '' OR parent IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session = sessions.id))"
 _NAMED = (
     "(title LIKE ? ESCAPE '\\' OR (SELECT json_extract(inbound, '$.text') FROM turns "
@@ -28,10 +28,12 @@ _NAMED = (
 PART = 1000
 """Messages forgotten in one transaction."""
 _GROUPS: dict[Grouping, str] = {
-    "turn": "(SELECT id FROM turns WHERE number = said.turn)",
+    "turn": "turn",
     "session": "session",
     "day": "strftime('%Y-%m-%d', created, 'unixepoch', 'localtime')",
     "model": "model",
+    "task": "task",
+    "tool": "tool",
 }
 
 
@@ -103,12 +105,13 @@ class Archive:
             pass
 
     async def usage(self, *, session: str = "", turn: str = "", days: int = 0) -> Spent:
-        """The sum over a session, a turn, the last `days` days with today, or everything."""
+        """The sum over a session, a turn, the last `days` days with today, or everything; with what was
+        asked beside the answers."""
         (total,) = await self._database.read(lambda db: _spent(db, "''", session, turn, days))
         return total
 
     async def usage_by(self, group: Grouping, *, session: str = "", days: int = 0) -> list[Spent]:
-        """The same, apart by turn, session, day of the local clock or model, in the order of their names."""
+        """The same, apart by one of its `Grouping`, in the order of their names; a day is the local clock's."""
 
         def work(db: sqlite3.Connection) -> list[Spent]:
             return [spent for spent in _spent(db, _GROUPS[group], session, "", days) if spent.calls]
@@ -226,12 +229,12 @@ def _spent(
         tests.append("session = ?")
         values.append(session)
     if turn:
-        tests.append("turn = (SELECT number FROM turns WHERE id = ?)")
+        tests.append("turn = ?")
         values.append(turn)
     if days:
         year, month, day, *_ = time.localtime()
         midnight = time.mktime((year, month, day - days + 1, 0, 0, 0, 0, 0, -1))
-        tests.append("input IS NOT NULL AND created >= ?")
+        tests.append("created >= ?")
         values.append(midnight)
     grouped = "" if group == "''" else "GROUP BY 1 ORDER BY 1"
     sql = f"SELECT {group}, {_SPENT} WHERE {' AND '.join(tests)} {grouped}"

@@ -10,14 +10,15 @@ from alipes.kernel.turns import Address, Ending, Inbound, Usage
 
 __all__ = ["Grouping", "Hit", "SessionError", "SessionFacts", "Spent", "StoreFacts", "TurnFacts"]
 
-Grouping: TypeAlias = Literal["turn", "session", "day", "model"]
+Grouping: TypeAlias = Literal["turn", "session", "day", "model", "task", "tool"]
 
 
 class Spent(Struct, frozen=True):
     """What a number of model calls used."""
 
     name: str
-    """What they were grouped by: a turn's or session's id, a day as 2026-11-15, a model; or empty."""
+    """What they were grouped by: a turn's or session's id, a day as 2026-11-15, a model, what was asked
+    for, the tool on whose behalf; or empty."""
     calls: int
     usage: Usage
     unpriced: int
