@@ -1,0 +1,94 @@
+"""Stop means stop, two subagents deep; and a family of turns that is killed goes on at the next start."""
+
+import asyncio
+import json
+import os
+import random
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+
+from alipes.app import open_app
+from alipes.config.settings import load
+from alipes.kernel.turns import Address, Inbound, Stop, TurnEnded
+from alipes.store.opening import open_store
+from tests.torture.test_children import living, tree, unique, until
+
+TRIALS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "50")) // 4
+HERE = Address("test", "me")
+
+
+def order(name: str, **args: object) -> str:
+    return f"!call {name} {json.dumps(args)}"
+
+
+def nested(name: str) -> str:
+    """A turn with two subagents, each with one of its own that runs a tree of processes which resist."""
+    deepest = order("terminal", command=tree(name, chains=False))
+    return order("delegate_task", tasks=[{"goal": order("delegate_task", goal=deepest)} for _ in range(2)])
+
+
+def a_home(folder, *lines: str):
+    folder.mkdir(exist_ok=True)
+    (folder / "config.toml").write_text("\n".join(('model = "scripted"', *lines)))
+    return folder
+
+
+@pytest.mark.deadline(120)
+async def test_nested_subagents_stopped_at_random_points_leave_nothing_alive(tmp_path, seed=2027):
+    dice, took = random.Random(seed), []
+    async with open_app(load(a_home(tmp_path / "home"), {})) as app:
+        for trial in range(TRIALS):
+            name, moment = unique(dice), dice.choice((0.0, dice.uniform(0, 0.05), dice.uniform(0, 0.4)))
+            inbound = Inbound(f"{trial}", HERE, "me", nested(name), workdir="/", trusted=True)
+            where = f"trial {trial} of seed {seed}, stopped after {moment:.3f} s"
+            async with app.lobby.ask(inbound) as following:
+                await asyncio.sleep(moment)
+                began = time.perf_counter()
+                for _ in range(dice.choice((1, 1, 2))):
+                    stop = Stop("user_stop", "session_interrupt", following.turn or "")
+                    await app.lobby.post(HERE.key, stop)
+                ends = [event.ending async for event in following if isinstance(event, TurnEnded)]
+            took.append(time.perf_counter() - began)
+            assert ends == ["stopped"], where
+            await until(lambda name=name: not living(name), 2)
+            assert await app.store.subagents.unfinished() == (), where
+            async with app.lobby.ask(Inbound(f"{trial} next", HERE, "me", "hello")) as following:
+                ends = [event.ending async for event in following if isinstance(event, TurnEnded)]
+            assert ends == ["answered"], where
+        assert app.lobby.delegated._children == {}
+        await until(lambda: list(app.lobby._sessions) == [HERE.key])
+    print(f"\nstop of nested subagents, slowest of {TRIALS}: {max(took) * 1e3:.0f} ms")
+
+
+async def killed(home, text: str, after: float) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "alipes", "ask", "--yes", text),
+        env={"PATH": os.environ["PATH"], "ALIPES_HOME": str(home), "HOME": str(home)},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        cwd=home,
+    )
+    await until(lambda: (home / "alipes.db").exists())
+    await asyncio.sleep(after)
+    with suppress(ProcessLookupError):  # it was faster
+        process.kill()
+    await process.wait()
+
+
+@pytest.mark.deadline(60)
+@pytest.mark.parametrize("seed", range(2))
+async def test_a_family_that_was_killed_goes_on_and_nobody_in_it_is_begun_twice(tmp_path, seed):
+    dice, home = random.Random(seed), a_home(tmp_path)
+    text = order("delegate_task", tasks=[{"goal": f"!wait 0.6\n!say did {n}"} for n in range(3)])
+    await killed(home, text, 0.2 + dice.uniform(0, 0.7))
+    async with open_app(load(home, {})) as app:
+        await app.lobby.settled()
+        assert await app.store.subagents.unfinished() == ()
+    async with open_store(home) as store:
+        sql = "SELECT ending, count(*) FROM turns GROUP BY platform = 'subagent', ending"
+        found = await store.database.read(lambda db: db.execute(sql).fetchall())
+        if found:  # else it was killed before it had been asked
+            assert found[0] == ("answered", 1) and found[1:] in ([], [("answered", 3)])
