@@ -197,7 +197,7 @@ WRONG = {
     "result without id": (
         {"messages": [{"role": "user", "content": "a"}, {"role": "tool", "content": "y"}]},
         400,
-        "tool_call_missing",
+        "body",
     ),
     "call without result": (
         {

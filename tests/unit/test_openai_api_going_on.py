@@ -111,6 +111,18 @@ async def test_a_conversation_that_somebody_took_elsewhere_is_branched(tmp_path)
         assert branch.parent == session.id and branch.address.platform == "api"
 
 
+async def test_what_the_house_itself_told_meanwhile_is_heard_and_nothing_is_branched(tmp_path):
+    async with open_desk(tmp_path, ["one", "I see.", "two"]) as desk:
+        await desk.chat("a")
+        (session,) = await desk.sessions()
+        report = Inbound("report:1", session.address, "house", "the task is done", notice="answered")
+        async with desk.lobby.ask(report) as events:
+            assert [event async for event in events]
+        await desk.chat("a", said("one"), "b")
+        assert len(await desk.sessions()) == 1
+    assert [text for _, text in desk.asked()] == ["a", "one", "the task is done", "I see.", "b"]
+
+
 async def test_results_that_come_a_second_time_are_answered_in_a_branch(tmp_path):
     async with open_desk(tmp_path, [CALL, "Sunny.", "Rainy."]) as desk:
         first = await desk.chat("weather?", tools=[tool()])

@@ -256,6 +256,8 @@ WRONG = {
     "only the system": {"input": [{"role": "system", "content": "x"}]},
     "stray output": {"input": [{"type": "function_call_output", "call_id": "x", "output": "y"}]},
     "no input": {},
+    "empty input": {"input": ""},
+    "output without a call": {"input": [{"type": "function_call_output", "output": "y"}]},
     "kept by nobody": {"input": "a", "background": True, "store": False},
     "unknown previous": {"input": "a", "previous_response_id": "resp_x"},
 }

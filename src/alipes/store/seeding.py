@@ -20,7 +20,8 @@ GIVEN = "as the caller told it"
 """The detail of turns that were never lived here."""
 _SPOT = """
     SELECT turns.number, turns.id, turns.session, turns.ending, sessions.address, turns.inbound,
-        turns.number = (SELECT max(number) FROM turns AS later WHERE later.session = turns.session)
+        NOT EXISTS (SELECT 1 FROM turns AS later WHERE later.session = turns.session
+                    AND later.number > turns.number AND json_extract(later.inbound, '$.notice') IS NULL)
             AND EXISTS (SELECT 1 FROM seats WHERE seats.key = sessions.key AND seats.session = sessions.id)
     FROM turns JOIN sessions ON sessions.id = turns.session
     WHERE NOT EXISTS (SELECT 1 FROM hidden WHERE hidden.session = sessions.id AND turn = turns.number)"""
@@ -70,7 +71,7 @@ class _Spot(Struct, frozen=True):
     offered: frozenset[str]
     """The tools that its sender ran, if it was answered."""
     last: bool
-    """Nothing follows on it yet, and its conversation goes on where it was."""
+    """Nobody said more since, and its conversation goes on where it was."""
 
 
 class Seeding:

@@ -14,16 +14,20 @@ from alipes.kernel.turns import Offered
 from alipes.providers.parts import made_call
 from alipes.web.endpoints import Problem
 from alipes.web.openai_wire import (
-    ChatMessage,
+    AssistantMessage,
     ChatRequest,
     Choice,
     Content,
+    DeveloperMessage,
     Format,
     FunctionSpec,
     ImageUrl,
     Item,
     ResponseRequest,
+    SystemMessage,
     ToolChoice,
+    ToolMessage,
+    UserMessage,
 )
 from alipes.web.openai_wire import Part as WirePart
 
@@ -51,9 +55,9 @@ class Question(Struct, frozen=True):
 
 def chat(request: ChatRequest) -> Question:
     """Raises `Problem`."""
-    said = [message for message in request.messages if message.role not in ("system", "developer")]
+    said = [each for each in request.messages if not isinstance(each, SystemMessage | DeveloperMessage)]
     system = [
-        _text(message.content) for message in request.messages if message.role in ("system", "developer")
+        _text(each.content) for each in request.messages if isinstance(each, SystemMessage | DeveloperMessage)
     ]
     specs = [tool.function for tool in request.tools or () if tool.type == "function" and tool.function]
     wishes = [*system, *_form(request.response_format), *_urged(request.tool_choice)]
@@ -114,16 +118,16 @@ def _gist(part: Part) -> object:
     return []
 
 
-def _spoken(message: ChatMessage) -> Message:
+def _spoken(message: UserMessage | AssistantMessage | ToolMessage) -> Message:
     """One message of a chat. Raises `Problem`."""
-    match message.role:
-        case "tool":
-            return Message("tool", (_result(message.tool_call_id, message.content),))
-        case "assistant":
-            calls = message.tool_calls or ()
-            made = (made_call(call.id, call.function.name, call.function.arguments) for call in calls)
-            return Message("assistant", (*_words(_text(message.content)), *made))
-    return Message("user", tuple(_parts(message.content)))
+    match message:
+        case ToolMessage(id, content):
+            return Message("tool", (_result(id, content),))
+        case AssistantMessage(content, calls):
+            made = (made_call(each.id, each.function.name, each.function.arguments) for each in calls or ())
+            return Message("assistant", (*_words(_text(content)), *made))
+        case UserMessage(content):
+            return Message("user", tuple(_parts(content)))
 
 
 def _told(item: Item) -> Message | None:

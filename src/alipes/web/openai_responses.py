@@ -60,6 +60,7 @@ class Answers:
             after=previous,
             response=(id, msgspec.json.encode(told).decode()) if told.store else None,
             passing=not told.store,
+            attended=not told.background,
         )
         errand = await self._turns.begin(call.caller, "response", asked, terms)
         making = Making(id, told, errand)

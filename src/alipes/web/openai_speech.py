@@ -6,6 +6,8 @@ And what is told of the agent's own tools meanwhile.
 from alipes.kernel.messages import Json
 from alipes.kernel.turns import Event, TextDelta, ToolFinished, ToolProgress, ToolStarted
 
+LONGEST = 2000
+"""Letters of a tool's result that are told; the model has all of it."""
 TOOL = "alipes.tool"
 """The event that tells of the agent's own tools; clients of OpenAI's need not know it."""
 
@@ -40,8 +42,17 @@ def progress(event: Event, offered: frozenset[str]) -> dict[str, Json] | None:
         case ToolStarted(call) if call.name not in offered:
             return {"status": "started", "call_id": call.id, "name": call.name, "arguments": dict(call.args)}
         case ToolProgress(call_id, text):
-            return {"status": "progress", "call_id": call_id, "text": text}
+            return {"status": "progress", "call_id": call_id, "text": _cut(text)}
         case ToolFinished(call, result, seconds) if call.name not in offered:
             told: dict[str, Json] = {"status": "finished", "call_id": call.id, "name": call.name}
-            return {**told, "outcome": result.outcome, "text": result.text, "seconds": round(seconds, 3)}
+            return {
+                **told,
+                "outcome": result.outcome,
+                "text": _cut(result.text),
+                "seconds": round(seconds, 3),
+            }
     return None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"

@@ -32,6 +32,8 @@ class Terms(Struct, frozen=True):
     """The turn it follows on."""
     response: tuple[str, str] | None = None
     passing: bool = False
+    attended: bool = True
+    """It is of no use once its client has left."""
 
 
 class Errand(Struct, frozen=True):
@@ -80,6 +82,7 @@ class Turns:
             workdir=self._workdir,
             instructions=asked.instructions,
             offered=asked.offered,
+            attended=terms.attended,
         )
         wish = Wish(
             inbound=await admissible(inbound, self._house.hooks.relay),

@@ -35,11 +35,29 @@ class Called(Struct, frozen=True):
     type: Literal["function"] = "function"
 
 
-class ChatMessage(Struct, frozen=True):
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+class SystemMessage(Struct, frozen=True, tag="system", tag_field="role"):
+    content: Content
+
+
+class DeveloperMessage(Struct, frozen=True, tag="developer", tag_field="role"):
+    content: Content
+
+
+class UserMessage(Struct, frozen=True, tag="user", tag_field="role"):
+    content: Content
+
+
+class AssistantMessage(Struct, frozen=True, tag="assistant", tag_field="role"):
     content: Content = None
     tool_calls: list[Called] | None = None
-    tool_call_id: str | None = None
+
+
+class ToolMessage(Struct, frozen=True, tag="tool", tag_field="role"):
+    tool_call_id: Annotated[str, Meta(min_length=1)]
+    content: Content
+
+
+ChatMessage: TypeAlias = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage
 
 
 class FunctionSpec(Struct, frozen=True):
@@ -125,7 +143,7 @@ class TextConfig(Struct, frozen=True):
 
 
 class ResponseRequest(Struct, frozen=True):
-    input: str | list[Item]
+    input: Annotated[str, Meta(min_length=1)] | Annotated[list[Item], Meta(min_length=1)]
     model: str = "alipes"
     instructions: str | None = None
     previous_response_id: str | None = None
