@@ -207,6 +207,38 @@ async def test_an_idle_caller_does_not_keep_the_door_open():
         await writer.wait_closed()
 
 
+@pytest.mark.parametrize("said", [b"", b"GET /health HTTP/1.1\r\nhost: ", b"GET"])
+async def test_who_does_not_say_what_they_want_is_not_waited_for(said):
+    door = listen("127.0.0.1", 0)
+    async with open_door(Parts().service().app(Doorway(), Keys("")), door, patience=0.1):
+        reader, writer = await asyncio.open_connection(*door.getsockname())
+        writer.write(said)
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_who_waits_for_an_answer_is_left_alone():
+    parts, asked, answer = Parts(), asyncio.Event(), asyncio.Event()
+
+    async def probe():
+        asked.set()
+        await answer.wait()
+        return ""
+
+    parts.reach._probe = probe
+    door = listen("127.0.0.1", 0)
+    async with open_door(parts.service().app(Doorway(), Keys("")), door, patience=0.05):
+        async with httpx2.AsyncClient(base_url=address_of(door), trust_env=False) as client:
+            async with asyncio.TaskGroup() as group:
+                asking = group.create_task(client.get("/ready"))
+                await asked.wait()
+                await asyncio.sleep(0.3)
+                answer.set()
+            assert asking.result().status_code == 200
+
+
 @pytest.mark.deadline(20)
 async def test_a_request_that_never_ends_is_cut_off_when_we_leave():
     parts, asked, over = Parts(), asyncio.Event(), asyncio.Event()

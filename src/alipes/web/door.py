@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from alipes.kernel.errors import ConfigError
 from alipes.web.endpoints import Problem
@@ -20,6 +21,8 @@ from alipes.web.problems import refusal
 
 GRACE = 2
 """Seconds that requests have to be answered when we leave."""
+PATIENCE = 20.0
+"""Seconds in which a caller must have said what they want."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -160,13 +163,37 @@ def _with_origin(send: Send, origin: str) -> Send:
     return sending
 
 
+class _Line(H11Protocol):
+    """A connection on which it must be said in time what is wanted."""
+
+    patience = PATIENCE
+    _looked = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._look(None)
+
+    def _look(self, before: object) -> None:
+        """Close it where nothing was asked since the last look, and nothing is being answered."""
+        if self.transport.is_closing():
+            return
+        idle = self.cycle is before and (before is None or self.cycle.response_complete)
+        if idle and self._looked:
+            self.transport.close()
+            return
+        self._looked = True
+        self.loop.call_later(self.patience, self._look, self.cycle)
+
+
 @asynccontextmanager
-async def open_door(app: Starlette | ASGIApp, door: socket.socket) -> AsyncIterator[None]:
+async def open_door(
+    app: Starlette | ASGIApp, door: socket.socket, *, patience: float = PATIENCE
+) -> AsyncIterator[None]:
     """Serve `app` at `door` while entered, in the tasks of the running loop; signals stay ours."""
     config = uvicorn.Config(
         app,
         lifespan="off",
-        http="h11",
+        http=type("Line", (_Line,), {"patience": patience}),
         ws="none",
         log_config=None,
         access_log=False,

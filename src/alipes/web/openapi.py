@@ -15,6 +15,12 @@ _REFERENCE = "#/components/schemas/{name}"
 _ALWAYS = (401, 403, 429, 503, 504)
 _WITH_BODY = (400, 408, 413, 415)
 _NAMES = re.compile(r"\{(\w+)\}")
+_EVENT = {
+    "type": "object",
+    "description": "One of the events: its name, its number, and its data as text.",
+    "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
+    "required": ["data"],
+}
 
 
 def document(endpoints: Sequence[Endpoint]) -> bytes:
@@ -98,7 +104,7 @@ def _given(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     if endpoint.answer is not None:
         content["application/json"] = {"schema": known[repr(endpoint.answer)]}
     if endpoint.streams:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {"schema": _EVENT}
     told: dict[str, Any] = {"description": _phrase(endpoint.status)}
     return {**told, "content": content} if content else told
 

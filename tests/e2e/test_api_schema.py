@@ -1,0 +1,63 @@
+"""schemathesis against the API's own document, all checks: what the document says is so, and nothing breaks."""
+
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.program import Home
+from tests.e2e.service import serving, settle
+from tests.world.model_replies import Say
+from tests.world.model_server import ModelServer
+
+CASES = int(os.environ.get("ALIPES_FUZZ", "0"))
+"""At least so many in the long pass; else some in a few seconds."""
+CONFIG = """
+# What messages say to one another no schema can tell: that the last is a user's, that a result has its call.
+[[operations]]
+include-path-regex = "^/v1/(chat/completions|responses)$"
+checks.positive_data_acceptance.expected-statuses = ["2xx", 400, 401, 403, 404, 409, 429]
+
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", 401, 403, 404, 409, 429]
+"""
+
+
+@pytest.mark.deadline(1800 if CASES else 120)
+async def test_what_the_document_says_holds_for_whatever_is_asked(tmp_path):
+    home = Home(tmp_path / "home")
+    (tmp_path / "schemathesis.toml").write_text(CONFIG)
+    async with ModelServer(lambda _body: Say("noted")) as model:
+        settle(home, model, **{"api.rate": 0})
+        async with serving(home) as served:
+            key = (await home.run("serve", "key")).out.strip()
+            status, said = await tried(tmp_path, f"{served.address}/openapi.json", key)
+            assert status == 0, said
+            assert "not_a_server_error" not in said
+            found = re.search(r"(\d+) generated", said)
+            assert found and int(found[1]) >= (CASES or 100), said
+            assert (await served.get("/ready")).status_code == 200
+            assert await served.left() == 0
+        assert b"Traceback" not in (home.path / "logs" / "alipes.log").read_bytes()
+
+
+async def tried(folder: Path, document: str, key: str) -> tuple[int, str]:
+    """How a run of schemathesis ended, and what it said."""
+    effort = (
+        ["--max-examples", "60"] if CASES else ["--phases", "fuzzing", "--max-examples", "8", "--seed", "7"]
+    )
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).parent / "schemathesis"),
+        *("run", document, "--header", f"Authorization: Bearer {key}", "--checks", "all"),
+        *("--request-timeout", "30", "--no-color", "--generation-database", "none", *effort),
+        env={name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, said.decode()
