@@ -43,6 +43,9 @@ class File(Struct):
     subtype: str = ""
     shared: str = ""
     external: str = ""
+    """Where it is kept, if not at Slack."""
+    url: str = ""
+    """Where it is said to lie, if not where it does."""
 
 
 class Posted(Struct):

@@ -15,11 +15,10 @@ BREAK = "\u200b"
 what follows is no letter: there is no other way to say that a sign is none, or that it is one."""
 _SIGNS = {"bold": "*", "italic": "_", "strike": "~"}
 _WEB = re.compile(r"https?://\S+", re.IGNORECASE)
-_OPENS = re.compile(r"(?<![^\W_])([*_~])(?=[^\s*_~])|([`])(?=[^`])")
-_RUN = re.compile(r"([*_~`])(?=\1)")
+_ADDRESS = re.compile(r"(https?://[^\s<>]*[^\s<>.,;:!?'\")\]*_~`|])")
+_OPENS = re.compile(r"(?<![^\W_])[*_~](?=\S)|([*_~`])(?=\1)|`(?=[^`])")
 _LINE_START = re.compile(r"^(\s*)(&gt;)", re.MULTILINE)
 _WORDS = re.compile(r"(^\s+|\s+$|\s*\n\s*)")
-_EMOJI = re.compile(r":(?=[a-z0-9_+'-]+:)")
 
 
 def pieces(markdown: str, longest: int = LONGEST) -> tuple[Piece, ...]:
@@ -40,13 +39,18 @@ def written(spans: Spans) -> str:
     )
 
 
-def escape(text: str) -> str:
-    """What is meant as text stays text, and calls nobody."""
-    text = _entities(text)
-    text = _RUN.sub(rf"\1{BREAK}", text)
-    text = _OPENS.sub(rf"\g<0>{BREAK}", text)
-    text = _EMOJI.sub(f":{BREAK}", text)
-    return _LINE_START.sub(rf"\1{BREAK}\2", text)
+def escape(text: str, *, links: bool = True) -> str:
+    """What is meant as text stays text, and calls nobody. Addresses lead where they did, if `links`."""
+    parts = _ADDRESS.split(text) if links else [text]
+    return "".join(_link(part) if number % 2 else _escaped(part) for number, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
+    return _LINE_START.sub(rf"\1{BREAK}\2", _OPENS.sub(rf"\g<0>{BREAK}", _entities(text)))
+
+
+def _link(address: str) -> str:
+    return f"<{_entities(address).replace('|', '%7C')}>"
 
 
 def _entities(text: str) -> str:
@@ -86,7 +90,8 @@ def _inline(spans: Spans) -> str:
         kept = sum(1 for _ in _common(opened, marks))
         closing = "".join(_sign(mark, opens=False) for mark in reversed(opened[kept:]))
         opening = "".join(_sign(mark, opens=True) for mark in marks[kept:])
-        inside = _code(text) if Mark("code") in marks else escape(text)
+        linked = any(mark.kind == "link" for mark in marks)
+        inside = _code(text) if Mark("code") in marks else escape(text, links=not linked)
         out += closing
         if _clings(closing, opening, inside, out):
             out += BREAK
@@ -133,7 +138,7 @@ def _shown(span: Span) -> tuple[Mark, ...]:
 def _sign(mark: Mark, *, opens: bool) -> str:
     match mark.kind:
         case "link":
-            return f"<{_entities(mark.value).replace('|', '%7C')}|" if opens else ">"
+            return f"{_link(mark.value)[:-1]}|" if opens else ">"
         case "code":
             return ""
         case kind:
