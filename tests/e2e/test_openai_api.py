@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sqlite3
 import sys
 from contextlib import asynccontextmanager
@@ -11,12 +12,13 @@ import pytest
 from openai import AsyncOpenAI
 
 from tests.e2e.openai_script import PLAN, play
-from tests.e2e.program import KEPT, Home
+from tests.e2e.program import KEPT, ROOT, Home
 from tests.e2e.service import serving, settle
 from tests.world.model_server import Call, ModelServer, Plan, Say, Stall
 
 pytestmark = pytest.mark.deadline(60)
 KEY = "an-operators-key-that-is-long-enough"
+PAGE = (ROOT / "docs" / "openai-api.md").read_text()
 
 
 @asynccontextmanager
@@ -110,18 +112,17 @@ def _endings(home):
         return db.execute("SELECT ending, detail FROM turns").fetchall()
 
 
-LLM = """
-- model_id: ours
-  model_name: alipes
-  api_base: {url}
-  api_key_name: ours
-  supports_tools: true
-- model_id: ours-responses
-  model_name: alipes
-  api_base: {url}
-  api_key_name: ours
-  responses: true
-"""
+def shown(language):
+    """The first block of the page in this language."""
+    return re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL).group(1)
+
+
+async def test_the_script_of_the_page_runs(tmp_path):
+    plan = Plan((Say("Two files."),), by={"oldest": (Say("The first one."),)})
+    async with served(tmp_path, plan) as (url, home, _):
+        out = await child(tmp_path, "-c", shown("python"), ALIPES_URL=url, ALIPES_API_KEY=KEY)
+        assert out == "Two files.\nThe first one.\n"
+        assert sessions(home) == 2
 
 
 async def test_the_llm_command_talks_goes_on_and_runs_its_own_tools(tmp_path):
@@ -131,29 +132,31 @@ async def test_the_llm_command_talks_goes_on_and_runs_its_own_tools(tmp_path):
     )
     async with served(tmp_path, plan) as (url, home, model):
         (tmp_path / "llm").mkdir()
-        (tmp_path / "llm" / "extra-openai-models.yaml").write_text(LLM.format(url=url))
-        assert await llm(tmp_path, "-m", "ours", "hello") == "Hello, you.\n"
+        ours = shown("yaml").replace("http://127.0.0.1:8742/v1", url)
+        newer = ours.replace("model_id: alipes", "model_id: newer") + "  responses: true\n"
+        (tmp_path / "llm" / "extra-openai-models.yaml").write_text(ours + newer)
+        assert await llm(tmp_path, "-m", "alipes", "hello") == "Hello, you.\n"
         assert await llm(tmp_path, "-c", "and again") == "Hello again.\n"
         assert sessions(home) == 1, "a conversation that goes on is one"
         assert [m["role"] for m in model.bodies[-1]["messages"]] == ["system", "user", "assistant", "user"]
-        assert await llm(tmp_path, "-m", "ours", "-T", "llm_time", "what time is it?") == "It is late.\n"
+        assert await llm(tmp_path, "-m", "alipes", "-T", "llm_time", "what time is it?") == "It is late.\n"
         assert "utc_time" in str(model.bodies[-1]["messages"])
-        assert await llm(tmp_path, "-m", "ours-responses", "hello") == "Hello, you.\n"
-        assert await llm(tmp_path, "-m", "ours", "--no-stream", "hello") == "Hello, you.\n"
+        assert await llm(tmp_path, "-m", "newer", "hello") == "Hello, you.\n"
+        assert await llm(tmp_path, "-m", "alipes", "--no-stream", "hello") == "Hello, you.\n"
 
 
 async def llm(folder, *words):
     """What it says."""
+    place = {"LLM_USER_PATH": str(folder / "llm"), "LLM_LOAD_PLUGINS": ""}
+    return await child(folder, "-m", "llm", *words, "--key", KEY, **place)
+
+
+async def child(folder, *words, **more):
+    """What a program of Python's says, with an environment without anybody's keys."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    environ = {
-        **kept,
-        "HOME": str(folder),
-        "LLM_USER_PATH": str(folder / "llm"),
-        "LLM_LOAD_PLUGINS": "",
-    }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "llm", *words, "--key", KEY),
-        env=environ,
+        *(sys.executable, *words),
+        env={**kept, "HOME": str(folder), **more},
         cwd=folder,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
