@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from alipes.cli.width import cut, width
 
-_ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+_ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[_P][^\x1b]*\x1b\\|[78])")
 _STYLE = re.compile(r"\x1b\[([0-9;:]*)m")
 _LINK_END = re.compile(r"\x1b\]8;;(?:\x07|\x1b\\)")
 _UNSURE = re.compile("[\u200d\ufe0e\ufe0f\U0001f000-\U0001ffff]")

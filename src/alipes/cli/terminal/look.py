@@ -1,15 +1,19 @@
 """How the terminal's own words look: colours and marks as values, and text styled and fitted with them."""
 
 import re
+from typing import Any
 
 from msgspec import Struct
 
 from alipes.cli.markdown.flow import Flow, paint
 from alipes.cli.terminal.canvas import plain, span
+from alipes.cli.terminal.pictures import Way
 from alipes.cli.theme import Name
 from alipes.cli.width import cut, width
 
-_PARTS = re.compile(r"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))|[^\x1b]+")
+_PARTS = re.compile(
+    r"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[_P][^\x1b]*\x1b\\|[78])|[^\x1b]+"
+)
 
 
 class Look(Struct, frozen=True):
@@ -31,15 +35,18 @@ class Look(Struct, frozen=True):
     bar: str = "│"
     note: str = "·"
     more: str = "…"
+    pictures: Way = ""
+    """How pictures are drawn here."""
 
 
-def make_look(name: Name, *, ascii_only: bool = False) -> Look:
-    marks = (
+def make_look(name: Name, *, ascii_only: bool = False, pictures: Way = "") -> Look:
+    marks: dict[str, Any] = {"pictures": pictures} | (
         {"prompt": ">", "done": "+", "failed": "x", "refused": "x", "working": "*"}
         | {"thinking": "~", "bar": "|", "note": "-", "more": "..."}
         if ascii_only
         else {}
     )
+    styles: dict[str, Any]
     match name:
         case "dark":
             styles = {"accent": "96", "good": "92", "bad": "91", "warn": "93"}

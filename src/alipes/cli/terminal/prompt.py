@@ -58,7 +58,11 @@ class Terminal:
         self._outlet = Outlet(sys.stdout.fileno())
         self._wire = Wire(sys.stdout, self._outlet)
         self._keyboard = Keyboard(sys.stdin, self._on_background)
-        self.bottom = Bottom(self._buffer, pastes, make_look(self.theme, ascii_only=around.ascii_only))
+        self.bottom = Bottom(
+            self._buffer,
+            pastes,
+            make_look(self.theme, ascii_only=around.ascii_only, pictures=around.pictures),
+        )
         self._painter = Painter(self._wire, self.bottom, reflows=around.reflows)
         self._pulse = Pulse(self.bottom.status, lambda: self._app.invalidate(), lambda: self._painter.painted)
         self._desk = Desk(self._buffer, pastes, self.bottom, self._pulse.hint)
@@ -158,6 +162,8 @@ class Terminal:
 
     def _on_background(self, dark: bool) -> None:
         self.theme = "dark" if dark else "light"
-        self.bottom.look = make_look(self.theme, ascii_only=self.around.ascii_only)
+        self.bottom.look = make_look(
+            self.theme, ascii_only=self.around.ascii_only, pictures=self.around.pictures
+        )
         self.restyled()
         self.refresh()

@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from alipes.cli.terminal.pictures import Way
 from alipes.cli.theme import Name
 from alipes.config.variables import Variables
 
@@ -19,6 +20,8 @@ class Surroundings(Struct, frozen=True):
     """The background is not known: the terminal is asked for it."""
     reflows: bool = True
     ascii_only: bool = False
+    pictures: Way = ""
+    """How pictures are drawn."""
 
 
 def look_around(
@@ -39,7 +42,23 @@ def look_around(
         theme = known
     else:
         asks = not term.startswith(_MUTE)
-    return Surroundings(theme, asks, not stiff, not utf8)
+    return Surroundings(theme, asks, not stiff, not utf8, _drawing(variables, term))
+
+
+def _drawing(variables: Variables, term: str) -> Way:
+    """By its name; behind a multiplexer, which keeps pictures to itself, there is no way."""
+    if variables.get("TMUX") or term.startswith(("screen", "tmux")):
+        return ""
+    program = variables.get("TERM_PROGRAM")
+    if (
+        term.startswith(("xterm-kitty", "xterm-ghostty"))
+        or variables.get("KITTY_WINDOW_ID")
+        or program == "ghostty"
+    ):
+        return "kitty"
+    if program in ("iTerm.app", "WezTerm", "mintty", "vscode"):
+        return "iterm"
+    return "sixel" if term.startswith(("foot", "mlterm", "contour")) or "sixel" in term else ""
 
 
 def _background(colours: str) -> Name | None:

@@ -4,6 +4,7 @@ import re
 from collections import deque
 
 from alipes.cli.render import call_line, harmless, one_line
+from alipes.cli.terminal import pictures
 from alipes.cli.terminal.diff import Diff, is_diff
 from alipes.cli.terminal.look import Look, shortened, styled
 from alipes.kernel.messages import ToolCall, ToolResult
@@ -61,6 +62,9 @@ def finished(
     rows = [f"{mark} {head}{'  ' if told else ''}{styled(told, style)}"]
     if diff and result.outcome == "ok":
         return rows + diff.rows(columns, look)
+    for path in pictures.named(result.text) if result.outcome == "ok" else ():
+        rows += [f"  {styled(shortened(harmless(path), columns - 2, look.more), look.faint)}"]
+        rows += pictures.rows(path, look.pictures, columns)
     if result.outcome == "ok" and call.name != "terminal":
         return rows
     return rows + _excerpt(result, columns, look)

@@ -1,0 +1,117 @@
+"""Pictures as rows, in the ways that some terminals draw them. Where none is known, nothing is drawn.
+
+The rows are empty, so that the screen makes room; the last one goes up again, draws, and comes back.
+"""
+
+import base64
+import io
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+Way: TypeAlias = Literal["", "kitty", "iterm", "sixel"]
+WIDE, HIGH = 60, 20
+"""Columns and rows that a picture takes at most."""
+LARGEST = 8_000_000
+CELL = (10, 20)
+"""Pixels of one place, where the terminal is not asked."""
+COLOURS = 64
+CHUNK = 4096
+_NAMED = re.compile(r"^MEDIA: (/.+)$", re.MULTILINE)
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def named(text: str) -> list[str]:
+    """The files that a result names as made."""
+    return _NAMED.findall(text)
+
+
+def rows(path: str, way: Way, columns: int) -> list[str]:
+    """The picture; nothing where it cannot be drawn."""
+    if not way or not path.lower().endswith((".png", ".jpg", ".jpeg", ".gif", ".webp")):
+        return []
+    try:
+        data = Path(path).read_bytes()
+        opened = _opened(data)
+        size = opened.size if opened else struct.unpack(">II", data[16:24]) if data.startswith(_PNG) else None
+        if size is None or len(data) > LARGEST:
+            return []
+        wide, high = _fitting(size, columns)
+        drawn = _drawn(way, data, opened, wide, high)
+    except (OSError, ValueError, struct.error):
+        return []
+    up = f"\x1b[{high - 1}A" if high > 1 else ""
+    return [*[""] * (high - 1), f"\x1b7{up}\r  {drawn}\x1b8"] if drawn else []
+
+
+def _opened(data: bytes) -> Any:
+    try:
+        import PIL.Image  # noqa: PLC0415
+    except ModuleNotFoundError:
+        return None
+    return PIL.Image.open(io.BytesIO(data))
+
+
+def _fitting(size: tuple[int, int], columns: int) -> tuple[int, int]:
+    """Columns and rows: never more than the picture's own size, nor than there is room for."""
+    width, height = size
+    wide = max(1, min(WIDE, columns - 4, -(-width // CELL[0])))
+    high = max(1, round(wide * CELL[0] * height / width / CELL[1]))
+    if high > HIGH:
+        wide, high = max(1, wide * HIGH // high), HIGH
+    return wide, high
+
+
+def _drawn(way: Way, data: bytes, opened: Any, wide: int, high: int) -> str:
+    if way == "iterm":
+        how = f"inline=1;width={wide};height={high};preserveAspectRatio=1;doNotMoveCursor=1"
+        return f"\x1b]1337;File={how}:{base64.b64encode(data).decode()}\x07"
+    if way == "kitty":
+        if not data.startswith(_PNG):
+            if opened is None:
+                return ""
+            file = io.BytesIO()
+            opened.convert("RGBA").save(file, "PNG")
+            data = file.getvalue()
+        return "".join(_kitty(base64.b64encode(data).decode(), wide, high))
+    return _sixel(opened.convert("RGB").resize((wide * CELL[0], high * CELL[1]))) if opened else ""
+
+
+def _kitty(text: str, wide: int, high: int) -> Iterator[str]:
+    for start in range(0, len(text), CHUNK):
+        head = f"a=T,f=100,q=2,C=1,c={wide},r={high}," if not start else ""
+        more = int(start + CHUNK < len(text))
+        yield f"\x1b_G{head}m={more};{text[start : start + CHUNK]}\x1b\\"
+
+
+def _sixel(picture: Any) -> str:
+    """Six rows of points at a time, a colour after the other; runs of the same are counted."""
+    small = picture.quantize(COLOURS)
+    palette, (width, height), points = small.getpalette(), small.size, small.tobytes()
+    used = sorted(set(points))
+    out = [f'\x1bP9;1q"1;1;{width};{height}']
+    out += [
+        f"#{each};2;" + ";".join(str(round(part / 2.55)) for part in palette[3 * each : 3 * each + 3])
+        for each in used
+    ]
+    for top in range(0, height, 6):
+        band = [points[y * width : (y + 1) * width] for y in range(top, min(top + 6, height))]
+        for colour in sorted({point for row in band for point in row}):
+            marks = [sum((row[x] == colour) << n for n, row in enumerate(band)) for x in range(width)]
+            out.append(f"#{colour}{_runs(marks)}$")
+        out.append("-")
+    return "".join(out) + "\x1b\\"
+
+
+def _runs(marks: list[int]) -> str:
+    out, last, count = [], marks[0], 0
+    for mark in [*marks, -1]:
+        if mark == last:
+            count += 1
+            continue
+        sign = chr(63 + last)
+        out.append(f"!{count}{sign}" if count > 3 else sign * count)
+        last, count = mark, 1
+    return "".join(out)
