@@ -66,8 +66,6 @@ _SETTING_UP |= {"on_session_finalize", "on_session_reset"}
 def reason_against(hook: str, ending: str) -> str:
     """Why a hook does not belong to a path; empty where it must be seen there, on every surface."""
     match hook, ending:
-        case (("subagent_start" | "subagent_stop"), _):
-            return "comes with delegation"
         case _, "pending" if hook not in _SETTING_UP:
             return "the turn had not begun"
         case "post_llm_call", _ if ending not in ("answered", "resumed"):
@@ -90,6 +88,8 @@ WAY = (
     *("pre_gateway_dispatch", "on_session_start", "pre_llm_call"),
     *("pre_api_request", "api_request_error"),
     *("pre_api_request", "post_api_request"),
+    *("pre_tool_call", "subagent_start", "subagent_stop", "post_tool_call", "transform_tool_result"),
+    *("pre_api_request", "post_api_request"),
     *("pre_tool_call", "post_tool_call", "transform_tool_result"),
     *("pre_api_request", "post_api_request"),
     *("pre_tool_call", "transform_terminal_output", "post_tool_call", "transform_tool_result"),
@@ -98,7 +98,7 @@ WAY = (
     *("pre_api_request", "post_api_request", "transform_llm_output", "pre_verify"),
     "pre_api_request",
 )
-"""The long way of the suite, hook by hook, up to its last question: an attempt that fails, a tool of a
+"""The long way of the suite, hook by hook, up to its last question: an attempt that fails, a subagent, a tool of a
 plugin, a command that is asked about, a file that is written, words that are sent back once."""
 GOES = {
     "answered": ("post_api_request", "transform_llm_output", "pre_verify", "on_session_end"),

@@ -23,7 +23,8 @@ class Line(Struct):
 
 
 class Diary:
-    """The recorder's book in one home. `begin` turns to a new page."""
+    """The recorder's book in one home, without what it heard of the turns of subagents themselves.
+    `begin` turns to a new page."""
 
     def __init__(self, home: Path) -> None:
         self._file = home / "seen.jsonl"
@@ -33,7 +34,9 @@ class Diary:
         if not self._file.exists():
             return []
         whole = self._file.read_text(encoding="utf-8").rpartition("\n")[0]
-        return [Line(**json.loads(line)) for line in whole.splitlines()]
+        lines = [Line(**json.loads(line)) for line in whole.splitlines()]
+        children = {line.told["child_session_id"] for line in lines if line.what == "subagent_start"}
+        return [line for line in lines if line.told.get("session_id") not in children]
 
     @property
     def lines(self) -> list[Line]:

@@ -26,6 +26,8 @@ def way(ending):
     last = {"answered": Say("all done"), "resumed": Say("all done"), "failed": Fail(401, "who are you?")}
     return [
         Fail(503, "one moment", retry_after=0.01),
+        calls("delegate_task", goal="look around"),
+        Say("I looked around"),
         calls("greet", name="Ada"),
         calls("terminal", command=DANGEROUS),
         calls("write_file", path="note.py", content="answer = 42\n"),

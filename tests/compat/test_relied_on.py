@@ -1,6 +1,6 @@
 """Behaviour that plugin authors rely on: one test for each sentence of the contract's last section.
 
-`subagent_stop` once per child comes with delegation; that no raising callback stops the others is in
+That no raising callback stops the others is in
 `test_callbacks`, that contexts are concatenated in `test_answers`, that interrupted turns are not synced in
 `test_memory`, that strangers are dropped on the busy path in `test_adapter`.
 """
@@ -232,3 +232,28 @@ async def test_a_conversation_that_rests_for_long_is_told_as_over_and_may_go_on_
         await diary.until("on_session_finalize", 2)
         assert diary.last("on_session_finalize")["session_id"] == over["session_id"]
         assert diary.names.count("on_session_start") == 1 and "on_session_reset" not in diary.names
+
+
+async def test_subagent_stop_is_told_once_for_each_child_also_when_it_is_stopped(home, diary):
+    both = call("delegate_task", tasks=[{"goal": "one"}, {"goal": "two"}])
+    async with open_agent(home=home, plugins=[RECORDER], model=[both, stall(), stall()]) as agent:
+        running = await agent.start("go")
+        await diary.until("subagent_start", 2)
+        await running.stop()
+        assert (await running).ending == "stopped"
+        await diary.until("subagent_stop", 2)
+        await agent.command("/new")
+        await diary.until("on_session_reset")
+    began, ended = (
+        [line.told for line in diary.lines if line.what == what]
+        for what in ("subagent_start", "subagent_stop")
+    )
+    assert {each["child_goal"] for each in began} == {"one", "two"}
+    assert {each["child_role"] for each in began} == {"orchestrator"}
+    assert sorted(each["child_session_id"] for each in ended) == sorted(
+        each["child_session_id"] for each in began
+    )
+    assert {each["child_status"] for each in ended} == {"interrupted"}
+    parent = diary.last("on_session_end")
+    parents = {(each["parent_session_id"], each["parent_turn_id"]) for each in (*began, *ended)}
+    assert parents == {(parent["session_id"], running.turn)}

@@ -14,6 +14,8 @@ def way(ending: str) -> list[Any]:
     last = {"answered": "all done", "resumed": "all done", "failed": OutOfCredit("the purse is empty")}
     return [
         Transient("one moment", 0.01),
+        call("delegate_task", goal="look around"),
+        "I looked around",
         call("greet", name="Ada"),
         call("terminal", command=DANGEROUS),
         call("write_file", path="note.py", content="answer = 42\n"),
