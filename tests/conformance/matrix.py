@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.conformance.served import Messenger
 from tests.conformance.surface import File, Room
@@ -20,7 +20,7 @@ GUESTS = 120
 class Matrix(Messenger):
     name = platform = "matrix"
     longest = 8000
-    cannot = {"menus": "Matrix has no menu of commands; they are typed, as /stop or !stop"}
+    cannot: ClassVar = {"menus": "Matrix has no menu of commands; they are typed, as /stop or !stop"}
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from alipes.kernel.endpoints import Secret
 from alipes.kernel.platforms import Arrival, Platform
 from alipes.platforms.matrix import MatrixSettings, open_matrix
@@ -13,6 +15,12 @@ from alipes.runtime.clients import ClientScope
 from tests.world.matrix_gate import Gate, gate
 from tests.world.matrix_people import Person, Town, town
 from tests.world.matrix_synapse import synapse
+
+
+@pytest.fixture(scope="session")
+def homeserver() -> str:
+    """It is there before a test begins, and is nothing that the test has left behind."""
+    return synapse()
 
 
 class Desk:

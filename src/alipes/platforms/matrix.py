@@ -12,7 +12,7 @@ from alipes.kernel.platforms import Platform
 from alipes.runtime.clients import ClientScope
 
 SLACK = 15.0
-"""Seconds beyond the poll's own after which no answer is coming: the connection is dead."""
+"""Seconds beyond the poll's own, or half of it, after which no answer is coming: the connection is dead."""
 
 
 class MatrixSettings(Struct, frozen=True, kw_only=True):
@@ -55,5 +55,5 @@ def open_matrix(settings: MatrixSettings, scope: ClientScope) -> Platform:
             from alipes.platforms.matrix_platform import Matrix  # noqa: PLC0415
     except ModuleNotFoundError as missing:
         raise ConfigError(f"Matrix needs matrix-nio ({missing}): pip install 'alipes[matrix]'") from missing
-    stall = settings.poll + SLACK + settings.patience
+    stall = max(settings.poll + SLACK, 4 * settings.patience)
     return Matrix(settings, scope.http("matrix", base_url=settings.base_url, stall=stall))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import re
 import secrets
 from collections import defaultdict
@@ -13,7 +14,9 @@ from typing import Any, TypeVar
 import httpx2
 import nio  # type: ignore[import-untyped]
 import nio.store  # type: ignore[import-untyped]
+from peewee import SqliteDatabase  # type: ignore[import-untyped]
 
+from alipes.platforms.matrix import SLACK
 from alipes.platforms.matrix_kept import Login
 from alipes.runtime.clients import Http
 
@@ -30,6 +33,10 @@ class Refusal(Exception):
         """`wait`: seconds it asked for."""
         super().__init__(f"{code or status}: {why}")
         self.code, self.why, self.status, self.wait = code, why, status, wait
+
+
+class LostKeys(Exception):
+    """The homeserver has keys of our device that we do not have (any more)."""
 
 
 TROUBLE = (Refusal, httpx2.HTTPError, nio.EncryptionError, nio.LocalProtocolError)
@@ -49,12 +56,23 @@ def given(response: Any, kind: type[T]) -> T:
     raise Refusal(code, why, status, None if wait is None else wait / 1000)
 
 
+class Keys(nio.store.SqliteStore):  # type: ignore[misc]
+    """The library's own store of keys, in a file that only we may read."""
+
+    def _create_database(self) -> Any:
+        os.close(os.open(self.database_path, os.O_WRONLY | os.O_CREAT, 0o600))
+        # A write, which happens on the loop, seldom waits for the disk; a kill loses nothing by that.
+        pragmas = {"foreign_keys": 1, "secure_delete": 1, "journal_mode": "wal", "synchronous": "normal"}
+        return SqliteDatabase(self.database_path, pragmas=pragmas)
+
+
 class Client(nio.AsyncClient):  # type: ignore[misc]
     """One device, for one time of listening. It opens no connection, and leaves no task behind."""
 
     def __init__(self, http: Http, folder: Path, *, encryption: bool, patience: float) -> None:
         config = nio.AsyncClientConfig(
-            store=nio.store.SqliteStore,
+            store=Keys,
+            store_name="keys.db",
             encryption_enabled=encryption,
             max_limit_exceeded=0,
             max_timeouts=0,
@@ -67,8 +85,6 @@ class Client(nio.AsyncClient):  # type: ignore[misc]
     def enter(self, login: Login) -> None:
         """Be this device, with its keys."""
         self.restore_login(login.user, login.device, login.token)
-        if self.store:
-            Path(self.store.database_path).chmod(0o600)
 
     def end(self) -> None:
         if self.store:
@@ -89,6 +105,17 @@ class Client(nio.AsyncClient):  # type: ignore[misc]
             method, path, headers=headers, content=content, timeout=timeout or self._patience
         )
         return Answered(response)
+
+    async def news(self, since: str, filter: dict[str, Any], wait: float, *, whole: bool = False) -> Any:
+        """What happened after `since`, as soon as there is something, or after `wait` seconds.
+
+        `whole`: with all that there is to know of our rooms, however long that takes.
+        """
+        method, path = nio.Api.sync(
+            self.access_token, since or None, int(wait * 1000) or None, filter, whole and bool(since)
+        )
+        limit = wait + min(SLACK, wait / 2) if wait else self._patience * (4 if whole else 1)
+        return given(await self._send(nio.SyncResponse, method, path, timeout=limit), nio.SyncResponse)
 
     async def put(self, room_id: str, kind: str, content: dict[str, Any], tx_id: str) -> str:
         """Send an event, encrypted where the room is; the id it has there. The same `tx_id` is one event."""
@@ -133,7 +160,12 @@ class Client(nio.AsyncClient):  # type: ignore[misc]
         if self.olm is None:
             return
         if self.should_upload_keys:
-            given(await self.keys_upload(), nio.KeysUploadResponse)
+            try:
+                given(await self.keys_upload(), nio.KeysUploadResponse)
+            except Refusal as refused:
+                if refused.status == 400:
+                    raise LostKeys(refused.why) from refused
+                raise
         if self.should_query_keys:
             given(await self.keys_query(), nio.KeysQueryResponse)
         if self.should_claim_keys:

@@ -122,14 +122,14 @@ class Files:
         return bytes(data)
 
 
-async def uploaded(client: Client, media: Media, *, sealed: bool) -> dict[str, Any]:
+async def uploaded(client: Client, media: Media, caption: str, *, sealed: bool) -> dict[str, Any]:
     """A file of ours, brought to the homeserver: the content of its message. Raises Gone without it."""
     name = media.name or os.path.basename(media.path)
     mime = mimetypes.guess_type(name)[0] or "application/octet-stream"
     data = await asyncio.to_thread(_content, media.path)
     told: dict[str, Any] = {
         "msgtype": _TYPES[media.kind],
-        "body": media.caption or name,
+        "body": caption or name,
         "filename": name,
         "info": {"size": len(data), "mimetype": mime},
         "m.mentions": {},

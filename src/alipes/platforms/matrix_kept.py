@@ -26,6 +26,7 @@ class Login(Struct, frozen=True):
 
 
 class Heard(Struct, frozen=True):
+    user: str = ""
     since: str = ""
     """The homeserver's mark behind the last thing of which everything before has been handed over."""
     unread: tuple[dict[str, Any], ...] = ()
@@ -45,8 +46,10 @@ class Kept:
     def log_in(self, login: Login) -> None:
         _write(self._login, msgspec.json.encode(login))
 
-    def heard(self) -> Heard:
-        return _read(self._heard, Heard)
+    def heard(self, user: str) -> Heard:
+        """How far that user has listened."""
+        heard = _read(self._heard, Heard)
+        return heard if heard.user == user else Heard(user)
 
     def hear(self, heard: Heard) -> None:
         _write(self._heard, msgspec.json.encode(heard))

@@ -51,7 +51,8 @@ class Listening:
         self._reading: dict[str, str] = {}
         """By room, the message up to which it is about to be marked as read."""
         self._since = progress.since
-        self._first = True
+        self._first, self._well = True, False
+        """Who begins, or had trouble, does not wait for news: it is to be known soon that all is well."""
 
     async def run(self, tell: Tell, poll: float) -> None:
         """Serve until cancelled. Raises `LoggedOut`."""
@@ -61,16 +62,24 @@ class Listening:
                 await self._round(poll)
                 await self._client.tend()
             except TROUBLE as theirs:
+                self._well = False
                 await trouble.wait(theirs)
             else:
+                self._well = True
                 trouble.over()
 
     async def _round(self, poll: float) -> None:
         since, first = self._since, self._first
-        wait = 0 if first else int(poll * 1000)
-        # Rooms are only in memory, so who begins asks for all that there is to know of them.
-        asked = await self._client.sync(wait, FILTER, since or None, full_state=first and bool(since))
-        told: Any = given(asked, nio.SyncResponse)
+        try:
+            # Rooms are only in memory, so who begins asks for all that there is to know of them.
+            told = await self._client.news(since, FILTER, poll if self._well else 0, whole=first)
+        except Refusal as refused:
+            if since and refused.status == 400 and refused.wait is None:
+                log.warning(
+                    "the homeserver does not know how far we have listened; we begin anew: %s", refused
+                )
+                self._since = ""
+            raise
         self._since, self._first = told.next_batch, False
         batch = self._progress.begin(told.next_batch)
         for room_id, room in told.rooms.invite.items():
@@ -112,7 +121,8 @@ class Listening:
                 await self._unread.keep(room_id, event)
             else:
                 await self._patiently(partial(self._hearing.hear, room_id, event))
-        self._mark(room_id, getattr(events[-1], "event_id", ""))
+        if last := getattr(events[-1], "event_id", ""):
+            self._mark(room_id, last)
 
     async def _late(self, room_id: str, event: Any) -> None:
         await self._patiently(partial(self._hearing.hear, room_id, event))

@@ -73,3 +73,11 @@ def bad_token() -> ConfigError:
         "The homeserver does not know the token that [matrix] token_env names: make a new one, or give a "
         "password instead."
     )
+
+
+def lost_keys(settings: MatrixSettings) -> ConfigError:
+    return ConfigError(
+        "The keys of the device to which the Matrix token belongs are not ours, or were lost, so that nobody "
+        "could read what we encrypt: make a token for alipes alone, and a new one if its folder was deleted "
+        f"({settings.folder}); or give a password instead."
+    )

@@ -9,13 +9,13 @@ from alipes.kernel.platforms import Arrival, Piece, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
 from alipes.platforms import matrix_markup
 from alipes.platforms.matrix import MatrixSettings
-from alipes.platforms.matrix_client import TROUBLE, Client
+from alipes.platforms.matrix_client import TROUBLE, Client, LostKeys
 from alipes.platforms.matrix_files import Files
 from alipes.platforms.matrix_hearing import Hearing
 from alipes.platforms.matrix_inbound import Reader
 from alipes.platforms.matrix_kept import Heard, Kept, Login, Progress
 from alipes.platforms.matrix_listening import Listening
-from alipes.platforms.matrix_login import bad_token, log_in
+from alipes.platforms.matrix_login import bad_token, log_in, lost_keys
 from alipes.platforms.matrix_recall import Recall
 from alipes.platforms.matrix_speaking import TYPING, Speaker
 from alipes.platforms.matrix_trouble import LoggedOut, Trouble
@@ -65,6 +65,11 @@ class Matrix:
                 raise bad_token() from ended
             kept.log_in(replace(kept.login(), token=""))
             raise DeliveryError("The homeserver ended our login; we log in anew.") from ended
+        except LostKeys as lost:
+            if settings.token:
+                raise lost_keys(settings) from lost
+            kept.log_in(Login())
+            raise DeliveryError("The keys of our device are lost; we log in anew, as another.") from lost
         finally:
             self._hearing = self._speaker = None
             client.end()
@@ -77,14 +82,14 @@ class Matrix:
                 await trouble.wait(theirs)
 
     async def _serve(self, client: Client, kept: Kept, take: Take, tell: Tell) -> None:
-        settings, heard, recall = self._settings, kept.heard(), Recall(client)
+        settings, heard, recall = self._settings, kept.heard(client.user_id), Recall(client)
         speaker = Speaker(client, recall)
         files = Files(client, settings.folder / "files", largest=settings.largest, picture=settings.picture)
         hearing = Hearing(client, recall, files, take, self._welcome)
         hearing.reader = self._reader
 
         def keep() -> None:
-            kept.hear(Heard(progress.since, unread.waiting))
+            kept.hear(Heard(heard.user, progress.since, unread.waiting))
 
         async def say(made: Arrival, piece: Piece) -> None:
             await speaker.send(made.address, piece)

@@ -42,7 +42,8 @@ class Speaker:
         await self._enter(address.chat)
         if piece.media is not None:
             sealed = self._client.rooms[address.chat].encrypted
-            told = await _tried("sending a file", uploaded(self._client, piece.media, sealed=sealed))
+            caption = piece.plain or piece.text or piece.media.caption
+            told = await _tried("sending a file", uploaded(self._client, piece.media, caption, sealed=sealed))
         else:
             told = outbound.words(piece)
         content = outbound.fresh(address, piece, told, self._recall.sender(piece.reply_to))

@@ -6,6 +6,7 @@ from typing import Any
 
 import nio  # type: ignore[import-untyped]
 
+from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platforms import Arrival, Piece
 from alipes.platforms.matrix_client import TROUBLE, Client
 from alipes.platforms.matrix_hearing import Hearing, old
@@ -61,7 +62,13 @@ class Unread:
         except TROUBLE as theirs:
             log.warning("a key could not be asked for: %s", theirs)
         if first:
-            await self._say(made, Piece(text=TEXT, id=f"unread:{found.id}", reply_to=found.id))
+            await self._tell(made, Piece(text=TEXT, id=f"unread:{found.id}", reply_to=found.id))
+
+    async def _tell(self, made: Arrival, piece: Piece) -> None:
+        try:
+            await self._say(made, piece)
+        except DeliveryError as error:
+            log.warning("nobody could be told that a message was not read: %s", error)
 
     def readable(self) -> list[tuple[str, Any]]:
         """Those that can be read by now, with their rooms."""

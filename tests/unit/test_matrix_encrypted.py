@@ -1,0 +1,87 @@
+"""Encrypted rooms on a real Synapse: read, written, remembered over a restart, and honest where a key is missing."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+
+from alipes.kernel.delivery import Media
+from alipes.kernel.platforms import Piece
+from tests.world.matrix_sealed import sealed
+from tests.world.matrix_synapse import synapse
+from tests.world.matrix_world import Desk, homeserver, matrix_world  # noqa: F401
+
+pytestmark = [pytest.mark.deadline(60), pytest.mark.usefixtures("homeserver")]
+
+
+@asynccontextmanager
+async def in_private(tmp_path):
+    """A world, a person whose client encrypts, and our desk."""
+    async with matrix_world(tmp_path / "matrix") as world:
+        person = await world.town.person("ada")
+        async with sealed(person, synapse()) as ada:
+            yield world, ada, Desk()
+
+
+async def test_words_changes_and_files_are_encrypted_both_ways(tmp_path):
+    report = tmp_path / "report.csv"
+    report.write_bytes(b"a;b\n")
+    async with in_private(tmp_path) as (world, ada, desk), world.listening(desk) as platform:
+        room = await ada.room(world.us, direct=True)
+        await ada.joined(room, world.us.id)
+        first = await ada.say(room, "hello")
+        await desk.until(lambda: desk.texts == ["hello"])
+        where = desk.arrivals[0].address
+        await ada.change(room, first, "hello you")
+        await ada.attach(room, "notes.txt", "text/plain", b"one line\n")
+        await desk.until(lambda: len(desk.arrivals) == 3)
+        edit, file = desk.arrivals[1:]
+        assert (edit.text, edit.edits) == ("hello you", first)
+        with open(file.files[0].path, "rb") as saved:
+            assert saved.read() == b"one line\n"
+        (piece,) = platform.pieces("Good **morning**.")
+        sent = await platform.send(where, piece)
+        await ada.until(lambda: sent in ada.chat(room).posts)
+        await platform.edit(where, sent, Piece(text="Good night.", plain="Good night."))
+        await ada.until(lambda: ada.chat(room).posts[sent].body == "Good night.")
+        mailed = await platform.send(where, Piece(media=Media(str(report))))
+        await ada.until(lambda: mailed in ada.chat(room).posts)
+        content = ada.chat(room).posts[mailed].content
+        assert content["filename"] == "report.csv" and await ada.fetch(content["file"]) == b"a;b\n"
+        assert {sent, mailed} <= ada.sealed and not ada.unread
+
+
+async def test_keys_outlive_a_restart_and_what_was_said_meanwhile_is_read(tmp_path):
+    async with in_private(tmp_path) as (world, ada, desk):
+        async with world.listening(desk):
+            room = await ada.room(world.us, direct=True)
+            await ada.joined(room, world.us.id)
+            await ada.say(room, "one")
+            await desk.until(lambda: desk.texts == ["one"])
+        await ada.say(room, "two")
+        again = Desk()
+        async with world.listening(again) as platform:
+            await again.until(lambda: "two" in again.texts)
+            sent = await platform.send(again.arrivals[-1].address, Piece(text="Good.", plain="Good."))
+            await ada.until(lambda: sent in ada.chat(room).posts)
+        assert sent in ada.sealed and again.texts == ["two"]
+        kept = {path.name: path.stat().st_mode & 0o777 for path in world.folder.iterdir() if path.is_file()}
+        assert kept["login.json"] == 0o600 and all(mode == 0o600 for mode in kept.values())
+
+
+async def test_what_cannot_be_read_is_told_once_and_answered_when_its_key_comes(tmp_path):
+    async with in_private(tmp_path) as (world, ada, desk), world.listening(desk):
+        room = await ada.room(world.us, direct=True)
+        await ada.joined(room, world.us.id)
+        key = ada.keep_to_herself(room)
+        await ada.say(room, "secret")
+        await ada.say(room, "more secret")
+        told = ada.chat(room).posts
+        await ada.until(lambda: any("could not decrypt" in post.body for post in told.values()))
+        assert not desk.arrivals
+        await ada.share(key, world.us.id)
+        await desk.until(lambda: len(desk.arrivals) == 2)
+        assert desk.texts == ["secret", "more secret"]
+        await ada.say(room, "now open")
+        await desk.until(lambda: len(desk.arrivals) == 3)
+        assert sum("could not decrypt" in post.body for post in told.values()) == 1
+        assert (world.folder / "heard.json").read_bytes().count(b"ciphertext") == 0
