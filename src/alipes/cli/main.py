@@ -23,6 +23,7 @@ ROOMS = {
     "plugins": "plugins_command",
     "skills": "skills_command",
     "doctor": "doctor_command",
+    "usage": "usage_command",
     "backup": "backup_command",
     "serve": "serve_command",
     "pair": "pair_command",

@@ -15,6 +15,7 @@ commands:
   plugins     list, enable, install, update or write plugins
   skills      the texts that plugins offer the model to read
   doctor      check that everything works, and say what to do where it does not
+  usage       what models used and cost, by day, model, conversation, task and tool
   backup      write all conversations into one file
   serve       answer in your chats: Telegram, Discord and what plugins bring
   pair        let people in who wrote to the bot
@@ -120,6 +121,19 @@ options:
   -h, --help            show this page
 
 Exit status: 0 all is well (remarks included); 1 something needs to be done.
+"""
+
+USAGE = """\
+usage: alipes usage [--days N] [--json]
+
+What models used in the last N days, with today: a bar for each day, and sums by model,
+conversation, task (answers, compaction, titles, ...) and tool. Calls whose price is not
+known are said to be so; they are in the tokens, and in no sum of money.
+
+options:
+  -d, --days N          so many days (default 30)
+  --json                one JSON document instead of text
+  -h, --help            show this page
 """
 
 BACKUP = """\

@@ -1,14 +1,19 @@
 """Commands that tell how things stand: the model, the state, what was spent; and that choose the model."""
 
+from msgspec import structs
+
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.places import Standing, Waiting
 from alipes.kernel.wording import ago, aligned, brief, count, span
 from alipes.sessions.commands.context import Context, Reply
+from alipes.sessions.commands.spent import lines, report
 from alipes.sessions.commands.wording import ID, cost, spent
 from alipes.store.facts import Spent
 
 DEFAULT = "default"
 LISTED = 12
+LONGEST = 366
+"""Days that can be looked back."""
 
 
 async def model(context: Context, args: str) -> Reply:
@@ -47,7 +52,9 @@ async def _from_when(context: Context) -> str:
     return ", from the next message on; what is running keeps its model" if running else ""
 
 
-async def usage(context: Context, _args: str) -> Reply:
+async def usage(context: Context, args: str) -> Reply:
+    if args:
+        return await _usage_of_days(context, args)
     archive = context.store.archive
     standing = await context.store.sessions.standing(context.key)
     rows = [("today", spent(await archive.usage(days=1))), ("in all", spent(await archive.usage()))]
@@ -55,8 +62,26 @@ async def usage(context: Context, _args: str) -> Reply:
         session = standing.session
         rows.insert(0, ("this conversation", spent(await archive.usage(session=session))))
         each = await archive.usage_by("model", session=session)
-        rows[1:1] = [(f"  {sum.name or 'unknown'}", spent(sum)) for sum in each if len(each) > 1 or sum.name]
+        shares = [(sum.name or "unknown", sum) for sum in each if len(each) > 1 or sum.name]
+        tasks = await archive.usage_by("task", session=session)
+        shares += [(sum.name, sum) for sum in tasks if sum.name != "answer"]
+        tools = await archive.usage_by("tool", session=session)
+        shares += [(f"for {sum.name}", sum) for sum in tools if sum.name]
+        rows[1:1] = [(f"  {name}", spent(sum)) for name, sum in shares]
     return Reply(aligned(rows))
+
+
+async def _usage_of_days(context: Context, args: str) -> Reply:
+    """The same as `alipes usage`."""
+    days = args.removeprefix("--days").strip()
+    if not days.isascii() or not days.isdecimal() or not 1 <= int(days) <= LONGEST:
+        return Reply(f"/usage N takes a number of days from 1 to {LONGEST}.", trouble=True)
+    told = await report(context.store.archive, int(days), context.clock)
+    if not context.files:  # a chat may have other people's conversations beside it
+        standing = await context.store.sessions.standing(context.key)
+        own = tuple(each for each in told.by_session if standing and each.name == standing.session)
+        told = structs.replace(told, by_session=own)
+    return Reply("\n".join(lines(told)))
 
 
 async def status(context: Context, _args: str) -> Reply:

@@ -56,7 +56,7 @@ COMMANDS = (
     Command("stop", "", "end what is running", course.stop),
     Command("status", "", "show the model, what runs and waits, context and cost", account.status),
     Command("model", "[NAME]", "show the model, or choose one for this conversation", account.model),
-    Command("usage", "", "show tokens and cost, here, today and by model", account.usage),
+    Command("usage", "[DAYS]", "show tokens and cost, here and today; or of the last days", account.usage),
     Command(
         "compress",
         "[FOCUS] [--preview]",
