@@ -80,7 +80,7 @@ class Scene:
 
 
 def turn(text: str = "hello", **more: Any) -> Turn:
-    wanted = {name: more.pop(name) for name in ("model", "workdir", "attachments") if name in more}
+    wanted = {name: more.pop(name) for name in ("model", "workdir", "attachments", "offered") if name in more}
     return Turn("t1", "s1", Inbound("1", Address("test", "me"), "me", text, **wanted), **more)
 
 
