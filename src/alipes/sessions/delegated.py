@@ -40,11 +40,12 @@ class Delegated:
         submit: Submit,
         post: Callable[[str, Op], Awaitable[None]],
         *,
+        keeps: Callable[[str], str] = lambda _session: "",
         longest: float = 0.0,
     ) -> None:
-        """`longest`: seconds that one may take; zero: as long as it likes."""
+        """`keeps`: what else goes on for a session. `longest`: seconds that one may take; zero: any time."""
         self._store, self._submit, self._post = store, submit, post
-        self._longest = longest
+        self._keeps, self._longest = keeps, longest
         self._children: dict[str, Child] = {}
 
     def expect(self, inbound: Inbound, parent: Turn) -> Child:
@@ -64,15 +65,15 @@ class Delegated:
         """Seconds that the turn may take; zero: as long as it likes."""
         return self._longest if turn.inbound.parent else 0.0
 
-    def mention(self, session: str) -> str:
-        """What works for the conversation in the background, in a few words; empty when nothing does."""
+    def going(self, session: str) -> str:
+        """What goes on for a conversation between its turns, in a few words; empty when nothing does."""
         origins = ((child.turn, child.inbound.origin) for child in self._children.values())
         living = [
             (turn, origin.goal)
             for turn, origin in origins
             if turn and origin is not None and origin.reports and origin.session == session
         ]
-        return in_background(living)
+        return " and ".join(filter(None, (self._keeps(session), in_background(living))))
 
     async def stop(self, parent: Turn, stop: Stop) -> None:
         """The turn was stopped: so is what works for it, unless it was detached. All are marked first."""

@@ -64,10 +64,10 @@ class Lobby:
         self.approvals = Approvals(
             store.grants, hooks, store.bus.publish, store.bus.heard, interactive=self.habits.interactive
         )
-        self.questions = Questions(
-            store.bus.publish, store.bus.heard, interactive=self.habits.interactive
+        self.questions = Questions(store.bus.publish, store.bus.heard, interactive=self.habits.interactive)
+        self.delegated = Delegated(
+            store, self.submit, self.post, keeps=self.habits.keeps, longest=self.habits.longest
         )
-        self.delegated = Delegated(store, self.submit, self.post, longest=self.habits.longest)
         self._around = Surroundings(
             turns=store.turns,
             sessions=store.sessions,
@@ -81,7 +81,7 @@ class Lobby:
             waits=lambda turn: self.approvals.waits(turn) or self.questions.waits(turn),
             rested=self._rested,
             pass_on=store.dispatcher.wake,
-            keeps=self.keeps,
+            keeps=self.delegated.going,
             owes=self.habits.owes,
             leaves=lambda key, turn: bool(turn) and self.last.get(key) == turn,
             linger=self.habits.linger,
@@ -180,10 +180,6 @@ class Lobby:
     def watch(self, key: str) -> AbstractAsyncContextManager[AsyncIterator[Envelope]]:
         """Everything that happens under `key` from now on, whoever asked for it; lossy, as the bus is."""
         return self._store.bus.subscribe(key)
-
-    def keeps(self, session: str) -> str:
-        """What goes on for a session between its turns, in a few words."""
-        return " and ".join(filter(None, (self.habits.keeps(session), self.delegated.mention(session))))
 
     def at_work(self, key: str) -> bool:
         """Is something lived under `key` in this process?"""

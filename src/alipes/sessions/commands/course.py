@@ -31,7 +31,7 @@ async def stop(context: Context, _args: str) -> Reply:
 async def _goes_on(context: Context) -> str:
     """What was detached on purpose, and is not ended by a stop."""
     standing = await context.store.sessions.standing(context.key)
-    going = context.lobby.keeps(standing.session) if standing is not None else ""
+    going = context.lobby.delegated.going(standing.session) if standing is not None else ""
     return f" Still at work {going}." if going else ""
 
 
