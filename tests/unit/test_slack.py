@@ -1,6 +1,7 @@
 """The Slack platform against our loopback Slack: what comes in, in whatever way, and nothing left behind."""
 
 import asyncio
+import sys
 
 import pytest
 
@@ -279,3 +280,50 @@ async def test_socket_mode_that_is_switched_off_is_for_the_operator_to_mend(tmp_
         desk, platform = Desk(), open_slack(settings(server, tmp_path))
         with pytest.raises(ConfigError, match="switched off"):
             await platform.listen(desk.take, desk.tell)
+
+
+async def test_without_the_library_the_operator_is_told_what_to_install():
+    code = """if True:
+        import sys
+        from pathlib import Path
+        from alipes.kernel.endpoints import Secret
+        from alipes.kernel.errors import ConfigError
+        from alipes.platforms.slack import SlackSettings, open_slack
+        assert "slack_sdk" not in sys.modules and "aiohttp" not in sys.modules
+        sys.modules["slack_sdk"] = None  # as if it were not installed
+        try:
+            open_slack(SlackSettings(token=Secret("x"), app_token=Secret("y"), folder=Path()))
+        except ConfigError as error:
+            print(error)
+    """
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    told, _ = await child.communicate()
+    assert b"pip install 'alipes[slack]'" in told
+
+
+async def test_where_everything_is_for_us_everything_is_whole(tmp_path):
+    async with at_work(tmp_path, group="all") as (server, _, desk):
+        server.say("look", where="general", files=[("a.txt", "text/plain", b"text")])
+        await server.until(lambda: desk.arrivals)
+        [arrival] = desk.arrivals
+        assert (arrival.name, arrival.addressed, len(arrival.files)) == ("Ada", False, 1)
+
+
+async def test_a_long_thread_is_told_by_its_beginning_and_its_end(tmp_path):
+    async with at_work(tmp_path) as (server, _, desk):
+        server.web.page = 10
+        server.begin("general/plans", "the beginning", who="bob")
+        for number in range(40):
+            server.say(f"number {number}", where="general/plans")
+        server.say("@alipes what now?", where="general/plans")
+        await server.until(lambda: "what now?" in desk.texts)
+        lines = desk.arrivals[-1].quoted.splitlines()
+        assert lines[0] == "Bob: the beginning" and len(lines) == 21
+        assert lines[1] == "Ada: number 20" and lines[-1] == "Ada: number 39"
+
+
+async def test_two_of_them_beside_each_other_keep_to_their_own_address(tmp_path):
+    async with at_work(tmp_path / "one") as (one, first, _), at_work(tmp_path / "two") as (two, second, _):
+        await first.send(where(one), Piece("first"))
+        await second.send(where(two), Piece("second"))
+        assert (one.said(), two.said()) == (["first"], ["second"])

@@ -173,6 +173,34 @@ async def test_what_was_said_during_an_outage_is_read_in_its_order(tmp_path, lea
     assert desk.texts == ["hello", *(f"while Slack was away {number}" for number in range(5))]
 
 
+async def test_what_could_not_be_read_after_a_gap_is_read_at_the_next_occasion(tmp_path):
+    async with SlackServer() as server:
+        server.board.retries = ()
+        desk, platform = Desk(), open_slack(settings(server, tmp_path))
+        async with listening(platform, desk):
+            await server.until(lambda: desk.ready)
+            server.say("one")
+            await server.until(lambda: desk.arrivals)
+        server.say("two")
+        refused = server.trouble("limit", "conversations.history", server.place()[0], retry_after=0, times=6)
+        async with listening(platform, later := Desk()):
+            await server.until(lambda: refused.met == 6)
+            server.say("three", who="bob")
+            await server.until(lambda: "three" in later.texts)
+        assert "two" not in later.texts
+        async with listening(platform, last := Desk()):
+            await server.until(lambda: "two" in last.texts)
+
+
+async def test_the_address_of_a_line_is_not_told(tmp_path):
+    async with at_work(tmp_path) as (server, _, desk):
+        server.board.refuses = True
+        server.board.drop()
+        await server.until(lambda: server.board.count("refused"))
+        await server.until(lambda: "503" in desk.states[-1][1])
+        assert "ticket" not in str(desk.states)
+
+
 async def test_what_was_not_kept_is_read_again_after_a_restart(tmp_path):
     async with SlackServer() as server:
         server.board.retries = ()

@@ -94,6 +94,13 @@ def test_a_long_question_with_buttons_is_several_blocks():
     assert [len(each["text"]["text"]) for each in unbroken] == [SECTION, 999]
 
 
+def test_what_was_never_marked_up_calls_nobody():
+    said = "(<!channel>_.txt is not there any more.)"
+    assert body(Piece(said, said))["text"] == "(&lt;!channel&gt;_¦.txt is not there any more.)".replace(
+        "¦", BREAK
+    )
+
+
 words = st.text(st.sampled_from("ab `*_~|>#-[]()\\\n🙂é&<:"), max_size=300)
 
 

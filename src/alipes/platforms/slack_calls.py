@@ -17,6 +17,7 @@ from alipes.kernel.errors import DeliveryError, Gone
 from alipes.platforms.slack import SlackSettings
 
 UPLOAD = 120.0
+PAGE, PAGES = 200, 5
 TROUBLE = (OSError, TimeoutError, aiohttp.ClientError, SlackClientError)
 UNKNOWN_TOKEN = frozenset(
     (
@@ -83,6 +84,17 @@ class Calls:
         data: dict[str, Any] = told.data
         return data
 
+    async def pages(self, doing: str, method: str, what: str, **arguments: Any) -> list[dict[str, Any]]:
+        """All that `method` has of `what`, as far as that is reasonable."""
+        found: list[dict[str, Any]] = []
+        for _ in range(PAGES):
+            told = await self(doing, method, limit=PAGE, **arguments)
+            found += told[what]
+            arguments["cursor"] = (told.get("response_metadata") or {}).get("next_cursor")
+            if not arguments["cursor"]:
+                break
+        return found
+
     async def socket_address(self) -> str:
         """Where a new line to Slack can be opened, once."""
         token = self._settings.app_token.reveal()
@@ -98,7 +110,7 @@ class Calls:
             ):
                 status = response.status
         except TROUBLE as theirs:
-            raise DeliveryError(f"A file could not be brought to Slack ({_brief(theirs)}).") from theirs
+            raise DeliveryError(f"A file could not be brought to Slack ({brief(theirs)}).") from theirs
         if status != 200:
             raise DeliveryError(f"A file could not be brought to Slack (status {status}).")
 
@@ -124,7 +136,7 @@ def ours(theirs: BaseException, doing: str) -> DeliveryError:
         return DeliveryError(f"Slack cannot be reached ({doing}: {theirs}).")
     if isinstance(theirs, TimeoutError):
         return DeliveryError(f"Slack did not answer in time ({doing}).", uncertain=True)
-    return DeliveryError(f"The connection to Slack broke while {doing} ({_brief(theirs)}).", uncertain=True)
+    return DeliveryError(f"The connection to Slack broke while {doing} ({brief(theirs)}).", uncertain=True)
 
 
 def _refused(theirs: SlackApiError, doing: str) -> DeliveryError:
@@ -152,5 +164,8 @@ def _told(theirs: SlackApiError) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _brief(trouble: BaseException) -> str:
+def brief(trouble: BaseException) -> str:
+    """Without addresses: those of lines and of uploads are secrets while they last."""
+    if isinstance(trouble, aiohttp.ClientResponseError):
+        return f"{type(trouble).__name__}: {trouble.status} {trouble.message}"
     return f"{type(trouble).__name__}: {trouble}" if str(trouble) else type(trouble).__name__

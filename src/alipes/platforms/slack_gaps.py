@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any
 
 from alipes.kernel.errors import DeliveryError, Gone
 from alipes.platforms import slack_inbound as inbound
-from alipes.platforms.slack_calls import Calls
+from alipes.platforms.slack_calls import Calls, code
 from alipes.platforms.slack_inbound import Heard
 from alipes.platforms.slack_listening import Listening
 from alipes.platforms.slack_seen import Seen, moment, stamp
@@ -16,9 +17,10 @@ log = logging.getLogger(__name__)
 
 READERS = 4
 """Channels that are read at once."""
+FIRST = 40
+"""Channels where someone spoke to us lately: what is said there now waits for what was said before."""
 CHANNELS = 200
-PAGES = 5
-PAGE = 200
+"""Others, at most; Slack takes some fifty questions a minute, and nobody there shall wait so long."""
 AROUND = 3 * 86_400 * 1_000_000
 """So far back messages are looked at from which a thread may hang that went on meanwhile."""
 TRIES = 6
@@ -36,46 +38,54 @@ class Gaps:
         """Now, and first in each lane: old before new."""
         since = self._seen.since()
         known = list(dict.fromkeys(place.partition("/")[0] for place in reversed(self._seen.places)))
+        for channel in known[:FIRST]:
+            held = self._seen.hold()
+            self._listening.lanes.put(channel, partial(self._read, channel, since, held))
         held = self._seen.hold()
-        for channel in known:
-            self._put(channel, since)
-        self._listening.lanes.put("where we are", lambda: self._look_around(set(known), since, held))
+        self._listening.lanes.put("where we are", partial(self._look_around, known, since, held))
 
-    def _put(self, channel: str, since: int) -> None:
-        held = self._seen.hold()
-        self._listening.lanes.put(channel, lambda: self._read(channel, since, held))
+    async def _read(self, channel: str, since: int, held: int) -> None:
+        async with self._few:
+            missed = await self._found(channel, since)
+        await self._hand_over(missed, held)
 
-    async def _look_around(self, known: set[str], since: int, held: int) -> None:
+    async def _look_around(self, known: list[str], since: int, held: int) -> None:
         """Where nobody spoke to us before, someone may have called us meanwhile."""
         try:
-            found = await self._pages(
-                "users_conversations", "channels", types=KINDS, exclude_archived=True, limit=PAGE
+            found = await self._patiently(
+                "users_conversations", "channels", types=KINDS, exclude_archived=True
             )
         except DeliveryError as error:
             log.warning("where else we are in Slack could not be read: %s", error)
             found = []
-        for channel in [str(each["id"]) for each in found if each["id"] not in known][:CHANNELS]:
-            self._put(channel, since)
+        others = [str(each["id"]) for each in found if each["id"] not in known]
+        for channel in [*known[FIRST:], *others[:CHANNELS]]:
+            missed, mine = await self._found(channel, since), self._seen.hold()
+            self._listening.lanes.put(channel, partial(self._hand_over, missed, mine))
         self._seen.done(held)
 
-    async def _read(self, channel: str, since: int, held: int) -> None:
-        async with self._few:
-            try:
-                missed = await self._missed(channel, since)
-            except Gone:
-                self._seen.forget(channel)
-                missed = []
-            except DeliveryError as error:
-                log.warning("reading what was said in %s meanwhile failed: %s", channel, error)
-                missed = []
+    async def _hand_over(self, missed: list[Heard] | None, held: int) -> None:
+        if missed is None:
+            return  # the mark stays where it is, so that it is read at the next occasion
         for said in missed:
             await self._listening.hand_over(said, self._seen.begin(moment(said.ts)))
         self._seen.done(held)
 
+    async def _found(self, channel: str, since: int) -> list[Heard] | None:
+        """What was missed there; None if that could not be learned."""
+        try:
+            return await self._missed(channel, since)
+        except Gone:
+            self._seen.forget(channel)
+        except DeliveryError as error:
+            log.warning("reading what was said in %s meanwhile failed: %s", channel, error)
+            return [] if code(error) == "missing_scope" else None
+        return []
+
     async def _missed(self, channel: str, since: int) -> list[Heard]:
         early = since - AROUND
-        around = await self._pages(
-            "conversations_history", "messages", channel=channel, oldest=stamp(early), limit=PAGE
+        around = await self._patiently(
+            "conversations_history", "messages", channel=channel, oldest=stamp(early)
         )
         threads = {each["ts"] for each in around if moment(each.get("latest_reply") or "0") > since}
         mine = (place.partition("/") for place in self._seen.places)
@@ -87,28 +97,20 @@ class Gaps:
         return [Heard(channel, found[ts]) for ts in missed if inbound.spoken(found[ts], self._listening.me)]
 
     async def _replies(self, channel: str, thread: str, since: int) -> dict[str, dict[str, Any]]:
-        replies = await self._pages(
-            "conversations_replies", "messages", channel=channel, ts=thread, oldest=stamp(since), limit=PAGE
+        replies = await self._patiently(
+            "conversations_replies", "messages", channel=channel, ts=thread, oldest=stamp(since)
         )
         return {each["ts"]: each for each in replies}
 
-    async def _pages(self, method: str, what: str, **arguments: Any) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        for _ in range(PAGES):
-            told = await self._patiently(method, **arguments)
-            found += told[what]
-            cursor = (told.get("response_metadata") or {}).get("next_cursor")
-            if not cursor:
-                break
-            arguments["cursor"] = cursor
-        return found
-
-    async def _patiently(self, method: str, **arguments: Any) -> dict[str, Any]:
-        for attempt in range(1, TRIES):
+    async def _patiently(self, method: str, what: str, **arguments: Any) -> list[dict[str, Any]]:
+        attempt = 0
+        while True:
+            attempt += 1
             try:
-                return await self._calls("reading what was said", method, **arguments)
+                return await self._calls.pages("reading what was said", method, what, **arguments)
             except Gone:
                 raise
             except DeliveryError as error:
+                if attempt == TRIES or code(error) == "missing_scope":
+                    raise
                 await asyncio.sleep(backoff(attempt) if error.retry_after is None else error.retry_after)
-        return await self._calls("reading what was said", method, **arguments)

@@ -187,13 +187,13 @@ class Listening:
         if not said.thread or known != "hangs" or said.changed:
             return ""
         try:
-            told = await self._calls(
-                "reading a thread", "conversations_replies", channel=said.channel, ts=said.thread, limit=200
+            messages = await self._calls.pages(
+                "reading a thread", "conversations_replies", "messages", channel=said.channel, ts=said.thread
             )
         except DeliveryError as error:
             log.info("what was said before in a thread of %s could not be read: %s", said.channel, error)
             return ""
-        before = [each for each in told["messages"] if moment(each["ts"]) < moment(said.ts)]
+        before = [each for each in messages if moment(each["ts"]) < moment(said.ts)]
         lines = [await self._line(each) for each in (*before[:1], *before[1:][-EARLIER:])]
         return "\n".join(line for line in lines if line)
 

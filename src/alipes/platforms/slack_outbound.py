@@ -5,6 +5,7 @@ from typing import Any
 from alipes.kernel.delivery import Button
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
+from alipes.platforms.slack_markup import escape
 
 SECTION = 3000
 """Characters of one block of text."""
@@ -25,10 +26,12 @@ def place(address: Address, reply_to: str = "") -> dict[str, Any]:
 
 def body(piece: Piece, *, fresh: bool = True) -> dict[str, Any]:
     """The content of a message; `fresh`: it is sent, not changed."""
+    # What was never written as mrkdwn, such as the name of a file, calls nobody either.
+    text = escape(piece.plain) if piece.text == piece.plain else piece.text
     # `parse` is named since it means something else for changes where it is not; `<!channel>` is escaped.
-    told: dict[str, Any] = {"text": piece.text, "parse": "none", "link_names": False}
+    told: dict[str, Any] = {"text": text, "parse": "none", "link_names": False}
     if piece.buttons:
-        told["blocks"] = _blocks(piece.text, piece.buttons)
+        told["blocks"] = _blocks(text, piece.buttons)
     elif not fresh:
         told["blocks"] = []
     if fresh:

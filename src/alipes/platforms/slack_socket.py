@@ -17,7 +17,7 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 
 from alipes.kernel.errors import ConfigError, DeliveryError
 from alipes.kernel.platforms import Tell
-from alipes.platforms.slack_calls import TROUBLE, UNKNOWN_TOKEN, Calls, code
+from alipes.platforms.slack_calls import TROUBLE, UNKNOWN_TOKEN, Calls, brief, code
 from alipes.runtime.retry import backoff
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Line:
                 ) from error
             self.why, self.pause = str(error), error.retry_after
         except TROUBLE as trouble:
-            self.why = f"the line to Slack broke ({type(trouble).__name__}: {trouble})"
+            self.why = f"the line to Slack broke ({brief(trouble)})"
         finally:
             self.up, self.gone = False, True
             self.changed.set()

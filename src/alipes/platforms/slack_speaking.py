@@ -10,6 +10,7 @@ from alipes.platforms import slack_outbound
 from alipes.platforms.slack_begun import Begun, Entry
 from alipes.platforms.slack_calls import Calls
 from alipes.platforms.slack_listening import Listening
+from alipes.platforms.slack_markup import escape
 
 FILE = "file:"
 """Before the id of a message that is a file: Slack tells the file's, not the message's."""
@@ -86,7 +87,7 @@ class Speaking:
         assert piece.media
         here = {"channel_id": address.chat, "thread_ts": address.thread or None}
         told = [{"id": file, "title": piece.media.name or None}]
-        words = piece.text or piece.media.caption
+        words = piece.text or escape(piece.media.caption)
         await self._calls(
             "sending a file",
             "files_completeUploadExternal",
