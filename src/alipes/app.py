@@ -34,6 +34,7 @@ from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import Provider, Tool
 from alipes.kernel.turns import Consent, Envelope, Event, Inbound, Noted, Turn
+from alipes.kernel.wording import brief
 from alipes.providers.choice import Choice, choose
 from alipes.providers.opening import Backend, Models
 from alipes.runtime.clients import ClientScope
@@ -120,7 +121,7 @@ class App:
             store=self.store,
             models=self.models,
             choice=self.choice,
-            background=lambda session: ", ".join(job.title for job in self.background.living(session)),
+            background=self._background,
             offers=self.offers,
             hooks=self.hooks,
             plugins=self.plugins,
@@ -155,9 +156,17 @@ class App:
             compaction=self.compaction,
         )
 
+    def _background(self, session: str) -> str:
+        jobs = (job.title for job in self.background.living(session))
+        return ", ".join((*jobs, *(f"subagent {each}" for each in self._detached(session))))
+
     def _keeps(self, session: str) -> tuple[str, ...]:
         """What a session has beside its words, for a model that is told them only in short."""
-        return tuple(f"a background process: {job.title}" for job in self.background.living(session))
+        jobs = (f"a background process: {job.title}" for job in self.background.living(session))
+        return (*jobs, *(f"a subagent in the background: {each}" for each in self._detached(session)))
+
+    def _detached(self, session: str) -> tuple[str, ...]:
+        return tuple(f"{turn[:6]} {brief(goal)}" for turn, goal in self.lobby.delegated.detached(session))
 
     async def tool_names(self, turn: Turn) -> tuple[str, ...]:
         """What a turn may use if it began now."""

@@ -65,15 +65,18 @@ class Delegated:
         """Seconds that the turn may take; zero: as long as it likes."""
         return self._longest if turn.inbound.parent else 0.0
 
-    def going(self, session: str) -> str:
-        """What goes on for a conversation between its turns, in a few words; empty when nothing does."""
+    def detached(self, session: str) -> tuple[tuple[str, str], ...]:
+        """Those that work in the background for a conversation: id and goal of each."""
         origins = ((child.turn, child.inbound.origin) for child in self._children.values())
-        living = [
+        return tuple(
             (turn, origin.goal)
             for turn, origin in origins
             if turn and origin is not None and origin.reports and origin.session == session
-        ]
-        return " and ".join(filter(None, (self._keeps(session), in_background(living))))
+        )
+
+    def going(self, session: str) -> str:
+        """What goes on for a conversation between its turns, in a few words; empty when nothing does."""
+        return " and ".join(filter(None, (self._keeps(session), in_background(self.detached(session)))))
 
     async def stop(self, parent: Turn, stop: Stop) -> None:
         """The turn was stopped: so is what works for it, unless it was detached. All are marked first."""
