@@ -17,7 +17,7 @@ from alipes.kernel.messages import Text, ToolCall
 from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import Digest, Noted, Said
 from alipes.sessions import commands
-from alipes.sessions.commands import Context
+from alipes.sessions.commands import Context, compress
 from tests.unit.stage import Hand
 from tests.unit.test_commands import Shop, choice
 from tests.world.house import inbound, open_house
@@ -41,7 +41,7 @@ class Home:
         self.count += 1
         return await self.house.ask(inbound(f"{self.name} {self.count}", text))
 
-    async def type(self, text):
+    async def type(self, text, **more):
         context = Context(
             inbound(f"t{self.count}", text),
             self.house.lobby,
@@ -49,6 +49,7 @@ class Home:
             Shop(),
             choice,
             compaction=self.side.compaction,
+            **more,
         )
         return await commands.run(context, commands.parse(text))
 
@@ -239,18 +240,37 @@ async def test_a_branch_has_the_summary_of_what_it_shares_and_no_more(tmp_path):
 async def test_compress_sums_up_at_once_and_keeps_what_is_asked_for(tmp_path):
     reader = Reader(*["w" * 3_000] * 4, window=40_000)
     async with at_home(tmp_path, reader) as home:
+        assert (await home.type("/compress")).text == "Nothing was said here yet."
         for n in range(3):
             await home.say(f"chapter {n}")
         preview = await home.type("/compress --preview")
         assert "of 40,000 tokens" in preview.text and "Nothing was done" in preview.text
         assert reader.summed == [] and (await home.turn()).digest == Digest()
-    reader.window = 4_000
-    async with at_home(tmp_path, reader) as home:
         reply = await home.type("/compress the names of people")
         assert not reply.trouble and reply.text.startswith("What was said before is summed up by p/m")
         assert "above all: the names of people" in reader.summed[0].messages[0].text
+        again = await home.type("/compress")
+        assert again.text.startswith("Nothing was shortened")
         await home.say("chapter 3")
         assert SUMMARY in reader.asked[-1].messages[1].text
+
+
+async def test_a_chat_does_not_wait_long_for_a_summary(tmp_path, monkeypatch):
+    monkeypatch.setattr(compress, "PATIENCE", 0.02)
+    gate = asyncio.Event()
+    reader = Reader(*["w" * 3_000] * 4, "here", "here", window=40_000, sums=(gate,))
+    async with at_home(tmp_path, reader) as home:
+        async with Aside(home.side.auxiliary, home.side.compaction, home.house.store.archive):
+            for n in range(4):
+                await home.say(f"chapter {n}")
+            reply = await home.type("/compress", files=False)
+            assert reply.text.startswith("It is being summed up")
+            assert (await home.say("are you there?")).ending == "answered"
+            gate.set()
+            while not (await home.turn()).digest.upto:
+                await asyncio.sleep(0.01)
+            await home.say("and now?")
+            assert SUMMARY in reader.asked[-1].messages[1].text
 
 
 async def test_compress_tries_again_what_was_given_up(tmp_path):
@@ -305,6 +325,24 @@ async def test_it_is_done_between_turns_where_nobody_waits_and_a_message_meanwhi
                 await asyncio.sleep(0.01)
             await home.say("and now?")
             assert SUMMARY in reader.asked[-1].messages[1].text and len(reader.summed) == 1
+
+
+async def test_a_summary_of_what_was_undone_meanwhile_is_not_kept(tmp_path):
+    gate = asyncio.Event()
+    reader = Reader(*["w" * 3_000] * 8, window=40_000, sums=(gate,))
+    async with at_home(tmp_path, reader) as home:
+        for n in range(4):
+            await home.say(f"chapter {n}")
+        summing = asyncio.create_task(home.type("/compress"))
+        while not reader.summed:
+            await asyncio.sleep(0.005)
+        await home.type("/undo 3")
+        for n in range(4):
+            await home.say(f"another chapter {n}")
+        gate.set()
+        reply = await summing
+        assert reply.trouble and "was changed meanwhile" in reply.text
+        assert (await home.turn()).digest == Digest()
 
 
 async def test_nothing_is_begun_in_the_background_where_a_limit_is_met(tmp_path):

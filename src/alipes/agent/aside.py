@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from alipes.agent.acting import cut
 from alipes.agent.auxiliary import Auxiliary
@@ -15,6 +15,7 @@ from alipes.kernel.turns import Turn
 from alipes.store.archive import Archive
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 TITLES = "titles"
 LONGEST = 60
 _READ = 2_000
@@ -32,8 +33,9 @@ class Aside:
     def __init__(self, auxiliary: Auxiliary, compaction: Compaction, archive: Archive) -> None:
         self._auxiliary, self._compaction, self._archive = auxiliary, compaction, archive
         self._group = asyncio.TaskGroup()
-        self._living: set[asyncio.Task[None]] = set()
+        self._living: set[asyncio.Task[Any]] = set()
         self._busy: set[str] = set()
+        compaction.spawn = self.spawn
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -52,14 +54,16 @@ class Aside:
         if ending != "answered":
             return
         if not turn.history and not turn.inbound.parent and self._auxiliary.errand(TITLES).model:
-            self._spawn(self._entitle(turn, said), f"title of {turn.session}")
+            self.spawn(self._entitle(turn, said), f"title of {turn.session}")
         if self._compaction.settings.background and turn.session not in self._busy:
-            self._spawn(self._make_room(turn.session), f"room in {turn.session}")
+            self.spawn(self._make_room(turn.session), f"room in {turn.session}")
 
-    def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
+    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T]":
+        """Do it while nobody waits for it, or not to its end. It raises nothing of its own."""
         task = self._group.create_task(work, name=name)
         self._living.add(task)
         task.add_done_callback(self._living.discard)
+        return task
 
     async def _make_room(self, session: str) -> None:
         self._busy.add(session)

@@ -49,6 +49,11 @@ def measured(tokens: int, count: int) -> float:
     return min(max(tokens / count, 0.01), 4.0) if tokens > 0 and count > 0 else 0.0
 
 
+def snug(messages: tuple[Message, ...], digest: Digest, room: Room) -> Room:
+    """As if it were full already: for a person who wants it to be shortened now."""
+    return structs.replace(room, window=max(min(room.window, room.tokens(messages, digest)), 1))
+
+
 def tail(messages: tuple[Message, ...], room: Room) -> int:
     """Where that part begins which is told as it was said. No result begins it: its call would be missing."""
     widest, budget = _widest(room), max(int(room.free * TAIL), SMALLEST)

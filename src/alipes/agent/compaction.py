@@ -6,18 +6,18 @@ that does not help is tried twice, then no more until it helped or a person asks
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.agent import compact_plan, compact_words
 from alipes.agent.auxiliary import Auxiliary
 from alipes.agent.compact_plan import Room
 from alipes.agent.compact_view import letters, told
 from alipes.config.side import Compacting
-from alipes.kernel.errors import AlipesError, ConfigError, ProviderError
+from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, SessionError
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import Digest, Turn
 from alipes.store.compacting import SqliteDigests
@@ -30,6 +30,9 @@ SOON = 0.75
 """Of what may be full: from here on it is shortened between two turns."""
 Keeps: TypeAlias = Callable[[str], tuple[str, ...]]
 """What a session has beside its words: open todos, subagents and processes at work, a line each."""
+Spawn: TypeAlias = Callable[
+    [Coroutine[Any, Any, "Shortened | AlipesError"], str], "asyncio.Task[Shortened | AlipesError]"
+]
 How: TypeAlias = Literal["nothing", "trimmed", "summed", "extracted", "failed"]
 
 
@@ -100,12 +103,34 @@ class Compaction:
         """By session, what was made beside its turns, and of which messages; a living turn takes it up."""
         self.fixed: dict[str, int] = {}
         """By session, the letters of its system prompt and tools, as they were last."""
+        self.spawn: Spawn | None = None
+        """Who does what nobody waits for."""
         self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def beside(self, job: Job, wait: float | None) -> Shortened | AlipesError | None:
+        """The same, and what went wrong if it did; None where it takes longer than `wait` seconds and goes on
+        beside whoever asked."""
+        if self.spawn is None:
+            return await self._attempt(job)
+        task = self.spawn(self._attempt(job), f"room in {job.turn.session}")
+        await asyncio.wait({task}, timeout=wait)
+        return task.result() if task.done() else None
+
+    async def _attempt(self, job: Job) -> Shortened | AlipesError:
+        try:
+            return await self.shorten(job)
+        except AlipesError as error:
+            log.warning("conversation %s was not shortened: %s", job.turn.session, error)
+            return error
 
     async def shorten(self, job: Job) -> Shortened:
         """Make room. Raises `Fenced` where the turn is not ours any more, and `Spent`."""
         async with self._lanes.setdefault(job.turn.session, asyncio.Lock()):
-            return await self._shorten(job)
+            if not job.wanted:
+                return await self._shorten(job)
+            await self.digests.forgive(job.turn.session)
+            room = compact_plan.snug(job.messages, job.digest, job.room)
+            return await self._shorten(structs.replace(job, room=room))
 
     async def _shorten(self, job: Job) -> Shortened:
         room, messages = job.room, job.messages
@@ -115,8 +140,6 @@ class Compaction:
         if after <= room.limit * compact_plan.GOAL and after < before and not job.wanted:
             await self._keep(job, trim)
             return Shortened(trim, "trimmed", before, after)
-        if job.wanted:
-            await self.digests.forgive(job.turn.session)
         done = await self._sum_up(job, trim, before)
         if done.how != "failed":
             return done
@@ -133,7 +156,7 @@ class Compaction:
         least = room.tokens(job.messages, trim)
         if compact_plan.gain(job.messages, trim, room) < compact_plan.SMALLEST:
             why = f"the instructions, the tools and the latest messages alone take {least:,} tokens"
-            return Shortened(trim, "failed", before, least, why)
+            return Shortened(job.digest, "nothing" if job.wanted else "failed", before, least, why)
         while (tries := await self.digests.tries(session)).count < MOST:
             try:
                 text, model = await self._summary(job, trim, tries.count)
@@ -191,7 +214,9 @@ class Compaction:
 
     async def _keep(self, job: Job, digest: Digest, *, helped: bool = True) -> None:
         kept = await self.digests.keep(job.turn, digest, living=job.living, helped=helped)
-        if kept and not job.living:
+        if not kept:
+            raise SessionError("what was said here was changed meanwhile, so it was not shortened")
+        if not job.living:
             self.made[job.turn.session] = digest, job.messages[: digest.upto]
 
     async def room_of(self, turn: Turn) -> Room | None:

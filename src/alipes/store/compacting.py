@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from alipes.kernel.messages import Message
 from alipes.kernel.turns import Digest, Turn
 from alipes.store import lineage, rows, speaking, turns
 from alipes.store.database import Database
@@ -35,7 +36,7 @@ class SqliteDigests:
         the conversation as it was when `turn` was looked at, and False is given if that has changed.
         """
         now, text = self._clock(), rows.whole(digest.text)
-        messages = len(turn.history)
+        covered = max(digest.upto, digest.trimmed)
 
         def work(db: sqlite3.Connection) -> bool:
             if living:
@@ -44,7 +45,7 @@ class SqliteDigests:
                 told = [*before, *own]
             else:
                 session, told = turn.session, list(lineage.told(db, turn.session))
-                if len(told) < messages:
+                if _told(told[:covered]) != turn.history[:covered]:
                     return False
             numbers = [row[0] for row in told]
             upto, trimmed = (numbers[place - 1] if place else 0 for place in (digest.upto, digest.trimmed))
@@ -80,6 +81,10 @@ class SqliteDigests:
         await self._database.run(lambda db: db.execute(sql, (session,)).rowcount)
 
 
+def _told(told: list[lineage.Row]) -> tuple[Message, ...]:
+    return tuple(rows.messages.decode(text) for _, _, text, _ in told)
+
+
 def _latest(db: sqlite3.Connection, session: str) -> Turn | None:
     last = next(lineage.begun(db, session), None)
     row = db.execute("SELECT created, model FROM sessions WHERE id = ?", (session,)).fetchone()
@@ -94,7 +99,7 @@ def _latest(db: sqlite3.Connection, session: str) -> Turn | None:
         rows.inbounds.decode(inbound),
         began=row[0],
         model=row[1],
-        history=tuple(rows.messages.decode(text) for _, _, text, _ in told),
+        history=_told(told),
         digest=digest,
         counted=lineage.counted(told, since),
     )

@@ -4,11 +4,14 @@ from alipes.agent import compact_plan
 from alipes.agent.compact_plan import Room
 from alipes.agent.compact_view import letters
 from alipes.agent.compaction import Compaction, Job
+from alipes.kernel.errors import AlipesError
 from alipes.kernel.turns import Turn
 from alipes.kernel.wording import aligned, count
 from alipes.sessions.commands.context import Context, Reply
 
 PREVIEW = "--preview"
+PATIENCE = 5.0
+"""Seconds that a chat waits for it: nothing else of that chat is heard meanwhile."""
 
 
 async def compress(context: Context, args: str) -> Reply:
@@ -27,7 +30,12 @@ async def compress(context: Context, args: str) -> Reply:
         return Reply("Nothing was counted here yet, so it is not known how long this conversation is.")
     if preview:
         return Reply(await _preview(compaction, turn, room))
-    done = await compaction.shorten(Job(turn, turn.history, turn.digest, room, focus, False, wanted=True))
+    job = Job(turn, turn.history, turn.digest, room, focus, living=False, wanted=True)
+    done = await compaction.beside(job, None if context.files else PATIENCE)
+    if done is None:
+        return Reply("It is being summed up; what you say meanwhile is answered as before.")
+    if isinstance(done, AlipesError):
+        raise done
     return Reply(_sentence(done.note), trouble=done.how == "failed")
 
 
@@ -41,14 +49,15 @@ def _while_running(context: Context, compaction: Compaction, session: str, focus
 
 
 async def _preview(compaction: Compaction, turn: Turn, room: Room) -> str:
-    messages, digest = turn.history, turn.digest
+    messages, digest, window = turn.history, turn.digest, room.window
+    room = compact_plan.snug(messages, digest, room)
     start = compact_plan.tail(messages, room)
     trim = compact_plan.trimmed(messages, digest, room)
     summed = count(max(start - digest.upto, 0), "message") if start > digest.upto else "nothing"
     so_far = f", beside a summary of {count(digest.upto, 'message')}" if digest.upto else ""
     beside = compaction.keeps(turn.session)
     rows = [
-        ("now", f"about {room.tokens(messages, digest):,} of {room.window:,} tokens{so_far}"),
+        ("now", f"about {room.tokens(messages, digest):,} of {window:,} tokens{so_far}"),
         ("old results cut", f"about {room.tokens(messages, trim):,} tokens, without a model"),
         ("summed up", f"{summed}, {letters(messages[digest.upto : start]):,} letters"),
         ("as it was said", f"the first request, and the last {count(len(messages) - start, 'message')}"),
