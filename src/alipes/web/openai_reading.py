@@ -261,7 +261,7 @@ def _words(text: str) -> tuple[Text, ...]:
 def _image(given: ImageUrl | str | None) -> Image:
     url = given.url if isinstance(given, ImageUrl) else given or ""
     head, comma, data = url.partition(",")
-    media_type = head.removeprefix("data:").partition(";")[0].lower()
+    media_type = head.removeprefix("data:").partition(";")[0].lower().replace("image/jpg", "image/jpeg")
     if not (comma and head.startswith("data:") and head.endswith(";base64")):
         raise Problem(400, "give images as data URLs: data:image/png;base64,...", code="image_url")
     if media_type not in IMAGES:

@@ -42,8 +42,7 @@ class Errand(Struct, frozen=True):
     placed: Placed
     asked: Question
     caller: str
-    kept: bool
-    """Its client has the whole conversation, and may go on from it."""
+    terms: Terms
 
     @property
     def key(self) -> str:
@@ -97,7 +96,7 @@ class Turns:
             placed = await self._seeding.place(wish)
         except Unfit as error:
             raise Problem(400, str(error), code=error.code) from error
-        return Errand(placed, asked, caller.name, not terms.after and not terms.passing)
+        return Errand(placed, asked, caller.name, terms)
 
     @asynccontextmanager
     async def living(self, errand: Errand) -> AsyncIterator["Attended"]:
@@ -140,11 +139,11 @@ class Turns:
         """
         mishap = self._mishaps.take(errand.placed.turn)
         result = outcome(told, errand.names, mishap)
-        if errand.kept and result.trouble is None:
+        if errand.terms.passing:
+            await self.responses.sweep()
+        elif not errand.terms.after and result.trouble is None:  # else the client has not all of it
             whole = (*errand.asked.said, result.message(text))
             await self.responses.remember(errand.placed.turn, mark(errand.caller, whole))
-        if not errand.kept:
-            await self.responses.sweep()
         return result
 
     async def _model(self, name: str) -> str:
