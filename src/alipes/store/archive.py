@@ -20,7 +20,10 @@ _SESSION = """
 _SPENT = """
     count(input), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning), sum(cost),
     count(input) - count(cost) FROM bill"""
-_USED = "(title <> '' OR parent IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session = sessions.id))"
+_USED = (
+    "platform <> 'subagent' AND "
+    "(title <> '' OR parent IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session = sessions.id))"
+)
 _NAMED = (
     "(title LIKE ? ESCAPE '\\' OR (SELECT json_extract(inbound, '$.text') FROM turns "
     "WHERE session = sessions.id ORDER BY number LIMIT 1) LIKE ? ESCAPE '\\')"
