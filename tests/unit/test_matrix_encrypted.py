@@ -12,6 +12,8 @@ from tests.world.matrix_world import Desk, homeserver, matrix_world  # noqa: F40
 
 pytestmark = [pytest.mark.deadline(60), pytest.mark.usefixtures("homeserver")]
 
+KEYS = "/_matrix/client/v3/keys/query"
+
 
 @asynccontextmanager
 async def in_private(tmp_path):
@@ -85,3 +87,60 @@ async def test_what_cannot_be_read_is_told_once_and_answered_when_its_key_comes(
         await desk.until(lambda: len(desk.arrivals) == 3)
         assert sum("could not decrypt" in post.body for post in told.values()) == 1
         assert (world.folder / "heard.json").read_bytes().count(b"ciphertext") == 0
+
+
+async def test_our_account_vouches_for_our_device_and_for_the_next_one(tmp_path):
+    async with matrix_world(tmp_path / "matrix") as world:
+        ada = await world.town.person("ada")
+
+        async def vouched():
+            known = await ada.call("POST", KEYS, {"device_keys": {world.us.id: []}})
+            (master,) = known["master_keys"][world.us.id]["keys"].values()
+            (own,) = known["self_signing_keys"][world.us.id]["keys"]
+            signed = {
+                device
+                for device, keys in known["device_keys"][world.us.id].items()
+                if own in keys["signatures"][world.us.id]
+            }
+            return master, signed
+
+        async with world.listening(Desk()):
+            master, devices = await vouched()
+            assert len(devices) == 1
+        async with world.listening(Desk()):
+            assert sum(path.endswith("/signatures/upload") for _, path in world.gate.calls) == 1
+        (world.folder / "login.json").unlink()
+        async with world.listening(Desk()):
+            again, both = await vouched()
+            assert again == master and len(both) == 2 and devices < both
+
+
+async def test_cross_signing_that_somebody_set_up_elsewhere_is_left_alone(tmp_path):
+    async with matrix_world(tmp_path / "matrix") as world:
+        ada = await world.town.person("ada")
+        async with world.listening(Desk()):
+            known = await ada.call("POST", KEYS, {"device_keys": {world.us.id: []}})
+        for name in ("signing.json", "login.json"):
+            (world.folder / name).unlink()
+        async with world.listening(Desk()) as platform:
+            after = await ada.call("POST", KEYS, {"device_keys": {world.us.id: []}})
+            assert after["master_keys"] == known["master_keys"] and platform.talents.edits
+
+
+async def test_nobody_speaks_with_the_key_of_another(tmp_path):
+    """A homeserver that says a message of bob's were ada's is not believed."""
+    async with in_private(tmp_path) as (world, ada, desk), world.listening(desk):
+        bob = await world.town.person("bob")
+        room = await ada.room(bob, world.us)
+        await bob.join(room)
+        await ada.joined(room, world.us.id)
+        await ada.say(room, "one")
+        await desk.until(lambda: desk.texts == ["one"])
+        world.gate.forger = bob.id
+        await ada.say(room, "two")
+        await bob.say(room, "three")
+        await desk.until(lambda: "three" in desk.texts)
+        world.gate.forger = ""
+        await ada.say(room, "four")
+        await desk.until(lambda: "four" in desk.texts)
+        assert desk.texts == ["one", "three", "four"]

@@ -29,6 +29,9 @@ _CHARSET = re.compile(r";.*")
 class Refusal(Exception):
     """The homeserver said no. Never leaves this platform: `ours` puts it in our words."""
 
+    session = ""
+    """Where it wants to see a password: by what it knows us then."""
+
     def __init__(self, code: str, why: str, status: int = 0, wait: float | None = None) -> None:
         """`wait`: seconds it asked for."""
         super().__init__(f"{code or status}: {why}")
@@ -176,6 +179,18 @@ class Client(nio.AsyncClient):  # type: ignore[misc]
     def stream(self, path: str) -> AbstractAsyncContextManager[httpx2.Response]:
         """Something of the homeserver's, its body unread."""
         return self._http.stream("GET", path, headers={"authorization": f"Bearer {self.access_token}"})
+
+    async def ask(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Something for which the library has no words."""
+        headers = {"authorization": f"Bearer {self.access_token}", "content-type": "application/json"}
+        answer = await self.send(method, path, json.dumps(body), headers)
+        told = await self.parse_body(answer)
+        if answer.status == 200:
+            return dict(told)
+        wait = told.get("retry_after_ms", 5000) / 1000 if answer.status == 429 else None
+        refusal = Refusal(str(told.get("errcode", "")), str(told.get("error", "")), answer.status, wait)
+        refusal.session = str(told.get("session", ""))
+        raise refusal
 
     async def upload_bytes(self, data: bytes, name: str, mime: str) -> str:
         """Where the homeserver keeps them now."""

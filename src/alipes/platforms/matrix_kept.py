@@ -1,4 +1,4 @@
-"""What a Matrix device has to remember: its login, and how far it has listened. Files that only we may read.
+"""What a Matrix device has to remember: login, signing keys, how far it has listened. Only we may read it.
 
 How far is a file, not a row: being behind is harmless, since the store refuses what it has already.
 """
@@ -25,6 +25,17 @@ class Login(Struct, frozen=True):
     """By us, with the password: so it may be made anew."""
 
 
+class Signing(Struct, frozen=True):
+    """The keys by which our account vouches for its devices."""
+
+    user: str = ""
+    master: str = ""
+    own: str = ""
+    """What signs devices; it is signed by the master."""
+    signed: str = ""
+    """The device that is signed."""
+
+
 class Heard(Struct, frozen=True):
     user: str = ""
     since: str = ""
@@ -34,17 +45,24 @@ class Heard(Struct, frozen=True):
 
 
 class Kept:
-    """A folder with two small files."""
+    """A folder with a few small files."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._login, self._heard = folder / "login.json", folder / "heard.json"
+        self._signing = folder / "signing.json"
 
     def login(self) -> Login:
         return _read(self._login, Login)
 
     def log_in(self, login: Login) -> None:
         _write(self._login, msgspec.json.encode(login))
+
+    def signing(self) -> Signing:
+        return _read(self._signing, Signing)
+
+    def sign(self, signing: Signing) -> None:
+        _write(self._signing, msgspec.json.encode(signing))
 
     def heard(self, user: str) -> Heard:
         """How far that user has listened."""

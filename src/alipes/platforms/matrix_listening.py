@@ -17,6 +17,7 @@ from alipes.platforms.matrix_client import TROUBLE, Client, Refusal, given
 from alipes.platforms.matrix_hearing import Hearing
 from alipes.platforms.matrix_kept import Batch, Progress
 from alipes.platforms.matrix_outbound import ours
+from alipes.platforms.matrix_signing import Signer
 from alipes.platforms.matrix_trouble import Trouble
 from alipes.platforms.matrix_unread import Unread
 from alipes.runtime.retry import backoff
@@ -44,8 +45,11 @@ Job: TypeAlias = Callable[[], Awaitable[None]]
 class Listening:
     """`run` asks for news; what they bring happens in lanes, one per room, all children of `tasks`."""
 
-    def __init__(self, client: Client, hearing: Hearing, unread: Unread, progress: Progress) -> None:
+    def __init__(
+        self, client: Client, hearing: Hearing, unread: Unread, progress: Progress, signer: Signer
+    ) -> None:
         self._client, self._hearing, self._unread, self._progress = client, hearing, unread, progress
+        self._signer, self._vouched = signer, client.olm is None
         self.tasks: asyncio.TaskGroup
         self._lanes: dict[str, deque[Job]] = {}
         self._reading: dict[str, str] = {}
@@ -61,6 +65,9 @@ class Listening:
             try:
                 await self._round(poll)
                 await self._client.tend()
+                if not self._vouched:
+                    await self._signer.vouch()
+                    self._vouched = True
             except TROUBLE as theirs:
                 self._well = False
                 await trouble.wait(theirs)

@@ -17,6 +17,7 @@ from alipes.platforms.matrix_kept import Heard, Kept, Login, Progress
 from alipes.platforms.matrix_listening import Listening
 from alipes.platforms.matrix_login import bad_token, log_in, lost_keys
 from alipes.platforms.matrix_recall import Recall
+from alipes.platforms.matrix_signing import Signer
 from alipes.platforms.matrix_speaking import TYPING, Speaker
 from alipes.platforms.matrix_trouble import LoggedOut, Trouble
 from alipes.platforms.matrix_unread import Unread
@@ -96,7 +97,8 @@ class Matrix:
 
         progress = Progress(heard.since, lambda _since: keep())
         unread = Unread(client, hearing, heard.unread, say=say, changed=keep)
-        listening = Listening(client, hearing, unread, progress)
+        signer = Signer(client, kept, settings.password)
+        listening = Listening(client, hearing, unread, progress, signer)
         self._hearing, self._speaker = hearing, speaker
         try:
             async with asyncio.TaskGroup() as listening.tasks:
