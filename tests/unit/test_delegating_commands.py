@@ -8,6 +8,7 @@ from msgspec import structs
 
 from alipes.app import open_app
 from alipes.config.settings import load
+from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Text, assistant
 from alipes.kernel.turns import Address, Inbound, Noted, Origin, Said, TurnEnded
 from alipes.providers.scripted import Scripted
@@ -102,6 +103,22 @@ async def test_conversations_of_others_are_none_of_ours(tmp_path):
         reply = await commands.run(desk.app.context(elsewhere), commands.parse("/agents"))
         assert reply.text.startswith("Nobody")
         assert [each.address for each in await desk.app.store.archive.sessions()] == [HERE]
+
+
+async def test_a_conversation_is_forgotten_with_all_that_worked_for_it(tmp_path):
+    held = Held()
+    async with at_desk(tmp_path, held.mind) as desk:
+        await desk.say("go")
+        (facts,) = await desk.app.store.archive.sessions()
+        await held.waiting.acquire()
+        with pytest.raises(SessionError, match="unfinished turn"):
+            await desk.app.store.archive.delete(facts.id)
+        held.open.set()
+        await desk.app.lobby.settled()
+        assert await desk.app.store.archive.search("sheep")
+        await desk.app.store.archive.delete(facts.id)
+        assert await desk.app.store.archive.search("sheep") == []
+        assert (await desk.app.store.archive.facts()).sessions == 0
 
 
 async def test_what_is_done_in_the_background_is_shown_when_it_is_done(tmp_path):

@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+from functools import partial
 from pathlib import Path
 
 from alipes.kernel.messages import Json, Message
@@ -104,8 +105,9 @@ class Archive:
 
     async def delete(self, session: str) -> None:
         """Forget it, with its turns and what can be found by search. Refuses while a turn is unfinished."""
-        while await self._database.run(lambda db: _forget(db, session)):
-            pass
+        for each in await self._database.read(lambda db: _with_subagents(db, session)):
+            while await self._database.run(partial(_forget, id=each)):
+                pass
 
     async def usage(self, *, session: str = "", turn: str = "", days: int = 0) -> Spent:
         """The sum over a session, a turn, the last `days` days with today, or everything; with what was
@@ -166,12 +168,7 @@ def _session(db: sqlite3.Connection, id: str) -> SessionFacts:
 
 def _forget(db: sqlite3.Connection, id: str) -> bool:
     """A part of it at a time, so that nobody waits long for the file; False when all is gone."""
-    if _session(db, id).unfinished:
-        raise SessionError(f"session {id} has an unfinished turn; stop it first")
-    branches = db.execute("SELECT session FROM lineage WHERE ancestor = ? LIMIT 5", (id,)).fetchall()
-    if branches:
-        names = ", ".join(name for (name,) in branches)
-        raise SessionError(f"session {id} is shared by its branches ({names}); delete those first")
+    _refuse_if_needed(db, id)
     db.execute("UPDATE seats SET session = NULL WHERE session = ?", (id,))  # what is said now begins another
     db.execute("PRAGMA secure_delete = ON")  # what is forgotten should not stay in free pages
     part = "DELETE FROM said WHERE number IN (SELECT number FROM said WHERE session = ? LIMIT ?)"
@@ -181,6 +178,27 @@ def _forget(db: sqlite3.Connection, id: str) -> bool:
         db.execute("INSERT INTO words (words) VALUES ('optimize')")  # nor in old pieces of the index
     db.execute("PRAGMA secure_delete = OFF")
     return more
+
+
+def _with_subagents(db: sqlite3.Connection, id: str) -> list[str]:
+    """What is forgotten with it: those that worked for it, then itself. Raises if one of them is needed."""
+    sql = (
+        "SELECT DISTINCT session FROM turns "
+        "WHERE platform = 'subagent' AND json_extract(inbound, '$.origin.session') = ?"
+    )
+    sessions = [*(each for (each,) in db.execute(sql, (id,))), id]
+    for each in reversed(sessions):
+        _refuse_if_needed(db, each)
+    return sessions
+
+
+def _refuse_if_needed(db: sqlite3.Connection, id: str) -> None:
+    if _session(db, id).unfinished:
+        raise SessionError(f"session {id} has an unfinished turn; stop it first")
+    branches = db.execute("SELECT session FROM lineage WHERE ancestor = ? LIMIT 5", (id,)).fetchall()
+    if branches:
+        names = ", ".join(name for (name,) in branches)
+        raise SessionError(f"session {id} is shared by its branches ({names}); delete those first")
 
 
 def _resolve(db: sqlite3.Connection, name: str) -> SessionFacts:
