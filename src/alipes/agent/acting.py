@@ -12,7 +12,7 @@ from alipes.agent.arguments import complaint, instead
 from alipes.hooks import specs
 from alipes.hooks.relay import Relay
 from alipes.hooks.specs import Verdict
-from alipes.kernel.errors import StoreError, ToolError
+from alipes.kernel.errors import ConfigError, ProviderError, StoreError, ToolError
 from alipes.kernel.messages import Image, Json, ToolCall, ToolResult
 from alipes.kernel.ports import Emit, Output, Proceed, Tool
 from alipes.kernel.turns import Consent, ToolFinished, ToolProgress, ToolStarted, Turn
@@ -207,7 +207,7 @@ async def _run(desk: Desk, call: ToolCall) -> tuple[ToolResult, Exception | None
     try:
         given = await desk.hooks.wrap(specs.around_tool, go, call.args, call=call, turn=desk.turn)
         text, images = _parts(given)
-    except ToolError as error:
+    except (ToolError, ProviderError, ConfigError) as error:  # what it asked of others, they would not give
         return ToolResult(call.id, readable(cut(str(error), desk.limit)), "failed"), error
     except asyncio.CancelledError:
         task = asyncio.current_task()

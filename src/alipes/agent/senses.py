@@ -16,7 +16,7 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image, user
 from alipes.kernel.ports import Tool
 from alipes.kernel.turns import Reply, Turn
-from alipes.providers.opening import Backend, resolve
+from alipes.providers.opening import Backend, http_of, resolve
 from alipes.providers.painting import Painter
 from alipes.runtime.clients import ClientScope
 from alipes.runtime.guarded import Fetcher
@@ -75,10 +75,7 @@ def _easel(parts: Parts) -> Easel:
     def painter() -> Painter | None:
         if endpoint is None:
             return None
-        http = parts.scope.http(
-            endpoint.name, base_url=endpoint.base_url, stall=settings.senses.images_timeout
-        )
-        return Painter(endpoint, model, http)
+        return Painter(endpoint, model, http_of(endpoint, parts.scope))
 
     return Easel(
         offers=parts.offers,

@@ -107,7 +107,7 @@ class Models:
                 f"The embedded model is {weights.model}, not {model}; set embedded.gguf to use another."
             )
         engine = await self._stack.enter_async_context(Engine(weights))
-        provider = Embedded(engine, lambda at: OpenAIChat(at, _http(at, self._scope, base_url="")))
+        provider = Embedded(engine, lambda at: OpenAIChat(at, http_of(at, self._scope, base_url="")))
         name = f"embedded/{model}"
         told = facts(name, self._settings.models, known=weights.facts)
         self._embedded[model] = Backend(name, model, provider, told)
@@ -188,17 +188,17 @@ def _load(endpoint: Endpoint, scope: ClientScope) -> Provider:
         case "anthropic":
             from alipes.providers.anthropic import Anthropic  # noqa: PLC0415
 
-            return Anthropic(endpoint, _http(endpoint, scope))
+            return Anthropic(endpoint, http_of(endpoint, scope))
         case "openai-responses":
             from alipes.providers.openai_responses import OpenAIResponses  # noqa: PLC0415
 
-            return OpenAIResponses(endpoint, _http(endpoint, scope))
+            return OpenAIResponses(endpoint, http_of(endpoint, scope))
         case _:
             from alipes.providers.openai_chat import OpenAIChat  # noqa: PLC0415
 
-            return OpenAIChat(endpoint, _http(endpoint, scope))
+            return OpenAIChat(endpoint, http_of(endpoint, scope))
 
 
-def _http(endpoint: Endpoint, scope: ClientScope, base_url: str | None = None) -> Http:
+def http_of(endpoint: Endpoint, scope: ClientScope, base_url: str | None = None) -> Http:
     base_url = endpoint.base_url if base_url is None else base_url
     return scope.http(endpoint.name, base_url=base_url, stall=endpoint.stall, connect=endpoint.connect)

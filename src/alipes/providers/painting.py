@@ -61,7 +61,7 @@ class Painter:
             headers["content-type"], content = _form(out.url, {k: str(v) for k, v in wishes.items()}, after)
         try:
             response = await self._http.request(
-                "POST", out.url, headers=headers, content=content, timeout=seconds
+                "POST", out.url, headers=headers, content=content, timeout=seconds, stall=seconds
             )
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise network(self._place, error) from error

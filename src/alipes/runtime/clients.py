@@ -253,15 +253,23 @@ class Http:
 
     @asynccontextmanager
     async def stream(
-        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, content: bytes | None = None
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        stall: float | None = None,
     ) -> AsyncIterator[httpx2.Response]:
-        """Ask, and give the answer with its body unread.
+        """Ask, and give the answer with its body unread. `stall`: for this request, instead of the usual.
 
         Read it to its end and the connection serves the next request; leave earlier and the
         connection is closed before this context is left.
         """
         client = await self._living()
-        response = await self._answer(client, method, url, headers=headers, content=content)
+        timeout = self._timeout if stall is None else _timeout(stall, self._timeout.connect or stall)
+        asked = (method, url, dict(headers or {}), content)
+        response = await self._answer(client, asked, timeout)
         try:
             yield response
         finally:
@@ -271,21 +279,21 @@ class Http:
     async def _answer(
         self,
         client: httpx2.AsyncClient,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str] | None,
-        content: bytes | None,
+        asked: tuple[str, str, dict[str, str], bytes | None],
+        timeout: httpx2.Timeout,  # noqa: ASYNC109 - the library's own
     ) -> httpx2.Response:
+        method, url, headers, content = asked
         if self._wire is None:
-            asked = client.build_request(method, url, headers=headers, content=content)
-            return await client.send(asked, stream=True)
+            built = client.build_request(method, url, headers=headers, content=content, timeout=timeout)
+            return await client.send(built, stream=True)
         # What the client would add to this (cookies, redirects, hooks) is switched off, and costs a third.
-        given = {**self._headers, **{name.lower(): value for name, value in (headers or {}).items()}}
-        place = _place(self.base_url, url)
-        asked = httpx2.Request(method, place, headers=given, content=content, extensions=self._extensions)
-        response = await self._wire.handle_async_request(asked)
-        response.request = asked
+        given = {**self._headers, **{name.lower(): value for name, value in headers.items()}}
+        place, more = _place(self.base_url, url), self._extensions
+        if timeout is not self._timeout:
+            more = {"timeout": timeout.as_dict()}
+        built = httpx2.Request(method, place, headers=given, content=content, extensions=more)
+        response = await self._wire.handle_async_request(built)
+        response.request = built
         return response
 
     async def request(
@@ -296,11 +304,14 @@ class Http:
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - it becomes an httpx2 error, which the callers translate
+        stall: float | None = None,
     ) -> httpx2.Response:
-        """Ask, and give the answer read whole; `timeout` limits the whole of it."""
+        """Ask, and give the answer read whole; `timeout` limits the whole of it; `stall`: see `stream`."""
         try:
             async with asyncio.timeout(timeout):
-                async with self.stream(method, url, headers=headers, content=content) as response:
+                async with self.stream(
+                    method, url, headers=headers, content=content, stall=stall
+                ) as response:
                     await response.aread()
                 return response
         except TimeoutError as late:
