@@ -187,6 +187,8 @@ WRONG = {
     "unknown role": ({"messages": [{"role": "king", "content": "a"}]}, 400, "body"),
     "two answers": ({"n": 2}, 400, "body"),
     "bad tool name": ({"tools": [tool("a b")]}, 400, "body"),
+    "tool name with an end of line": ({"tools": [tool("a\n")]}, 400, "body"),
+    "two tools of one name": ({"tools": [tool("a"), tool("a")]}, 400, "tool_twice"),
     "nothing asked": ({"messages": [said("hello")]}, 400, "nothing_asked"),
     "empty": ({"messages": [{"role": "user", "content": " "}]}, 400, "nothing_asked"),
     "result without call": (
@@ -378,6 +380,21 @@ async def test_what_would_need_a_persons_word_is_denied_at_once(tmp_path):
         desk.hooks.add(Owner("test", lasting=True), before_tool, patient=True)
         answer = await desk.chat("go")
     assert answer["choices"][0]["message"]["content"] == "pity" and hand.ran == []
+
+
+async def test_a_question_of_the_models_is_answered_by_saying_that_nobody_is_there(tmp_path):
+    heard = []
+    async with open_desk(
+        tmp_path, [ToolCall("c1", "look", {}), "I chose."], Hand("look"), interactive=True
+    ) as desk:
+
+        async def before_tool(turn):
+            heard.append(await desk.lobby.questions.ask(turn, "which?", ("a", "b"), 30))
+
+        desk.hooks.add(Owner("test", lasting=True), before_tool, patient=True)
+        answer = await desk.chat("go")
+    assert answer["choices"][0]["message"]["content"] == "I chose."
+    assert "Decide by yourself" in heard[0].text
 
 
 async def test_an_answer_that_was_taken_back_is_followed_by_another(tmp_path):

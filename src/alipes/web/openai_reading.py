@@ -275,6 +275,9 @@ def _image(given: ImageUrl | str | None) -> Image:
 def _offered(specs: Iterable[FunctionSpec], choice: Choice) -> tuple[Offered, ...]:
     if choice == "none":
         return ()
+    specs = tuple(specs)
+    if len({spec.name for spec in specs}) < len(specs):
+        raise Problem(400, "two tools have the same name", code="tool_twice")
     return tuple(Offered(spec.name, spec.description or "", spec.parameters or NOTHING) for spec in specs)
 
 
