@@ -9,7 +9,7 @@ import httpx2
 import msgspec
 import pytest
 from msgspec import Meta, Struct
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from alipes.kernel.errors import ConfigError, NotAuthorised, NotTaken, SessionError, StoreError, Transient
 from alipes.web.door import Doorway, address_of, listen, open_door
@@ -40,6 +40,7 @@ class Room:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.raises: Exception | None = None
+        self.asked = asyncio.Event()
 
     async def tell(self, call: Call) -> Response:
         self.calls.append(call)
@@ -47,7 +48,15 @@ class Room:
             raise self.raises
         return JSONResponse({"caller": call.caller.name})
 
+    async def stream(self, _call: Call) -> Response:
+        async def pieces() -> AsyncIterator[bytes]:
+            yield b"data: one\n\n"
+            await asyncio.Event().wait()
+
+        return StreamingResponse(pieces(), media_type="text/event-stream")
+
     async def never(self, _call: Call) -> Response:
+        self.asked.set()
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -61,6 +70,9 @@ class Room:
             Endpoint(method="GET", path="/v1/things/all", scope="admin", handle=self.tell, summary="d"),
             Endpoint(method="POST", path="/v1/things/{id}/stop", scope="run", handle=self.tell, summary="e"),
             Endpoint(method="GET", path="/v1/never", scope="read", handle=self.never, summary="f"),
+            Endpoint(
+                method="GET", path="/v1/stream", scope="read", handle=self.stream, summary="h", streams=True
+            ),
             Endpoint(
                 method="POST",
                 path="/v1/chat/completions",
@@ -272,6 +284,27 @@ async def test_nothing_is_begun_while_we_leave_but_what_runs_may_be_ended():
         assert begun.status_code == 503 and begun.headers["retry-after"] == "5"
         assert (await client.post("/v1/things/1/stop")).status_code == 200
         assert (await client.get("/v1/things")).status_code == 200
+
+
+async def test_who_still_waits_when_we_go_is_let_go_at_once():
+    room = Room()
+    keys = Keys(KEY, find)
+    api = Api(room.endpoints(), keys, USUAL)
+    door = listen("127.0.0.1", 0)
+    async with open_door(Parts().service().app(Doorway(), keys, api), door):
+        headers = {"authorization": f"Bearer {KEY}"}
+        async with httpx2.AsyncClient(base_url=address_of(door), headers=headers, trust_env=False) as client:
+            async with asyncio.TaskGroup() as group:
+                waiting = group.create_task(client.get("/v1/never"))
+                await room.asked.wait()
+                async with client.stream("GET", "/v1/stream") as stream:
+                    pieces = stream.aiter_bytes()
+                    assert await anext(pieces) == b"data: one\n\n"
+                    await api.hang_up()
+                    with pytest.raises(httpx2.RemoteProtocolError):
+                        await anext(pieces)
+            assert waiting.result().status_code == 503 and waiting.result().json()["code"] == "leaving"
+            assert (await client.get("/v1/never")).status_code == 503
 
 
 async def test_pages_that_are_allowed_may_ask_from_a_browser():

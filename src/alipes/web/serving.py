@@ -1,7 +1,8 @@
 """Endpoints as routes: who asks, how often, and is it of the right form. What they do, it does not know."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from alipes.kernel.errors import AlipesError
 from alipes.web.endpoints import Call, Caller, Endpoint, Problem
@@ -16,6 +18,8 @@ from alipes.web.keys import Keys, nobody
 from alipes.web.limits import Limits, Pace, body_of
 from alipes.web.problems import ours, refusal
 
+GOODBYE = 0.1
+"""Seconds for who goes by themselves."""
 _PASSING = ("/stop", "/approval", "/reply")
 """What helps a run to its end is also taken in while we leave."""
 
@@ -29,6 +33,13 @@ class Api:
         self.endpoints = tuple(endpoints)
         self._keys, self._limits, self._leaving = keys, limits, leaving
         self._pace = Pace()
+        self._lines = Lines()
+
+    async def hang_up(self) -> None:
+        """Let everyone go who still waits, once those have gone by themselves who were told that we leave."""
+        if self._lines.some:
+            await asyncio.sleep(GOODBYE)
+        self._lines.cut()
 
     def routes(self) -> list[Route]:
         """One for each path, so that whoever uses a wrong method is told all that there are."""
@@ -59,12 +70,15 @@ class Api:
         if endpoint.body is not None:
             body = _decoded(endpoint, request, await body_of(request, self._limits))
         try:
-            async with asyncio.timeout(self._limits.wait):
-                return await endpoint.handle(Call(request, caller, body, query))
+            async with self._lines.open(self._limits.wait):
+                response = await endpoint.handle(Call(request, caller, body, query))
         except TimeoutError as late:
+            if self._lines.over:
+                raise _leaving("it has left") from late
             raise Problem(
                 504, f"there is no answer after {self._limits.wait:g} s (api.wait)", code="timeout"
             ) from late
+        return _Held(response, self._lines) if endpoint.streams else response
 
     async def _admitted(self, endpoint: Endpoint, request: Request) -> Caller:
         known = await self._keys.who(request.headers.get("authorization", ""))
@@ -75,8 +89,54 @@ class Api:
             raise Problem(403, f"this key may not: the scope {endpoint.scope} is needed", code="scope")
         self._pace.spend(caller.name, self._limits.rate if known.rate is None else known.rate)
         if (why := self._leaving()) and _begins_something(endpoint):
-            raise Problem(503, f"{why}; ask again", code="leaving", headers={"retry-after": "5"})
+            raise _leaving(why)
         return caller
+
+
+class Lines:
+    """Everyone who waits for an answer, until they are let go."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self._open: set[asyncio.Timeout] = set()
+
+    @asynccontextmanager
+    async def open(self, seconds: float | None) -> AsyncIterator[None]:
+        """`TimeoutError` after so many seconds, or when it is cut."""
+        async with asyncio.timeout(0 if self.over else seconds) as limit:
+            self._open.add(limit)
+            try:
+                yield
+            finally:
+                self._open.discard(limit)
+
+    @property
+    def some(self) -> bool:
+        return bool(self._open)
+
+    def cut(self) -> None:
+        self.over = True
+        for limit in self._open:
+            limit.reschedule(0)
+
+
+class _Held(Response):
+    """A stream that may be cut: without its end, so that nobody takes it for whole."""
+
+    def __init__(self, response: Response, lines: Lines) -> None:
+        self._response, self._lines = response, lines
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with self._lines.open(None):
+                await self._response(scope, receive, send)
+        except TimeoutError:
+            if not self._lines.over:
+                raise
+
+
+def _leaving(why: str) -> Problem:
+    return Problem(503, f"{why}; ask again", code="leaving", headers={"retry-after": "5"})
 
 
 def _begins_something(endpoint: Endpoint) -> bool:

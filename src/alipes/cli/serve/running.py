@@ -105,6 +105,7 @@ class _House:
         self._reach = Reach(self._model)
         front.open(app, partial(orders.give, "restart"))
         self._runs = Runs(app, workdir=front.workdir)
+        self._api: Api
         for each in (self._tally, self._reach, self._draining):
             each.listen(app.hooks)
         self._readiness = Readiness(
@@ -120,7 +121,7 @@ class _House:
         keys = Keys(settings.serve.key.reveal(), named(SqliteCallers(database)))
         chosen = settings.api
         limits = Limits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
-        api = Api(endpoints(self._app, self._runs), keys, limits, leaving=self._leaving)
+        api = self._api = Api(endpoints(self._app, self._runs), keys, limits, leaving=self._leaving)
         hooks = Webhooks(
             self._app.lobby,
             SqliteWebhooks(database),
@@ -175,6 +176,7 @@ class _House:
         if not await _within(LAST_WORDS, self._front.gateway.delivery.drained(), orders.hurried):
             log.warning("not everything owed could be delivered; it stays owed")
         self._runs.hang_up()
+        await self._api.hang_up()
 
     async def _depths(self) -> Depths:
         return Depths(*await pulse(self._app.store.database))
