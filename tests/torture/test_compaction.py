@@ -1,0 +1,195 @@
+"""The compaction adversary: a real program, a model with a small window, a summariser that lets it down."""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import sys
+
+import pytest
+
+from alipes.agent.compact_view import told
+from alipes.store.compacting import SqliteDigests
+from alipes.store.opening import open_store
+from tests.world.killing import environment
+from tests.world.model_server import Call, Calls, Fail, ModelServer, Say, Stall, Tokens
+from tests.world.reader import wrong
+
+WINDOW = 9_000
+RULE = "Rule seven: every answer ends with a bow."
+FIRST = "Please write a book about lighthouses."
+SUMMARY = "The person wants a book about lighthouses; three chapters are done."
+BAD = {
+    "error": Fail(400, "the summariser is out of order"),
+    "empty": Say(" "),
+    "longer": Say("and then " * 20_000),
+    "silent": Stall(),
+}
+TRIALS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "0")) // 20
+
+
+def config(url, *, timeout=5.0, window=WINDOW):
+    return f"""
+model = "loop/m"
+max_tokens = 500
+[providers.loop]
+api = "openai-chat"
+base_url = "{url}"
+[models."loop/m"]
+window = {window}
+[auxiliary.compaction]
+timeout = {timeout}
+[compaction]
+background = false
+"""
+
+
+class Author:
+    """The model: counts what it is sent, refuses what is too long, and is bad at summing up if told to."""
+
+    def __init__(self, sums=None, window=WINDOW):
+        self.sums, self.summed, self.refused, self.window = sums or Say(SUMMARY), 0, 0, window
+        self.summing = asyncio.Event()
+        self.bodies = []
+
+    def __call__(self, body):
+        size = len(json.dumps(body)) // 4
+        system = str(body["messages"][0]["content"])
+        if system.startswith("You write the memory"):
+            self.summed += 1
+            self.summing.set()
+            return self.sums
+        self.bodies.append(body)
+        if size > self.window:
+            self.refused += 1
+            return Fail(400, f"context_length_exceeded: {size} tokens are more than {self.window}")
+        usage = Tokens(input=size, output=400)
+        last = body["messages"][-1]
+        words = str(last["content"])
+        if last["role"] == "user" and "measure" in words:
+            call = Call("terminal", {"command": "head -c 300000 /dev/zero | tr '\\\\0' x"})
+            return Calls((call,), usage=usage)
+        if last["role"] == "user" and "wait beside" in words:
+            return Calls((Call("terminal", {"command": "sleep 300", "background": True}),), usage=usage)
+        return Say("A short one." if "short" in words else "chapter " * 500, usage=usage)
+
+
+async def begin(home, folder, *argv):
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "alipes", *argv),
+        env=environment(home),
+        cwd=folder,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def talk(home, folder, *lines):
+    """One process, one conversation, a message after the other; what it told beside the answers."""
+    process = await begin(home, folder, "--session", "book", "--yes")
+    out, errors = await process.communicate("".join(f"{line}\n" for line in lines).encode())
+    return process.returncode, out.decode(), errors.decode()
+
+
+def settle(tmp_path, url, **more):
+    home, folder = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    folder.mkdir()
+    (home / "config.toml").write_text(config(url, **more))
+    (folder / "AGENTS.md").write_text(RULE)
+    return home, folder
+
+
+async def look(home):
+    """The one conversation: its id, all that was said, and what a model would be told now."""
+    async with open_store(home) as store:
+        (facts,) = [each for each in await store.archive.sessions() if each.key.endswith(":book")]
+        digests = SqliteDigests(store.database)
+        turn = await digests.latest(facts.id)
+        assert await store.archive.search("lighthouses") and facts.unfinished == 0
+        shown = told(turn.history, turn.digest)
+        assert wrong(shown) == "" and wrong(turn.history) == ""
+        return facts.id, turn, shown, await digests.tries(facts.id)
+
+
+CHAPTERS = [f"Now chapter {n}." for n in range(1, 9)]
+
+
+@pytest.mark.deadline(120)
+@pytest.mark.parametrize("kind", BAD)
+async def test_a_summariser_that_fails_is_asked_twice_then_it_is_told_and_the_talk_goes_on(tmp_path, kind):
+    author = Author(BAD[kind])
+    async with ModelServer(author) as server:
+        home, folder = settle(tmp_path, server.url("openai-chat"), timeout=0.3)
+        status, _, errors = await talk(home, folder, FIRST, "wait beside", "measure it", *CHAPTERS)
+    assert status == 0, errors
+    assert author.summed == 2, author.summed
+    assert "could not be summed up" in errors
+    _, turn, shown, tries = await look(home)
+    assert tries.count == 2 and turn.digest.upto > 0
+    assert sum(message.role == "user" for message in turn.history) == len(CHAPTERS) + 3
+    last = author.bodies[-1]["messages"]
+    assert RULE in last[0]["content"] and last[1]["content"] == FIRST
+    assert "a background process: p1 (sleep 300)" in last[2]["content"]
+    assert shown[0].text == FIRST
+
+
+@pytest.mark.deadline(120)
+@pytest.mark.parametrize(("window", "status"), [(WINDOW, 0), (1_000, 1)])
+async def test_tools_that_alone_are_above_the_limit_are_told_of_and_nothing_is_summed_up(
+    tmp_path, window, status
+):
+    """Where the model takes them all the same it answers; where it does not, that is said."""
+    author = Author(window=window)
+    async with ModelServer(author) as server:
+        home, folder = settle(tmp_path, server.url("openai-chat"), window=1_500)
+        process = await begin(home, folder, "ask", "--session", "book", f"{FIRST} A short one.")
+        _, errors = await process.communicate(b"")
+        again = await begin(home, folder, "ask", "--session", "book", "Another short one.")
+        _, more = await again.communicate(b"")
+    assert (process.returncode, again.returncode) == (status, status), errors
+    assert author.summed == 0 and b"alone take" in more
+    assert (b"no longer fits into the window" in more) == bool(status)
+    assert len(author.bodies) <= 4
+
+
+@pytest.mark.deadline(120)
+async def test_a_message_that_comes_while_it_is_summed_up_is_answered_in_the_same_conversation(tmp_path):
+    author = Author(Say(SUMMARY, wait=0.5))
+    async with ModelServer(author) as server:
+        home, folder = settle(tmp_path, server.url("openai-chat"))
+        talking = asyncio.create_task(talk(home, folder, FIRST, *CHAPTERS))
+        await author.summing.wait()
+        other = await begin(home, folder, "ask", "--session", "book", "Are you there?")
+        other.stdin.close()
+        (out, errors), (status, _, more) = await asyncio.gather(other.communicate(), talking)
+    assert other.returncode == 0 and b"chapter" in out, errors
+    assert status == 0 and "is summed up by loop/m" in more, more
+    _, turn, shown, tries = await look(home)
+    assert tries.count == 0 and author.summed >= 1 and author.refused == 0
+    assert [m.text for m in turn.history if m.role == "user"].count("Are you there?") == 1
+    assert sum(SUMMARY in message.text for message in shown) == 1
+
+
+@pytest.mark.deadline(240)
+@pytest.mark.parametrize("seed", range(2 + TRIALS))
+async def test_who_is_killed_while_it_is_summed_up_goes_on_with_what_the_journal_says(tmp_path, seed):
+    dice = random.Random(seed)
+    author = Author(Say(SUMMARY, wait=0.05))
+    async with ModelServer(author) as server:
+        home, folder = settle(tmp_path, server.url("openai-chat"))
+        process = await begin(home, folder, "--session", "book", "--yes")
+        process.stdin.write("".join(f"{line}\n" for line in (FIRST, *CHAPTERS)).encode())
+        await author.summing.wait()
+        await asyncio.sleep(dice.random() * 0.15)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()
+        status, _, errors = await talk(home, folder, "Where were we?", *CHAPTERS[:2])
+    assert status == 0, errors
+    session, turn, shown, _ = await look(home)
+    assert turn.digest.upto > 0 and shown[0].text == FIRST
+    assert sum(SUMMARY in message.text for message in shown) == 1
+    assert author.refused == 0, session
