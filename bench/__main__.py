@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from bench import chatstops, figures, gateway, plugins, relay, remote, serve, terminal
+from bench import chatstops, delegation, figures, gateway, plugins, relay, remote, senses, serve, terminal
 from bench.measure import Row
 
 ALL = {
@@ -23,6 +23,9 @@ ALL = {
     "chatstops": chatstops.stops,
     "eleventh": chatstops.eleventh,
     "siege": gateway.kills,
+    "senses": senses.side_work,
+    "stopped": senses.stopped,
+    "delegation": delegation.delegation,
 }
 
 

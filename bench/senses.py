@@ -1,0 +1,37 @@
+"""Side work at length: looking, drawing, mixing, delegating, computing; what of it is left at the end."""
+
+import tempfile
+from pathlib import Path
+
+from tests.world.side_work import KINDS, work
+
+from bench.measure import Row
+
+ROUNDS, STOPS = 500, 50
+
+
+async def side_work() -> list[Row]:
+    with tempfile.TemporaryDirectory() as name:
+        left = await work(Path(name) / "w", rounds=ROUNDS, seed=7)
+    more = left.after["fds"] - left.before["fds"]
+    pools = len(left.pools) - len(set(left.pools))
+    endings = ", ".join(f"{count} {ending}" for ending, count in sorted(left.endings.items()))
+    alive = len(left.after["children"]) - len(left.before["children"])
+    told = f"{more:+d} fds, {alive:+d} children, {len(left.complaints)} complaints, {pools} pools too many"
+    ok = more <= 2 and alive == 0 and not left.complaints and not pools
+    return [Row(f"{ROUNDS} rounds of side work ({endings})", told, "", "", "nothing left", ok)]
+
+
+async def stopped() -> list[Row]:
+    rows = []
+    for kind in KINDS:
+        with tempfile.TemporaryDirectory() as name:
+            left = await work(Path(name) / "w", rounds=STOPS, seed=11, kinds=(kind,), stops=1.0)
+        more, alive = (
+            left.after["fds"] - left.before["fds"],
+            set(left.after["children"]) - set(left.before["children"]),
+        )
+        ok = more <= 2 and not alive and not left.complaints
+        told = f"{more:+d} fds, {len(alive)} children, {len(left.complaints)} complaints"
+        rows.append(Row(f"{kind} stopped at {STOPS} random points", told, "", "", "nothing left", ok))
+    return rows
