@@ -1,0 +1,136 @@
+"""What subagents and mixtures cost beside their models, and what is left of them when they are stopped."""
+
+import asyncio
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.world.delegates import Mind, delegate
+
+from alipes.app import App, open_app
+from alipes.config.settings import load
+from alipes.kernel.messages import Message, ToolCall
+from alipes.kernel.ports import Request
+from alipes.kernel.turns import Address, Inbound, Stop, ToolFinished, TurnEnded
+from alipes.testing import census
+from bench.measure import Row, bounded
+
+CHILDREN, REFERENCES = 8, 5
+LAPS, STOPS = 15, 50
+SLOWEST = 0.05
+HERE = Address("bench", "me")
+CONFIG = f"""
+model = "scripted"
+[delegation]
+parallel = {CHILDREN}
+[moa.default]
+models = {json.dumps([f"scripted/{n}" for n in range(REFERENCES)])}
+aggregator = "scripted/last"
+"""
+TASKS = ToolCall("c1", "delegate_task", {"tasks": [{"goal": f"task {n}"} for n in range(CHILDREN)]})
+MIX = ToolCall("c1", "mixture_of_agents", {"prompt": "what is it?"})
+NESTED = delegate(tasks=[{"goal": "deeper"}, {"goal": "deeper"}])
+SLEEP = ToolCall("c1", "terminal", {"command": "sleep 60 & sleep 60"})
+
+
+async def delegation() -> list[Row]:
+    return [*await _costs(), *await _stops()]
+
+
+async def _costs() -> list[Row]:
+    async with _house(Mind(_at_once)) as app:
+        children = [await _seconds(app, f"delegate {lap}") for lap in range(LAPS + 1)][1:]
+        mixed = [await _seconds(app, f"mix {lap}") for lap in range(LAPS + 1)][1:]
+    per_child = statistics.median(children) / CHILDREN * 1000
+    over = (statistics.median(mixed) - SLOWEST) * 1000
+    return [
+        bounded(f"{CHILDREN} subagents, a model without latency: overhead of each", per_child, 30, "ms"),
+        bounded(f"mixture of {REFERENCES}: overhead over the slowest", over, 10, "ms"),
+    ]
+
+
+def _at_once(told: Message, request: Request) -> object:
+    """Whatever is asked is answered without delay, but that models of a mixture take their time."""
+    if told.text.startswith("delegate"):
+        return TASKS
+    if told.text.startswith("mix"):
+        return MIX
+    if told.text == "what is it?":
+        return _later(int(request.model) / (REFERENCES - 1) * SLOWEST)
+    return "done"
+
+
+async def _later(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "a guess"
+
+
+async def _seconds(app: App, text: str) -> float:
+    """How long the tool ran that the text asks for."""
+    took = 0.0
+    async with app.lobby.ask(Inbound(text, HERE, "me", text)) as following:
+        async for event in following:
+            if isinstance(event, ToolFinished):
+                took = event.seconds
+                assert event.result.outcome == "ok", event.result.text
+            if isinstance(event, TurnEnded):
+                assert event.ending == "answered", event.detail
+    return took
+
+
+async def _stops() -> list[Row]:
+    dice, rows = random.Random(7), []
+    for what, call in (("nested subagents", NESTED), ("a mixture", MIX)):
+        mind = Mind(_resting(call))
+        async with _house(mind) as app:
+            await _stopped(app, f"{what} first", 0.2)  # whatever is opened once is open now
+            await app.lobby.settled()
+            before, left, took = census(), 0, []
+            for lap in range(STOPS):
+                took.append(await _stopped(app, f"{what} {lap}", dice.uniform(0, 0.25)))
+                left += mind.living + len(await app.store.subagents.unfinished())
+            await asyncio.sleep(0.6)  # what ends with a session has that long to end
+            left += sum(len(told) for told in census().beyond(before).values())
+        slowest = f"stopped within {max(took) * 1000:.0f} ms at most"
+        rows.append(
+            bounded(f"{what} stopped at {STOPS} random points: left alive ({slowest})", left, 0, "things")
+        )
+    return rows
+
+
+def _resting(call: ToolCall) -> Callable[[Message, Request], object]:
+    """The person's word leads to `call`; models of a mixture never answer, subagents sleep in a process."""
+
+    def answer(told: Message, request: Request) -> object:
+        if told.text == "what is it?":
+            return asyncio.Event().wait()
+        if not told.text.startswith("deeper"):
+            return call
+        last = "delegate_task" not in [tool.name for tool in request.tools]
+        return SLEEP if last else delegate(goal="deeper")
+
+    return answer
+
+
+async def _stopped(app: App, text: str, after: float) -> float:
+    async with app.lobby.ask(Inbound(text, HERE, "me", text, workdir="/", trusted=True)) as following:
+        await asyncio.sleep(after)
+        began = time.perf_counter()
+        await app.lobby.post(HERE.key, Stop("user_stop", "session_interrupt", following.turn or ""))
+        ends = [event.ending async for event in following if isinstance(event, TurnEnded)]
+    assert ends == ["stopped"], ends
+    return time.perf_counter() - began
+
+
+@asynccontextmanager
+async def _house(mind: Mind) -> AsyncIterator[App]:
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        (home / "config.toml").write_text(CONFIG)
+        async with open_app(load(home, {}), lent={"scripted": mind}) as app:
+            yield app
