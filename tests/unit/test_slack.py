@@ -48,12 +48,12 @@ async def test_what_slack_writes_for_its_own_use_is_read_as_a_person_does(tmp_pa
         bob, general = server.world.person("bob").id, server.place("general")[0]
         server.say(
             f"<@{bob}> &lt;see&gt; <https://x.org/a?b=1&amp;c=2|the page> or <https://y.org> in <#{general}|general>"
-            " <!here> <mailto:a@b.org|a@b.org> <http://z.org|z.org> <!subteam^S1|@team>",
+            " <!here> <mailto:a@b.org|a@b.org> <http://z.org|z.org> <!subteam^S1|@team> <|odd>",
             raw=True,
         )
         await server.until(lambda: desk.arrivals)
         assert desk.texts == [
-            "@Bob <see> the page (https://x.org/a?b=1&c=2) or https://y.org in #general @here a@b.org http://z.org @team"
+            "@Bob <see> the page (https://x.org/a?b=1&c=2) or https://y.org in #general @here a@b.org http://z.org @team odd ()"
         ]
 
 
@@ -126,6 +126,30 @@ async def test_pictures_are_seen_and_other_files_are_saved(tmp_path, leaks):
         assert (folder / text.path).read_bytes() == b"text"
         assert seen.text == "look\n[film.mp4 was not fetched: it is larger than 0 MB.]"
         assert voice.files[0].kind == "voice"
+
+
+async def test_a_file_that_another_workspace_shared_is_asked_for(tmp_path):
+    async with at_work(tmp_path) as (server, _, desk):
+        file = server.world.file("a.txt", "text/plain", b"text", apart=True)
+        channel, _ = server.place()
+        server.web.tell(server.world.post(channel, server.world.person("ada").id, "x", files=[file]))
+        await server.until(lambda: desk.arrivals)
+        [filed] = desk.arrivals[0].files
+        assert (filed.name, filed.size) == ("a.txt", 4)
+
+
+async def test_who_hears_only_mentions_hears_them(tmp_path):
+    async with SlackServer() as server:
+        server.web.events = {"app_mention", "message.im"}
+        desk, platform = Desk(), open_slack(settings(server, tmp_path))
+        async with listening(platform, desk):
+            await server.until(lambda: desk.ready)
+            server.say("talk", where="general")
+            server.say("@alipes one", where="general")
+            server.say("@alipes two", where="general/plans")
+            server.say("three")
+            await server.until(lambda: {"one", "two", "three"} <= set(desk.texts))
+        assert [arrival.text for arrival in desk.arrivals if arrival.addressed].count("one") == 1
 
 
 async def test_a_file_that_cannot_be_fetched_does_not_lose_the_words(tmp_path):

@@ -40,6 +40,16 @@ async def test_an_answer_in_a_channel_hangs_from_the_question_and_is_shown_there
         assert server.said("general/asked") == ["A bird."]
 
 
+async def test_an_answer_to_a_message_that_is_gone_is_sent_all_the_same(tmp_path):
+    async with at_work(tmp_path) as (server, platform, _):
+        await platform.send(where(server, "general"), Piece("answer", reply_to="12345.000001", id="1"))
+        assert server.said("general") == ["answer"]
+        with pytest.raises(Gone, match="thread_not_found"):
+            await platform.send(
+                Address("slack", server.place("general")[0], "group", "12345.000001"), Piece("x")
+            )
+
+
 async def test_files_are_brought_shown_and_taken_back(tmp_path, leaks):
     async with at_work(tmp_path) as (server, platform, _):
         path = tmp_path / "report.csv"

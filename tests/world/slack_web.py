@@ -106,6 +106,9 @@ class Web:
             assert set(note) == {"event_type", "event_payload"}, note
         thread, broadcast = args.get("thread_ts", ""), bool(args.get("reply_broadcast"))
         assert not (broadcast and not thread), "what is in no thread cannot be shown outside of it"
+        root = self.world.posts.get((channel.id, thread))
+        if thread and (root is None or root.deleted):
+            raise Refused("thread_not_found")
         post = self.world.post(
             channel.id,
             self.world.me.id,

@@ -46,6 +46,8 @@ class File(Struct):
     """Where it is kept, if not at Slack."""
     url: str = ""
     """Where it is said to lie, if not where it does."""
+    apart: bool = False
+    """Another workspace shared it: it has to be asked for."""
 
 
 class Posted(Struct):
@@ -179,6 +181,9 @@ class World:
             facts["shares"] = {"private": {file.shared: [{"ts": self.ts()}]}}
         return facts
 
+    def _attached(self, file: File) -> dict[str, Any]:
+        return {"id": file.id, "file_access": "check_file_info"} if file.apart else self.told_file(file)
+
     def message(self, post: Posted, *, metadata: bool = False) -> dict[str, Any]:
         facts: dict[str, Any] = {
             "type": "message", "user": post.user, "text": post.text, "ts": post.ts, "team": TEAM,
@@ -187,7 +192,7 @@ class World:
             facts |= {"bot_id": "B0ALIPES", "app_id": APP}
         optional = {
             "client_msg_id": post.client, "subtype": post.subtype, "blocks": post.blocks,
-            "attachments": post.attachments, "files": [self.told_file(file) for file in post.files],
+            "attachments": post.attachments, "files": [self._attached(file) for file in post.files],
             "metadata": post.metadata if metadata else None,
             "edited": {"user": post.user, "ts": post.edited} if post.edited else None,
         }  # fmt: skip

@@ -8,7 +8,7 @@ from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
 from alipes.platforms import slack_outbound
 from alipes.platforms.slack_begun import Begun, Entry
-from alipes.platforms.slack_calls import Calls
+from alipes.platforms.slack_calls import Calls, code
 from alipes.platforms.slack_listening import Listening
 from alipes.platforms.slack_markup import escape
 
@@ -18,6 +18,7 @@ SIGN = "eyes"
 EARLY = 60.0
 """Seconds by which Slack's clock may be behind ours."""
 PAGE = 200
+_NOTHING_TO_HANG_FROM = ("thread_not_found", "message_not_found", "cannot_reply_to_message")
 
 
 class Speaking:
@@ -43,6 +44,8 @@ class Speaking:
         try:
             sent = await self._calls("sending", "chat_postMessage", **place, **slack_outbound.body(piece))
         except DeliveryError as error:
+            if "reply_broadcast" in place and code(error) in _NOTHING_TO_HANG_FROM:
+                return await self._post({"channel": place["channel"]}, piece)
             if not error.uncertain:
                 self._begun.done(piece.id)
             raise

@@ -52,7 +52,7 @@ def mentions(text: str, me: str) -> bool:
 
 def _plain(inside: str, names: dict[str, str]) -> str:
     target, _, label = inside.partition("|")
-    match target[0]:
+    match target[:1]:
         case "@":
             return f"@{names.get(target[1:], label or target[1:])}"
         case "#":
