@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Annotated
 
 import httpx2
-import msgspec
 import pytest
 from msgspec import Meta, Struct
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -65,7 +64,15 @@ class Room:
             Endpoint(
                 method="GET", path="/v1/things", scope="read", handle=self.tell, summary="a", query=Page
             ),
-            Endpoint(method="POST", path="/v1/things", scope="run", handle=self.tell, summary="b", body=Wish),
+            Endpoint(
+                method="POST",
+                path="/v1/things",
+                scope="run",
+                handle=self.tell,
+                summary="b",
+                body=Wish,
+                headers={"Idempotency-Key": "Once."},
+            ),
             Endpoint(method="GET", path="/v1/things/{id}", scope="read", handle=self.tell, summary="c"),
             Endpoint(method="GET", path="/v1/things/all", scope="admin", handle=self.tell, summary="d"),
             Endpoint(method="POST", path="/v1/things/{id}/stop", scope="run", handle=self.tell, summary="e"),
@@ -344,6 +351,11 @@ async def test_the_document_tells_every_route_with_its_errors():
     assert limit["schema"] == {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}
     one = told["paths"]["/v1/things/{id}"]["get"]
     assert [each["in"] for each in one["parameters"]] == ["path"]
-    chat = told["paths"]["/v1/chat/completions"]["post"]["responses"]["401"]["content"]
-    assert list(chat) == ["application/json"]
-    assert msgspec.json.encode(told)
+    assert [each["in"] for each in post["parameters"]] == ["header"]
+    for path, media in (
+        ("/v1/chat/completions", "application/json"),
+        ("/v1/things", "application/problem+json"),
+    ):
+        reference = told["paths"][path]["post"]["responses"]["401"]["$ref"]
+        refusal = told["components"]["responses"][reference.rpartition("/")[2]]
+        assert list(refusal["content"]) == [media] and refusal["description"] == "Unauthorized"

@@ -60,6 +60,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """A Struct, decoded from JSON; what does not fit is refused before `handle`."""
     query: type | None = None
     """A Struct of scalars with defaults, from the query string."""
+    headers: Mapping[str, str] = {}
+    """Headers it heeds, by name, and what each is for."""
     answer: Any = None
     """What it gives as JSON, as a type; None: nothing, or no JSON."""
     status: int = 200

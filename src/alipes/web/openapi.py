@@ -9,12 +9,14 @@ import msgspec
 
 from alipes import __version__
 from alipes.web.endpoints import Endpoint
-from alipes.web.problems import JSON_PROBLEM, OpenAiErrorDocument, ProblemDocument
+from alipes.web.problems import JSON_PROBLEM, OpenAiErrorDocument, ProblemDocument, Shape
 
 _REFERENCE = "#/components/schemas/{name}"
+SHAPES: tuple[Shape, ...] = ("problem", "openai")
 _ALWAYS = (401, 403, 429, 503, 504)
 _WITH_BODY = (400, 408, 413, 415)
 _NAMES = re.compile(r"\{(\w+)\}")
+_HEADER = {"type": "string", "maxLength": 255}
 _EVENT = {
     "type": "object",
     "description": "One of the events: its name, its number, and its data as text.",
@@ -39,6 +41,11 @@ def document(endpoints: Sequence[Endpoint]) -> bytes:
             "paths": paths,
             "components": {
                 "schemas": components,
+                "responses": {
+                    _refusal(status, shape): _refused(status, shape, known)
+                    for shape in SHAPES
+                    for status in sorted({status for each in endpoints for status in _refusals(each)})
+                },
                 "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
             },
             "security": [{"key": []}],
@@ -51,11 +58,16 @@ def _operation(endpoint: Endpoint, known: dict[str, Any], components: dict[str, 
         "operationId": _name(endpoint),
         "summary": endpoint.summary,
         "description": f"Needs the scope `{endpoint.scope}`.",
-        "parameters": [*_in_path(endpoint), *_in_query(endpoint, known, components)],
+        "parameters": [
+            *_in_path(endpoint),
+            *_in_query(endpoint, known, components),
+            *_in_headers(endpoint),
+        ],
         "responses": {str(endpoint.status): _given(endpoint, known)},
     }
-    for status in sorted({*_ALWAYS, *_mistakes(endpoint), *endpoint.errors} - {endpoint.status}):
-        told["responses"][str(status)] = _refused(status, endpoint, known)
+    for status in sorted(_refusals(endpoint)):
+        reference = f"#/components/responses/{_refusal(status, endpoint.shape)}"
+        told["responses"][str(status)] = {"$ref": reference}
     if endpoint.body is not None:
         required = any(field.required for field in msgspec.structs.fields(endpoint.body))
         content = {"application/json": {"schema": known[repr(endpoint.body)]}}
@@ -66,6 +78,15 @@ def _operation(endpoint: Endpoint, known: dict[str, Any], components: dict[str, 
 def _name(endpoint: Endpoint) -> str:
     words = re.findall(r"\w+", endpoint.path)
     return "_".join([endpoint.method.lower(), *words])
+
+
+def _refusals(endpoint: Endpoint) -> set[int]:
+    return {*_ALWAYS, *_mistakes(endpoint), *endpoint.errors} - {endpoint.status}
+
+
+def _refusal(status: int, shape: Shape) -> str:
+    """The name of a refusal among the components."""
+    return f"{_phrase(status).replace(' ', '').replace('-', '')}{'AsOpenAI' if shape == 'openai' else ''}"
 
 
 def _mistakes(endpoint: Endpoint) -> Iterable[int]:
@@ -99,6 +120,13 @@ def _in_query(endpoint: Endpoint, known: dict[str, Any], components: dict[str, A
     ]
 
 
+def _in_headers(endpoint: Endpoint) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "header", "description": what, "schema": _HEADER}
+        for name, what in endpoint.headers.items()
+    ]
+
+
 def _given(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if endpoint.answer is not None:
@@ -109,8 +137,8 @@ def _given(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     return {**told, "content": content} if content else told
 
 
-def _refused(status: int, endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
-    openai = endpoint.shape == "openai"
+def _refused(status: int, shape: Shape, known: dict[str, Any]) -> dict[str, Any]:
+    openai = shape == "openai"
     media = "application/json" if openai else JSON_PROBLEM
     schema = known[repr(OpenAiErrorDocument if openai else ProblemDocument)]
     told: dict[str, Any] = {"description": _phrase(status), "content": {media: {"schema": schema}}}
