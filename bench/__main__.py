@@ -3,7 +3,19 @@
 import asyncio
 import sys
 
-from bench import chatstops, delegation, figures, gateway, plugins, relay, remote, senses, serve, terminal
+from bench import (
+    api,
+    chatstops,
+    delegation,
+    figures,
+    gateway,
+    plugins,
+    relay,
+    remote,
+    senses,
+    serve,
+    terminal,
+)
 from bench.measure import Row
 
 ALL = {
@@ -23,6 +35,10 @@ ALL = {
     "chatstops": chatstops.stops,
     "eleventh": chatstops.eleventh,
     "siege": gateway.kills,
+    "api": api.turns,
+    "first": api.first_byte,
+    "listeners": api.listeners,
+    "apistops": api.stops,
     "senses": senses.side_work,
     "stopped": senses.stopped,
     "delegation": delegation.delegation,

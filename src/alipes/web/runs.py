@@ -25,7 +25,7 @@ from alipes.web.runs_words import (
     pictures,
     told,
 )
-from alipes.web.sse import EventStream, Tell
+from alipes.web.sse import EventStream, Tell, all_at_once
 
 _ID = re.compile(r"[0-9a-f]{12}")
 
@@ -166,8 +166,7 @@ class Room:
             return nothing()  # so that a browser does not ask again
         since = mark(heard)
         if known.facts is not None and known.over:
-            rest = from_journal(known.facts.said, ending(known.facts), since)
-            return EventStream(lambda tell: tell(rest))
+            return all_at_once(from_journal(known.facts.said, ending(known.facts), since))
         living = await self._runs.follow(known.turn, known.inbound)
 
         async def speak(tell: Tell) -> None:

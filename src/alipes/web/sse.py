@@ -1,6 +1,7 @@
 """Server-Sent Events: how a frame is written, and the response that stays open. What is told, others say."""
 
 import asyncio
+import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
@@ -28,6 +29,11 @@ def frame(data: bytes | str, *, event: str = "", id: str = "") -> bytes:
         return b"%bdata: %b\n\n" % (head.encode(), content)
     lines = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
     return head.encode() + b"".join(b"data: %b\n" % line for line in lines) + b"\n"
+
+
+def all_at_once(frames: bytes) -> Response:
+    """Events that happened already, and nothing after them."""
+    return Response(frames, headers=_HEADERS, media_type=EventStream.media_type)
 
 
 class _Left(Exception):
@@ -84,7 +90,8 @@ class EventStream(Response):
         """Raises `_Left` when the listener has; says something when all was silent for long."""
         while True:
             try:
-                async with asyncio.timeout(self._beat):
+                # Not all at the same time, where many came together.
+                async with asyncio.timeout(self._beat * random.uniform(0.7, 1.0)):
                     if (await receive())["type"] == "http.disconnect":
                         raise _Left
             except TimeoutError:

@@ -1,0 +1,284 @@
+"""The HTTP API from outside: the real `alipes serve`, its callers in this process, its model in another."""
+
+import asyncio
+import json
+import random
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.world import model_wires as wires
+from tests.world import parrot
+from tests.world.model_replies import Say
+from tests.world.model_server import Served as Model
+from tests.world.serving import Service
+
+from alipes.runtime.claim import holder
+from bench.chatstops import PLUGIN
+from bench.measure import Row, bounded, p
+
+CLIENTS, TURNS = 64, 30
+TOKENS = 200
+LISTENERS, RUNS = 5000, 100
+WATCH = 35.0
+"""Seconds for which idle listeners are watched: more than two beats."""
+STOPS = 100
+KEY = "the-key-of-the-bench"
+
+
+class Caller:
+    """One connection to the API, used again and again."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._length: int | None = None
+
+    async def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        self._send(method, path, body)
+        head = await self._head()
+        told = await self._reader.readexactly(_length(head))
+        if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 202")):
+            raise SystemExit(f"{method} {path}: {head.decode()}{told.decode()}")
+        answer: dict[str, Any] = json.loads(told)
+        return answer
+
+    async def listen(self, run: str) -> None:
+        """Open the stream of its events; what is told is read by `told` or `rest`."""
+        self._send("GET", f"/v1/runs/{run}/events")
+        head = await self._head()
+        assert head.startswith(b"HTTP/1.1 200"), head
+        self._length = _length(head) if b"content-length" in head else None
+
+    async def told(self, word: bytes) -> None:
+        await self._reader.readuntil(word)
+
+    async def rest(self) -> None:
+        """To the end: of what is told as it happens, or of what had happened already."""
+        if self._length is None:
+            await self._reader.readuntil(b"\r\n0\r\n\r\n")
+        else:
+            await self._reader.readexactly(self._length)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _send(self, method: str, path: str, body: Any = None) -> None:
+        data = b"" if body is None else json.dumps(body).encode()
+        lines = [f"{method} {path} HTTP/1.1", "host: 127.0.0.1", f"authorization: Bearer {KEY}"]
+        lines += [] if body is None else ["content-type: application/json", f"content-length: {len(data)}"]
+        self._writer.write("\r\n".join([*lines, "", ""]).encode() + data)
+
+    async def _head(self) -> bytes:
+        return await self._reader.readuntil(b"\r\n\r\n")
+
+
+def _length(head: bytes) -> int:
+    return int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+
+
+class Api:
+    def __init__(self, service: Service, model: Model) -> None:
+        self.service, self.model = service, model
+        found = holder(service.home / "run" / "serve.claim")
+        assert found is not None
+        host, _, port = found.address.removeprefix("http://").rpartition(":")
+        self._place = host, int(port)
+
+    async def caller(self) -> Caller:
+        return Caller(*await asyncio.open_connection(*self._place, limit=2**20))
+
+
+@asynccontextmanager
+async def serving(plugin: str = "", model: Model | None = None) -> AsyncIterator[Api]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with AsyncExitStack() as stack:
+            model = model or await stack.enter_async_context(parrot.serve(folder))
+            service = Service(folder)
+            service.settle(model, None, plugin=plugin)
+            with open(service.home / "config.toml", "a") as settings:
+                settings.write("[api]\nrate = 0\n")
+            (service.home / ".env").write_text(f"ALIPES_API_KEY={KEY}\n")
+            (service.home / ".env").chmod(0o600)
+            await service.start()
+            try:
+                yield Api(service, model)
+            finally:
+                await service.kill()
+
+
+async def turns() -> list[Row]:
+    """64 callers; each begins a run, hears it to its end, and begins the next, in a session of its own."""
+    async with serving() as api:
+        callers = [await api.caller() for _ in range(CLIENTS)]
+        await _talk(callers, 3)
+        cpu, began = api.service.cpu(), time.monotonic()
+        await _talk(callers, TURNS)
+        seconds, count = time.monotonic() - began, CLIENTS * TURNS
+        each = (api.service.cpu() - cpu) / count * 1000
+    reached = count / seconds
+    return [
+        Row(
+            f"/v1/runs, {CLIENTS} clients, model without delay ({each:.1f} ms CPU each)",
+            f"{reached:.1f} turns/s",
+            "",
+            "",
+            ">= 200 turns/s",
+            reached >= 200,
+        )
+    ]
+
+
+async def _talk(callers: list[Caller], count: int) -> None:
+    async def talk(number: int, caller: Caller) -> None:
+        for turn in range(count):
+            body = {"input": f"echo {number}-{turn}", "session": f"caller-{number}"}
+            run = (await caller.ask("POST", "/v1/runs", body))["id"]
+            await caller.listen(run)
+            await caller.rest()
+
+    async with asyncio.TaskGroup() as group:
+        for number, caller in enumerate(callers):
+            group.create_task(talk(number, caller))
+
+
+class Metronome:
+    """A model in this process that says when its first token left."""
+
+    def __init__(self) -> None:
+        self.sent, self.heard = 0.0, asyncio.Event()
+        self._frames = wires.frames(parrot.API, Say("one two three", pieces=3), model="parrot")
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = next(n for n, each in enumerate(self._frames) if b'"content":"o' in each)
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                body = await reader.readexactly(_length(head))
+                kind = b"content-type: text/event-stream\r\ntransfer-encoding: chunked"
+                writer.write(b"HTTP/1.1 200 OK\r\n%b\r\n\r\n" % kind)
+                for frame in self._frames[:first]:
+                    writer.write(b"%x\r\n%b\r\n" % (len(frame), frame))
+                frame = self._frames[first]
+                if b'"tools"' in body:  # not a question beside, as for a title
+                    await self.heard.wait()  # that somebody listens
+                    self.heard.clear()
+                    self.sent = time.monotonic()
+                writer.write(b"%x\r\n%b\r\n" % (len(frame), frame))
+                await asyncio.sleep(0.01)
+                for frame in self._frames[first + 1 :]:
+                    writer.write(b"%x\r\n%b\r\n" % (len(frame), frame))
+                writer.write(b"0\r\n\r\n")
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+
+async def first_byte() -> list[Row]:
+    """From the model's first token on its wire to the first byte of it at a caller."""
+    metronome, late = Metronome(), []
+    async with await asyncio.start_server(metronome.answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with serving(model=Model(port, Path("none"), None)) as api:
+            caller = await api.caller()
+            for turn in range(TOKENS + 5):
+                await caller.listen(await _begin(caller, f"echo {turn}", turn))
+                await caller.told(b'"role":"user"')
+                await asyncio.sleep(0.02)
+                metronome.heard.set()
+                await caller.told(b"event: text_delta")
+                late.append((time.monotonic() - metronome.sent) * 1000)
+                await caller.rest()
+            caller.close()
+    late = late[5:]
+    spread = f"p90 {p(late, 90):.2f}, p99 {p(late, 99):.2f}"
+    return [bounded(f"model's first token to first SSE byte, p50 ({spread})", p(late, 50), 3, "ms")]
+
+
+async def listeners() -> list[Row]:
+    """Many listen to runs that say nothing; somebody looks all the while whether we still answer."""
+    async with serving() as api:
+        first = await api.caller()
+        runs = []
+        for number in range(RUNS):
+            body = {"input": f"stall {number}", "session": f"s{number}"}
+            runs.append((await first.ask("POST", "/v1/runs", body))["id"])
+        before = api.service.resident()
+        callers = []
+        for number in range(LISTENERS):
+            callers.append(await api.caller())
+            await callers[-1].listen(runs[number % RUNS])
+        await asyncio.sleep(1)
+        first = await api.caller()  # an idle connection is closed after some seconds
+        marks = await api.service.metrics()
+        waits, peak, until = [], 0.0, time.monotonic() + WATCH
+        while time.monotonic() < until:
+            began = time.monotonic()
+            await first.ask("GET", "/health")
+            waits.append((time.monotonic() - began) * 1000)
+            peak = max(peak, api.service.resident())
+            await asyncio.sleep(0.02)
+        after = await api.service.metrics()
+        for caller in callers:
+            caller.close()
+    name = "alipes_loop_lag_seconds"
+    looks = after[f"{name}_count"] - marks[f"{name}_count"]
+    within = after[f'{name}_bucket{{le="0.05"}}'] - marks[f'{name}_bucket{{le="0.05"}}']
+    return [
+        bounded(f"{LISTENERS} idle SSE listeners, resident ({before:.0f} MB before)", peak, 250, "MB"),
+        Row(
+            f"the same, looks at the loop within 50 ms, of {looks:.0f} (/health p99 {p(waits, 99):.0f} ms)",
+            f"{within / looks * 100:.1f} %",
+            "",
+            "",
+            ">= 99 %",
+            within / looks >= 0.99,
+        ),
+    ]
+
+
+async def stops() -> list[Row]:
+    """A stop over HTTP, at a random moment: when the tool is cancelled, and when a stuck stream is closed."""
+    dice, tools, streams = random.Random(7), [], []
+    async with serving(plugin=PLUGIN) as api:
+        notes = api.service.work / "notes"
+        caller, listener = await api.caller(), await api.caller()
+        for number in range(STOPS):
+            run = await _begin(caller, "use remote", number)
+            await listener.listen(run)
+            await listener.told(b"event: tool_started")
+            stopped = await _stop(caller, run, dice)
+            await listener.rest()
+            tools.append((_noted(notes, "cancelled")[-1] - stopped) * 1000)
+            run = await _begin(caller, f"stall {number}", number)
+            await listener.listen(run)
+            await listener.told(b"event: text_delta")
+            closed = len(api.model.told("left"))
+            stopped = await _stop(caller, run, dice)
+            await listener.rest()
+            while len(left := api.model.told("left")) == closed:
+                await asyncio.sleep(0.002)
+            streams.append((float(left[-1]["time"]) - stopped) * 1000)
+    return [
+        bounded(f"stop over HTTP to {what}, p99 of {STOPS} (p50 {p(late, 50):.1f})", p(late, 99), 50, "ms")
+        for what, late in (("tool cancelled", tools), ("the model's connection closed", streams))
+    ]
+
+
+async def _begin(caller: Caller, words: str, number: int) -> str:
+    told = await caller.ask("POST", "/v1/runs", {"input": words, "session": f"s{number % 10}"})
+    return str(told["id"])
+
+
+async def _stop(caller: Caller, run: str, dice: random.Random) -> float:
+    await asyncio.sleep(dice.random() * 0.05)
+    said = time.time()
+    await caller.ask("POST", f"/v1/runs/{run}/stop")
+    return said
+
+
+def _noted(notes: Path, what: str) -> list[float]:
+    lines = notes.read_text().split("\n")[:-1] if notes.exists() else []
+    return [float(line.split()[1]) for line in lines if line.startswith(what)]
