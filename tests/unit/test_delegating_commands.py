@@ -1,12 +1,15 @@
 """/agents, /background and /moa; how subagents read; and that nobody mistakes them for conversations."""
 
 import asyncio
+import re
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from msgspec import structs
 
 from alipes.app import open_app
+from alipes.config.delegation import DelegationSettings
 from alipes.config.settings import load
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Text, assistant
@@ -17,6 +20,7 @@ from alipes.sessions.delegating_words import outcome, report_of, reports, starte
 from tests.world.delegates import Mind, delegate
 
 HERE = Address("test", "me")
+PAGE = Path(__file__).parents[2] / "docs" / "delegation.md"
 CONFIG = 'model = "scripted"\n'
 MIXED = '[moa.fine]\nmodels = ["scripted/a"]\naggregator = "scripted/b"\n'
 
@@ -175,3 +179,10 @@ def test_a_report_is_material_and_cannot_end_the_notice_that_carries_it():
 def test_a_task_whose_conversation_was_deleted_is_told_as_gone():
     assert reports(["look"], [None]) == "1. “look”: it is gone; its conversation was deleted."
     assert started([("abcdef012345", "look")]).endswith("\nabcdef: “look”")
+
+
+@pytest.mark.parametrize("text", re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL))
+def test_the_configuration_on_the_page_is_one(tmp_path, text):
+    (tmp_path / "config.toml").write_text(text)
+    settings = load(tmp_path, {})
+    assert settings.delegation == DelegationSettings() and settings.notes == ()
