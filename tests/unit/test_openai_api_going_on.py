@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult, assistant, user
-from alipes.kernel.turns import Address, Inbound, Offered, Said
+from alipes.kernel.turns import Address, Inbound, Offered, Said, Stop
 from alipes.store.opening import open_store
 from alipes.store.seeding import GIVEN, Seeding, Unfit, Wish
 from alipes.web.openai_reading import mark
@@ -89,6 +89,15 @@ async def test_a_conversation_of_another_caller_is_not_gone_on_with(tmp_path):
         bobs, anns = await desk.sessions()
         assert (bobs.address.user, anns.address.user) == ("bob", "ann")
         assert bobs.parent == "" and bobs.turns == 2
+
+
+async def test_a_stop_that_came_too_late_does_not_meet_the_next_turn(tmp_path):
+    async with open_desk(tmp_path, ["one", "two"]) as desk:
+        await desk.chat("a")
+        (session,) = await desk.sessions()
+        await desk.store.turns.put_control(session.key, Stop("user_stop", "stop_command"))
+        answer = await desk.chat("a", said("one"), "b")
+        assert answer["choices"][0]["message"]["content"] == "two"
 
 
 async def test_what_was_undone_here_is_not_gone_on_with(tmp_path):

@@ -102,6 +102,8 @@ def _place(db: sqlite3.Connection, wish: Wish, fresh: str, turn: str, now: float
             _tell(db, session, wish, [whole], now)
     inbound = structs.replace(wish.inbound, address=address)
     entry = admitting.Entry(turn, fresh, inbound, rows.whole(inbound.id), rows.dump(inbound), now)
+    if not admitting.unfinished(db, entry.key):  # a stop that found nothing to stop must not meet this one
+        db.execute("DELETE FROM controls WHERE key = ? AND kind = 'stop'", (entry.key,))
     admitting.insert(db, entry, session, "queue")
     _promise(db, wish, turn, session)
     return Placed(turn, session, address)

@@ -97,19 +97,20 @@ class Chat:
 
         async def speak(tell: Tell) -> None:
             told = Told()
-            await tell(chunks.opening())
-            async with self._turns.living(errand) as events:
-                async for event in events:
-                    told.hear(event)
-                    if frames := chunks.of(event):
-                        await tell(frames)
-            result = await self._turns.conclude(errand, told, chunks.text)
-            await tell(chunks.ending(result))
+            try:
+                await tell(chunks.opening())
+                async with self._turns.living(errand) as events:
+                    async for event in events:
+                        told.hear(event)
+                        if frames := chunks.of(event):
+                            await tell(frames)
+                result = await self._turns.conclude(errand, told, chunks.text)
+                await tell(chunks.ending(result))
+            finally:  # the client has left, or we do: nobody could fetch the rest
+                if told.ended is None:
+                    await self._turns.abandon(errand)
 
-        async def left() -> None:
-            await self._turns.abandon(errand)
-
-        return EventStream(speak, left=left)
+        return EventStream(speak)
 
 
 class Chunks:
