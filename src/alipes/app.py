@@ -223,7 +223,7 @@ async def open_app(
         app = App(settings, scope, store, models=models, background=background, habits=habits)
         app.patience = app.host.patience = app.auxiliary.patience = patience or app.patience
         _equip(app, keeper)
-        aside = await stack.enter_async_context(Aside(app.auxiliary, app.compaction, store.archive))
+        aside = await stack.enter_async_context(Aside(app.auxiliary, app.compaction, store.database))
         app.hooks.add(CORE, aside.turn_ended)
         app.plugins = await stack.enter_async_context(
             open_plugins(settings, hooks=app.hooks, offers=app.offers, host=app.host, doors=_doors(app))

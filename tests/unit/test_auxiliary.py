@@ -19,6 +19,7 @@ from alipes.kernel.errors import ConfigError, Transient
 from alipes.kernel.messages import user
 from alipes.kernel.turns import Address, Inbound, Usage
 from alipes.sessions.commands.spent import lines, plot, report
+from alipes.store.entitling import entitle
 from alipes.store.facts import Spent
 from alipes.store.opening import open_store
 from alipes.store.spending import Billed
@@ -94,7 +95,7 @@ async def test_a_new_conversation_gets_a_title_where_a_model_for_that_is_set(tmp
     reader = Reader("“Baking bread”\nA title.")
     async with a_study(tmp_path, Library(Reader(), q_small=reader), titles) as (store, turn, auxiliary):
         compaction = study(store, Library(reader), titles).compaction
-        async with Aside(auxiliary, compaction, store.archive) as aside:
+        async with Aside(auxiliary, compaction, store.database) as aside:
             await aside.turn_ended(turn, "failed", said)
             await aside.turn_ended(structs.replace(turn, history=said), "answered", said)
             assert reader.asked == []
@@ -102,7 +103,7 @@ async def test_a_new_conversation_gets_a_title_where_a_model_for_that_is_set(tmp
             while not (await store.archive.resolve(turn.session)).title.startswith("Baking"):
                 await asyncio.sleep(0.005)
         assert (await store.archive.resolve(turn.session)).title == "Baking bread"
-        assert not await store.archive.entitle(turn.session, "Another")
+        assert not await entitle(store.database, turn.session, "Another")
         assert [each.name for each in await store.archive.usage_by("task")] == ["titles"]
 
 
@@ -111,7 +112,7 @@ async def test_without_such_a_model_the_first_words_are_the_title(tmp_path):
     reader = Reader()
     async with a_study(tmp_path, Library(reader), settings) as (store, turn, auxiliary):
         compaction = study(store, Library(reader), settings).compaction
-        async with Aside(auxiliary, compaction, store.archive) as aside:
+        async with Aside(auxiliary, compaction, store.database) as aside:
             await aside.turn_ended(turn, "answered", (user("hello"),))
         assert (await store.archive.resolve(turn.session)).title == "draw a cat" and reader.asked == []
 

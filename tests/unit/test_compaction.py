@@ -260,7 +260,7 @@ async def test_a_chat_does_not_wait_long_for_a_summary(tmp_path, monkeypatch):
     gate = asyncio.Event()
     reader = Reader(*["w" * 3_000] * 4, "here", "here", window=40_000, sums=(gate,))
     async with at_home(tmp_path, reader) as home:
-        async with Aside(home.side.auxiliary, home.side.compaction, home.house.store.archive):
+        async with Aside(home.side.auxiliary, home.side.compaction, home.house.store.database):
             for n in range(4):
                 await home.say(f"chapter {n}")
             reply = await home.type("/compress", files=False)
@@ -310,7 +310,7 @@ async def test_it_is_done_between_turns_where_nobody_waits_and_a_message_meanwhi
     gate = asyncio.Event()
     reader = Reader(*["w" * 3_000] * 12, window=8_000, sums=(gate,))
     async with at_home(tmp_path, reader) as home:
-        async with Aside(home.side.auxiliary, home.side.compaction, home.house.store.archive) as aside:
+        async with Aside(home.side.auxiliary, home.side.compaction, home.house.store.database) as aside:
             home.house.hooks.add(CORE, aside.turn_ended)
             n = 0
             while not reader.summed:

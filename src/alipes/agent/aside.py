@@ -12,7 +12,8 @@ from alipes.agent.compaction import Compaction
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message, user
 from alipes.kernel.turns import Turn
-from alipes.store.archive import Archive
+from alipes.store.database import Database
+from alipes.store.entitling import entitle
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -30,8 +31,8 @@ _ENTITLE = (
 class Aside:
     """An async context manager: what is not done when it ends is left. `turn_ended` is a hook."""
 
-    def __init__(self, auxiliary: Auxiliary, compaction: Compaction, archive: Archive) -> None:
-        self._auxiliary, self._compaction, self._archive = auxiliary, compaction, archive
+    def __init__(self, auxiliary: Auxiliary, compaction: Compaction, database: Database) -> None:
+        self._auxiliary, self._compaction, self._database = auxiliary, compaction, database
         self._group = asyncio.TaskGroup()
         self._living: set[asyncio.Task[Any]] = set()
         self._busy: set[str] = set()
@@ -82,7 +83,7 @@ class Aside:
                     TITLES, turn, system=_ENTITLE, messages=(user(words),), max_tokens=200
                 )
                 if title := entitled(reply.message.text):
-                    await self._archive.entitle(turn.session, title)
+                    await entitle(self._database, turn.session, title)
         except AlipesError as error:
             log.warning("conversation %s got no title: %s", turn.session, error)
 

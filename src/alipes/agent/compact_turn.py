@@ -6,6 +6,7 @@ from alipes.agent import compact_plan
 from alipes.agent.compact_plan import Room
 from alipes.agent.compact_view import fixed, letters, told
 from alipes.agent.compaction import Compaction, Job, Shortened
+from alipes.kernel.errors import ContextTooLong
 from alipes.kernel.messages import Message
 from alipes.kernel.ports import Emit, Request
 from alipes.kernel.turns import Digest, Noted, Replied, Turn
@@ -63,6 +64,16 @@ class Fitting:
         done = await self._compaction.shorten(job)
         await self._shortened(done)
         return done.how not in ("failed", "nothing")
+
+    def sentence(self, backend: Backend | None, error: ContextTooLong) -> str:
+        """For a conversation that no longer fits, whatever was done about it."""
+        window = f" of {backend.facts.window:,} tokens" if backend and backend.facts.window else ""
+        name = backend.name if backend else "the model"
+        tried = f", and could not be shortened: {self.why}" if self.why else ""
+        return (
+            f"the conversation no longer fits into the window{window} of {name}{tried}; start a new one, or "
+            f"choose a model with a larger window ({error})"
+        )
 
     async def _shortened(self, done: Shortened) -> None:
         self.digest, self.why = done.digest, done.why

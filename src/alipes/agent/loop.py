@@ -7,13 +7,14 @@ from msgspec import Struct, field
 
 from alipes.agent import guards, handing, voices
 from alipes.agent.acting import LIMIT, AskPerson, Desk, going_on, perform
-from alipes.agent.asking import Asker, Patience, ask
+from alipes.agent.asking import Asker, Patience
 from alipes.agent.chain import Chain, Line, Opens
 from alipes.agent.compact_turn import Fitting
 from alipes.agent.compaction import Compaction
 from alipes.agent.mending import opening, recall
-from alipes.agent.spending import Slip, Spending
-from alipes.agent.spending_words import Spent, priced, worst
+from alipes.agent.purse import Purse
+from alipes.agent.spending import Spending
+from alipes.agent.spending_words import Spent
 from alipes.agent.transcript import Transcript
 from alipes.hooks import specs
 from alipes.hooks.relay import Relay
@@ -23,7 +24,6 @@ from alipes.kernel.messages import Message, ToolCall
 from alipes.kernel.ports import Effort, Emit, Proceed, Request, Tool
 from alipes.kernel.turns import Ending, Noted, Replied, Retracted, Turn
 from alipes.providers.opening import Backend
-from alipes.store.spending import Billed
 
 Over: TypeAlias = tuple[Ending, str]
 Absorb: TypeAlias = Callable[[], Awaitable[tuple[Message, ...]]]
@@ -76,8 +76,8 @@ async def run_turn(
     except Spent as error:
         over = error.ending, str(error)
     finally:
-        life.let_go()
-    await life.settle()
+        life.purse.let_go()
+    await life.purse.settle(life.talk.owed, life.line.backend)
     return over
 
 
@@ -88,8 +88,8 @@ async def _lived(life: "_Life") -> Over:
         try:
             over = await life.step()
         except ContextTooLong as error:
-            if not await life.shortened():
-                return "failed", life.overflow(error)
+            if not await life.fitting.overflowed(life.line.backend, life.told()):
+                return "failed", life.fitting.sentence(life.line.backend, error)
     return over
 
 
@@ -99,14 +99,15 @@ class _Life:
 
     def __init__(self, agent: Agent, turn: Turn, emit: Emit, *, absorb: Absorb, proceed: Proceed) -> None:
         self._agent, self._turn, self._emit, self._absorb = agent, turn, emit, absorb
-        self._talk = Transcript(turn, emit, self.let_go)
-        self._fitting = Fitting(agent.compaction, turn, emit)
-        self._slips: list[Slip] = []
+        self._asker = Asker(turn, emit, agent.patience, agent.hooks, proceed)
+        self.purse = Purse(agent.spending, self._asker)
+        self.talk = Transcript(turn, emit, self.purse.let_go)
+        self.fitting = Fitting(agent.compaction, turn, emit)
         self._system = agent.system(turn)
         self._specs = handing.shown(agent.tools, turn.inbound)
         wanted = turn.inbound.model or turn.model
         names = (wanted or agent.model, *agent.fallback)
-        self._line = Line(agent.chain, agent.models, names, insist=bool(wanted))
+        self.line = Line(agent.chain, agent.models, names, insist=bool(wanted))
         self._desk = Desk(
             agent.tools,
             agent.hooks,
@@ -117,68 +118,40 @@ class _Life:
             consent=agent.consent,
             proceed=proceed,
         )
-        self._asker = Asker(turn, emit, agent.patience, agent.hooks, proceed)
         self._blanks, self._questions = 0, 0
         self._context = ""
 
     async def begin(self) -> None:
         """Say the person's message, unless an earlier attempt did; and hear what there is beside it."""
-        for message in opening(self._turn, self._talk.said):
-            await self._talk.say(message)
+        for message in opening(self._turn, self.talk.said):
+            await self.talk.say(message)
         self._context = await self._agent.hooks.filter(specs.turn_context, "", turn=self._turn)
 
     async def step(self) -> Over | None:
         """Do what follows from the last message; None means that something follows from that."""
-        last = self._talk.history[-1]
+        last = self.talk.history[-1]
         if last.calls:
             return await self._act(last.calls)
         if handing.ends_here(last):
             return "answered", ""
-        spent = self._talk.steps >= self._agent.max_steps
+        spent = self.talk.steps >= self._agent.max_steps
         if not spent and (heard := await self._absorb()):  # who speaks after the last step is answered next
-            self._talk.take_in(heard)
+            self.talk.take_in(heard)
             return None
         if last.role == "assistant":
-            if guards.SUM_UP in self._talk.said:
+            if guards.SUM_UP in self.talk.said:
                 return self._limit()
             return None if await self._sent_back(last) else ("answered", "")
         return await (self._sum_up() if spent else self._ask())
 
-    async def shortened(self) -> bool:
-        """The model says that it was told too much: tell it less, if that can be done."""
-        return await self._fitting.overflowed(self._line.backend, self._told())
-
-    def overflow(self, error: ContextTooLong) -> str:
-        """The sentence for a conversation that no longer fits, whatever was done about it."""
-        backend, why = self._line.backend, self._fitting.why
-        window = f" of {backend.facts.window:,} tokens" if backend and backend.facts.window else ""
-        name = backend.name if backend else "the model"
-        tried = f", and could not be shortened: {why}" if why else ""
-        return (
-            f"the conversation no longer fits into the window{window} of {name}{tried}; start a new one, or "
-            f"choose a model with a larger window ({error})"
-        )
-
-    def let_go(self) -> None:
-        """What was used is on the bill, or we are not there any more to put it there."""
-        if self._agent.spending is not None:
-            self._agent.spending.kept(*self._slips)
-        self._slips.clear()
-
-    async def settle(self) -> None:
-        """Put on the bill what was used for answers that nobody got."""
-        backend, owed = self._line.backend, self._talk.owed
-        if owed is not None and backend is not None and self._agent.spending is not None:
-            await self._agent.spending.owe(Billed(self._turn, "answer", backend.name, owed))
-
     async def _ask(self) -> Over | None:
-        model, reply = await self._line.through(self._put, self._emit)
+        model, reply = await self.line.through(self._put, self._emit)
         if reply.stop == "length":
             return await self._continue(model, reply)
         if guards.blank(reply.message):
             return await self._ask_again(model, reply)
         self._blanks = 0
-        await self._talk.say(await self._reworded(reply.message), model, reply.usage)
+        await self.talk.say(await self._reworded(reply.message), model, reply.usage)
         return None
 
     async def _reworded(self, message: Message) -> Message:
@@ -193,10 +166,10 @@ class _Life:
 
     async def _sent_back(self, last: Message) -> bool:
         """Does a plugin object to the turn's ending so? Then the model is told why, and goes on."""
-        hooks, times = self._agent.hooks, voices.objections(self._talk.said)
+        hooks, times = self._agent.hooks, voices.objections(self.talk.said)
         if times >= voices.MAX_TIMES or not hooks.listens(specs.before_answer):
             return False
-        if not (changed := voices.changed(self._talk.said)):
+        if not (changed := voices.changed(self.talk.said)):
             return False
         verdict = await hooks.decide(
             specs.before_answer,
@@ -208,7 +181,7 @@ class _Life:
         )
         if verdict is None or verdict.ruling == "allow":
             return False
-        await self._talk.say(voices.objection(verdict.reason or "check what you changed."))
+        await self.talk.say(voices.objection(verdict.reason or "check what you changed."))
         return True
 
     async def _put(
@@ -225,46 +198,35 @@ class _Life:
             session=self._turn.session,
             tool_choice=tool_choice,
         )
-        request = await self._fitting.fit(backend, request, self._told())
+        request = await self.fitting.fit(backend, request, self.told())
         request = await self._agent.hooks.filter(specs.before_request, request, turn=self._turn)
         self._questions += 1
-        reply = await self._asked(backend, request)
-        self._fitting.counted(request, reply)
+        reply = await self.purse.ask(backend, request, self._questions)
+        self.fitting.counted(request, reply)
         return backend.name, reply
 
-    async def _asked(self, backend: Backend, request: Request) -> Replied:
-        """The answer and what it cost; within what may be spent."""
-        spending = self._agent.spending
-        if spending is None or not spending.limited:
-            return priced(await ask(backend, request, self._asker, self._questions), backend.facts)
-        async with spending.call(self._turn, worst(request, backend.facts), self._emit) as slip:
-            reply = priced(await ask(backend, request, self._asker, self._questions), backend.facts)
-            slip.usage, slip.owed = reply.usage, True
-            self._slips.append(slip)
-        return reply
-
-    def _told(self) -> tuple[Message, ...]:
-        history, before = self._talk.history, len(self._turn.history)
+    def told(self) -> tuple[Message, ...]:
+        history, before = self.talk.history, len(self._turn.history)
         return voices.with_context(history, before, self._context) if self._context else history
 
     async def _continue(self, model: str, reply: Replied) -> Over | None:
         """An answer that ran into the output limit: keep what is whole, ask for the rest."""
         kept, notice = guards.after_cut(reply.message)
         if guards.blank(kept):
-            self._talk.owe(reply.usage)
+            self.talk.owe(reply.usage)
         else:
-            await self._talk.say(kept, model, reply.usage)
+            await self.talk.say(kept, model, reply.usage)
         if kept.calls:
             return None
-        if guards.cuts(self._talk.said) >= guards.MAX_CUTS:
+        if guards.cuts(self.talk.said) >= guards.MAX_CUTS:
             again = f"{model} ran into its output limit {guards.MAX_CUTS + 1} times"
             return "failed", f"{again}; ask for less at once, or raise max_tokens ({self._agent.max_tokens})"
         await self._emit(Noted(f"{model} ran into its output limit; asking it to go on"))
-        await self._talk.say(notice)
+        await self.talk.say(notice)
         return None
 
     async def _ask_again(self, model: str, reply: Replied) -> Over | None:
-        self._talk.owe(reply.usage)
+        self.talk.owe(reply.usage)
         self._blanks += 1
         if self._blanks > 1:
             return "failed", f"{model} gave an empty answer, also when asked again"
@@ -272,19 +234,19 @@ class _Life:
         return None
 
     async def _sum_up(self) -> Over:
-        if self._talk.said[-1] != guards.SUM_UP:
+        if self.talk.said[-1] != guards.SUM_UP:
             await self._emit(Noted(f"{self._agent.max_steps} steps are used up; asking for a summary"))
-            await self._talk.say(guards.SUM_UP)
+            await self.talk.say(guards.SUM_UP)
         try:
-            model, reply = await self._line.through(lambda each: self._put(each, "none"), self._emit)
+            model, reply = await self.line.through(lambda each: self._put(each, "none"), self._emit)
         except ProviderError as error:
             return self._limit(f", and there is no summary: {error}")
         words = tuple(part for part in reply.message.parts if not isinstance(part, ToolCall))
         summary = Message("assistant", words)
         if guards.blank(summary):
-            self._talk.owe(reply.usage)
+            self.talk.owe(reply.usage)
         else:
-            await self._talk.say(summary, model, reply.usage)
+            await self.talk.say(summary, model, reply.usage)
         return self._limit()
 
     def _limit(self, more: str = "") -> Over:
@@ -294,12 +256,12 @@ class _Life:
         """Run what may be run, answer the rest, and say all results in the order asked."""
         known = recall(calls, self._turn.acts, self._desk.effect)
         done = {name: result for name, result in known.items() if self._turn.acts[name] is not None}
-        refused = guards.refusals(calls, guards.failures(self._talk.said, self._desk.effect))
+        refused = guards.refusals(calls, guards.failures(self.talk.said, self._desk.effect))
         left = tuple(call for call in calls if call.id not in done)
         theirs = handing.handed(calls, self._turn.inbound)
         results = done | await perform(self._desk, left, refused | known | theirs)
-        await self._talk.say(Message("tool", tuple(results[call.id] for call in calls)))
-        stuck = guards.stuck(calls, guards.failures(self._talk.said, self._desk.effect))
+        await self.talk.say(Message("tool", tuple(results[call.id] for call in calls)))
+        stuck = guards.stuck(calls, guards.failures(self.talk.said, self._desk.effect))
         return ("failed", stuck) if stuck else None
 
 

@@ -23,6 +23,8 @@ from alipes.kernel.ports import Emit
 from alipes.kernel.turns import Noted, Turn, Usage
 from alipes.store.spending import Billed, SqliteBill, Sum
 
+REMEMBERED = 100
+"""Turns that were told to stop."""
 Scope: TypeAlias = Literal["per_turn", "per_session", "per_day"]
 
 
@@ -85,12 +87,17 @@ class Spending:
         finally:
             _HELD.reset(token)
             if not slip.owed:
-                self._settle(slip)
+                self.kept(slip)
 
     async def met(self, turn: Turn) -> bool:
         """Would a call have to be asked about now?"""
         root = await self.bill.root(turn)
-        return any([self._left(each, await self._sum(each, root)) <= 0 for each in self._limits_of(root)])
+        return any(
+            [
+                self._left(each, await _sum(self.bill, each, root, self._clock())) <= 0
+                for each in self._limits_of(root)
+            ]
+        )
 
     async def owe(self, entry: Billed) -> None:
         """Put on the bill what no transcript will tell of."""
@@ -99,11 +106,7 @@ class Spending:
 
     def kept(self, *slips: Slip) -> None:
         """What they used is on the bill now."""
-        for slip in slips:
-            self._settle(slip)
-
-    def _settle(self, slip: Slip) -> None:
-        self._flight.discard(slip)
+        self._flight.difference_update(slips)
         self._tell()
 
     def _tell(self) -> None:
@@ -122,7 +125,9 @@ class Spending:
             if (spent := self._refused.get(root.id)) is not None:
                 raise spent
             news, version = self._news, self._version
-            sums = [(limit, await self._sum(limit, root)) for limit in self._limits_of(root)]
+            sums = [
+                (limit, await _sum(self.bill, limit, root, self._clock())) for limit in self._limits_of(root)
+            ]
             if version != self._version:
                 continue
             for limit, used in sums:
@@ -146,14 +151,9 @@ class Spending:
         known = [_Limit(scope, amount, place) for scope, amount, place in each if amount is not None]  # type: ignore[arg-type]
         return [limit for limit in known if (limit, root.session) not in self._lifted]
 
-    async def _sum(self, limit: _Limit, root: Turn) -> Sum:
-        match limit.scope:
-            case "per_turn":
-                return await self.bill.turn(root)
-            case "per_session":
-                return await self.bill.session(root.session)
-            case "per_day":
-                return await self.bill.since(_midnight(self._clock()))
+    async def _sums(self, root: Turn) -> list[tuple[_Limit, Sum]]:
+        now = self._clock()
+        return [(limit, await _sum(self.bill, limit, root, now)) for limit in self._limits_of(root)]
 
     def _left(self, limit: _Limit, used: Sum, more: tuple[Slip, ...] = ()) -> float:
         """What of the limit is not used."""
@@ -170,7 +170,7 @@ class Spending:
     async def _pause(self, limit: _Limit, root: Turn, emit: Emit | None) -> None:
         """Ask whether to go on. Comes back if so, or if there is no need any more."""
         async with self._lanes.setdefault(root.key, asyncio.Lock()):
-            used = await self._sum(limit, root)
+            used = await _sum(self.bill, limit, root, self._clock())
             lifted = (limit, root.session) in self._lifted
             if lifted or root.id in self._refused or self._left(limit, used) > 0:
                 return
@@ -182,16 +182,13 @@ class Spending:
             asked = call(limit.scope, limit.amount, root, limit.place, os.urandom(4).hex())
             word = None if self._consent is None else await self._consent(asked, reason, root)
             if word is None or word == "no":
-                self._refuse(root, Spent(limit.scope, limit.amount, used, by_person=word is not None))
+                if len(self._refused) > REMEMBERED:
+                    del self._refused[next(iter(self._refused))]
+                self._refused[root.id] = Spent(limit.scope, limit.amount, used, by_person=word is not None)
             elif word == "once":
                 self._helpings[limit] = self._helpings.get(limit, 0) + 1
             else:
                 self._lifted.add((limit, root.session))
-
-    def _refuse(self, root: Turn, spent: Spent) -> None:
-        while len(self._refused) > 100:
-            del self._refused[next(iter(self._refused))]
-        self._refused[root.id] = spent
 
     async def _doubt(self, root: Turn, worst: Usage, emit: Emit | None) -> None:
         """Say once where money is limited and a price is not known."""
@@ -200,6 +197,16 @@ class Spending:
             self._noted.add(root.session)
             names = ", ".join(f"{each.scope} = {each.amount.text}" for each in money)
             await _note(emit, f"the price of this model is unknown, so {names} does not count what it uses")
+
+
+async def _sum(bill: SqliteBill, limit: _Limit, root: Turn, now: float) -> Sum:
+    match limit.scope:
+        case "per_turn":
+            return await bill.turn(root)
+        case "per_session":
+            return await bill.session(root.session)
+        case "per_day":
+            return await bill.since(_midnight(now))
 
 
 def _within(limit: _Limit, root: Turn) -> bool:

@@ -97,12 +97,6 @@ class Archive:
 
         return await self._database.read(work)
 
-    async def entitle(self, session: str, title: str) -> bool:
-        """Name a conversation that has no name; False where it has one, or is not there."""
-        sql = "UPDATE sessions SET title = ? WHERE id = ? AND title = ''"
-        row = (rows.whole(title), session)
-        return bool(await self._database.run(lambda db: db.execute(sql, row).rowcount))
-
     async def delete(self, session: str) -> None:
         """Forget it, with its turns and what can be found by search. Refuses while a turn is unfinished."""
         for each in await self._database.read(lambda db: _with_subagents(db, session)):
@@ -116,7 +110,7 @@ class Archive:
         return total
 
     async def usage_by(self, group: Grouping, *, session: str = "", days: int = 0) -> list[Spent]:
-        """The same, apart by one of its `Grouping`, in the order of their names; a day is the local clock's."""
+        """The same, apart by one of its `Grouping`, in the order of their names; days are local ones."""
 
         def work(db: sqlite3.Connection) -> list[Spent]:
             return [spent for spent in _spent(db, _GROUPS[group], session, "", days) if spent.calls]
