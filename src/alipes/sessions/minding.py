@@ -35,10 +35,10 @@ def listen_for(living: Living, around: Surroundings, post: Callable[[Stop], None
     who waits for a person may wait."""
     if living.stop is not None or living.task is None or living.task.done():
         return
-    silent = 0.0 if around.waits(living.turn.id) else living.silent
+    silent, age = (0.0, 0.0) if around.waits(living.turn.id) else (living.silent, living.age)
     longest = around.delegated.longest(living.turn)
     quiet = around.silence - silent if around.silence else math.inf
-    wait = min(quiet, longest - living.age if longest else math.inf)
+    wait = min(quiet, longest - age if longest else math.inf)
     if wait > 0:
         if wait < math.inf:
             loop = asyncio.get_running_loop()

@@ -10,6 +10,7 @@ from alipes.hooks.offers import ProviderOffer
 from alipes.hooks.tracking import TURN
 from alipes.kernel.messages import Text, assistant, user
 from alipes.kernel.ports import Request
+from alipes.kernel.turns import Origin
 from tests.unit.compat.stage import TURN_HERE, Act
 
 SAID = (user("do it"), assistant(Text("done")))
@@ -159,6 +160,19 @@ async def test_what_a_child_found_is_told_to_the_parents_memory(stage):
             seconds=1.0,
         )
         assert stage.calls == [("delegation", "look", "found")]
+
+
+async def test_what_no_person_said_is_neither_recalled_for_nor_remembered(stage):
+    child = structs.replace(TURN_HERE.inbound, origin=Origin(TURN_HERE.inbound.address))
+    notice = structs.replace(TURN_HERE.inbound, notice="answered")
+    async with stage.plugin(PROVIDER):
+        worker = structs.replace(TURN_HERE, inbound=child)
+        assert await stage.relay.filter(specs.turn_context, "the hour", turn=worker) == "the hour"
+        assert await stage.relay.filter(specs.before_request, REQUEST, turn=worker) is REQUEST
+        await ended(stage.relay, turn=worker)
+        await ended(stage.relay, turn=structs.replace(TURN_HERE, inbound=notice))
+        await asyncio.sleep(0.02)
+        assert stage.calls == []
 
 
 async def test_it_is_shut_down_with_the_plugin_if_it_was_ever_used(stage):

@@ -50,6 +50,8 @@ class Memory:
 
     async def turn_context(self, context: str, turn: Turn) -> str | None:
         """What it recalls for this turn, told beside the person's message."""
+        if turn.inbound.origin is not None:  # it works for a conversation, and is none
+            return None
         query = turn.inbound.text
         number = (self._turns.get(turn.session) or 0) + 1
         self._turns[turn.session] = number
@@ -65,6 +67,8 @@ class Memory:
 
     async def before_request(self, request: Request, turn: Turn) -> Request | None:
         """Its part of the system prompt, asked for once per conversation: the prompt stays the same."""
+        if turn.inbound.origin is not None:
+            return None
         block = self._blocks.get(turn.session)
         if block is None:
             async with self._lane:
@@ -78,9 +82,11 @@ class Memory:
     async def turn_ended(
         self, turn: Turn, ending: str, said: tuple[Message, ...], usage: Usage | None
     ) -> None:
-        """Only what was answered is remembered; and nobody waits until it is."""
+        """Only what a person was answered is remembered; and nobody waits until it is."""
+        if turn.inbound.origin is not None:
+            return
         talk = self._talks[turn.session] = (*turn.history, *said)
-        if ending == "answered":
+        if ending == "answered" and not turn.inbound.notice:
             self._context.run(self._remember(turn, final_words(said), talk), "remembering a turn")
 
     async def _remember(self, turn: Turn, answer: str, talk: tuple[Message, ...]) -> None:
