@@ -91,15 +91,6 @@ async def test_a_conversation_of_another_caller_is_not_gone_on_with(tmp_path):
         assert bobs.parent == "" and bobs.turns == 2
 
 
-async def test_a_stop_that_came_too_late_does_not_meet_the_next_turn(tmp_path):
-    async with open_desk(tmp_path, ["one", "two"]) as desk:
-        await desk.chat("a")
-        (session,) = await desk.sessions()
-        await desk.store.turns.put_control(session.key, Stop("user_stop", "stop_command"))
-        answer = await desk.chat("a", said("one"), "b")
-        assert answer["choices"][0]["message"]["content"] == "two"
-
-
 async def test_what_was_undone_here_is_not_gone_on_with(tmp_path):
     async with open_desk(tmp_path, ["one", "two"]) as desk:
         await desk.chat("a")
@@ -252,3 +243,12 @@ async def test_a_branch_of_a_branch_has_all_that_was_said_before_it(tmp_path):
         last, turn = await placed_and_lived(store, seeding, wish("5", "e", after=side.turn), user("e"))
         assert [message.text for message in turn.history] == ["a", "A", "c", "C"]
         assert len({one.session, side.session, last.session}) == 3
+
+
+async def test_a_stop_that_found_nothing_does_not_meet_a_later_turn(tmp_path):
+    async with open_store(tmp_path) as store:
+        seeding = Seeding(store.database)
+        placed, _ = await placed_and_lived(store, seeding, wish("1", "a"), user("a"), assistant(Text("b")))
+        await store.turns.put_control(placed.address.key, Stop())
+        await seeding.place(wish("2", "b", after=placed.turn))
+        assert await store.turns.drain_control(placed.address.key) == ()
