@@ -134,13 +134,13 @@ async def test_a_call_that_says_too_little_or_wants_too_much_begins_nothing(tmp_
 
 async def test_no_more_work_at_once_than_the_limit_says(tmp_path):
     most = living = 0
+    three = asyncio.Barrier(3)
 
     async def child():
         nonlocal most, living
         living += 1
         most = max(most, living)
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await three.wait()
         living -= 1
         return "ok"
 
