@@ -102,6 +102,7 @@ async def test_where_nobody_can_be_asked_the_turn_ends_and_says_what_to_change(t
         assert trusted.ending == "answered"
         assert any("as --yes said" in e.text for e in house.events if isinstance(e, Noted))
         assert (await side.spending.bill.session(await session(house))).tokens > 20
+        assert (await house.ask(inbound("4", "and without --yes?"))).ending == "failed"
 
 
 async def test_a_limit_that_was_lifted_for_a_conversation_is_not_asked_about_again(tmp_path):

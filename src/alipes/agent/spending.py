@@ -67,8 +67,8 @@ class Spending:
         self._helpings: dict[_Limit, int] = {}
         """How often as much again was allowed."""
         self._lifted: set[tuple[_Limit, str]] = set()
-        """Limits that a session is no more asked about."""
-        self._refused: dict[str, Spent] = {}
+        """Limits that a session, or a turn, is no more asked about."""
+        self._refused: dict[str, tuple[str, Amount, Sum, bool]] = {}
         """By turn, the word that ended it; kept for what may still be made for that turn."""
         self._noted: set[str] = set()
         self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -92,12 +92,7 @@ class Spending:
     async def met(self, turn: Turn) -> bool:
         """Would a call have to be asked about now?"""
         root = await self.bill.root(turn)
-        return any(
-            [
-                self._left(each, await _sum(self.bill, each, root, self._clock())) <= 0
-                for each in self._limits_of(root)
-            ]
-        )
+        return any(self._left(limit, used) <= 0 for limit, used in await self._sums(root))
 
     async def owe(self, entry: Billed) -> None:
         """Put on the bill what no transcript will tell of."""
@@ -122,12 +117,10 @@ class Spending:
         slip = Slip(root, worst)
         await self._doubt(root, worst, emit)
         while True:
-            if (spent := self._refused.get(root.id)) is not None:
-                raise spent
+            if (refused := self._refused.get(root.id)) is not None:
+                raise Spent(*refused)
             news, version = self._news, self._version
-            sums = [
-                (limit, await _sum(self.bill, limit, root, self._clock())) for limit in self._limits_of(root)
-            ]
+            sums = await self._sums(root)
             if version != self._version:
                 continue
             for limit, used in sums:
@@ -135,8 +128,7 @@ class Spending:
                     await self._pause(limit, root, emit)
                     break
             else:
-                crowd = [each for each in self._flight if not each.idle]
-                if not crowd or all(self._fits(limit, used, (*crowd, slip)) for limit, used in sums):
+                if all(self._fits(limit, used, slip) for limit, used in sums):
                     self._flight.add(slip)
                     return slip
                 await news.wait()
@@ -149,7 +141,7 @@ class Spending:
             ("per_day", self._limits.per_day, day),
         )
         known = [_Limit(scope, amount, place) for scope, amount, place in each if amount is not None]  # type: ignore[arg-type]
-        return [limit for limit in known if (limit, root.session) not in self._lifted]
+        return [each for each in known if not {(each, root.session), (each, root.id)} & self._lifted]
 
     async def _sums(self, root: Turn) -> list[tuple[_Limit, Sum]]:
         now = self._clock()
@@ -164,18 +156,20 @@ class Spending:
         dollars = sum(each.usage.cost or 0.0 for each in more)
         return (limit.amount.dollars or 0.0) * times - used.dollars - dollars
 
-    def _fits(self, limit: _Limit, used: Sum, slips: tuple[Slip, ...]) -> bool:
-        return self._left(limit, used, tuple(each for each in slips if _within(limit, each.root))) >= 0
+    def _fits(self, limit: _Limit, used: Sum, slip: Slip) -> bool:
+        """May it begin now? Alone it may; beside others only if all of them together cannot pass the limit."""
+        crowd = tuple(each for each in self._flight if not each.idle and _within(limit, each.root))
+        return not crowd or self._left(limit, used, (*crowd, slip)) >= 0
 
     async def _pause(self, limit: _Limit, root: Turn, emit: Emit | None) -> None:
         """Ask whether to go on. Comes back if so, or if there is no need any more."""
         async with self._lanes.setdefault(root.key, asyncio.Lock()):
             used = await _sum(self.bill, limit, root, self._clock())
-            lifted = (limit, root.session) in self._lifted
+            lifted = {(limit, root.session), (limit, root.id)} & self._lifted
             if lifted or root.id in self._refused or self._left(limit, used) > 0:
                 return
             if root.inbound.trusted:
-                self._lifted.add((limit, root.session))
+                self._lifted.add((limit, root.id))
                 await _note(emit, f"{refusal(limit.scope, limit.amount, used)}; going on, as --yes said")
                 return
             reason = question(limit.scope, limit.amount, used)
@@ -184,7 +178,7 @@ class Spending:
             if word is None or word == "no":
                 if len(self._refused) > REMEMBERED:
                     del self._refused[next(iter(self._refused))]
-                self._refused[root.id] = Spent(limit.scope, limit.amount, used, by_person=word is not None)
+                self._refused[root.id] = limit.scope, limit.amount, used, word is not None
             elif word == "once":
                 self._helpings[limit] = self._helpings.get(limit, 0) + 1
             else:
@@ -193,7 +187,7 @@ class Spending:
     async def _doubt(self, root: Turn, worst: Usage, emit: Emit | None) -> None:
         """Say once where money is limited and a price is not known."""
         money = [each for each in self._limits_of(root) if each.amount.dollars is not None]
-        if worst.cost is None and money and root.session not in self._noted:
+        if worst.cost is None and money and emit is not None and root.session not in self._noted:
             self._noted.add(root.session)
             names = ", ".join(f"{each.scope} = {each.amount.text}" for each in money)
             await _note(emit, f"the price of this model is unknown, so {names} does not count what it uses")

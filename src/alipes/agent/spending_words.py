@@ -21,7 +21,7 @@ class Spent(ToolError):
     """A limit is met and nobody let us go on. Inside a tool the model reads it; the turn ends at its next
     question."""
 
-    def __init__(self, scope: str, limit: Amount, used: Sum, *, by_person: bool) -> None:
+    def __init__(self, scope: str, limit: Amount, used: Sum, by_person: bool) -> None:
         said = refusal(scope, limit, used)
         fix = f"raise spend.{scope}, or leave it empty"
         super().__init__(
