@@ -50,6 +50,11 @@ class Known(Struct, frozen=True):
 def endpoints(house: House, runs: Runs) -> tuple[Endpoint, ...]:
     """`runs` has to serve meanwhile."""
     room = Room(house, runs)
+    return (*_seen(room), *_moved(room))
+
+
+def _seen(room: "Room") -> tuple[Endpoint, ...]:
+    """By which a run is begun and looked at."""
     return (
         Endpoint(
             method="POST",
@@ -80,6 +85,12 @@ def endpoints(house: House, runs: Runs) -> tuple[Endpoint, ...]:
             streams=True,
             errors=(404,),
         ),
+    )
+
+
+def _moved(room: "Room") -> tuple[Endpoint, ...]:
+    """By which something is said to a run that lives."""
+    return (
         Endpoint(
             method="POST",
             path="/v1/runs/{id}/stop",

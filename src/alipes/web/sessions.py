@@ -27,6 +27,11 @@ from alipes.web.sessions_words import (
 
 def endpoints(house: House) -> tuple[Endpoint, ...]:
     room = Room(house)
+    return (*_all(room), *_each(room))
+
+
+def _all(room: "Room") -> tuple[Endpoint, ...]:
+    """About conversations as a whole."""
     return (
         Endpoint(
             method="GET",
@@ -57,6 +62,12 @@ def endpoints(house: House) -> tuple[Endpoint, ...]:
             query=SearchQuery,
             answer=Found,
         ),
+    )
+
+
+def _each(room: "Room") -> tuple[Endpoint, ...]:
+    """About one of them."""
+    return (
         Endpoint(
             method="GET",
             path="/v1/sessions/{id}",
