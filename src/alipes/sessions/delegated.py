@@ -134,8 +134,11 @@ class Delegated:
             only=origin.only,
             notice=origin.reports,
         )
+        if origin.reports == "kept":  # no turn is made to speak of it
+            await self._submit(report, "queue", ruled=True)
+            return told.shown
         await self._submit(report, "steer", ruled=True)
-        return told.shown if origin.reports == "kept" else ""
+        return ""
 
     async def tell_began(self, living: Living) -> None:
         turn, relay = living.turn, living.relay
