@@ -11,30 +11,35 @@ from alipes.kernel.errors import ConfigError, DeliveryError
 from alipes.kernel.platforms import Piece
 from alipes.platforms.matrix import MatrixSettings, open_matrix
 from alipes.runtime.clients import ClientScope
+from alipes.tools.paths import Places
 from tests.world.matrix_world import Desk, homeserver, matrix_world  # noqa: F401
 
 pytestmark = [pytest.mark.deadline(60), pytest.mark.usefixtures("homeserver")]
 
 
 def login(world):
-    return json.loads((world.folder / "login.json").read_bytes())
+    return json.loads((world.folder / "login.key").read_bytes())
 
 
 async def test_a_password_makes_a_token_once_and_a_lost_login_is_made_anew_for_the_same_device(tmp_path):
     async with matrix_world(tmp_path / "matrix") as world:
         async with world.listening(Desk()):
             first = login(world)
+            hidden = [path for path in world.folder.iterdir() if path.is_file() and path.name != "heard.json"]
+            places = Places(home=str(tmp_path), own=str(tmp_path))
+            assert {path.name for path in hidden} >= {"login.key", "signing.key", "keys.db", "keys.db-wal"}
+            assert {places.secrecy(str(path)) for path in hidden} == {"ours"}  # no tool shows them to a model
         async with world.listening(Desk(), password=Secret("not asked for")):
             assert login(world) == first
         assert sum(path.endswith("/login") for _, path in world.gate.calls) == 1
         broken = json.dumps({**first, "token": "syt_unknown"})
-        (world.folder / "login.json").write_text(broken)
+        (world.folder / "login.key").write_text(broken)
         with pytest.raises(DeliveryError, match="log in anew"):
             async with world.listening(Desk()):
                 pass
         async with world.listening(Desk()):
             assert login(world)["device"] == first["device"] and login(world)["token"] != first["token"]
-        assert (world.folder / "login.json").stat().st_mode & 0o777 == 0o600
+        assert (world.folder / "login.key").stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_token_is_used_as_it_is_and_kept_nowhere(tmp_path):
@@ -45,7 +50,7 @@ async def test_a_token_is_used_as_it_is_and_kept_nowhere(tmp_path):
             room = await ada.room(world.us, direct=True)
             await ada.say(room, "hello")
             await desk.until(lambda: desk.texts == ["hello"])
-        assert not (world.folder / "login.json").exists()
+        assert not (world.folder / "login.key").exists()
         for path in world.folder.iterdir():
             assert world.us.token.encode() not in path.read_bytes()
 

@@ -67,7 +67,7 @@ async def test_keys_outlive_a_restart_and_what_was_said_meanwhile_is_read(tmp_pa
             await ada.until(lambda: sent in ada.chat(room).posts)
         assert sent in ada.sealed and again.texts == ["two"]
         kept = {path.name: path.stat().st_mode & 0o777 for path in world.folder.iterdir() if path.is_file()}
-        assert kept["login.json"] == 0o600 and all(mode == 0o600 for mode in kept.values())
+        assert kept["login.key"] == 0o600 and all(mode == 0o600 for mode in kept.values())
 
 
 async def test_what_cannot_be_read_is_told_once_and_answered_when_its_key_comes(tmp_path):
@@ -109,7 +109,7 @@ async def test_our_account_vouches_for_our_device_and_for_the_next_one(tmp_path)
             assert len(devices) == 1
         async with world.listening(Desk()):
             assert sum(path.endswith("/signatures/upload") for _, path in world.gate.calls) == 1
-        (world.folder / "login.json").unlink()
+        (world.folder / "login.key").unlink()
         async with world.listening(Desk()):
             again, both = await vouched()
             assert again == master and len(both) == 2 and devices < both
@@ -120,7 +120,7 @@ async def test_cross_signing_that_somebody_set_up_elsewhere_is_left_alone(tmp_pa
         ada = await world.town.person("ada")
         async with world.listening(Desk()):
             known = await ada.call("POST", KEYS, {"device_keys": {world.us.id: []}})
-        for name in ("signing.json", "login.json"):
+        for name in ("signing.key", "login.key"):
             (world.folder / name).unlink()
         async with world.listening(Desk()) as platform:
             after = await ada.call("POST", KEYS, {"device_keys": {world.us.id: []}})

@@ -123,6 +123,22 @@ def test_the_same_piece_has_the_same_transaction_and_others_have_others():
     assert outbound.transaction("ü/?#").isalnum()
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("!a", ""), ("!a", "")),
+        (("!a", "$t"), ("!a", "$t")),
+        (("!a", "x.org"), ("!a:x.org", "")),
+        (("!a", "x.org:8448"), ("!a:x.org:8448", "")),
+        (("!a", "x.org:$t"), ("!a:x.org", "$t")),
+        (("@ada", "x.org"), ("@ada:x.org", "")),
+    ],
+)
+def test_a_room_that_somebody_typed_is_the_room_they_meant(typed, meant):
+    found = outbound.place(Address("matrix", typed[0], thread=typed[1]))
+    assert (found.chat, found.thread) == meant
+
+
 # In.
 
 

@@ -140,6 +140,15 @@ async def test_files_go_out_with_their_names_and_captions(tmp_path):
             await platform.send(where, Piece(media=Media(str(large))))
 
 
+async def test_who_is_named_is_written_to_in_the_chat_we_share(tmp_path):
+    async with with_ada(tmp_path) as (_, platform, _desk, ada, where):
+        name, _, server = ada.id.partition(":")
+        sent = await platform.send(Address("matrix", name, thread=server), Piece(text="The backup is done."))
+        await ada.until(lambda: sent in ada.chat(where.chat).posts)
+        with pytest.raises(Gone, match="no direct chat"):
+            await platform.send(Address("matrix", "@nobody:alipes.test"), Piece(text="hello"))
+
+
 async def test_the_sign_of_typing_goes_when_something_is_said(tmp_path):
     async with with_ada(tmp_path) as (world, platform, _, ada, where):
         await platform.typing(where)

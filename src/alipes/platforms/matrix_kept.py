@@ -49,8 +49,9 @@ class Kept:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._login, self._heard = folder / "login.json", folder / "heard.json"
-        self._signing = folder / "signing.json"
+        self._login, self._heard = folder / "login.key", folder / "heard.json"
+        # No tool of ours reads what is called so.
+        self._signing = folder / "signing.key"
 
     def login(self) -> Login:
         return _read(self._login, Login)
@@ -118,7 +119,7 @@ def _read(path: Path, kind: type[T]) -> T:
 
 
 def _write(path: Path, data: bytes) -> None:
-    fresh = path.with_suffix(".new")
+    fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 import httpx2
 import nio  # type: ignore[import-untyped]
+from msgspec.structs import replace
 
 from alipes.kernel.errors import DeliveryError, Gone
 from alipes.kernel.platforms import Piece
@@ -27,6 +28,14 @@ _NOT_SENT = (
     httpx2.ProxyError,
     httpx2.UnsupportedProtocol,
 )
+
+
+def place(address: Address) -> Address:
+    """Where it is meant to go: `!room:server` is a room, though typed it looks like one with a thread."""
+    server, _, thread = address.thread.partition(":$")
+    if not server or server.startswith("$"):
+        return address
+    return replace(address, chat=f"{address.chat}:{server}", thread=f"${thread}" if thread else "")
 
 
 def words(piece: Piece) -> Content:

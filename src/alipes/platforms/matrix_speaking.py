@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 import nio  # type: ignore[import-untyped]
+from msgspec.structs import replace
 
 from alipes.kernel.errors import DeliveryError, Gone
 from alipes.kernel.platforms import Piece
@@ -39,7 +40,7 @@ class Speaker:
         """By question, our own reactions to it, which people press."""
 
     async def send(self, address: Address, piece: Piece) -> str:
-        await self._enter(address.chat)
+        address = await self._enter(address)
         if piece.media is not None:
             sealed = self._client.rooms[address.chat].encrypted
             caption = piece.plain or piece.text or piece.media.caption
@@ -56,7 +57,7 @@ class Speaker:
         return sent
 
     async def edit(self, address: Address, message: str, piece: Piece) -> None:
-        await self._enter(address.chat)
+        address = await self._enter(address)
         content = outbound.changed(message, piece)
         put = self._client.put(address.chat, MESSAGE, content, secrets.token_hex(16))
         await _tried("changing a message", put)
@@ -75,14 +76,25 @@ class Speaker:
         await _tried("showing that we type", _given(asked, nio.RoomTypingResponse))
         self._typing[address.chat] = time.monotonic() + TYPING
 
-    async def _enter(self, room_id: str) -> None:
-        """Only where we know whether it is encrypted may we speak."""
+    async def _enter(self, address: Address) -> Address:
+        """Only where we know whether it is encrypted may we speak. `@person:server` is the chat with them."""
+        address = outbound.place(address)
+        room_id = address.chat
         if room_id in self._client.rooms:
-            return
+            return address
+        if room_id.startswith("@"):
+            return replace(address, chat=self._shared(room_id))
         if room_id not in self._client.invited_rooms:
             raise Gone("We are not in that room on Matrix (any more).")
         await _tried("entering a room", _given(self._client.join(room_id), nio.JoinResponse))
         raise DeliveryError("We have only just come into that room on Matrix.", retry_after=LATER)
+
+    def _shared(self, person: str) -> str:
+        for room in self._client.rooms.values():
+            heroes = room.summary.heroes if room.summary else None  # who is there, also if they never spoke
+            if room.member_count == 2 and (person in room.users or person in (heroes or ())):
+                return str(room.room_id)
+        raise Gone(f"We have no direct chat with {person} on Matrix: let them write to us first.")
 
     async def _rest(self, room_id: str) -> None:
         """What was being typed is said: the sign goes, which the homeserver does not do by itself."""
