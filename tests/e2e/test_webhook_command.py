@@ -5,8 +5,9 @@ import json
 import pytest
 
 from tests.e2e.program import Home
-from tests.e2e.service import serving, settle
-from tests.world.model_server import ModelServer
+from tests.e2e.service import OWNER, serving, settle
+from tests.world.model_server import Call, Calls, ModelServer, Say
+from tests.world.telegram_server import TelegramServer
 
 pytestmark = pytest.mark.deadline(60)
 
@@ -48,3 +49,23 @@ async def test_a_webhook_is_added_tried_listed_and_removed(tmp_path):
         chosen = b"a-secret-of-the-sender\n"
         own = await home.run("webhook", "add", "gh", "-p", "x", "--style", "github", "--secret", stdin=chosen)
         assert own.out.encode() == chosen
+
+
+async def test_the_answer_reaches_the_chat_and_nobody_has_to_be_asked_on_the_way(tmp_path):
+    home = Home(tmp_path / "home")
+    dangerous = Calls((Call("terminal", {"command": "sudo rm -rf /nonexistent"}),))
+    script = [Say("Good morning."), dangerous, Say("The disk is full.")]
+    async with ModelServer(script) as model, TelegramServer() as telegram:
+        settle(home, model, telegram)
+        async with serving(home) as served:
+            await served.ready()
+            telegram.town.say("hello", chat=OWNER)  # a bot may not be the first to write
+            await telegram.shows(OWNER, "Good morning.")
+            made = await home.run("webhook", "add", "disk", "-p", "Look", "--to", f"telegram:{OWNER}")
+            assert made.status == 0, made.err
+            assert (await home.run("webhook", "test", "disk")).status == 0
+            await telegram.shows(OWNER, "The disk is full.")
+            assert await served.left() == 0
+        said = [kept.text for kept in telegram.town.mine(OWNER)]
+        assert said == ["Good morning.", "The disk is full."], "and nothing else"
+        assert "nobody is here to allow it" in json.dumps(model.requests[-1].body)
