@@ -82,6 +82,7 @@ def _seen(room: "Room") -> tuple[Endpoint, ...]:
             scope="read",
             handle=room.listen,
             summary="The events of a run, from Last-Event-ID on, to its end.",
+            headers={"Last-Event-ID": "The id of the last event that was heard; what came after it is told."},
             streams=True,
             errors=(404,),
         ),
