@@ -237,6 +237,18 @@ async def test_a_response_in_the_background_goes_on_and_can_be_cancelled(tmp_pat
         assert (await desk.post(f"{path}/cancel", key="anns-key")).json()["status"] == "cancelled"
 
 
+async def test_a_response_in_the_background_survives_a_restart(tmp_path):
+    async with open_desk(tmp_path, [asyncio.Event(), "never"]) as desk:
+        first = await made(desk, "a", background=True)
+        while not desk.provider.living:
+            await asyncio.sleep(0.01)
+    async with open_desk(tmp_path, ["at last"]) as desk:
+        await desk.lobby.settled()
+        shown = (await desk.get(f"/v1/responses/{first['id']}", key="anns-key")).json()
+        assert (shown["status"], text_of(shown)) == ("completed", "at last")
+        assert (shown["created_at"], shown["background"]) == (first["created_at"], True)
+
+
 async def test_a_response_is_deleted_and_its_conversation_with_the_last_one(tmp_path):
     async with open_desk(tmp_path, ["one", "two"]) as desk:
         first = await made(desk, "a")
