@@ -157,7 +157,7 @@ class Spending:
         return (limit.amount.dollars or 0.0) * times - used.dollars - dollars
 
     def _fits(self, limit: _Limit, used: Sum, slip: Slip) -> bool:
-        """May it begin now? Alone it may; beside others only if all of them together cannot pass the limit."""
+        """May it begin now? Alone it may; beside others only if all together cannot pass the limit."""
         crowd = tuple(each for each in self._flight if not each.idle and _within(limit, each.root))
         return not crowd or self._left(limit, used, (*crowd, slip)) >= 0
 
