@@ -16,7 +16,7 @@ SHAPES: tuple[Shape, ...] = ("problem", "openai")
 _ALWAYS = (401, 403, 429, 503, 504)
 _WITH_BODY = (400, 408, 413, 415)
 _NAMES = re.compile(r"\{(\w+)\}")
-_HEADER = {"type": "string", "maxLength": 255}
+_HEADER = {"type": "string"}
 _EVENT = {
     "type": "object",
     "description": "One of the events: its name, its number, and its data as text.",
