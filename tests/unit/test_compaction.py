@@ -355,9 +355,9 @@ async def test_nothing_is_begun_in_the_background_where_a_limit_is_met(tmp_path)
             Library(reader),
             Side(spend=Spend(per_day=amount("10 tokens"))),
         )
-        await limited.compaction.between(await home.session())
+        await limited.compaction.between(await home.turn())
         assert reader.summed == []
-        await home.side.compaction.between(await home.session())
+        await home.side.compaction.between(await home.turn())
         assert len(reader.summed) == 1
 
 

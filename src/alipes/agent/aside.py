@@ -56,8 +56,9 @@ class Aside:
             return
         if not turn.history and not turn.inbound.parent and self._auxiliary.errand(TITLES).model:
             self.spawn(self._entitle(turn, said), f"title of {turn.session}")
-        if self._compaction.settings.background and turn.session not in self._busy:
-            self.spawn(self._make_room(turn.session), f"room in {turn.session}")
+        settings = self._compaction.settings
+        if settings.background and settings.at and turn.session not in self._busy:
+            self.spawn(self._make_room(turn), f"room in {turn.session}")
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T]":
         """Do it while nobody waits for it, or not to its end. It raises nothing of its own."""
@@ -66,12 +67,12 @@ class Aside:
         task.add_done_callback(self._living.discard)
         return task
 
-    async def _make_room(self, session: str) -> None:
-        self._busy.add(session)
+    async def _make_room(self, turn: Turn) -> None:
+        self._busy.add(turn.session)
         try:
-            await self._compaction.between(session)
+            await self._compaction.between(turn)
         finally:
-            self._busy.discard(session)
+            self._busy.discard(turn.session)
 
     async def _entitle(self, turn: Turn, said: tuple[Message, ...]) -> None:
         asked = next((each.text for each in said if each.role == "user"), "")

@@ -229,17 +229,18 @@ class Compaction:
             window = tokens
         return Room(window, ratio or compact_plan.GUESS, fixed, self.settings.at or 0.8) if window else None
 
-    async def between(self, session: str) -> None:
+    async def between(self, turn: Turn) -> None:
         """After a turn: shorten what will soon be too long, so that nobody has to wait for it."""
+        session = turn.session
         try:
-            turn = await self.digests.latest(session)
-            if turn is None or not turn.counted[0] or not self.settings.at:
+            window = (await self._auxiliary.backend("", turn)).facts.window or 0
+            if await self.digests.size(session) <= window * self.settings.at * SOON or not window:
                 return
-            room = await self.room_of(turn)
-            if room is None or turn.counted[0] <= room.limit * SOON or turn.counted[0] == room.window:
-                return
+            latest = await self.digests.latest(session)
             tries = await self.digests.tries(session)
-            if tries.count < MOST and not await self._auxiliary.limit_met(turn):
-                await self.shorten(Job(turn, turn.history, turn.digest, room, living=False))
+            if latest is None or tries.count >= MOST or await self._auxiliary.limit_met(latest):
+                return
+            if (room := await self.room_of(latest)) is not None:
+                await self.shorten(Job(latest, latest.history, latest.digest, room, living=False))
         except AlipesError as error:
             log.warning("conversation %s was not shortened between its turns: %s", session, error)

@@ -62,6 +62,10 @@ class SqliteDigests:
         """The conversation as it stands now, as the history of its last turn; None where nothing was said."""
         return await self._database.read(lambda db: _latest(db, session))
 
+    async def size(self, session: str) -> int:
+        """The tokens of its last call, in and out; zero where none was counted since it was shortened."""
+        return await self._database.read(lambda db: lineage.context(db, session)) or 0
+
     async def tries(self, session: str) -> Tries:
         sql = "SELECT tries, why FROM compactions WHERE session = ?"
         row = await self._database.read(lambda db: db.execute(sql, (session,)).fetchone())

@@ -77,6 +77,12 @@ def counted(rows: list[Row], since: int) -> tuple[int, int]:
 
 def context(db: sqlite3.Connection, session: str) -> int | None:
     """The tokens of the last model call that is told, in and out; None also if it was shortened since."""
-    rows = list(told(db, session))
-    _, last = digest(db, session, [row[0] for row in rows])
-    return counted(rows, last)[0] or None
+    last = (
+        "SELECT number, input + output FROM said WHERE session = ? AND turn <= ? "
+        f"AND turn {_WITHOUT_HIDDEN} AND input IS NOT NULL ORDER BY number DESC LIMIT 1"
+    )
+    shortened = "SELECT 1 FROM digests WHERE session = ? AND last >= ? LIMIT 1"
+    for ancestor, upto in reversed(line(db, session)):
+        if row := db.execute(last, (ancestor, upto, session)).fetchone():
+            return None if db.execute(shortened, (session, row[0])).fetchone() else int(row[1])
+    return None
