@@ -173,14 +173,5 @@ async def test_several_errors_at_once_are_told_each_in_a_sentence(home):
     assert await python(home, "-c", code) == (2, "", "alipes: this\nalipes: that\n")
 
 
-async def test_backup_writes_one_file_and_does_not_overwrite(home, tmp_path):
-    await home.run("ask", "-m", "scripted", "remember this")
-    done = await home.run("backup", str(tmp_path / "copy.db"))
-    assert done.status == 0 and "checked" in done.out
-    assert (tmp_path / "copy.db").read_bytes().startswith(b"SQLite format 3")
-    again = await home.run("backup", str(tmp_path / "copy.db"))
-    assert again.status == 2 and "exists already" in again.err
-
-
 def test_the_command_is_installed_under_its_name():
     assert 'alipes = "alipes.cli.main:enter"' in (ROOT / "pyproject.toml").read_text()

@@ -306,7 +306,7 @@ async def test_a_backup_that_cannot_be_written_leaves_what_was_there(tmp_path):
     target = tmp_path / "b.db"
     target.write_text("the last good one")
     async with opened(tmp_path) as store:
-        with pytest.raises(StoreError, match="no backup was made"):
+        with pytest.raises(StoreError, match="no copy of"):
             await store.archive.backup(tmp_path / "missing" / "b.db")
         with pytest.raises(StoreError, match="is the store itself"):
             await store.archive.backup(store.database.path)

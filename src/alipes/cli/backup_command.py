@@ -1,11 +1,15 @@
-"""`alipes backup`: all conversations into one file, checked, while everything runs."""
+"""`alipes backup`: a whole home in one file, checked, while everything runs."""
 
 import asyncio
 from pathlib import Path
 
+from alipes import __version__
 from alipes.cli import arguments, render
 from alipes.config.settings import Settings, load
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.wording import count
+from alipes.store import bundle
+from alipes.store.migrations import SCHEMA
 from alipes.store.opening import open_store
 
 
@@ -13,11 +17,13 @@ def run(argv: list[str]) -> int:
     target = Path(arguments.backup(argv)).expanduser().absolute()
     if target.exists():
         raise ConfigError(f"{target} exists already; choose another name or move it away")
-    asyncio.run(_write(load(), target))
-    print(f"{target} holds all conversations ({render.size(target.stat().st_size)}, checked)")
+    table = asyncio.run(_write(load(), target))
+    told = f"{count(len(table.entries), 'file')}, {render.size(target.stat().st_size)}, checked"
+    print(f"{target} holds conversations, settings, plugins and files ({told}).")
+    print("  Keys are not in it: .env stays where it is. `alipes restore` brings it back.")
     return 0
 
 
-async def _write(settings: Settings, target: Path) -> None:
-    async with open_store(settings.home) as store:
-        await store.archive.backup(target)
+async def _write(settings: Settings, target: Path) -> bundle.Table:
+    async with open_store(settings.home):  # it is there, and of our schema
+        return await bundle.pack(settings.home, target, version=__version__, schema=SCHEMA)

@@ -25,6 +25,7 @@ ROOMS = {
     "doctor": "doctor_command",
     "usage": "usage_command",
     "backup": "backup_command",
+    "restore": "restore_command",
     "serve": "serve_command",
     "pair": "pair_command",
     "send": "send_command",
@@ -37,7 +38,6 @@ COMMANDS = tuple(ROOMS)
 LATER = {
     "schedule": "comes with the schedules",
     "import": "comes with the import of other agents' homes",
-    "restore": "comes with a dry run of its own; until then put the backup in place of the database",
 }
 
 

@@ -16,7 +16,8 @@ commands:
   skills      the texts that plugins offer the model to read
   doctor      check that everything works, and say what to do where it does not
   usage       what models used and cost, by day, model, conversation, task and tool
-  backup      write all conversations into one file
+  backup      write a whole home into one file
+  restore     make a home of such a file
   serve       answer in your chats: Telegram, Discord and what plugins bring
   pair        let people in who wrote to the bot
   send        write into a chat, without a model
@@ -139,10 +140,26 @@ options:
 BACKUP = """\
 usage: alipes backup FILE
 
-Write all conversations into FILE, also while alipes is running. FILE is a
-SQLite database like the one in use; an existing file is not overwritten.
+Write conversations, settings, plugins and files into FILE, also while alipes is running,
+and read it once more. Keys (.env) are left out; an existing file is not overwritten.
 
 options:
+  -h, --help            show this page
+"""
+
+RESTORE = """\
+usage: alipes restore FILE [--to HOME] [--dry-run] [--force] [--continue]
+
+Make a home of what `alipes backup` wrote, on this machine or another. All of FILE is
+checked before anything is changed. Turns that were under way when it was written are over,
+and messages that were not sent yet are given up (`alipes serve outbox again` sends one):
+they may have been done and sent since.
+
+options:
+  --to HOME             another home than the usual
+  --dry-run             check, say what would happen, change nothing
+  --force               move aside a home that is there; its keys are taken over
+  --continue            go on with turns and messages where the backup stopped
   -h, --help            show this page
 """
 

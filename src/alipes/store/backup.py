@@ -35,7 +35,7 @@ class Halt:
             raise StoreError("the backup was stopped; nothing was written")
 
 
-async def _aside(work: Callable[[Halt], T]) -> T:
+async def aside(work: Callable[[Halt], T]) -> T:
     """`work` in a thread, the store going on meanwhile; when cancelled, returns after the thread let go."""
     halt = Halt()
     job = asyncio.get_running_loop().run_in_executor(None, work, halt)
@@ -53,7 +53,7 @@ async def backup(source: Path, target: Path) -> None:
 
     `target` is replaced at once or not at all: raises `StoreError`, and then leaves nothing.
     """
-    await _aside(lambda halt: _copy(source, target, halt))
+    await aside(lambda halt: _copy(source, target, halt))
 
 
 def _copy(source: Path, target: Path, halt: Halt) -> None:
@@ -61,8 +61,21 @@ def _copy(source: Path, target: Path, halt: Halt) -> None:
     try:
         if target.exists() and target.samefile(source):
             raise StoreError(f"{target} is the store itself; choose another file for the backup")
-        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        with closing(_connect(source)) as store, closing(_connect(part)) as copy:
+        copy_store(source, part, halt)
+        to_disk(part)
+        part.rename(target)
+        to_disk(target.parent)
+    except OSError as error:
+        raise StoreError(f"no backup was made at {target}: {error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def copy_store(source: Path, target: Path, halt: Halt) -> None:
+    """`source` as it is now in a new file, checked. Raises `StoreError`; what was written of it is left."""
+    try:
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with closing(_connect(source)) as store, closing(_connect(target)) as copy:
             store.execute("BEGIN")
             store.execute("SELECT 1 FROM sqlite_master").fetchone()  # from here on one view, whoever writes
             store.backup(copy, pages=PAGES, progress=halt.between_pages)
@@ -70,14 +83,10 @@ def _copy(source: Path, target: Path, halt: Halt) -> None:
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, without companions
             if problems := _integrity(copy):
                 raise StoreError(f"the copy of {source} is damaged and was thrown away: {problems[0]}")
-        _to_disk(part)
-        part.rename(target)
-        _to_disk(target.parent)
     except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"no backup was made at {target}: {error}") from error
+        raise StoreError(f"no copy of {source} was made: {error}") from error
     finally:
-        for leftover in (part, part.with_name(part.name + "-journal")):
-            leftover.unlink(missing_ok=True)
+        target.with_name(target.name + "-journal").unlink(missing_ok=True)
 
 
 async def check(path: Path) -> tuple[list[str], list[str]]:
@@ -91,7 +100,7 @@ async def check(path: Path) -> tuple[list[str], list[str]]:
         except (sqlite3.Error, msgspec.DecodeError) as error:
             return [str(ours(error, path))], []
 
-    return await _aside(work)
+    return await aside(work)
 
 
 def _integrity(db: sqlite3.Connection) -> list[str]:
@@ -128,7 +137,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, isolation_level=None, timeout=10)
 
 
-def _to_disk(path: Path) -> None:
+def to_disk(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
