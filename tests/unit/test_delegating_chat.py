@@ -111,7 +111,7 @@ async def test_what_was_asked_beside_is_answered_in_the_chat_while_something_els
         await g.messenger.until(lambda: any("forty-two" in text for text in g.messenger.said()))
         first, second = g.messenger.said()
         assert first.startswith("At work in the background as ")
-        assert second == "In the background, done: “count cows”\n\nforty-two"
+        assert second == "In the background: “count cows” is done.\n\nforty-two"
         hold.set()
         await g.messenger.until(lambda: len(g.messenger.said()) == 3)
         await g.quiet()

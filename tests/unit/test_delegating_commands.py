@@ -137,7 +137,7 @@ async def test_what_is_done_in_the_background_is_shown_when_it_is_done(tmp_path)
             async for envelope in envelopes:
                 if isinstance(envelope.event, Noted):
                     break
-        assert envelope.event.text == "In the background, done: “count cows”\n\nforty-two"
+        assert envelope.event.text == "In the background: “count cows” is done.\n\nforty-two"
 
 
 async def test_several_models_answer_one_message(tmp_path):

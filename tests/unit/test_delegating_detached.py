@@ -90,7 +90,7 @@ async def test_a_stop_leaves_what_was_detached_at_work_and_names_it(tmp_path):
             async for envelope in envelopes:
                 if isinstance(envelope.event, TurnEnded):
                     break
-        assert "stopped before it was done: the person stopped it" in (await transcript(family))[-2][1]
+        assert "was stopped before it was done: the person stopped it" in (await transcript(family))[-2][1]
 
 
 async def test_a_report_is_taken_in_by_the_turn_that_lives(tmp_path):

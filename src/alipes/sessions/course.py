@@ -58,7 +58,7 @@ class Course:
         text = "" if notice else turn.inbound.text
         await self.note(TurnStarted(turn.id, turn.session, turn.attempt, text))
         if notice:
-            await self.note(Noted(brief(turn.inbound.text, 200)[1:-1]))
+            await self.note(Noted(brief(turn.inbound.text.partition("\n")[0], 200)[1:-1]))
 
     async def note(self, event: Event) -> None:
         """The order is memory, journal, observers, screen. A turn marked as stopped says nothing more."""
