@@ -85,7 +85,7 @@ class SqliteRuns:
     ) -> list[SessionRow]:
         """The latest first; of `words`, all occur in the title or first message."""
         wanted = [f"%{search.literally(word)}%" for word in rows.whole(words).split()]
-        tests = ["1", *(_NAMED for _ in wanted)]
+        tests = ["platform <> 'subagent'", *(_NAMED for _ in wanted)]
         values: list[str | float] = [pattern for pattern in wanted for _ in range(2)]
         if owner is not None:
             tests.append(_OWN)
