@@ -134,6 +134,7 @@ class Surface:
 
     def __init__(self, the, found):
         self.store, self.lobby, self._the, self._found = the.store, self, the, found
+        self.delegated = the.lobby.delegated
 
     def at_work(self, key):
         return self._found
