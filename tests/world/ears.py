@@ -48,6 +48,7 @@ class Ears:
 
     async def until(self, fact: Callable[[], Any]) -> None:
         while not fact():
+            assert self.trouble is None, self.trouble
             self._news.clear()
             await self._news.wait()
 

@@ -153,6 +153,13 @@ MESSENGER_KEYS = (
         "Whose word counts for who they are: mail that the receiving server vouches for (SPF, DKIM, DMARC "
         "in its Authentication-Results), or the sender's address as it stands, which anybody can write.",
     ),
+    Key(
+        "email.authserv",
+        TEXT,
+        "",
+        "The name by which the receiving server signs its Authentication-Results. Empty: the topmost are its, "
+        "if they bear the name of a server that received the mail.",
+    ),
     *manners("email"),
     Key("irc.host", HOST, "", "The IRC server. Empty: not served."),
     Key("irc.port", whole(1, 65535), 6697, "Its port; 6667 goes without TLS."),

@@ -97,6 +97,7 @@ class Email(Messenger, frozen=True, kw_only=True):
     smtp_security: Security = "tls"
     folder: str = "INBOX"
     trust: Literal["authenticated", "anyone"] = "authenticated"
+    authserv: str = ""
 
     @property
     def wanted(self) -> bool:

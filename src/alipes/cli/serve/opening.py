@@ -96,6 +96,7 @@ def _email(settings: Settings, folder: Path, _scope: ClientScope) -> Platform:
             smtp=(chosen.smtp_host or chosen.imap_host, chosen.smtp_port, chosen.smtp_security),
             mailbox=chosen.folder,
             trust=chosen.trust,
+            authserv=chosen.authserv,
             folder=folder,
             ca_file=settings.ca_file,
         )
