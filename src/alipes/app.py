@@ -93,9 +93,7 @@ class App:
         self.compaction = Compaction(
             self.auxiliary, SqliteDigests(store.database), settings.side.compaction, self._keeps
         )
-        self.host = Hosting(
-            settings, self.lobby, models, hooks=self.hooks, offers=self.offers, choice=self.choice
-        )
+        self.host = Hosting(settings, self.lobby, self.auxiliary, hooks=self.hooks, offers=self.offers)
         self._system = system_prompt(settings.home, self._skills)
         self._chain = Chain()
         self.undrawn: Callable[[], tuple[str, ...]] = tuple

@@ -68,7 +68,7 @@ class Author:
         last = body["messages"][-1]
         words = str(last["content"])
         if last["role"] == "user" and "measure" in words:
-            call = Call("terminal", {"command": "head -c 300000 /dev/zero | tr '\\\\0' x"})
+            call = Call("terminal", {"command": "yes lighthouse | head -c 300000"})
             return Calls((call,), usage=usage)
         if last["role"] == "user" and "wait beside" in words:
             return Calls((Call("terminal", {"command": "sleep 300", "background": True}),), usage=usage)

@@ -32,7 +32,7 @@ class Auxiliary:
     ) -> None:
         """`choice()`: the model that answers where neither a message nor a session names one."""
         self.patience = patience or Patience()
-        self._models, self._spending, self._side, self._choice = models, spending, side or Side(), choice
+        self._models, self.spending, self._side, self._choice = models, spending, side or Side(), choice
 
     def errand(self, task: str) -> Errand:
         """How the operator wants this work to be done."""
@@ -40,7 +40,7 @@ class Auxiliary:
 
     async def limit_met(self, turn: Turn) -> bool:
         """May no more be spent without asking? Work that nobody waits for is not begun then."""
-        return await self._spending.met(turn)
+        return await self.spending.met(turn)
 
     async def backend(self, task: str, turn: Turn, model: str = "") -> Backend:
         """The model for a task: the one named here, else the operator's, else the one that answers."""
@@ -72,14 +72,14 @@ class Auxiliary:
             max_tokens=min(limit, backend.facts.output or limit),
             effort=errand.effort,
         )
-        async with self._spending.call(turn, worst(request, backend.facts)):
+        async with self.spending.call(turn, worst(request, backend.facts)):
             try:
                 async with asyncio.timeout(errand.timeout):
                     reply = await ask(backend, request, Asker(turn, _unheard, self.patience))
             except TimeoutError:
                 raise Transient(f"{backend.name} gave no answer within {errand.timeout:g} s") from None
             reply = priced(reply, backend.facts)
-            await self._spending.owe(Billed(turn, task, backend.name, reply.usage, tool))
+            await self.spending.owe(Billed(turn, task, backend.name, reply.usage, tool))
         return reply
 
 

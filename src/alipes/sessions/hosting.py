@@ -1,14 +1,14 @@
 """What the house does for plugins that ask it to. It is done in the house's own name, never in theirs."""
 
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from msgspec import structs
-
 from alipes.agent.acting import Desk, perform
 from alipes.agent.asking import Asker, Patience, ask
+from alipes.agent.auxiliary import Auxiliary
+from alipes.agent.spending_words import priced, worst
 from alipes.config.keys import find_key
 from alipes.config.kinds import HEADERS
 from alipes.config.lines import split_key
@@ -20,10 +20,8 @@ from alipes.kernel.endpoints import Secret
 from alipes.kernel.messages import Json, Message, ToolCall, ToolResult
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Address, Event, Inbound, Op, Replied, Turn
-from alipes.providers.catalog import cost
-from alipes.providers.choice import Choice
-from alipes.providers.opening import Models
 from alipes.sessions.lobby import Lobby
+from alipes.store.spending import Billed
 
 PLATFORM = "plugin"
 """Of what plugins do outside every conversation."""
@@ -33,18 +31,11 @@ class Hosting:
     """See `hooks.context.Host`, whose words these are."""
 
     def __init__(
-        self,
-        settings: Settings,
-        lobby: Lobby,
-        models: Models,
-        *,
-        hooks: Hooks,
-        offers: Offers,
-        choice: Callable[[], Awaitable[Choice]],
+        self, settings: Settings, lobby: Lobby, auxiliary: Auxiliary, *, hooks: Hooks, offers: Offers
     ) -> None:
         self.patience = Patience()
-        self._settings, self._lobby, self._models = settings, lobby, models
-        self._hooks, self._offers, self._choice = hooks, offers, choice
+        self._settings, self._lobby, self._auxiliary = settings, lobby, auxiliary
+        self._hooks, self._offers = hooks, offers
 
     async def submit(self, inbound: Inbound) -> str | None:
         with by_itself():
@@ -62,8 +53,7 @@ class Hosting:
     ) -> Replied:
         turn = self.living() or _outside()
         with on_behalf_of(None):
-            named = model or turn.inbound.model or turn.model
-            backend = await self._models.open(named or (await self._choice()).model)
+            spending, backend = self._auxiliary.spending, await self._auxiliary.backend("", turn, model)
             limit = max_tokens or self._settings.max_tokens
             request = Request(
                 model=backend.model,
@@ -72,10 +62,10 @@ class Hosting:
                 max_tokens=min(limit, backend.facts.output or limit),
                 effort=self._settings.effort,
             )
-            reply = await ask(backend, request, Asker(turn, _unheard, self.patience))
-            if reply.usage.cost is None:
-                priced = structs.replace(reply.usage, cost=cost(reply.usage, backend.facts))
-                reply = structs.replace(reply, usage=priced)
+            async with spending.call(turn, worst(request, backend.facts)):
+                reply = await ask(backend, request, Asker(turn, _unheard, self.patience))
+                reply = priced(reply, backend.facts)
+                await spending.owe(Billed(turn, "plugin", backend.name, reply.usage))
             return reply
 
     async def use(self, name: str, args: Mapping[str, Json], *, turn: Turn | None = None) -> ToolResult:
