@@ -5,8 +5,9 @@ import asyncio
 from alipes.config.delegation import DelegationSettings
 from alipes.hooks.owners import Owner
 from alipes.hooks.relay import Hooks
+from alipes.hooks.specs import Verdict
 from alipes.kernel.delivery import Outbound
-from alipes.kernel.turns import Envelope, Noted, Said, Stop, TurnEnded
+from alipes.kernel.turns import Answer, ApprovalAsked, Envelope, Noted, Said, Stop, TurnEnded
 from alipes.sessions.delegating import beside
 from alipes.store.opening import open_store
 from tests.unit.test_delegating import KEY, NAP, no_trace, parent_and, results
@@ -249,3 +250,27 @@ async def test_a_detached_subagent_goes_on_at_the_next_start_and_reports_once(tm
             told = await transcript(family)
             assert [role for role, _ in told] == ["user", "assistant", "notice", "assistant"]
             await no_trace(family)
+
+
+async def test_a_question_of_what_is_detached_is_answered_from_another_process(tmp_path):
+    async def before_tool(call):
+        return Verdict("ask", "sleeps") if call.name == "nap" else None
+
+    def answer(told, request):
+        if told.text == "go":
+            return delegate(goal="look", background=True)
+        return NAP if told.text == "look" else "so be it"
+
+    hooks, nap = Hooks(), Nap()
+    hooks.add(Owner("gate"), before_tool)
+    async with (
+        open_family(tmp_path, Mind(answer), nap, hooks=hooks, interactive=True, linger=0.01) as family,
+        open_family(tmp_path, Mind(answer), interactive=True) as other,
+    ):
+        async with other.lobby.watch(KEY) as envelopes:
+            await family.ask(message("1", "go"))
+            async for envelope in envelopes:
+                if isinstance(envelope.event, ApprovalAsked):
+                    break
+            await other.lobby.post(KEY, Answer(envelope.event.ask, "once", "me"))
+            await nap.until(1)

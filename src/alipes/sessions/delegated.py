@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from alipes.hooks import specs
-from alipes.kernel.turns import Busy, Ending, Inbound, Op, Stop, Turn
+from alipes.kernel.turns import Answer, Busy, Ending, Inbound, Op, Stop, Turn
 from alipes.sessions.delegating_words import in_background, report_of, summary_of
 from alipes.sessions.living import Living
 from alipes.store.opening import Store
@@ -99,6 +99,12 @@ class Delegated:
         if child.turn and child.stop is not None:
             stop = Stop(child.stop.reason, child.stop.invalidation_reason, child.turn)
             await self._post(child.inbound.address.key, stop)
+
+    async def answer(self, key: str, answer: Answer) -> None:
+        """A word given in a conversation where nothing lives: what works for it elsewhere may have asked."""
+        for each in await self._store.subagents.unfinished(place=key):
+            if each.inbound.id not in self._children:
+                await self._post(each.key, answer)
 
     async def leave(self, parent: Turn) -> None:
         """The turn is over: nothing that was to end with it goes on."""

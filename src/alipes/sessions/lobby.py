@@ -144,6 +144,8 @@ class Lobby:
             session.post(op)
         else:
             await self._store.dispatcher.signal(key, op)
+            if isinstance(op, Answer):
+                await self.delegated.answer(key, op)
 
     async def unfinished(self, key: str) -> tuple[str, ...]:
         """The turns under `key` that live or wait, by id, in order."""
