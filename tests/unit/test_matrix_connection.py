@@ -62,6 +62,8 @@ async def test_a_login_that_cannot_work_says_what_to_change(tmp_path):
             ({"password": Secret("wrong")}, "does not let"),
             ({"token": Secret("syt_wrong")}, "does not know the token"),
             ({"token": Secret(ada.token)}, f"belongs to {ada.id}"),
+            ({"base_url": f"{world.gate.url}/nowhere"}, "no Matrix homeserver at"),
+            ({"base_url": f"{world.gate.url}/nowhere", "token": Secret(ada.token)}, "well-known"),
         ):
             with pytest.raises(ConfigError, match=why) as told:
                 async with world.listening(Desk(), **more):

@@ -5,7 +5,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from alipes.kernel.delivery import Media
+from alipes.kernel.errors import Gone
 from alipes.kernel.platforms import Piece
+from alipes.kernel.turns import Address
 from tests.world.matrix_sealed import sealed
 from tests.world.matrix_synapse import synapse
 from tests.world.matrix_world import Desk, homeserver, matrix_world  # noqa: F401
@@ -144,3 +146,20 @@ async def test_nobody_speaks_with_the_key_of_another(tmp_path):
         await ada.say(room, "four")
         await desk.until(lambda: "four" in desk.texts)
         assert desk.texts == ["one", "three", "four"]
+
+
+async def test_with_encryption_switched_off_plain_rooms_work_and_nothing_is_said_openly_in_others(tmp_path):
+    async with in_private(tmp_path) as (world, ada, desk):
+        async with world.listening(desk, encryption=False) as platform:
+            plain = await ada.person.room(world.us, direct=True)
+            await ada.person.say(plain, "hello")
+            await desk.until(lambda: desk.texts == ["hello"])
+            await platform.send(desk.arrivals[0].address, Piece(text="Good morning."))
+            hidden = await ada.room(world.us, direct=True)
+            await ada.until(lambda: world.us.id in ada.client.rooms[hidden].users)
+            await ada.say(hidden, "secret")
+            await ada.person.say(plain, "still there?")
+            await desk.until(lambda: len(desk.arrivals) == 2)
+            with pytest.raises(Gone, match="encryption is switched off"):
+                await platform.send(Address("matrix", hidden), Piece(text="openly"))
+        assert not (world.folder / "keys.db").exists()

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _CHARSET = re.compile(r";.*")
+for _name in ("nio.events.misc", "nio.responses"):
+    logging.getLogger(_name).setLevel(logging.ERROR)  # they would write what people say into our log
 
 
 class Refusal(Exception):

@@ -28,13 +28,16 @@ FAR_BACK = 500
 """Events, at most, that are read of a gap."""
 AT_ONCE = 50
 TRIES = 6
+_STATE = ["m.room.member", "m.room.encryption"]
+_WORDS = ["m.room.message", "m.room.encrypted", "m.reaction", "m.sticker", *_STATE]
 _NAMES = {"lazy_load_members": True, "include_redundant_members": True}
+"""Of large rooms only those members are told who speak; but those each time: rooms are only in memory."""
 FILTER = {
     "presence": {"types": []},
     "account_data": {"types": []},
     "room": {
-        "timeline": {"limit": AT_ONCE, **_NAMES},
-        "state": _NAMES,
+        "timeline": {"types": _WORDS, "limit": AT_ONCE, **_NAMES},
+        "state": {"types": _STATE, **_NAMES},
         "ephemeral": {"types": []},
         "account_data": {"types": []},
     },
@@ -157,7 +160,9 @@ class Listening:
 
         async def page() -> None:
             nonlocal behind
-            asked = await self._client.room_messages(room_id, behind, since, limit=100)
+            asked = await self._client.room_messages(
+                room_id, behind, since, limit=100, message_filter={"types": _WORDS}
+            )
             told: Any = given(asked, nio.RoomMessagesResponse)
             found.extend(told.chunk)
             behind = told.end if told.chunk and told.end != behind else ""

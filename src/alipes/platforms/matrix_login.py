@@ -33,6 +33,7 @@ async def _by_token(client: Client, settings: MatrixSettings) -> Login:
     except Refusal as refused:
         if refused.code in LOGGED_OUT:
             raise bad_token() from refused
+        _nowhere(refused, settings)
         raise
     if told.user_id != settings.user:
         raise ConfigError(
@@ -59,6 +60,7 @@ async def _by_password(client: Client, settings: MatrixSettings, device: str) ->
     try:
         told: Any = given(await client.login_raw(asked), nio.LoginResponse)
     except Refusal as refused:
+        _nowhere(refused, settings)
         if refused.wait is None and 400 <= refused.status < 500:
             raise ConfigError(
                 f"The homeserver does not let {settings.user} in with the password that [matrix] "
@@ -66,6 +68,15 @@ async def _by_password(client: Client, settings: MatrixSettings, device: str) ->
             ) from refused
         raise
     return Login(told.user_id, told.device_id, told.access_token, made=True)
+
+
+def _nowhere(refused: Refusal, settings: MatrixSettings) -> None:
+    if refused.status == 404:
+        server = settings.user.partition(":")[2]
+        raise ConfigError(
+            f"There is no Matrix homeserver at matrix.base_url ({settings.base_url}): the address is told at "
+            f"https://{server}/.well-known/matrix/client."
+        ) from refused
 
 
 def bad_token() -> ConfigError:
