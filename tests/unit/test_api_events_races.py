@@ -64,22 +64,22 @@ async def watch(api: ApiHouse, run: str, dice: random.Random) -> View:
 @pytest.mark.deadline(30)
 async def test_listeners_that_come_and_go_all_see_the_same_talk(tmp_path: Path):
     dice = random.Random(3)
-    async with open_api(tmp_path, long_talk(8), Hand("hand")) as api:
+    async with open_api(tmp_path, long_talk(5), Hand("hand")) as api:
         run = await api.begin("go")
         async with asyncio.TaskGroup() as group:
-            watching = [group.create_task(watch(api, run, random.Random(dice.random()))) for _ in range(12)]
+            watching = [group.create_task(watch(api, run, random.Random(dice.random()))) for _ in range(8)]
         messages = await api.house.store.archive.messages((await api.look(run))["session_id"])
     expected = [
         f"{each.role}: {''.join(getattr(part, 'text', '') for part in each.parts)}" for each in messages
     ]
-    assert len(expected) == 18
+    assert len(expected) == 12
     for each in watching:
         assert each.result().said == expected
 
 
 async def test_nothing_is_kept_of_runs_that_are_over(tmp_path: Path):
     async with open_api(tmp_path, Scripted()) as api:
-        for number in range(20):
+        for number in range(9):
             await api.finish(await api.begin("hi", session=f"s{number % 3}"))
         await api.house.lobby.settled()
         while any(api.house.store.bus.heard(key) for key in api.house.store.bus.awaited()):

@@ -129,3 +129,16 @@ async def test_a_run_that_a_restart_cut_off_while_it_waited_asks_again(tmp_path:
         await api.ask("POST", f"/runs/{run}/approval", {"choice": "once"})
         told = await api.finish(run)
         assert (told["text"], told["attempts"]) == ("Done.", 2)
+
+
+async def test_a_word_counts_for_the_run_that_asked_and_not_for_the_next(tmp_path: Path):
+    async with open_guarded(tmp_path, call("c", "hand"), "Done.", "Next.") as api:
+        first = await api.begin("go", session="s")
+        await waiting(api, first)
+        second = await api.begin("and then", session="s")
+        told = await api.look(second)
+        assert told["status"] == "queued" and "waits_for" not in told
+        wrong = await api.ask("POST", f"/runs/{second}/approval", {"choice": "once"})
+        assert (wrong.status_code, wrong.json()["code"]) == (409, "no_question")
+        await api.ask("POST", f"/runs/{first}/approval", {"choice": "once"})
+        assert (await api.finish(second))["text"] == "Next."

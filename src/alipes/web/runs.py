@@ -218,31 +218,29 @@ class Room:
     async def approve(self, call: Call) -> Response:
         body: ApprovalBody = call.body
         if body.choice == "always" and not call.caller.may("admin"):
-            raise Problem(
-                403, "what is always allowed, admin keys say: it counts for everybody", code="scope"
-            )
+            raise Problem(403, "`always` counts for everybody: only admin keys say it", code="scope")
         known = await self._living(call)
-        asked = [each for each in self._runs.questions(known.key) if isinstance(each, ApprovalAsked)]
-        ask = self._which(known, body.ask, [each.ask for each in asked])
+        ask = self._which(known, body.ask, ApprovalAsked)
         await self._house.lobby.post(known.key, Answer(ask, body.choice, call.caller.name))
         return answer(await self._run(known.turn), 202)
 
     async def reply(self, call: Call) -> Response:
         body: ReplyBody = call.body
         known = await self._living(call)
-        asked = [each for each in self._runs.questions(known.key) if isinstance(each, Asked)]
-        ask = self._which(known, body.ask, [each.ask for each in asked])
+        ask = self._which(known, body.ask, Asked)
         await self._house.lobby.post(known.key, Reply(ask, body.text, call.caller.name))
         return answer(await self._run(known.turn), 202)
 
-    def _which(self, known: Known, named: str, waiting: list[str]) -> str:
+    def _which(self, known: Known, named: str, kind: type[ApprovalAsked] | type[Asked]) -> str:
         """The question that is meant."""
-        if not self._house.lobby.at_work(known.key) and named:
+        if named and not self._house.lobby.at_work(known.key):
             return named  # another process lives it, and knows its questions
+        questions = self._runs.questions(known.key, known.turn)
+        waiting = [each.ask for each in questions if isinstance(each, kind)]
         if named in waiting or (not named and len(waiting) == 1):
             return named or waiting[0]
-        words = "several questions wait: name one with `ask`" if waiting else "no such question waits"
-        raise Problem(409, words if not named else "no such question waits", code="no_question")
+        several = "several questions wait: name one with `ask`"
+        raise Problem(409, several if waiting and not named else "no such question waits", code="no_question")
 
     async def _known(self, call: Call) -> Known:
         """The run in the path; to who may not see it, it does not exist."""
@@ -264,8 +262,7 @@ class Room:
         facts = await self._house.store.archive.turn(turn)
         if facts is None:
             raise Problem(404, f"there is no run {turn}", code="no_run")
-        lives = facts.ending is None and facts.attempts
-        return told(facts, self._runs.questions(facts.inbound.address.key) if lives else ())
+        return told(facts, self._runs.questions(facts.inbound.address.key, turn))
 
     async def _again(self, turn: str) -> Response:
         return _accepted(await self._run(turn), {"idempotent-replayed": "true"})

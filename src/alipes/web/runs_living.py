@@ -122,7 +122,7 @@ class Runs:
             living.chronicle.join_late()
             for _ in range(following.behind):
                 living.chronicle.add(await anext(following), old=True)
-            for question in self.questions(living.address.key):
+            for question in self.questions(living.address.key, turn):
                 living.chronicle.add(question)
             del self._joining[turn]
             _settle(joining, living)
@@ -140,11 +140,12 @@ class Runs:
             del self._living[living.turn]
             living.chronicle.close()
 
-    def questions(self, key: str) -> tuple[ApprovalAsked | Asked, ...]:
-        """What the run that lives under `key` waits to be told."""
-        lobby = self._house.lobby
-        asked = lobby.questions.open(key)
-        return (*lobby.approvals.open(key), *(() if asked is None else (asked,)))
+    def questions(self, key: str, turn: str) -> tuple[ApprovalAsked | Asked, ...]:
+        """What the run waits to be told; empty also where another process lives it."""
+        approvals, questions = self._house.lobby.approvals, self._house.lobby.questions
+        calls = approvals.open(key) if approvals.waits(turn) else ()
+        asked = questions.open(key) if questions.waits(turn) else None
+        return (*calls, *(() if asked is None else (asked,)))
 
 
 def _settle(future: "asyncio.Future[T]", outcome: T) -> None:
