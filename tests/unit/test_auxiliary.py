@@ -67,6 +67,14 @@ async def test_every_call_is_on_the_bill_by_task_tool_and_model(tmp_path):
         assert [each.name for each in await store.archive.usage_by("turn")] == [turn.id]
 
 
+async def test_what_is_deleted_is_on_no_bill(tmp_path):
+    async with a_study(tmp_path, Library(Reader("one"))) as (store, turn, auxiliary):
+        await auxiliary.ask("web", turn, system="", messages=(user("x"),))
+        await store.turns.finish(turn, "answered", "")
+        await store.archive.delete(turn.session)
+        assert not (await store.archive.usage()).calls
+
+
 async def test_one_that_takes_too_long_is_given_up_and_one_that_is_stopped_is_closed(tmp_path):
     reader = Reader(lambda _request: asyncio.Event().wait())
     side = Side(auxiliary={"web": Errand(timeout=0.05)})

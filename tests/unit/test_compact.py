@@ -140,6 +140,12 @@ def test_without_a_model_the_requests_and_the_files_are_told():
         assert words in text
 
 
+def test_room_is_left_for_the_answer():
+    assert Room(10_000, 0.25, at=0.8).limit == 8_000
+    assert Room(10_000, 0.25, at=0.8, answer=4_000).limit == 6_000
+    assert Room(10_000, 0.25, at=0.8, answer=50_000).limit == 5_000
+
+
 def test_sizes_are_the_providers_own_scaled_by_what_was_added():
     messages = conversation(2)
     ratio = compact_plan.measured(5_000, letters(messages) + 400)

@@ -30,10 +30,12 @@ class Room(Struct, frozen=True):
     """Letters of the system prompt and the tools."""
     at: float = 0.8
     """How full it may be."""
+    answer: int = 0
+    """Tokens that are kept free for the answer; half of the window at most."""
 
     @property
     def limit(self) -> int:
-        return int(self.window * self.at)
+        return min(int(self.window * self.at), max(self.window - self.answer, self.window // 2))
 
     @property
     def free(self) -> int:

@@ -38,7 +38,7 @@ class Fitting:
         self._take_up(messages)
         session = self._turn.session
         wanted, focus = session in self._compaction.wishes, self._compaction.wishes.pop(session, "")
-        room = self._room(backend)
+        room = self._room(backend, request.max_tokens)
         full = room is not None and self._ratio and room.tokens(messages, self.digest) > room.limit
         if wanted or (full and self._compaction.settings.at):
             room = room or self._narrow(backend, messages, 1)
@@ -101,11 +101,12 @@ class Fitting:
         if digest.upto > self.digest.upto and messages[: digest.upto] == covered:
             self.digest = digest
 
-    def _room(self, backend: Backend) -> Room | None:
+    def _room(self, backend: Backend, answer: int) -> Room | None:
         assert self._compaction is not None
         window = backend.facts.window
         at = self._compaction.settings.at or 0.8
-        return Room(window, self._ratio or compact_plan.GUESS, self._fixed, at) if window else None
+        ratio = self._ratio or compact_plan.GUESS
+        return Room(window, ratio, self._fixed, at, answer) if window else None
 
     def _narrow(self, backend: Backend, messages: tuple[Message, ...], times: int) -> Room:
         """The room there seems to be: less than what was refused."""

@@ -168,6 +168,7 @@ def _forget(db: sqlite3.Connection, id: str) -> bool:
     part = "DELETE FROM said WHERE number IN (SELECT number FROM said WHERE session = ? LIMIT ?)"
     more = db.execute(part, (id, PART)).rowcount == PART
     if not more:
+        db.execute("DELETE FROM billed WHERE session = ?", (id,))
         db.execute("DELETE FROM sessions WHERE id = ?", (id,))
         db.execute("INSERT INTO words (words) VALUES ('optimize')")  # nor in old pieces of the index
     db.execute("PRAGMA secure_delete = OFF")
