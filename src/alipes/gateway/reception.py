@@ -101,9 +101,9 @@ class Reception:
             await self._turn_away(arrival)
         elif refused:
             await self._settle(arrival, refused)
-        elif not (await self._answers(arrival, role) or await self._replies(arrival)) and self._meant(
-            arrival
-        ):
+        elif await self._answers(arrival, role) or await self._replies(arrival):
+            return
+        elif _meant(arrival, self._rules):
             parsed = self._staff.commands.parse(arrival.text, self._house.offers)
             await (self._obey(arrival, parsed, role) if parsed else self._message(arrival))
 
@@ -124,10 +124,6 @@ class Reception:
             log.warning("%s may not speak on %s; they are in neither allow list nor paired", person, platform)
         if await self._staff.access.show_code(arrival):
             self._staff.delivery.nudge(platform, replying.note(arrival, "").lane)
-
-    def _meant(self, arrival: Arrival) -> bool:
-        listens = self._rules.of(arrival.address.platform).group == "all"
-        return listens or arrival.addressed or not arrival.group
 
     async def _answers(self, arrival: Arrival, role: Role) -> bool:
         """Was it a word on a question, by a button or as a whole message? Then it is given."""
@@ -223,3 +219,9 @@ class Reception:
         self._staff.stage.watch(inbound.address)
         usual = self._rules.of(inbound.address.platform).busy
         await self._house.lobby.submit(inbound, usual=usual, ruled=True)
+
+
+def _meant(arrival: Arrival, rules: Rules) -> bool:
+    """Is it said to us?"""
+    listens = rules.of(arrival.address.platform).group == "all"
+    return listens or arrival.addressed or not arrival.group

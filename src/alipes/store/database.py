@@ -81,12 +81,12 @@ class Database:
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work`, which only reads, on one consistent view of the file."""
-        return await self._given(partial(self._look, work))
+        return await self._given(partial(_look, self._connection, self.path, work))
 
     async def stretch(self) -> None:
         """Give the write-ahead log the size that it would grow to: written in place, a row is on disk in half
         the time. For processes that live long; it costs some milliseconds of the thread."""
-        await self._given(self._fill)
+        await self._given(partial(_fill, self._connection))
 
     async def close(self) -> None:
         """Finish what was asked for, then let go of the file. A cancellation waits until that is done."""
@@ -189,26 +189,29 @@ class Database:
         db.execute("RELEASE job")
         return outcome
 
-    def _fill(self) -> None:
-        """On the thread: what does not fit into the cache goes to the log, and is not kept."""
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                self._connection.execute("CREATE TABLE filler (data BLOB)")
-                for _ in range(LOG // FILLER):
-                    self._connection.execute("INSERT INTO filler VALUES (zeroblob(?))", (FILLER,))
-            finally:
-                self._connection.execute("ROLLBACK")
-        except sqlite3.Error as error:  # a full disk, a busy neighbour: then it grows as it always did
-            log.info("the write-ahead log was not stretched: %s", error)
 
-    def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
+def _fill(connection: sqlite3.Connection) -> None:
+    """On the thread: what does not fit into the cache goes to the log, and is not kept."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
         try:
-            self._connection.execute("BEGIN")
-            with _ending(self._connection):
-                return work(self._connection)
-        except (sqlite3.Error, msgspec.DecodeError) as error:
-            raise ours(error, self.path) from error
+            connection.execute("CREATE TABLE filler (data BLOB)")
+            for _ in range(LOG // FILLER):
+                connection.execute("INSERT INTO filler VALUES (zeroblob(?))", (FILLER,))
+        finally:
+            connection.execute("ROLLBACK")
+    except sqlite3.Error as error:  # a full disk, a busy neighbour: then it grows as it always did
+        log.info("the write-ahead log was not stretched: %s", error)
+
+
+def _look(connection: sqlite3.Connection, path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
+    """On the thread: one view for all that it reads."""
+    try:
+        connection.execute("BEGIN")
+        with _ending(connection):
+            return work(connection)
+    except (sqlite3.Error, msgspec.DecodeError) as error:
+        raise ours(error, path) from error
 
 
 class _Failed:

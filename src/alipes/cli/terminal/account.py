@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from alipes.cli.render import ending_line, harmless, one_line
+from alipes.cli.terminal.approval import question
 from alipes.cli.terminal.look import Look, styled, wrapped
 from alipes.cli.terminal.speech import Speech
 from alipes.cli.terminal.tools import Running, finished
@@ -147,22 +148,12 @@ class Account:
                 self.note(text)
             case ApprovalAnswered(_, choice) if choice in _CONSENT:
                 self.note(_CONSENT[choice])
-            case Asked() | Heard():
-                self._tell_of_a_question(event)
+            case Asked():
+                self.show(question(event, self._columns, self._look))
+            case Heard(text=text):
+                self.note(f"answered: {one_line(text)}" if text else "no answer came")
             case TurnEnded():
                 self._end(event)
-
-    def _tell_of_a_question(self, event: Asked | Heard) -> None:
-        if isinstance(event, Heard):
-            self.note(f"answered: {one_line(event.text)}" if event.text else "no answer came")
-            return
-        mark = styled("?", self._look.warn) + " "
-        rows = wrapped(harmless(event.question), self._columns, self._look.strong, mark, "  ")
-        for number, choice in enumerate(event.choices, 1):
-            rows += wrapped(f"{number}. {harmless(choice)}", self._columns, "", "    ", "       ")
-        how = "a number, or your own words" if event.choices else "your answer"
-        rows += wrapped(f"Type {how}.", self._columns, self._look.faint, "  ", "  ")
-        self.show(rows)
 
     def _write(self, text: str) -> None:
         self._put("thought", self._speech.thought())

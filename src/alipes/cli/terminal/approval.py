@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from alipes.cli.render import call_line, harmless
 from alipes.cli.terminal.look import Look, styled, wrapped
-from alipes.kernel.turns import ApprovalAsked, Consent
+from alipes.kernel.turns import ApprovalAsked, Asked, Consent
 
 PAUSE = 0.5
 """Seconds without a key before one counts: whoever is typing when the question appears answers nothing."""
@@ -66,6 +66,16 @@ class Dialogue:
         if len(self._asked) > 1:
             line += styled(f"  ({len(self._asked) - 1} more to answer)", look.faint)
         return [*rows, line]
+
+
+def question(asked: Asked, columns: int, look: Look) -> list[str]:
+    """A question of the model's, and how it is answered."""
+    mark = styled("?", look.warn) + " "
+    rows = wrapped(harmless(asked.question), columns, look.strong, mark, "  ")
+    for number, choice in enumerate(asked.choices, 1):
+        rows += wrapped(f"{number}. {harmless(choice)}", columns, "", "    ", "       ")
+    how = "a number, or your own words" if asked.choices else "your answer"
+    return rows + wrapped(f"Type {how}.", columns, look.faint, "  ", "  ")
 
 
 def _command(asked: ApprovalAsked, columns: int, look: Look) -> list[str]:
