@@ -177,7 +177,12 @@ async def test_a_message_waits_until_what_it_answers_could_be_asked_for(tmp_path
             room = await ada.room(world.us, direct=True)
             await ada.say(room, "hello")
             await desk.until(lambda: desk.arrivals)
-            ours = await platform.send(desk.arrivals[0].address, Piece(text="I said this"))
+            where = desk.arrivals[0].address
+            ours = await platform.send(where, Piece(text="I sa …"))
+            await platform.edit(where, ours, Piece(text="I said this"))
+            await ada.say(room, "how?", **{"m.relates_to": {"m.in_reply_to": {"event_id": ours}}})
+            await desk.until(lambda: len(desk.arrivals) == 2)
+            assert desk.arrivals[1].quoted == f"{world.us.id}: I said this"
         again = Desk()
         async with world.listening(again):
             world.gate.fault("limit", "/event/", times=1, retry_ms=50)

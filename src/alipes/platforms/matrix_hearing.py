@@ -66,6 +66,8 @@ class Hearing:
         original = await self._recall.find(room_id, event.changes)
         if event.changes and (original is None or original.sender != event.sender):
             return None  # nobody puts words into the mouth of another
+        if original is not None:
+            self._recall.change(original.id, event.told)
         origin = original or event
         around = Around(
             answered=await self._recall.find(room_id, origin.answers),

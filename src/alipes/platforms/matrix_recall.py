@@ -1,12 +1,15 @@
 """What was said in rooms lately, and by whom; older things are asked for. It judges nothing of it."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import nio  # type: ignore[import-untyped]
+from msgspec.structs import replace
 
 from alipes.platforms.matrix_client import Client, Refusal, given
 from alipes.platforms.matrix_inbound import Said, said
+from alipes.platforms.matrix_outbound import BUTTONS
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +29,13 @@ class Recall:
         if len(self._known) > REMEMBERED:
             del self._known[next(iter(self._known))]
 
+    def change(self, id: str, told: Mapping[str, Any]) -> None:
+        """It says this now; where it stands, and what its buttons mean, stays."""
+        known = self._known.get(id)
+        if known is not None:
+            kept = {name: known.content[name] for name in ("m.relates_to", BUTTONS) if name in known.content}
+            self.keep(id, replace(known, content={**told, **kept}))
+
     def sender(self, id: str) -> str:
         known = self._known.get(id)
         return known.sender if known else ""
@@ -36,16 +46,23 @@ class Recall:
             return None
         if id not in self._known:
             try:
-                self.keep(id, await self._ask(room_id, id))
+                await self._ask(room_id, id)
             except Refusal as refused:
                 if refused.wait is not None or not 400 <= refused.status < 500:
                     raise
                 self.keep(id, None)
         return self._known[id]
 
-    async def _ask(self, room_id: str, id: str) -> Said | None:
+    async def _ask(self, room_id: str, id: str) -> None:
         found: Any = given(await self._client.room_get_event(room_id, id), nio.RoomGetEventResponse).event
         if isinstance(found, nio.MegolmEvent):
             log.info("a message that another refers to cannot be read")
-            return None
-        return said(found.source)
+            self.keep(id, None)
+            return
+        self.keep(id, said(found.source))
+        try:
+            latest = found.source["unsigned"]["m.relations"]["m.replace"]["content"]["m.new_content"]
+        except (KeyError, TypeError):
+            return
+        if isinstance(latest, dict):
+            self.change(id, latest)

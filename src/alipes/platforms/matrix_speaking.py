@@ -61,6 +61,7 @@ class Speaker:
         content = outbound.changed(message, piece)
         put = self._client.put(address.chat, MESSAGE, content, secrets.token_hex(16))
         await _tried("changing a message", put)
+        self._recall.change(message, content["m.new_content"])
         if not piece.buttons:
             for reaction in self._offered.pop(message, ()):
                 await self._quietly(self._redact(address.chat, reaction))
