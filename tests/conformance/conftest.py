@@ -6,6 +6,7 @@ from inspect import iscoroutinefunction
 import pytest
 
 from tests.conformance.discord import Discord
+from tests.conformance.email import Email
 from tests.conformance.irc import Irc
 from tests.conformance.matrix import Matrix
 from tests.conformance.mind import Mind
@@ -21,6 +22,7 @@ SURFACES: tuple[type[Surface], ...] = (
     Discord,
     Slack,
     Irc,
+    Email,
     Matrix,
     Plugin,
     Terminal,

@@ -85,8 +85,9 @@ class Dovecot:
     It has a folder of its own: what is below pytest's is nobody's but ours, and the path of a socket is short.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, password: str = PASSWORD) -> None:
         self.program = require("dovecot")
+        self._password = password
         self.imap, self.imaps, self.lmtp = free(3)
         self._process: asyncio.subprocess.Process | None = None
 
@@ -102,7 +103,7 @@ class Dovecot:
         issued = authority().issue_cert("127.0.0.1", "localhost")
         issued.private_key_pem.write_to_path(str(self.folder / "key.pem"))
         issued.cert_chain_pems[0].write_to_path(str(self.folder / "cert.pem"))
-        (self.folder / "users").write_text(f"{OURS}:{{PLAIN}}{PASSWORD}\n")
+        (self.folder / "users").write_text(f"{OURS}:{{PLAIN}}{self._password}\n")
         (self.folder / "users").chmod(0o644)
         alone = f"default_login_user = {name}\ndefault_internal_user = {name}"
         text = CONF.format(
@@ -187,8 +188,8 @@ async def _answered(reader: asyncio.StreamReader, *wanted: bytes) -> None:
 class Smarthost:
     """Takes mail as a server does; `refuse` says with what the next ones end, `lose`: taken, and not told."""
 
-    def __init__(self, *, tls: str = "none", login: bool = True) -> None:
-        self.tls, self.login = tls, login
+    def __init__(self, *, tls: str = "none", login: bool = True, password: str = PASSWORD) -> None:
+        self.tls, self.login, self._password = tls, login, password
         self.sent: list[EmailMessage] = []
         self.refuse: dict[str, list[str]] = {}
         self.lose = 0
@@ -211,6 +212,7 @@ class Smarthost:
                     require_starttls=self.tls == "starttls",
                     authenticator=self._authenticate if self.login else None,
                     auth_required=self.login,
+                    auth_exclude_mechanism=() if self.login else ("LOGIN", "PLAIN"),
                     auth_require_tls=False,
                 )
 
@@ -231,7 +233,7 @@ class Smarthost:
     def _authenticate(
         self, _server: Any, _session: Any, _envelope: Any, _mechanism: str, data: Any
     ) -> AuthResult:
-        right = (data.login.decode(), data.password.decode()) == (OURS, PASSWORD)
+        right = (data.login.decode(), data.password.decode()) == (OURS, self._password)
         return AuthResult(success=right, handled=False)
 
     async def handle_MAIL(

@@ -216,12 +216,12 @@ def _data(part: EmailMessage) -> bytes:
 def _decoded(part: EmailMessage) -> str:
     """In the charset that it names, if it is told the truth."""
     data = _data(part)
-    for charset in (part.get_content_charset() or "utf-8", "utf-8", "cp1252"):
+    for charset in (part.get_content_charset() or "utf-8", "utf-8"):
         try:
             return data.decode(charset)
         except (LookupError, UnicodeDecodeError):
             continue
-    return data.decode("utf-8", "replace")
+    return data.decode("cp1252", "replace")
 
 
 def _filename(part: EmailMessage, number: int) -> str:

@@ -61,7 +61,7 @@ class Post:
     async def _until_data(self, client: SMTP, ours: str, to: str) -> None:
         await client.connect()
         await client.ehlo()
-        if client.supports_extension("auth"):
+        if client.server_auth_methods:
             await client.login(*self._login)
         options = [] if (ours + to).isascii() else ["SMTPUTF8"]
         await client.mail(ours, options=options, encoding="utf-8")
