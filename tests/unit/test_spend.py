@@ -7,10 +7,13 @@ import pytest
 
 from alipes.agent.spending import Spending
 from alipes.agent.spending_words import Spent
+from alipes.app import open_app
+from alipes.config.known import KNOWN
+from alipes.config.settings import Settings
 from alipes.config.side import Side, Spend, amount
 from alipes.kernel.endpoints import ModelFacts
-from alipes.kernel.messages import ToolCall
-from alipes.kernel.turns import Address, Answer, ApprovalAsked, Inbound, Noted, Said, Turn, Usage
+from alipes.kernel.messages import Message, ToolCall
+from alipes.kernel.turns import Address, Answer, ApprovalAsked, Inbound, Noted, Replied, Said, Turn, Usage
 from alipes.store.opening import open_store
 from alipes.store.spending import Billed, SqliteBill
 from tests.unit.stage import Hand
@@ -91,8 +94,8 @@ async def test_where_nobody_can_be_asked_the_turn_ends_and_says_what_to_change(t
         ended = await house.ask(inbound("1", "go"))
         assert ended.ending == "failed"
         assert (
-            "the limit is 20 tokens (per_session)" in ended.detail
-            and "raise spend.per_session" in ended.detail
+            "spend.per_session allows 20 tokens, and nobody is here" in ended.detail
+            and "--yes" in ended.detail
         )
         asked = len(reader.asked)
         again = await house.ask(inbound("2", "go on"))
@@ -278,3 +281,49 @@ async def test_a_call_that_is_cancelled_frees_its_place(tmp_path):
         async with asyncio.timeout(5):
             await waiting
         assert (await spending.bill.turn(root)).tokens == 5
+
+
+class Foreman:
+    """Gives work to two subagents; each looks around for ever."""
+
+    def __init__(self):
+        self.asked = 0
+
+    @asynccontextmanager
+    async def stream(self, request):
+        self.asked += 1
+        yield self._deltas(request)
+
+    async def _deltas(self, request):
+        if request.messages[-1].text == "go":
+            part = ToolCall("d1", "delegate_task", {"tasks": [{"goal": "one"}, {"goal": "two"}]})
+        else:
+            part = ToolCall(f"r{self.asked}", "read_file", {"path": "nothing.txt", "offset": self.asked})
+        yield Replied(Message("assistant", (part,)), Usage(input=100, output=10), "calls")
+
+
+async def test_subagents_that_meet_the_limit_of_a_turn_ask_its_person_and_end_with_it(tmp_path):
+    """The whole house: one question for all of them, put where the person is."""
+    foreman = Foreman()
+    settings = Settings(
+        home=tmp_path,
+        model="scripted",
+        providers={"scripted": KNOWN["scripted"]},
+        side=Side(spend=Spend(per_turn=amount("1k tokens"))),
+    )
+    questions = []
+    async with open_app(settings, interactive=True, lent={"scripted": foreman}) as app:
+        message = inbound("1", "go", workdir=str(tmp_path))
+        async with app.lobby.ask(message) as following:
+            async for event in following:
+                if isinstance(event, ApprovalAsked):
+                    questions.append(event)
+                    await app.lobby.post(KEY, Answer(event.ask, "no" if len(questions) > 1 else "once", "me"))
+        assert event.ending == "stopped" and "said to stop here" in event.detail
+        bill = app.spending.bill
+        turn = (await app.store.archive.turn(event.turn)).session
+        used = (await bill.session(turn)).tokens
+        assert 2_000 <= used <= 2_110 and used == foreman.asked * 110
+        by_tool = {each.name: each.calls for each in await app.store.archive.usage_by("tool")}
+    assert by_tool == {"": 1, "delegate_task": foreman.asked - 1}
+    assert len(questions) == 2 and "tokens in this turn" in questions[0].reason

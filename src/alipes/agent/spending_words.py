@@ -23,17 +23,16 @@ class Spent(ToolError):
 
     def __init__(self, scope: str, limit: Amount, used: Sum, by_person: bool) -> None:
         said = refusal(scope, limit, used)
-        fix = f"raise spend.{scope}, or leave it empty"
         super().__init__(
             f"{said}; the person said to stop here"
             if by_person
-            else f"{said}, and nobody is here to let it go on: {fix}, or ask again with --yes"
+            else f"{said}, and nobody is here to let it go on: raise that, or ask again with --yes"
         )
         self.ending: Ending = "stopped" if by_person else "failed"
 
 
 def refusal(scope: str, limit: Amount, used: Sum) -> str:
-    return f"{_used(limit, used)} {_were(limit)} used {_in(scope)}, and the limit is {limit.text} ({scope})"
+    return f"{_used(limit, used)} {_were(limit)} used {_in(scope)}; spend.{scope} allows {limit.text}"
 
 
 def question(scope: str, limit: Amount, used: Sum) -> str:
