@@ -94,6 +94,7 @@ async def test_what_is_passed_on_is_quoted(tmp_path):
 async def test_an_edit_names_what_it_changes_and_unfolded_links_are_none(tmp_path):
     async with at_work(tmp_path) as (server, _, desk):
         ts = server.say("helo")
+        await server.until(lambda: desk.arrivals)
         server.web.change(server.post(ts), "helo", edited=False)
         server.change(ts, "hello")
         server.web.change(server.post(ts), "hello", edited=False)

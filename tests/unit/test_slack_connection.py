@@ -145,6 +145,38 @@ async def test_what_was_said_while_we_were_down_is_read_at_the_next_start(tmp_pa
         assert next(a for a in news if a.text == "sing").quoted == "Bob: songs"
 
 
+async def test_what_was_changed_before_it_was_read_is_not_told_as_changed_again(tmp_path):
+    async with SlackServer() as server:
+        desk, platform = Desk(), open_slack(settings(server, tmp_path))
+        async with listening(platform, desk):
+            await server.until(lambda: desk.ready)
+        ts = server.say("helo")
+        server.change(ts, "hello")
+        said, changed = server.board.envelopes
+        async with listening(platform, desk):
+            await server.until(lambda: desk.arrivals)
+            server.board.again(said)
+            server.board.again(changed)
+            await server.until(lambda: said.acked and changed.acked)
+        assert [(arrival.text, arrival.edits) for arrival in desk.arrivals] == [("hello", "")]
+
+
+async def test_what_was_missed_goes_before_what_is_said_now_also_where_nobody_spoke_before(tmp_path):
+    async with SlackServer() as server:
+        server.board.retries = ()
+        desk, platform = Desk(), open_slack(settings(server, tmp_path))
+        async with listening(platform, desk):
+            await server.until(lambda: desk.ready)
+        for number in range(3):
+            server.say(str(number))
+        server.trouble("slow", "users.conversations", wait=0.3)
+        async with listening(platform, desk):
+            await server.until(lambda: server.board.lines)
+            server.say("3")
+            await server.until(lambda: len(desk.arrivals) == 4)
+        assert desk.texts == ["0", "1", "2", "3"]
+
+
 async def test_what_was_said_during_an_outage_is_read_in_its_order(tmp_path, leaks):
     server = SlackServer()
     server.board.retries, server.web.page = (), 2

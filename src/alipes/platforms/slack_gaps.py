@@ -33,35 +33,54 @@ class Gaps:
     def __init__(self, calls: Calls, seen: Seen, listening: Listening) -> None:
         self._calls, self._seen, self._listening = calls, seen, listening
         self._few = asyncio.Semaphore(READERS)
+        self._since = 0
+        self._read: set[str] = set()
+        """Channels that were read since the gap, or are before anything else happens there."""
+        listening.before = self.before
 
     def read(self) -> None:
-        """Now, and first in each lane: old before new."""
-        since = self._seen.since()
+        """There was a gap, and now a line is up: first in each lane, old before new."""
+        self._since, self._read = self._seen.since(), set()
         known = list(dict.fromkeys(place.partition("/")[0] for place in reversed(self._seen.places)))
         for channel in known[:FIRST]:
-            held = self._seen.hold()
-            self._listening.lanes.put(channel, partial(self._read, channel, since, held))
+            self._put(channel, TRIES)
         held = self._seen.hold()
-        self._listening.lanes.put("where we are", partial(self._look_around, known, since, held))
+        self._listening.lanes.put("where we are", partial(self._look_around, known, held))
 
-    async def _read(self, channel: str, since: int, held: int) -> None:
+    def before(self, channel: str) -> None:
+        """Something was said there just now: what was missed goes before it."""
+        if channel not in self._read:
+            self._put(channel, 1)
+
+    def _put(self, channel: str, tries: int) -> None:
+        self._read.add(channel)
+        since, held = self._since, self._seen.hold()
+        self._listening.lanes.put(channel, partial(self._read_here, channel, since, held, tries))
+
+    async def _read_here(self, channel: str, since: int, held: int, tries: int) -> None:
         async with self._few:
-            missed = await self._found(channel, since)
+            missed = await self._found(channel, since, tries)
+        if missed is None and tries < TRIES:
+            self._read.discard(channel)  # nobody waits for that now: `_look_around` comes by
+            missed = []
         await self._hand_over(missed, held)
 
-    async def _look_around(self, known: list[str], since: int, held: int) -> None:
+    async def _look_around(self, known: list[str], held: int) -> None:
         """Where nobody spoke to us before, someone may have called us meanwhile."""
+        since = self._since
         try:
             found = await self._patiently(
-                "users_conversations", "channels", types=KINDS, exclude_archived=True
+                TRIES, "users_conversations", "channels", types=KINDS, exclude_archived=True
             )
         except DeliveryError as error:
             log.warning("where else we are in Slack could not be read: %s", error)
             found = []
         others = [str(each["id"]) for each in found if each["id"] not in known]
         for channel in [*known[FIRST:], *others[:CHANNELS]]:
-            missed, mine = await self._found(channel, since), self._seen.hold()
-            self._listening.lanes.put(channel, partial(self._hand_over, missed, mine))
+            if channel not in self._read:
+                missed, mine = await self._found(channel, since, TRIES), self._seen.hold()
+                self._read.add(channel)
+                self._listening.lanes.put(channel, partial(self._hand_over, missed, mine))
         self._seen.done(held)
 
     async def _hand_over(self, missed: list[Heard] | None, held: int) -> None:
@@ -71,10 +90,10 @@ class Gaps:
             await self._listening.hand_over(said, self._seen.begin(moment(said.ts)))
         self._seen.done(held)
 
-    async def _found(self, channel: str, since: int) -> list[Heard] | None:
+    async def _found(self, channel: str, since: int, tries: int) -> list[Heard] | None:
         """What was missed there; None if that could not be learned."""
         try:
-            return await self._missed(channel, since)
+            return await self._missed(channel, since, tries)
         except Gone:
             self._seen.forget(channel)
         except DeliveryError as error:
@@ -82,27 +101,27 @@ class Gaps:
             return [] if code(error) == "missing_scope" else None
         return []
 
-    async def _missed(self, channel: str, since: int) -> list[Heard]:
+    async def _missed(self, channel: str, since: int, tries: int) -> list[Heard]:
         early = since - AROUND
         around = await self._patiently(
-            "conversations_history", "messages", channel=channel, oldest=stamp(early)
+            tries, "conversations_history", "messages", channel=channel, oldest=stamp(early)
         )
         threads = {each["ts"] for each in around if moment(each.get("latest_reply") or "0") > since}
         mine = (place.partition("/") for place in self._seen.places)
         threads |= {ts for here, _, ts in mine if here == channel and ts and moment(ts) < early}
         found = {each["ts"]: each for each in around}
         for thread in sorted(threads):
-            found |= await self._replies(channel, thread, since)
+            found |= await self._replies(channel, thread, since, tries)
         missed = sorted((ts for ts in found if moment(ts) > since), key=moment)
         return [Heard(channel, found[ts]) for ts in missed if inbound.spoken(found[ts], self._listening.me)]
 
-    async def _replies(self, channel: str, thread: str, since: int) -> dict[str, dict[str, Any]]:
+    async def _replies(self, channel: str, thread: str, since: int, tries: int) -> dict[str, dict[str, Any]]:
         replies = await self._patiently(
-            "conversations_replies", "messages", channel=channel, ts=thread, oldest=stamp(since)
+            tries, "conversations_replies", "messages", channel=channel, ts=thread, oldest=stamp(since)
         )
         return {each["ts"]: each for each in replies}
 
-    async def _patiently(self, method: str, what: str, **arguments: Any) -> list[dict[str, Any]]:
+    async def _patiently(self, tries: int, method: str, what: str, **arguments: Any) -> list[dict[str, Any]]:
         attempt = 0
         while True:
             attempt += 1
@@ -111,6 +130,6 @@ class Gaps:
             except Gone:
                 raise
             except DeliveryError as error:
-                if attempt == TRIES or code(error) == "missing_scope":
+                if attempt == tries or code(error) == "missing_scope":
                     raise
                 await asyncio.sleep(backoff(attempt) if error.retry_after is None else error.retry_after)

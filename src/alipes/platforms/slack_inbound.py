@@ -39,6 +39,17 @@ class Heard(Struct, frozen=True):
         return f"{self.channel}:{self.ts}"
 
     @property
+    def id(self) -> str:
+        """Of what is handed over: the message, or the change of it."""
+        return f"{self.name}@{self.changed}" if self.changed else self.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its id, and that of a change which it has already, if it was read after it was changed."""
+        edited = str((self.wire.get("edited") or {}).get("ts", ""))
+        return (self.id, f"{self.name}@{edited}") if edited and not self.changed else (self.id,)
+
+    @property
     def direct(self) -> bool:
         return is_direct(self.channel)
 
@@ -83,7 +94,7 @@ def arrival(said: Heard, *, addressed: bool, per_user: bool = False) -> Arrival:
     """A message without its words, its files and the name of who said it."""
     person = str(said.wire["user"])
     return Arrival(
-        id=f"{said.name}@{said.changed}" if said.changed else said.name,
+        id=said.id,
         address=address(said.channel, said.thread, person, per_user=per_user),
         sender=person,
         message=said.ts,

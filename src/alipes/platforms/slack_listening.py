@@ -72,6 +72,8 @@ class Listening:
         """Our own id, as people mention us."""
         self.known: frozenset[str] = frozenset()
         """The names of our commands."""
+        self.before: Callable[[str], None] = lambda channel: None
+        """Called with a channel before something that was said there gets into its lane."""
         self.latest: dict[str, str] = {}
         """By the lane of a conversation: what was said to us there last."""
         self._people = People(calls)
@@ -110,6 +112,7 @@ class Listening:
             await self.hand_over(said, begun)
             await acknowledge()
 
+        self.before(said.channel)
         self.lanes.put(said.channel, job)
 
     def _chosen(self, made: Arrival, acknowledge: Job) -> None:
@@ -132,7 +135,8 @@ class Listening:
                 text = str(wire.get("text", ""))
                 made = replace(made, text=await self._people.words(text, asks=False))
             await self._door.take(made)
-            seen.hand(made.id)
+            for name in said.names:
+                seen.hand(name)
         # Not if it failed or was cut off: then it is read again.
         seen.done(begun)
 

@@ -91,8 +91,11 @@ class Seen:
         return self._kept.said.get(client, name)
 
     def visit(self, place: str, part: Part = "") -> None:
+        fresh = not part and place not in self._kept.places
         _put(self._kept.places, place, part, PLACES)
         self.changed.set()
+        if fresh:  # a channel that is known when the next line is up is read before what comes by it
+            self.flush()
 
     def forget(self, place: str) -> None:
         for known in [each for each in self._kept.places if each.partition("/")[0] == place]:

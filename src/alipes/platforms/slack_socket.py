@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 import aiohttp
@@ -35,8 +36,12 @@ Hear: TypeAlias = Callable[["Line", SocketModeRequest], None]
 class Line:
     """One websocket. `changed` is set when it is up, when it is about to go, and when it has gone."""
 
-    def __init__(self, calls: Calls, hear: Hear, alive: Callable[[], None], beat: float) -> None:
-        self._calls, self._hear, self._alive, self._beat = calls, hear, alive, beat
+    def __init__(
+        self, calls: Calls, hear: Hear, beat: float, *, alive: Callable[[], None], greeted: Callable[[], None]
+    ) -> None:
+        """`greeted`: called at the hello, before anything else is heard; `alive`: at each sign of life."""
+        self._calls, self._hear, self._beat = calls, hear, beat
+        self._alive, self._greeted = alive, greeted
         self._wire: aiohttp.ClientWebSocketResponse | None = None
         self.changed = asyncio.Event()
         self.up = self.leaving = self.gone = False
@@ -123,6 +128,7 @@ class Line:
             case {"type": "hello"}:
                 limit.reschedule(None)
                 self.up = True
+                self._greeted()
                 self.changed.set()
             case {"type": "disconnect", "reason": "link_disabled"}:
                 raise ConfigError("Socket Mode is switched off on the app's page: switch it on.")
@@ -139,21 +145,21 @@ class Connection:
 
     def __init__(self, calls: Calls, hear: Hear, *, beat: float, tasks: asyncio.TaskGroup) -> None:
         self._calls, self._hear, self._beat, self._tasks = calls, hear, beat, tasks
-        self.on_gap: Callable[[], None] = lambda: None
-        """Called when a line is up and there was a time without one."""
+        self.on_gap: Callable[[], None] = _nothing
+        """Called when a line is up and there was a time without one, before anything is heard by it."""
 
     async def serve(self, tell: Tell) -> None:
         """Until cancelled. Whatever breaks is told, and mended with a pause."""
         loop, failures, gap = asyncio.get_running_loop(), 0, True
         while True:
-            line = Line(self._calls, self._hear, lambda: tell("ready", ""), self._beat)
+            greeted = self.on_gap if gap else _nothing
+            line = Line(
+                self._calls, self._hear, self._beat, alive=partial(tell, "ready", ""), greeted=greeted
+            )
             self._tasks.create_task(line.run())
             await line.until_up()
             began, good = loop.time(), line.up
             if good:
-                tell("ready", "")
-                if gap:
-                    self.on_gap()
                 await line.until_leaving()
             gap = line.gone
             if not line.gone:
@@ -164,3 +170,7 @@ class Connection:
             failures = 0 if good and loop.time() - began > STEADY else failures + 1
             if failures:
                 await asyncio.sleep(line.pause if line.pause is not None else backoff(failures))
+
+
+def _nothing() -> None:
+    pass
