@@ -73,7 +73,7 @@ async def test_in_a_room_we_are_meant_by_mention_by_name_and_by_answers_to_us(tm
         ]  # fmt: skip
         assert all(arrival.group and arrival.address.chat_type == "group" for arrival in desk.arrivals)
         quoted = {arrival.text: arrival.quoted for arrival in desk.arrivals}
-        assert quoted["by answer"] == f"{world.us.id}: I said this" and not quoted["by thread"]
+        assert quoted["by answer"] == "Alipes: I said this" and not quoted["by thread"]
         threads = {arrival.text: arrival.address.thread for arrival in desk.arrivals}
         assert threads["by thread"] == ours and not threads["by answer"]
         await platform.menu((("stop", "end it"), ("new", "begin anew")))
@@ -122,7 +122,7 @@ async def test_answers_changes_and_other_ways_to_speak(tmp_path):
             "[location geo:1,2] here", "[sticker: a cat]", "last",
         ]  # fmt: skip
         answer = next(each for each in desk.arrivals if each.text == "where is that?")
-        assert answer.quoted == f"{ada.id}: the weather in Pris?"
+        assert answer.quoted == "Ada: the weather in Pris?"
         edit = next(each for each in desk.arrivals if each.text == "the weather in Paris?")
         assert edit.edits == edit.message == first and edit.id not in (first, gone)
 

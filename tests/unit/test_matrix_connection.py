@@ -182,10 +182,10 @@ async def test_a_message_waits_until_what_it_answers_could_be_asked_for(tmp_path
             await platform.edit(where, ours, Piece(text="I said this"))
             await ada.say(room, "how?", **{"m.relates_to": {"m.in_reply_to": {"event_id": ours}}})
             await desk.until(lambda: len(desk.arrivals) == 2)
-            assert desk.arrivals[1].quoted == f"{world.us.id}: I said this"
+            assert desk.arrivals[1].quoted == "Alipes: I said this"
         again = Desk()
         async with world.listening(again):
             world.gate.fault("limit", "/event/", times=1, retry_ms=50)
             await ada.say(room, "why?", **{"m.relates_to": {"m.in_reply_to": {"event_id": ours}}})
             await again.until(lambda: again.arrivals)
-            assert again.arrivals[0].quoted == f"{world.us.id}: I said this"
+            assert again.arrivals[0].quoted == "Alipes: I said this"

@@ -40,7 +40,7 @@ class Hearing:
         if made is not None:
             await self._take(made)
 
-    async def invited(self, room_id: str, by: str) -> Arrival:
+    def invited(self, room_id: str, by: str) -> Arrival:
         """The invitation as an arrival without words."""
         address = inbound.address(self._place(room_id, by), "", by, self.reader)
         return Arrival(id=f"invitation:{room_id}", address=address, sender=by, name=by)
@@ -69,8 +69,10 @@ class Hearing:
         if original is not None:
             self._recall.change(original.id, event.told)
         origin = original or event
+        answered = await self._recall.find(room_id, origin.answers)
         around = Around(
-            answered=await self._recall.find(room_id, origin.answers),
+            answered=answered,
+            whose=self._place(room_id, answered.sender).who if answered else "",
             root=await self._recall.find(room_id, origin.thread),
             original=original,
         )

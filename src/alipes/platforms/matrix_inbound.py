@@ -85,6 +85,8 @@ class Around(Struct, frozen=True):
     """Other messages that one refers to, as far as they could be found."""
 
     answered: Said | None = None
+    whose: str = ""
+    """What is called who wrote that."""
     root: Said | None = None
     """Where its thread began."""
     original: Said | None = None
@@ -137,7 +139,7 @@ def arrival(event: Said, place: Place, reader: Reader, around: Around) -> Arriva
         name=place.who,
         text=words,
         message=event.changes or event.id,
-        quoted=_quoted(around.answered, fallback),
+        quoted=_quoted(around, fallback),
         group=place.group,
         addressed=not place.group or called or ours or command or reader.group == "all",
         edits=event.changes,
@@ -208,11 +210,9 @@ def _called(told: Content, body: str, place: Place) -> bool:
     )
 
 
-def _quoted(answered: Said | None, fallback: str) -> str:
-    if answered is None:
-        return fallback
-    body = _text(answered.told, "body")
-    return f"{answered.sender}: {body}" if body else fallback
+def _quoted(around: Around, fallback: str) -> str:
+    body = _text(around.answered.told, "body") if around.answered else ""
+    return f"{around.whose}: {body}" if body else fallback
 
 
 def _table(content: Content, name: str) -> Content:

@@ -97,6 +97,8 @@ class Listening:
         for room_id, room in told.rooms.join.items() if since else ():  # before we came, nobody meant us
             if room.timeline.events:
                 self._put(room_id, batch, partial(self._room, room_id, room.timeline, since))
+        for room_id in told.rooms.leave:
+            self._client.rooms.pop(room_id, None)
         if told.to_device_events or first:
             for room_id, event in self._unread.readable():
                 self._put(room_id, batch, partial(self._late, room_id, event))
@@ -178,7 +180,7 @@ class Listening:
         if not calls:
             return
         call = calls[-1]
-        made = await self._hearing.invited(room_id, call.sender)
+        made = self._hearing.invited(room_id, call.sender)
         if await self._hearing.welcomes(made):
             await self._patiently(partial(self._join, room_id))
         elif (getattr(call, "content", None) or {}).get("is_direct"):

@@ -35,6 +35,8 @@ class Unread:
         changed: Callable[[], None],
     ) -> None:
         self._client, self._hearing, self._say, self._changed = client, hearing, say, changed
+        self._coming: set[str] = set()
+        """Those that can be read, and are being handed over."""
         self._waiting = {str(each.get("event_id")): each for each in waiting if not old(each)}
 
     @property
@@ -71,18 +73,20 @@ class Unread:
             log.warning("nobody could be told that a message was not read: %s", error)
 
     def readable(self) -> list[tuple[str, Any]]:
-        """Those that can be read by now, with their rooms."""
+        """Those that can be read by now, with their rooms; each is given once."""
         found = []
-        for source in self._waiting.values():
+        for id, source in self._waiting.items():
             event = nio.Event.parse_encrypted_event(source)
-            if not isinstance(event, nio.MegolmEvent):
+            if id in self._coming or self._client.olm is None or not isinstance(event, nio.MegolmEvent):
                 continue
             try:
                 found.append((str(source["room_id"]), self._client.decrypt_event(event)))
             except nio.EncryptionError:
                 continue
+            self._coming.add(id)
         return found
 
     def done(self, id: str) -> None:
         self._waiting.pop(id, None)
+        self._coming.discard(id)
         self._changed()
