@@ -4,7 +4,7 @@ from msgspec import structs
 
 from alipes.agent import compact_plan
 from alipes.agent.compact_plan import Room
-from alipes.agent.compact_view import fixed, letters, told
+from alipes.agent.compact_view import fixed, letters, since, told
 from alipes.agent.compaction import Compaction, Job, Shortened
 from alipes.kernel.errors import ContextTooLong
 from alipes.kernel.messages import Message
@@ -27,6 +27,8 @@ class Fitting:
         """Why it could not be shortened, if it could not."""
         self._compaction, self._turn, self._emit = compaction, turn, emit
         self._ratio, self._fixed, self._measured = 0.0, 0, False
+        self._sized: tuple[Digest, int, int] = Digest(), 0, 0
+        """Of so many messages, told with this digest: their letters. What follows is added to it."""
         self._overflows = 0
         self._told: set[str] = set()
 
@@ -39,19 +41,20 @@ class Fitting:
         session = self._turn.session
         wanted, focus = session in self._compaction.wishes, self._compaction.wishes.pop(session, "")
         room = self._room(backend, request.max_tokens)
-        full = room is not None and self._ratio and room.tokens(messages, self.digest) > room.limit
+        full = room is not None and self._size(messages) * self._ratio > room.limit
         if wanted or (full and self._compaction.settings.at):
             room = room or self._narrow(backend, messages, 1)
             job = Job(self._turn, messages, self.digest, room, focus, wanted=wanted)
             await self._shortened(await self._compaction.shorten(job))
+        self._size(messages)
         return structs.replace(request, messages=told(messages, self.digest))
 
-    def counted(self, request: Request, reply: Replied) -> None:
+    def counted(self, reply: Replied) -> None:
         """What the provider says that it was: the measure of all that follows."""
         self._overflows = 0
         tokens = reply.usage.input + reply.usage.output
-        if reply.usage.input:
-            count = self._fixed + letters(request.messages) + letters((reply.message,))
+        if reply.usage.input and self._measured:
+            count = self._fixed + self._sized[2] + letters((reply.message,))
             self._ratio = compact_plan.measured(tokens, count)
 
     async def overflowed(self, backend: Backend | None, messages: tuple[Message, ...]) -> bool:
@@ -90,9 +93,17 @@ class Fitting:
         self._fixed = self._compaction.fixed[self._turn.session] = fixed(request)
         tokens, about = self._turn.counted
         if tokens:
-            self._ratio = compact_plan.measured(
-                tokens, self._fixed + letters(told(messages[:about], self.digest))
-            )
+            self._ratio = compact_plan.measured(tokens, self._size(messages[:about]))
+
+    def _size(self, messages: tuple[Message, ...]) -> int:
+        """Letters of all that is sent. Messages are only ever added: those before are not counted again."""
+        digest, seen, size = self._sized
+        if digest != self.digest or not digest.upto <= seen <= len(messages):
+            size = letters(told(messages, self.digest))
+        elif seen < len(messages):
+            size += letters(since(messages, digest, seen))
+        self._sized = self.digest, len(messages), size
+        return self._fixed + size
 
     def _take_up(self, messages: tuple[Message, ...]) -> None:
         """What was made beside us meanwhile stands for us, too, if it was made of what we know."""
@@ -111,6 +122,6 @@ class Fitting:
     def _narrow(self, backend: Backend, messages: tuple[Message, ...], times: int) -> Room:
         """The room there seems to be: less than what was refused."""
         ratio = self._ratio or compact_plan.GUESS
-        refused = round((self._fixed + letters(told(messages, self.digest))) * ratio)
+        refused = round(self._size(messages) * ratio)
         window = min(backend.facts.window or refused, refused)
         return Room(max(int(window * NARROWER**times), 1), ratio, self._fixed)

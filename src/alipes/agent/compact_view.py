@@ -23,8 +23,13 @@ def told(messages: tuple[Message, ...], digest: Digest) -> tuple[Message, ...]:
     if digest == Digest():
         return messages
     head = _instead(messages, digest) if digest.upto else ()
-    tail = (_shown(message, digest, place < digest.trimmed) for place, message in enumerate(messages))
-    return (*head, *tuple(tail)[digest.upto :])
+    return (*head, *since(messages, digest, digest.upto))
+
+
+def since(messages: tuple[Message, ...], digest: Digest, start: int) -> tuple[Message, ...]:
+    """What a model is told of the messages from place `start` on."""
+    places = enumerate(messages[start:], start)
+    return tuple(_shown(message, digest, place < digest.trimmed) for place, message in places)
 
 
 def _instead(messages: tuple[Message, ...], digest: Digest) -> tuple[Message, ...]:

@@ -202,7 +202,7 @@ class _Life:
         request = await self._agent.hooks.filter(specs.before_request, request, turn=self._turn)
         self._questions += 1
         reply = await self.purse.ask(backend, request, self._questions)
-        self.fitting.counted(request, reply)
+        self.fitting.counted(reply)
         return backend.name, reply
 
     def told(self) -> tuple[Message, ...]:
