@@ -26,12 +26,12 @@ _EVENT = {
 
 
 def document(endpoints: Sequence[Endpoint]) -> bytes:
-    """As JSON. Two endpoints under one method and path would be a mistake in the house."""
+    """As JSON, with what is told of ourselves beside the endpoints."""
     kinds = [kind for each in endpoints for kind in (each.body, each.query, each.answer) if kind is not None]
     kinds += [ProblemDocument, OpenAiErrorDocument]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     known = dict(zip(map(repr, kinds), schemas, strict=True))
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, dict[str, Any]] = {path: {"get": told} for path, told in _ourselves()}
     for each in endpoints:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, known, components)
     return msgspec.json.encode(
@@ -51,6 +51,25 @@ def document(endpoints: Sequence[Endpoint]) -> bytes:
             "security": [{"key": []}],
         }
     )
+
+
+def _ourselves() -> Iterable[tuple[str, dict[str, Any]]]:
+    """How we are: on this machine without a key, from elsewhere with one, but for `/health`."""
+    state = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
+    json = {"application/json": {"schema": state}}
+    unknown = {"401": {"$ref": f"#/components/responses/{_refusal(401, 'problem')}"}}
+    yield "/health", {"summary": "The process lives.", "responses": _answered(json), "security": []}
+    ready = {**_answered(json), "503": {"description": "Not ready, and why.", "content": json}}
+    figures = {"text/plain": {"schema": {"type": "string"}}}
+    free: list[dict[str, list[str]]] = [{}, {"key": []}]
+    summary = "Can we receive and answer? Else why not."
+    yield "/ready", {"summary": summary, "responses": {**ready, **unknown}, "security": free}
+    summary = "Figures, as Prometheus reads them."
+    yield "/metrics", {"summary": summary, "responses": {**_answered(figures), **unknown}, "security": free}
+
+
+def _answered(content: dict[str, Any]) -> dict[str, Any]:
+    return {"200": {"description": _phrase(200), "content": content}}
 
 
 def _operation(endpoint: Endpoint, known: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
