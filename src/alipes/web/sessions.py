@@ -9,6 +9,7 @@ from alipes.store import exporting
 from alipes.store.runs import Owner, SessionRow, SqliteRuns
 from alipes.web.answers import answer, nothing
 from alipes.web.endpoints import PLATFORM, Call, Caller, Endpoint, House, Problem
+from alipes.web.problems import FRESH
 from alipes.web.runs import may_see, owner
 from alipes.web.sessions_words import (
     Export,
@@ -178,7 +179,7 @@ class Room:
     async def markdown(self, call: Call) -> Response:
         row = await self._named(call)
         text = exporting.markdown(await self._house.store.archive.export(row.id))
-        return PlainTextResponse(text, media_type="text/markdown", headers={"cache-control": "no-store"})
+        return PlainTextResponse(text, media_type="text/markdown", headers=FRESH)
 
     async def _begun(self, session: str) -> Response:
         row = await self._store.session(session)
