@@ -213,7 +213,8 @@ class Compaction:
         return Shortened(digest, "extracted", before, after, why)
 
     async def _keep(self, job: Job, digest: Digest, *, helped: bool = True) -> None:
-        kept = await self.digests.keep(job.turn, digest, living=job.living, helped=helped)
+        living = len(job.messages) if job.living else 0
+        kept = await self.digests.keep(job.turn, digest, living=living, helped=helped)
         if not kept:
             raise SessionError("what was said here was changed meanwhile, so it was not shortened")
         if not job.living:

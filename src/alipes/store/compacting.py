@@ -29,11 +29,12 @@ class SqliteDigests:
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
-    async def keep(self, turn: Turn, digest: Digest, *, living: bool, helped: bool = True) -> bool:
+    async def keep(self, turn: Turn, digest: Digest, *, living: int = 0, helped: bool = True) -> bool:
         """From now on it stands for what it covers; `helped`: earlier tries that did not are forgotten.
 
-        `living`: in the name of a turn that is ours; raises `Fenced` like `record`. Else it is kept for
-        the conversation as it was when `turn` was looked at, and False is given if that has changed.
+        `living`: in the name of a turn that is ours and knows of so many messages; raises `Fenced` like
+        `record`. Else it is kept for the conversation as it was when `turn` was looked at. False is given,
+        and nothing kept, where some of what was said was taken back since.
         """
         now, text = self._clock(), rows.whole(digest.text)
         covered = max(digest.upto, digest.trimmed)
@@ -43,6 +44,8 @@ class SqliteDigests:
                 number, session = speaking.mine(db, turn)
                 before, own = turns.transcript(db, session, number)
                 told = [*before, *own]
+                if len(told) != living:
+                    return False
             else:
                 session, told = turn.session, list(lineage.told(db, turn.session))
                 if _told(told[:covered]) != turn.history[:covered]:
