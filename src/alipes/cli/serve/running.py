@@ -25,6 +25,7 @@ from alipes.kernel.turns import Address
 from alipes.kernel.wording import count
 from alipes.runtime import garbage
 from alipes.runtime.claim import claim
+from alipes.runtime.descriptors import make_room
 from alipes.runtime.guard import guarding
 from alipes.runtime.notify import Notifier
 from alipes.store.callers import SqliteCallers
@@ -56,6 +57,7 @@ class Serving(Struct, frozen=True):
 async def serve(serving: Serving) -> Order:
     """Until told otherwise; what we were told. Raises what ends the store, and ConfigError at the start."""
     settings, notifier = serving.settings, serving.notifier
+    make_room()
     with (
         Orders(at_terminal=sys.stdin is not None and sys.stdin.isatty()) as orders,
         guarding(_complain),
