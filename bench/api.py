@@ -17,6 +17,7 @@ from tests.world.model_server import Served as Model
 from tests.world.serving import Service
 
 from alipes.runtime.claim import holder
+from alipes.runtime.descriptors import make_room
 from bench.chatstops import PLUGIN
 from bench.measure import Row, bounded, p
 
@@ -199,6 +200,7 @@ async def first_byte() -> list[Row]:
 
 async def listeners() -> list[Row]:
     """Many listen to runs that say nothing; somebody looks all the while whether we still answer."""
+    make_room()
     async with serving() as api:
         first = await api.caller()
         runs = []
