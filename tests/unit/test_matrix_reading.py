@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from alipes.kernel.delivery import Button
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
 from alipes.platforms import matrix_inbound as inbound
@@ -116,6 +117,11 @@ def test_html_goes_along_only_where_it_says_more():
     assert "formatted_body" not in outbound.words(Piece(text="a<br>b", plain="a\nb"))
     told = outbound.words(Piece(text="<em>a</em>", plain="a"))
     assert told["formatted_body"] == "<em>a</em>" and told["format"] == "org.matrix.custom.html"
+
+
+def test_a_button_is_a_reaction_that_fits_under_a_message():
+    buttons = (Button("Yes", "a"), Button("x" * 1000, "b"), Button("", "c"))
+    assert outbound.labelled(buttons) == {"Yes": "a", "x" * 60: "b", "c": "c"}
 
 
 def test_the_same_piece_has_the_same_transaction_and_others_have_others():

@@ -7,6 +7,7 @@ import httpx2
 import nio  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
+from alipes.kernel.delivery import Button
 from alipes.kernel.errors import DeliveryError, Gone
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
@@ -18,6 +19,7 @@ Content: TypeAlias = dict[str, Any]
 BUTTONS = "alipes.buttons"
 """In the content of a question of ours: what each reaction stands for."""
 MESSAGE, REACTION = "m.room.message", "m.reaction"
+LABEL = 60
 FALLBACK = 200
 """Letters of a change that a client shows which knows no changes."""
 _GONE = ("M_FORBIDDEN", "M_NOT_FOUND", "M_TOO_LARGE", "M_BAD_JSON", "M_NOT_JSON", "M_INVALID_PARAM")
@@ -49,7 +51,7 @@ def words(piece: Piece) -> Content:
 def fresh(address: Address, piece: Piece, told: Content, answered: str = "") -> Content:
     """As a new message there; `answered`: who wrote what it answers, and is called by that."""
     if piece.buttons:
-        told = told | {BUTTONS: {button.label: button.data for button in piece.buttons}}
+        told = told | {BUTTONS: labelled(piece.buttons)}
     if piece.reply_to and answered:
         told = told | {"m.mentions": {"user_ids": [answered]}}
     related: Content = {}
@@ -58,6 +60,11 @@ def fresh(address: Address, piece: Piece, told: Content, answered: str = "") -> 
     if piece.reply_to or address.thread:
         related["m.in_reply_to"] = {"event_id": piece.reply_to or address.thread}
     return told | {"m.relates_to": related} if related else told
+
+
+def labelled(buttons: tuple[Button, ...]) -> dict[str, str]:
+    """What each reaction stands for; one is as long as a line under a message can be."""
+    return {(button.label or button.data)[:LABEL]: button.data for button in buttons}
 
 
 def changed(message: str, piece: Piece) -> Content:

@@ -53,7 +53,7 @@ class Speaker:
         sent = await _tried("sending a message", self._client.put(address.chat, MESSAGE, content, name))
         self._recall.keep(sent, Said(sent, str(self._client.user_id), MESSAGE, content))
         if piece.buttons:
-            await self._offer(address.chat, sent, [button.label for button in piece.buttons])
+            await self._offer(address.chat, sent, list(outbound.labelled(piece.buttons)))
         return sent
 
     async def edit(self, address: Address, message: str, piece: Piece) -> None:
