@@ -18,7 +18,7 @@ from alipes.agent.ground import Risk
 from alipes.agent.loop import Agent
 from alipes.agent.mixture import Mixing
 from alipes.agent.prompt import system_prompt
-from alipes.agent.senses import Parts, senses
+from alipes.agent.senses import Parts, open_todos, senses
 from alipes.agent.spending import Spending
 from alipes.agent.voices import rewriting
 from alipes.config.settings import Settings
@@ -158,10 +158,11 @@ class App:
         jobs = (job.title for job in self.background.living(session))
         return ", ".join((*jobs, *(f"subagent {each}" for each in self._detached(session))))
 
-    def _keeps(self, session: str) -> tuple[str, ...]:
+    async def _keeps(self, session: str) -> tuple[str, ...]:
         """What a session has beside its words, for a model that is told them only in short."""
         jobs = (f"a background process: {job.title}" for job in self.background.living(session))
-        return (*jobs, *(f"a subagent in the background: {each}" for each in self._detached(session)))
+        children = (f"a subagent in the background: {each}" for each in self._detached(session))
+        return (*await open_todos(self.store.todos, session), *children, *jobs)
 
     def _detached(self, session: str) -> tuple[str, ...]:
         return tuple(f"{turn[:6]} {brief(goal)}" for turn, goal in self.lobby.delegated.detached(session))

@@ -137,7 +137,10 @@ async def test_a_model_that_says_it_is_too_long_is_told_less_and_answers(tmp_pat
 
 async def test_what_runs_beside_the_words_is_told_with_the_summary(tmp_path):
     reader = Reader(*["w" * 3_000] * 12, window=4_000)
-    keeps = lambda _session: ("todo: [ ] write the end", "subagent s1 looks for a title")  # noqa: E731
+
+    async def keeps(_session):
+        return "todo: [ ] write the end", "subagent s1 looks for a title"
+
     async with at_home(tmp_path, reader, keeps=keeps) as home:
         for n in range(12):
             await home.say(f"chapter {n}")

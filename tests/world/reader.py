@@ -1,7 +1,7 @@
 """A model with a window, in this process: it counts what it reads, refuses what is too long, sums up as told."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -136,7 +136,7 @@ def study(
     library: Library,
     side: Side | None = None,
     *,
-    keeps: Callable[[str], tuple[str, ...]] = lambda _session: (),
+    keeps: Callable[[str], Awaitable[tuple[str, ...]]] | None = None,
     consent: Any = None,
 ) -> Study:
     async def choice() -> str:

@@ -6,7 +6,7 @@ that does not help is tried twice, then no more until it helped or a person asks
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -28,7 +28,7 @@ MOST = 2
 """Tries in a row that may be in vain."""
 SOON = 0.75
 """Of what may be full: from here on it is shortened between two turns."""
-Keeps: TypeAlias = Callable[[str], tuple[str, ...]]
+Keeps: TypeAlias = Callable[[str], Awaitable[tuple[str, ...]]]
 """What a session has beside its words: open todos, subagents and processes at work, a line each."""
 Spawn: TypeAlias = Callable[
     [Coroutine[Any, Any, "Shortened | AlipesError"], str], "asyncio.Task[Shortened | AlipesError]"
@@ -92,10 +92,10 @@ class Compaction:
         auxiliary: Auxiliary,
         digests: SqliteDigests,
         settings: Compacting | None = None,
-        keeps: Keeps = lambda _session: (),
+        keeps: Keeps | None = None,
     ) -> None:
         self.settings = settings or Compacting()
-        self.keeps = keeps
+        self.keeps = keeps or _nothing
         self.digests, self._auxiliary = digests, auxiliary
         self.wishes: dict[str, str] = {}
         """By session, what a person asked to keep above all when it is shortened at the next step."""
@@ -198,12 +198,12 @@ class Compaction:
             max_tokens=limit,
         )
         text = reply.message.text.strip()
-        return compact_words.summary(text, self.keeps(turn.session)) if text else "", backend.name
+        return compact_words.summary(text, await self.keeps(turn.session)) if text else "", backend.name
 
     async def _extract(self, job: Job, trim: Digest, before: int, why: str) -> Shortened:
         """The last resort, without a model. If even that is not shorter, nothing can be done."""
         room, start = job.room, max(compact_plan.tail(job.messages, job.room), trim.upto)
-        gone, keeps = job.messages[trim.upto : start], self.keeps(job.turn.session)
+        gone, keeps = job.messages[trim.upto : start], await self.keeps(job.turn.session)
         text = compact_words.extract(gone, trim, keeps, max(room.free // 6, compact_plan.SMALLEST))
         digest = compact_plan.summed(job.messages, trim, room, text) if gone else trim
         after = room.tokens(job.messages, digest)
@@ -245,3 +245,7 @@ class Compaction:
                 await self.shorten(Job(latest, latest.history, latest.digest, room, living=False))
         except AlipesError as error:
             log.warning("conversation %s was not shortened between its turns: %s", session, error)
+
+
+async def _nothing(_session: str) -> tuple[str, ...]:
+    return ()

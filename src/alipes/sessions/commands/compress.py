@@ -55,7 +55,7 @@ async def _preview(compaction: Compaction, turn: Turn, room: Room) -> str:
     trim = compact_plan.trimmed(messages, digest, room)
     summed = count(max(start - digest.upto, 0), "message") if start > digest.upto else "nothing"
     so_far = f", beside a summary of {count(digest.upto, 'message')}" if digest.upto else ""
-    beside = compaction.keeps(turn.session)
+    beside = await compaction.keeps(turn.session)
     rows = [
         ("now", f"about {room.tokens(messages, digest):,} of {window:,} tokens{so_far}"),
         ("old results cut", f"about {room.tokens(messages, trim):,} tokens, without a model"),
