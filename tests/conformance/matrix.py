@@ -23,6 +23,7 @@ class Matrix(Messenger):
     cannot: ClassVar = {"menus": "Matrix has no menu of commands; they are typed, as /stop or !stop"}
 
     def __init__(self, folder: Path) -> None:
+        synapse()  # or it is skipped, before anything is made
         super().__init__(folder)
         self._numbers = itertools.count(1)
 
