@@ -14,7 +14,9 @@ from alipes.app import open_app
 from alipes.config.settings import load
 from alipes.kernel.turns import Address, Inbound, Stop, TurnEnded
 from alipes.store.opening import open_store
+from alipes.testing import call, every_stop, open_agent
 from tests.torture.test_children import living, tree, unique, until
+from tests.world.delegates import Mind, delegate, message, open_family
 
 TRIALS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "50")) // 4
 HERE = Address("test", "me")
@@ -61,6 +63,40 @@ async def test_nested_subagents_stopped_at_random_points_leave_nothing_alive(tmp
         assert app.lobby.delegated._children == {}
         await until(lambda: list(app.lobby._sessions) == [HERE.key])
     print(f"\nstop of nested subagents, slowest of {TRIALS}: {max(took) * 1e3:.0f} ms")
+
+
+@pytest.mark.deadline(120)
+async def test_a_crowd_of_quick_subagents_stopped_at_any_moment_leaves_no_row_behind(tmp_path, seed=5):
+    """Also those that are being accepted just then: nobody may be left to wait for ever."""
+    dice = random.Random(seed)
+
+    def answer(told, request):
+        if told.text.startswith("go"):
+            background = dice.random() < 0.2
+            return delegate(tasks=[{"goal": f"task {n}"} for n in range(4)], background=background)
+        nests = told.text == "task 1" and "delegate_task" in [tool.name for tool in request.tools]
+        return delegate("d", goal="deeper") if nests else "done"
+
+    async with open_family(tmp_path, Mind(answer)) as family:
+        for trial in range(TRIALS * 4):
+            async with family.lobby.ask(message(f"{trial}", f"go {trial}")) as following:
+                await asyncio.sleep(dice.uniform(0, 0.012))
+                await family.lobby.post(HERE.key, Stop("user_stop", "stop_command", following.turn or ""))
+                ends = [event.ending async for event in following if isinstance(event, TurnEnded)]
+            assert ends[0] in ("stopped", "answered")
+            await family.lobby.settled()
+            assert await family.store.subagents.unfinished() == (), f"trial {trial} of seed {seed}"
+        assert family.lobby.delegated._children == {} and family.lobby.delegated._parents == {}
+
+
+@pytest.mark.deadline(60)
+async def test_a_turn_with_nested_subagents_can_be_stopped_at_every_point():
+    def opens():
+        script = [call("delegate_task", goal="look"), call("delegate_task", goal="deeper")]
+        return open_agent(model=[*script, call("terminal", command="true"), "deep", "looked", "all done"])
+
+    points = [attempt.point.where async for attempt in every_stop(opens, "go")]
+    assert len(points) > 30 and {"in tool terminal", "in tool delegate_task", "in request"} <= {*points}
 
 
 async def killed(home, text: str, after: float) -> None:

@@ -28,6 +28,8 @@ class Child:
         """Known once it is accepted."""
         self.stop: Stop | None = None
         """It ends with who asked for it."""
+        self.posted = False
+        """It was told so."""
         self.since = time.monotonic()
 
 
@@ -47,10 +49,14 @@ class Delegated:
         self._store, self._submit, self._post = store, submit, post
         self._keeps, self._longest = keeps, longest
         self._children: dict[str, Child] = {}
+        self._parents: dict[str, Stop | None] = {}
+        """Turns that live here and asked for some; and the stop of one that was stopped."""
 
     def expect(self, inbound: Inbound, parent: Turn) -> Child:
         """One is about to be asked for."""
-        return self._children.setdefault(inbound.id, Child(inbound, parent))
+        child = self._children.setdefault(inbound.id, Child(inbound, parent))
+        child.stop = self._parents.setdefault(parent.id, None)
+        return child
 
     def began(self, turn: Turn) -> None:
         """A turn begins here; only those that work for others are kept in mind."""
@@ -80,6 +86,7 @@ class Delegated:
 
     async def stop(self, parent: Turn, stop: Stop) -> None:
         """The turn was stopped: so is what works for it, unless it was detached. All are marked first."""
+        self._parents[parent.id] = stop  # some may be asked for just now
         mine = [
             child
             for child in self._children.values()
@@ -89,14 +96,11 @@ class Delegated:
             child.stop = stop
         for child in mine:
             await self.end(child)
-        if parent.attempt > 1:  # an earlier process may have begun some
-            for each in await self._store.subagents.unfinished(parent=parent.id):
-                if _ends_with(each.inbound, parent) and each.inbound.id not in self._children:
-                    await self._post(each.key, Stop(stop.reason, stop.invalidation_reason, each.id))
 
     async def end(self, child: Child) -> None:
         """Pass the stop on, if it is known where to."""
         if child.turn and child.stop is not None:
+            child.posted = True
             stop = Stop(child.stop.reason, child.stop.invalidation_reason, child.turn)
             await self._post(child.inbound.address.key, stop)
 
@@ -107,10 +111,19 @@ class Delegated:
                 await self._post(each.key, answer)
 
     async def leave(self, parent: Turn) -> None:
-        """The turn is over: nothing that was to end with it goes on."""
-        left = parent.attempt > 1 or any(_ends_with(each.inbound, parent) for each in self._children.values())
-        if left:
-            await self.stop(parent, Stop(FORSAKEN, FORSAKEN))
+        """The turn is over: nothing that was to end with it goes on. An earlier process may have begun
+        some; and some may have been accepted just when nobody waited for that any more."""
+        if parent.attempt == 1 and parent.id not in self._parents:
+            return
+        stop = self._parents.get(parent.id) or Stop(FORSAKEN, FORSAKEN)
+        for each in await self._store.subagents.unfinished(parent=parent.id):
+            child = self._children.get(each.inbound.id)
+            cut_off = child is not None and not child.turn  # detached or not, it never came to begin
+            if cut_off or (_ends_with(each.inbound, parent) and (child is None or not child.posted)):
+                await self._post(each.key, Stop(stop.reason, stop.invalidation_reason, each.id))
+        self._parents.pop(parent.id, None)
+        for child in [each for each in self._children.values() if each.parent is parent and not each.turn]:
+            self.over(child.inbound)
 
     async def forsaken(self, turn: Turn) -> str:
         """Why the turn must not begin: the reason for which the one it works for is over; or empty."""

@@ -109,9 +109,13 @@ class Delegation:
             )
         begun = []
         for child in children:
-            self._lobby.delegated.expect(child, parent)
-            turn = await self.begin(child) or await self._store.subagents.find(child.id)
-            begun.append((turn or "", child.origin.goal if child.origin else ""))
+            expected = self._lobby.delegated.expect(child, parent)
+            turn = await self.begin(child)
+            if turn is None:  # begun before the process died: whoever lives it now keeps it in mind
+                self._lobby.delegated.over(child)
+                turn = await self._store.subagents.find(child.id)
+            expected.turn = turn or ""
+            begun.append((expected.turn, child.origin.goal if child.origin else ""))
         return started(begun)
 
     async def _live(

@@ -44,15 +44,18 @@ class SqliteSubagents:
         return None if found is None else str(found[0])
 
     async def unfinished(self, *, parent: str = "", place: str = "") -> tuple[Subagent, ...]:
-        """Those of one turn, or those for the conversation under the key `place`, oldest first."""
+        """Those of one turn, also such as are being accepted, or those for the conversation under the key
+        `place`; oldest first."""
         bounds = (PREFIX, PREFIX[:-1] + ";")  # the letter after the colon
 
         def work(db: sqlite3.Connection) -> list[tuple[str, str, str, str, float, float | None]]:
             return db.execute(_UNFINISHED, bounds).fetchall()
 
+        # of a turn: among the writes, so that what was asked for before is done by then
+        told = await (self._database.run(work, soon=True) if parent else self._database.read(work))
         found = [
             Subagent(id, key, session, rows.inbounds.decode(inbound), created, begun)
-            for id, key, session, inbound, created, begun in await self._database.read(work)
+            for id, key, session, inbound, created, begun in told
         ]
         return tuple(
             each
