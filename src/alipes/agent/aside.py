@@ -52,9 +52,9 @@ class Aside:
         await self._group.__aexit__(*((kind, error, trace) if cancelled else (None, None, None)))
 
     async def turn_ended(self, turn: Turn, ending: str, said: tuple[Message, ...]) -> None:
-        if ending != "answered":
+        if ending != "answered" or turn.inbound.origin is not None:  # who works for another says no more
             return
-        if not turn.history and not turn.inbound.parent and self._auxiliary.errand(TITLES).model:
+        if not turn.history and self._auxiliary.errand(TITLES).model:
             self.spawn(self._entitle(turn, said), f"title of {turn.session}")
         settings = self._compaction.settings
         if settings.background and settings.at and turn.session not in self._busy:
