@@ -241,6 +241,12 @@ async def test_openai_shaped_routes_tell_mistakes_as_openai_does():
         assert wrong.status_code == 400 and wrong.json()["error"]["type"] == "invalid_request_error"
         stranger = await client.post("/v1/chat/completions", json={}, headers={"authorization": "Bearer no"})
         assert stranger.status_code == 401 and stranger.json()["error"]["code"] == "invalid_api_key"
+        for answer, status in (
+            (await client.get("/v1/chat/completions"), 405),
+            (await client.post("/v1/embeddings", json={}), 404),
+            (await client.get("/v1/models", headers={"host": "rebound.example"}), 421),
+        ):
+            assert answer.status_code == status and answer.json()["error"]["message"]
 
 
 async def test_who_asks_too_often_is_told_when_to_come_again():

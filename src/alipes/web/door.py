@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from alipes.kernel.errors import ConfigError
 from alipes.web.endpoints import Problem
 from alipes.web.keys import Keys, nobody
-from alipes.web.problems import refusal
+from alipes.web.problems import refusal, shape_at
 
 GRACE = 2
 """Seconds that requests have to be answered when we leave."""
@@ -109,7 +109,7 @@ class Porter:
         try:
             await self._check(headers, scope["path"])
         except Problem as problem:
-            return await refusal(problem)(scope, receive, send)
+            return await refusal(problem, shape_at(scope["path"]))(scope, receive, send)
         origin = headers.get("origin", "")
         if origin not in self._doorway.origins:
             return await self._app(scope, receive, send)

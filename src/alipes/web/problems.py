@@ -21,6 +21,8 @@ from alipes.web.endpoints import Problem
 
 Shape: TypeAlias = Literal["problem", "openai"]
 JSON_PROBLEM = "application/problem+json"
+_OPENAI = tuple(f"/v1/{name}" for name in ("chat", "completions", "embeddings", "models", "responses"))
+"""Where OpenAI's clients ask, also for what is not there."""
 FRESH = {"cache-control": "no-store"}
 """What is told of us now is not kept by anyone."""
 
@@ -54,6 +56,11 @@ def refusal(problem: Problem, shape: Shape = "problem") -> Response:
     media = "application/json" if shape == "openai" else JSON_PROBLEM
     headers = {**FRESH, **problem.headers}
     return Response(msgspec.json.encode(document), problem.status, headers=headers, media_type=media)
+
+
+def shape_at(path: str) -> Shape:
+    """How errors look at an address that no route answers for."""
+    return "openai" if path.startswith(_OPENAI) else "problem"
 
 
 def _plain(problem: Problem) -> ProblemDocument:

@@ -16,7 +16,7 @@ from alipes.kernel.errors import AlipesError
 from alipes.web.endpoints import Call, Caller, Endpoint, Problem
 from alipes.web.keys import Keys, nobody
 from alipes.web.limits import Limits, Pace, body_of
-from alipes.web.problems import ours, refusal
+from alipes.web.problems import ours, refusal, shape_at
 
 GOODBYE = 0.1
 """Seconds for who goes by themselves."""
@@ -168,15 +168,17 @@ def _decoded(endpoint: Endpoint, request: Request, body: bytes) -> Any:
         raise Problem(400, f"the body is no JSON that can be read: {error}", code="json") from error
 
 
-async def unserved(_request: Request, error: Exception) -> Response:
+async def unserved(request: Request, error: Exception) -> Response:
     """What no route has answered, for `Starlette(exception_handlers=...)`."""
     match error:
         case HTTPException(status_code=404):
-            return refusal(Problem(404, "there is nothing at this address", code="not_found"))
+            problem = Problem(404, "there is nothing at this address", code="not_found")
         case HTTPException(status_code=405):
             methods = (error.headers or {}).get("Allow", "")
             words = f"this address takes {methods} only" if methods else "not by this method"
-            return refusal(Problem(405, words, code="method", headers={"allow": methods}))
+            problem = Problem(405, words, code="method", headers={"allow": methods})
         case HTTPException():
-            return refusal(Problem(error.status_code, error.detail, headers=error.headers))
-    return refusal(Problem(500, "something went wrong here; the log tells what", code="internal"))
+            problem = Problem(error.status_code, error.detail, headers=error.headers)
+        case _:
+            problem = Problem(500, "something went wrong here; the log tells what", code="internal")
+    return refusal(problem, shape_at(request.url.path))
