@@ -12,6 +12,7 @@ from alipes.kernel.turns import Address, Inbound
 from alipes.providers.scripted import Scripted
 from tests.unit.stage import Hand, call, play
 from tests.world.api import open_api
+from tests.world.house import open_house
 
 
 def held() -> tuple[asyncio.Event, Hand]:
@@ -209,3 +210,15 @@ async def test_a_session_of_the_terminal_is_looked_at_but_not_run_in(tmp_path: P
         assert told["text"] == "You said: hello"
         refused = await api.ask("POST", "/runs", {"input": "x", "session": told["session_id"]}, by="root")
         assert (refused.status_code, refused.json()["code"]) == (409, "elsewhere")
+
+
+async def test_a_turn_that_another_process_lives_is_heard_and_stopped_from_here(tmp_path: Path):
+    model = play(("Half", asyncio.Event()))
+    async with open_house(tmp_path, model) as other, open_api(tmp_path, Scripted()) as api:
+        turn = await other.lobby.submit(Inbound("1", _terminal(), "me", "hello"))
+        assert turn is not None
+        async with api.listening(turn, by="root") as listener:
+            assert (await listener.until("said")).text == "hello"
+            assert (await api.ask("POST", f"/runs/{turn}/stop", by="root")).status_code == 202
+            assert (await listener.until("turn_ended")).data["ending"] == "stopped"
+        assert model.living == 0
