@@ -142,7 +142,8 @@ RESULTS = "Authentication-Results"
         # where its name is not known, it is a server that received the mail, and the topmost that tells
         ([("Received", "from x (y) by mx.a (z) with SMTP"), (RESULTS, "mx.a; dmarc=pass header.from=example.org")], "", True),
         ([("Received", "from x by mx.a"), (RESULTS, "evil.b; dmarc=pass header.from=example.org")], "", False),
-        ([(RESULTS, "mx.a; dmarc=pass header.from=example.org"), ("Received", "from x by mx.a")], "", False),
+        ([(RESULTS, "mx.a; dmarc=pass header.from=example.org"), ("Received", "from x by mx.a")], "", True),
+        ([(RESULTS, "mx.a; dmarc=pass header.from=example.org"), ("Received", "by mx.b"), ("Received", "by mx.a")], "", False),
         ([("Received", "from x by mx.a"), (RESULTS, "mx.a; none"), (RESULTS, "mx.a; dmarc=pass header.from=example.org")], "", False),
     ],
 )  # fmt: skip

@@ -204,6 +204,19 @@ async def test_a_server_without_them_is_asked_who_somebody_is() -> None:
             assert [line.last for line in await door.takes()] == ["hello"]
 
 
+async def test_in_a_busy_channel_nobody_is_asked_for_who_talks_to_others() -> None:
+    async with at_the_door(channels=("#house",)) as (_, ears, door):
+        await door.enters()
+        door.tell(
+            ":Ada!a@h PRIVMSG #house :a long talk with somebody else",
+            ":Ada!a@h PRIVMSG #house :alipes: and now with you",
+        )
+        assert (await door.hears("WHOIS")).last == "Ada"
+        assert [line.command for line in door.heard].count("WHOIS") == 1 and ears.taken[0].sender == "ada!a@h"
+        door.tell(":s 311 alipes Ada a h * :Ada", ":s 330 alipes Ada account :is", ":s 318 alipes Ada :end")
+        assert [each.sender for each in await ears.heard(2)] == ["ada!a@h", "account"]
+
+
 async def test_somebody_who_left_is_looked_for_before_the_answer_is_given() -> None:
     async with at_the_door() as (platform, ears, door):
         await door.enters(offered="account-tag", granted="account-tag")
@@ -261,7 +274,7 @@ async def test_few_lines_are_on_their_way_at_once() -> None:
     async with at_the_door() as (platform, _, door):
         await door.enters()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(platform.send(Address("irc", "ada"), Piece("word " * 700)))
+            tasks.create_task(platform.send(Address("irc", "ada"), Piece("word " * 900)))
             counts = [len(await door.takes()) for _ in range(3)]
         assert counts[0] == counts[1] == 4 and 0 < counts[2] <= 4
 

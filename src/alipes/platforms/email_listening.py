@@ -18,7 +18,7 @@ from alipes.platforms.email_threads import Threads
 log = logging.getLogger(__name__)
 
 GLANCE = 64_000
-"""Bytes of a mail that is too large: enough for its words."""
+"""Bytes of a head, and of a mail that is too large: enough for its words."""
 OLDEST = 3 * 86_400.0
 """Seconds: when the server has numbered its mail anew, mail older than this is taken for done."""
 
@@ -78,38 +78,41 @@ class Listening:
         half.replace(self._path)
 
     async def _hand_over(self, uid: int, take: Take) -> None:
-        head = await self._imap.fetch(uid, "BODY.PEEK[HEADER]")
+        head = await self._imap.fetch(uid, f"BODY.PEEK[HEADER]<0.{GLANCE}>")
         try:
-            told = await self._read(head) if head is not None else None
+            told, welcome = await self._read(head) if head is not None else (None, False)
         except inbound.Unreadable as error:
             log.warning("a mail could not be read, and is left out: %s", error)
             return
         if told is not None:
             await take(told)
+        if welcome:
             await self._imap.mark_seen(uid)
 
-    async def _read(self, head: Mail) -> Arrival | None:
+    async def _read(self, head: Mail) -> tuple[Arrival | None, bool]:
+        """What it says, and whether its sender may speak."""
         why, told = inbound.glance(
             head.content, self._ours, authenticated=self.authenticated, server=self.server
         )
         if told is None:
             log.info("a mail is left out: %s", why)
-            return None
+            return None, False
         who, thread = told.arrival.sender, told.arrival.address.thread
         if not await self.welcome(told.arrival):
             self._threads.note(who, thread, told.thread)
-            return told.arrival
+            return told.arrival, False
         whole = head.size <= self.largest
         mail = await self._imap.fetch(head.uid, "BODY.PEEK[]" if whole else f"BODY.PEEK[]<0.{GLANCE}>")
         if mail is None:
-            return None
+            return None, False
         folder = self._folder / "files" if whole else None
         told = await asyncio.to_thread(inbound.opened, mail.content, folder, self.commands())
         await asyncio.to_thread(self._threads.keep, who, thread, told.thread)
         if whole:
-            return told.arrival
+            return told.arrival, True
         note = f"[The mail has {head.size / 1e6:.0f} MB; what is attached to it was not fetched.]"
-        return structs.replace(told.arrival, text="\n\n".join(filter(None, (told.arrival.text, note))))
+        text = "\n\n".join(filter(None, (told.arrival.text, note)))
+        return structs.replace(told.arrival, text=text), True
 
 
 def _read(path: Path) -> Mark:

@@ -14,7 +14,7 @@ from alipes.kernel.errors import Gone
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
 from alipes.platforms.email_threads import Thread, message_id
-from alipes.platforms.markup import harmless, plain
+from alipes.platforms.markup import Span, Spans, harmless, plain
 from alipes.platforms.markup_reading import read
 
 LONGEST = 1_000_000
@@ -23,24 +23,30 @@ LARGEST = 25_000_000
 SUBJECT = 70
 # Pictures from elsewhere would be fetched by whoever opens the mail.
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
-# Ids in lines of their own, as it would break them by default, confuse some programs.
-_POLICY = SMTP.clone(max_line_length=600)
-_STYLE = "font-family:sans-serif;line-height:1.4"
+# An id on a line of its own, as the library would break it by default, confuses some programs.
+WIRE = SMTP.clone(max_line_length=600)
+_STYLE = (
+    "body{font-family:sans-serif;line-height:1.4}"
+    "pre{background:#f4f4f4;padding:.6em;overflow-x:auto}"
+    "table{border-collapse:collapse}td,th{border:1px solid #bbb;padding:.2em .6em}"
+    "blockquote{border-left:3px solid #bbb;margin-left:0;padding-left:1em}"
+)
 _AGAIN = re.compile(r"^(?:(?:re|aw|sv|antw|rif|odp)\s*:\s*)+", re.IGNORECASE)
 
 
 def pieces(markdown: str) -> tuple[Piece, ...]:
     """The one mail that a text is; none where there is nothing to read."""
-    words = plain(read(markdown).spans).strip()
+    words = plain(_quoting(read(markdown).spans)).strip()
     if not words:
         return ()
-    page = f'<html><body style="{_STYLE}">\n{_PARSER.render(markdown)}</body></html>\n'
+    head = f"<head><style>{_STYLE}</style></head>"
+    page = f"<html>{head}<body>\n{_PARSER.render(markdown)}</body></html>\n"
     return (Piece(text=page, plain=words),)
 
 
 def mail(ours: str, address: Address, thread: Thread, piece: Piece) -> EmailMessage:
     """Raises Gone for what can never be sent."""
-    made = EmailMessage(policy=_POLICY)
+    made = EmailMessage(policy=SMTP)
     words = piece.plain or piece.text or (piece.media.caption if piece.media else "")
     made["From"] = formataddr(("alipes", ours))
     made["To"] = address.chat
@@ -58,6 +64,18 @@ def mail(ours: str, address: Address, thread: Thread, piece: Piece) -> EmailMess
         made.add_alternative(piece.text, subtype="html", charset="utf-8", cte="quoted-printable")
     if piece.media:
         _attach(made, piece.media)
+    return made
+
+
+def _quoting(spans: Spans) -> list[Span]:
+    """The same with the sign of mail before every line that is quoted."""
+    made: list[Span] = []
+    fresh = True
+    for span in spans:
+        quote = any(mark.kind == "quote" for mark in span.marks)
+        text = f"{'> ' if fresh else ''}{span.text}".replace("\n", "\n> ") if quote else span.text
+        made.append(Span(text, span.marks))
+        fresh = not quote and text.endswith("\n")
     return made
 
 

@@ -10,6 +10,7 @@ from aiosmtplib import SMTP, SMTPException, SMTPResponseException
 
 from alipes.kernel.errors import DeliveryError, Gone
 from alipes.platforms.email_imap import Security
+from alipes.platforms.email_outbound import WIRE
 
 LATER = 60.0
 """Seconds after which a server is asked again that said `not now` (greylisting, a full queue)."""
@@ -33,7 +34,7 @@ class Post:
         """Its Message-ID."""
         if not _ADDRESS.fullmatch(to):
             raise Gone(f"{to!r} is no mail address.")
-        content = await asyncio.to_thread(mail.as_bytes)
+        content = await asyncio.to_thread(mail.as_bytes, policy=WIRE)
         host, port, security = self._where
         client = SMTP(
             hostname=host,

@@ -43,7 +43,7 @@ def _about(checked: Checked, address: str, domain: str) -> bool:
         case "dkim":
             return _covers(about.get("header.d", "") or about.get("header.i", ""), domain)
         case "spf":
-            return _covers(about.get("smtp.mailfrom", "") or about.get("smtp.helo", ""), domain)
+            return _covers(about.get("smtp.mailfrom", ""), domain)
         case "auth":
             return about.get("smtp.auth", "") == address
     return False
@@ -57,10 +57,7 @@ def _covers(name: str, domain: str) -> bool:
 
 def _results(headers: Sequence[tuple[str, str]], server: str) -> list[Checked] | None:
     """What the first trusted header tells; None: there is none."""
-    receivers: set[str] = set()
-    for name, value in headers:
-        if name.lower() == "received" and (by := _BY.search(_COMMENT.sub(" ", value))):
-            receivers.add(by[1].lower())
+    for at, (name, value) in enumerate(headers):
         if name.lower() != "authentication-results":
             continue
         id, *methods = _COMMENT.sub(" ", value).split(";")
@@ -69,8 +66,16 @@ def _results(headers: Sequence[tuple[str, str]], server: str) -> list[Checked] |
             if teller == server.lower():
                 return _checked(methods)
         else:
-            return _checked(methods) if teller in receivers else None
+            return _checked(methods) if teller in _receivers(headers, at) else None
     return None
+
+
+def _receivers(headers: Sequence[tuple[str, str]], at: int) -> set[str]:
+    """Who passed the mail on above this place, and next below it: some tell before they sign for it."""
+    signed = [(place, value) for place, (name, value) in enumerate(headers) if name.lower() == "received"]
+    above, below = [v for p, v in signed if p < at], [v for p, v in signed if p > at]
+    found = [_BY.search(_COMMENT.sub(" ", value)) for value in (*above, *below[:1])]
+    return {by[1].lower() for by in found if by}
 
 
 def _checked(methods: Sequence[str]) -> list[Checked]:

@@ -1,8 +1,8 @@
 """IRC, as the gateway sees it: one connection per `listen`, whose end is told. The gateway connects anew."""
 
 import asyncio
-import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from alipes.kernel.endpoints import Secret
 from alipes.kernel.errors import ConfigError, DeliveryError
-from alipes.kernel.platforms import Piece, Platform, Take, Talents, Tell, Welcome
+from alipes.kernel.platforms import Arrival, Piece, Platform, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
 from alipes.platforms import irc_inbound, irc_markup
 from alipes.platforms.irc_entering import open_session
@@ -19,7 +19,8 @@ from alipes.platforms.irc_speaking import ANSWER, Speaker
 from alipes.platforms.irc_words import CTCP, Line, fold, is_channel
 from alipes.platforms.lanes import Lanes, first
 
-log = logging.getLogger(__name__)
+ANSWERS = 10
+"""Letters of a word that may be an answer to a question of ours."""
 
 
 class IrcSettings(Struct, frozen=True, kw_only=True):
@@ -158,21 +159,33 @@ class _Listening:
             self._session.write("NOTICE", nick, f"{CTCP}{kind} {told}{CTCP}")
 
     async def _hand_over(self, line: Line, leavings: int) -> None:
-        sender = await self._sender(line)
-        self._speaker.meet(line.source, sender, leavings)
         nicks = {self._session.nick, self._settings.nick}
-        made = irc_inbound.arrival(
-            line, sender, nicks, commands=self.commands(), per_user=self._settings.per_user
+        made = partial(
+            irc_inbound.arrival, line, nicks=nicks, commands=self.commands(), per_user=self._settings.per_user
         )
-        if made is not None:
-            await self._take(made)
+        told = made(irc_inbound.who(line.source, ""))
+        if told is None:
+            return
+        matters = self._matters(told)
+        sender = await self._sender(line, matters)
+        if matters:  # else it is a guess
+            self._speaker.meet(line.source, sender, leavings)
+        if (told := made(sender)) is not None:
+            await self._take(told)
 
-    async def _sender(self, line: Line) -> str:
+    def _matters(self, told: Arrival) -> bool:
+        """Is it worth a question who said it? In a busy channel nobody asks so much: a word that nobody was
+        called by may be an answer to us, more is talk of others."""
+        if told.addressed or self._settings.group == "all":
+            return True
+        return len(told.text) <= ANSWERS and self._speaker.spare()
+
+    async def _sender(self, line: Line, matters: bool) -> str:
         """Whom the server says to be logged in, with the line or when asked; else their mask."""
         if "account-tag" in self._session.features:
             return irc_inbound.who(line.source, line.tags.get("account", ""))
-        if known := self._speaker.known(line.source):
-            return known
+        if (known := self._speaker.known(line.source)) or not matters:
+            return known or irc_inbound.who(line.source, "")
         try:
             found = await self._session.whois(line.nick, ANSWER)
         except DeliveryError:

@@ -26,7 +26,7 @@ def address(target: str, nick: str, sender: str, *, per_user: bool) -> Address:
 
 
 def arrival(
-    line: Line, sender: str, nicks: Collection[str], *, commands: Collection[str] = (), per_user: bool = False
+    line: Line, sender: str, *, nicks: Collection[str], commands: Collection[str] = (), per_user: bool = False
 ) -> Arrival | None:
     """None for what says nothing to us, such as requests between programs. `nicks`: what we are called."""
     words = line.last

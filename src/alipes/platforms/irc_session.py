@@ -5,6 +5,7 @@ import itertools
 import logging
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -43,6 +44,7 @@ class Session:
         self.nick = nick
         self.source = f"{nick}!~alipes@{_UNKNOWN}"
         """How the server shows us to others; a guess on the long side until it was told."""
+        self._shown = asyncio.Event()
         self.features: set[str] = set()
         """What the server granted us of its capabilities."""
         self.joined: set[str] = set()
@@ -57,6 +59,8 @@ class Session:
         self._pongs: dict[str, asyncio.Event] = {}
         self._whois: dict[str, tuple[list[Met], asyncio.Event]] = {}
         self._refusal: tuple[str, list[Line]] = ("", [])
+        self._told: set[str] = set()
+        """Why we are not let in somewhere; it is tried again and again, and said once."""
 
     def write(self, command: str, *params: str) -> None:
         if not self.ended:
@@ -93,7 +97,7 @@ class Session:
             raise
         finally:
             self.ended = self.ended or "We left."
-            for event in (*self._pongs.values(), *(event for _, event in self._whois.values())):
+            for event in (self._shown, *self._pongs.values(), *(told for _, told in self._whois.values())):
                 event.set()
 
     async def live(self, quiet: float, mend: Callable[[], None]) -> None:
@@ -106,6 +110,13 @@ class Session:
                 raise DeliveryError(f"Nothing was heard from the IRC server for {silent:.0f} s.")
             self.write("PING", "alive")
             mend()
+
+    async def introduced(self, within: float) -> None:
+        """Return when the server said how it shows us to others, or after a while: it was asked."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._shown.wait()
+        self._shown.set()
 
     async def passed(self, target: str, lines: list[str], within: float) -> None:
         """Say `lines` to `target`; returns once the server took them. One caller at a time.
@@ -176,8 +187,9 @@ class Session:
         about, refused = self._refusal
         if about and len(line.params) > 1 and fold(line.params[1]) == about:
             refused.append(line)
-        elif _UNJOINABLE.fullmatch(line.command):
-            log.warning("the IRC server does not let us in there: %s", " ".join(line.params[1:]))
+        elif _UNJOINABLE.fullmatch(line.command) and (why := " ".join(line.params[1:])) not in self._told:
+            self._told.add(why)
+            log.warning("the IRC server does not let us in there: %s", why)
 
     def _introduce(self, line: Line) -> None:
         """Parts of an answer to WHOIS."""
@@ -196,8 +208,9 @@ class Session:
     def _seen_as(self, line: Line) -> None:
         """`302`: what USERHOST says of us; `396`: the server hides our host from now on."""
         host = line.last.strip().partition("=")[2].lstrip("+-")
-        if line.command == "302" and "@" in host:
-            self.source = f"{self.nick}!{host}"
+        if line.command == "302":
+            self.source = f"{self.nick}!{host}" if "@" in host else self.source
+            self._shown.set()
         elif line.command == "396" and len(line.params) > 1:
             user = self.source.partition("!")[2].partition("@")[0]
             shown = line.params[1] if "@" in line.params[1] else f"{user}@{line.params[1]}"

@@ -18,6 +18,7 @@ QUEUE = 60.0
 """Seconds that a message waits for others to be said first."""
 ANSWER = 40.0
 """Seconds in which the server must say that it took something."""
+SOON = 2.0
 REMEMBERED = 1000
 _ABSENT = ("401", "406")
 
@@ -111,6 +112,7 @@ class Speaker:
             raise self._ours(refused, target) from refused
 
     async def _pass(self, target: str, text: str) -> None:
+        await self._session.introduced(SOON)
         cut = lines(text, room(self._session.source, target))
         for at in range(0, len(cut), TOGETHER):
             some = cut[at : at + TOGETHER]
