@@ -61,6 +61,17 @@ async def test_a_model_that_answers_is_waited_for_and_the_next_question_is_not_a
         parked.cancel()
 
 
+async def test_who_waits_for_subagents_is_not_waited_for():
+    lived, until = Lived(), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(lived.act(turn(), ToolCall("c1", "delegate_task", {"goal": "look"}), until))
+        group.create_task(lived.act(turn("t2"), call("make"), until))
+        await asyncio.sleep(0)
+        lived.draining.begin()
+        assert lived.draining.unsafe == 1, "only the subagent's own work is"
+        until.set()
+
+
 async def test_a_turn_that_ends_is_not_waited_for_any_more():
     lived = Lived()
     await lived.ask(turn())

@@ -12,6 +12,7 @@ from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import Output
 from alipes.kernel.turns import Turn
 
+DELEGATE = "delegate_task"
 LOOK = 0.05
 """Seconds between two looks."""
 QUIET = 0.3
@@ -76,7 +77,8 @@ class Draining:
         call: ToolCall,
         turn: Turn,
     ) -> str | Output:
-        phase, oversees = self._phase(turn), asks_for_our_end(call)
+        # who waits for subagents is found waiting again; each of them is followed by itself
+        phase, oversees = self._phase(turn), call.name == DELEGATE or asks_for_our_end(call)
         phase.acting += 1
         phase.overseeing += oversees
         try:
