@@ -26,7 +26,6 @@ class MatrixSettings(Struct, frozen=True, kw_only=True):
     encryption: bool = True
     group: Literal["mention", "all"] = "mention"
     per_user: bool = False
-    proxy: str = ""
     """Not looked at: the scope's connections know their own way."""
     poll: float = 30.0
     """Seconds that one question for news may wait for them."""

@@ -79,7 +79,6 @@ def _matrix(settings: Settings, folder: Path, scope: ClientScope) -> Platform:
             folder=folder,
             group=chosen.group,
             per_user=chosen.per_user,
-            proxy=_proxy(settings),
         ),
         scope,
     )
