@@ -272,7 +272,14 @@ def _company(app: App) -> tuple[Tool, ...]:
     """What has others at work: subagents, and models that answer together."""
     limits, mixing = app.settings.delegation, Mixing(app.auxiliary, app.settings.mixtures)
     app.models.consult = mixing.ask
-    delegation = Delegation(app.lobby, app.store, limits, models=app.models, tools=app.tool_names)
+    delegation = Delegation(
+        app.lobby,
+        app.store,
+        limits,
+        models=app.models,
+        tools=app.tool_names,
+        lasting=app.lobby.habits.interactive,
+    )
     return (*((Delegate(delegation),) if limits.depth else ()), MixtureOfAgents(mixing))
 
 

@@ -13,10 +13,10 @@ from alipes.config.delegation import DelegationSettings
 from alipes.config.settings import load
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Text, assistant
-from alipes.kernel.turns import Address, Inbound, Noted, Origin, Said, TurnEnded
+from alipes.kernel.turns import Address, Inbound, Noted, Origin, Said, ToolFinished, TurnEnded
 from alipes.providers.scripted import Scripted
 from alipes.sessions import commands
-from alipes.sessions.delegating_words import outcome, report_of, reports, started
+from alipes.sessions.delegating_words import interrupted, outcome, report_of, reports, started
 from tests.world.delegates import Mind, delegate
 
 HERE = Address("test", "me")
@@ -45,7 +45,7 @@ class Desk:
 @asynccontextmanager
 async def at_desk(home, mind=None, config=CONFIG):
     (home / "config.toml").write_text(config)
-    async with open_app(load(home, {}), lent={"scripted": mind or Scripted()}) as app:
+    async with open_app(load(home, {}), interactive=True, lent={"scripted": mind or Scripted()}) as app:
         yield Desk(app)
 
 
@@ -174,6 +174,22 @@ def test_a_report_is_material_and_cannot_end_the_notice_that_carries_it():
     assert "</notice" not in told.notice and "abcdef" in told.notice and "no instruction" in told.notice
     silent = report_of("abcdef012345", origin, (), ending="failed", detail="no model")
     assert "failed: no model" in silent.notice and "It said nothing." in silent.notice
+
+
+def test_what_was_interrupted_is_told_without_names_that_mean_nothing():
+    beneath = [f"agent:main:subagent:dm:{n}" for n in range(2)]
+    assert interrupted(["agent:main:test:dm:me", *beneath]) == "agent:main:test:dm:me, 2 subagents"
+    assert interrupted(beneath[:1]) == "1 subagent"
+
+
+async def test_where_nobody_stays_for_a_report_the_background_is_waited_for(tmp_path):
+    held = Held()
+    held.open.set()
+    (tmp_path / "config.toml").write_text(CONFIG)
+    async with open_app(load(tmp_path, {}), lent={"scripted": held.mind}) as app:
+        events = await Desk(app).say("go")
+        (told,) = [event.result.text for event in events if isinstance(event, ToolFinished)]
+        assert told.startswith("2 of 2 tasks done.") and "forty-two" in told
 
 
 def test_a_task_whose_conversation_was_deleted_is_told_as_gone():

@@ -9,6 +9,7 @@ from alipes.cli.interrupts import Interrupts
 from alipes.cli.render import Telling, one_line
 from alipes.cli.screen import Screen
 from alipes.kernel.turns import Inbound, TurnEnded
+from alipes.sessions.delegating_words import interrupted
 from alipes.sessions.following import Following
 
 STATUS = {"answered": 0, "steered": 0, "failed": 1, "out_of_steps": 1, "stopped": 130}
@@ -64,7 +65,7 @@ class Asking:
     async def wait_for_others(self) -> None:
         """Turns that another process left unfinished came to us; they are not left a second time."""
         if others := self._app.lobby.recovered:
-            self._screen.remark(f"· finishing what was interrupted: {one_line(', '.join(others), 100)}")
+            self._screen.remark(f"· finishing what was interrupted: {one_line(interrupted(others), 100)}")
             await self._app.lobby.settled()
 
     async def _follow(self, following: Following) -> int:

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from weakref import WeakValueDictionary
 
+from msgspec import structs
+
 from alipes.agent.chain import Opens
 from alipes.config.delegation import DelegationSettings
 from alipes.hooks.tracking import TURN
@@ -40,10 +42,12 @@ class Delegation:
         *,
         models: Opens,
         tools: Callable[[Turn], Awaitable[tuple[str, ...]]],
+        lasting: bool = True,
     ) -> None:
-        """`tools(turn)`: the names of those that the turn may use itself."""
+        """`tools(turn)`: the names of those that the turn may use itself. `lasting`: we are still there
+        when its turn is over; else nothing is sent into the background, but waited for."""
         self._lobby, self._store, self._limits = lobby, store, limits
-        self._models, self._tools = models, tools
+        self._models, self._tools, self._lasting = models, tools, lasting
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def delegate(self, order: Order, act: Act) -> str:
@@ -52,6 +56,7 @@ class Delegation:
             raise ToolError("subagents work for a conversation, and this call belongs to none")
         if parent.inbound.depth >= self._limits.depth:
             raise ToolError("do it yourself: subagents are not nested deeper than this")
+        order = structs.replace(order, background=order.background and self._lasting)
         children = await self._children(order, parent, act.call_id)
         if order.background:
             return await self._detach(children, parent)

@@ -9,6 +9,7 @@ from alipes.kernel.messages import Message
 from alipes.kernel.turns import Ending, Origin
 from alipes.kernel.wording import brief, count, span
 from alipes.store.facts import TurnFacts
+from alipes.store.subagents import PREFIX
 
 ID = 6
 """Letters of an id that are shown; any beginning that is unique will do."""
@@ -111,6 +112,13 @@ def started(children: Sequence[tuple[str, str]]) -> str:
     """What the model is told of those that it sent off."""
     names = "\n".join(f"{turn[:ID]}: {brief(goal, 80)}" for turn, goal in children)
     return f"At work in the background, each will report in a notice:\n{names}"
+
+
+def interrupted(keys: Sequence[str]) -> str:
+    """The sessions that an earlier process left, for a person; subagents have no names that mean anything."""
+    names = [key for key in keys if not key.startswith(PREFIX)]
+    beneath = sum(key.startswith(PREFIX) for key in keys)
+    return ", ".join([*names, *([count(beneath, "subagent")] if beneath else [])])
 
 
 def in_background(children: Sequence[tuple[str, str]]) -> str:

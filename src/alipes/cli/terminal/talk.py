@@ -22,6 +22,7 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import NotTaken
 from alipes.kernel.turns import Address, Answer, Event, Inbound, Reply, Said, Stop, TurnEnded
 from alipes.sessions import commands
+from alipes.sessions.delegating_words import interrupted
 
 COURSE = frozenset({"new", "resume", "branch", "undo", "retry"})
 """Commands that decide which conversation a message reaches: one typed after them must not overtake them."""
@@ -89,7 +90,7 @@ class Talk:
             if note:
                 show.note(note)
         if elsewhere := [key for key in orphans if key != self._place.key]:
-            show.note(f"taking up what was interrupted elsewhere: {', '.join(elsewhere)}")
+            show.note(f"taking up what was interrupted elsewhere: {interrupted(elsewhere)}")
         standing = await app.store.sessions.standing(self._place.key)
         if standing is not None and not await app.store.sessions.unfinished(self._place.key):
             await self._clerk.recall(standing.session)
