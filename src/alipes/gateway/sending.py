@@ -1,6 +1,7 @@
 """Something to be said without a turn: where a name leads, and the debt that it becomes. It sends nothing."""
 
 import os
+import re
 from collections.abc import Collection
 
 from alipes.config.near import did_you_mean
@@ -8,6 +9,11 @@ from alipes.kernel.delivery import Outbound
 from alipes.kernel.errors import NotTaken
 from alipes.kernel.turns import Address
 from alipes.store.people import SqlitePeople
+
+
+_ROOM = re.compile(r"([!#][^:]+:[^:]+(?::\d+)?)(?::([^:\d].*))?\Z")
+"""On Matrix the server is a part of a room's name, and its port may be."""
+_CHAT = re.compile(r"([^:]*):?(.*)\Z", re.DOTALL)
 
 
 async def addressed(people: SqlitePeople, to: str, text: str, platforms: Collection[str]) -> Outbound:
@@ -29,8 +35,9 @@ async def addressed(people: SqlitePeople, to: str, text: str, platforms: Collect
     elif not place:
         address = homes.get(platform) or _homeless(platform)
     else:
-        chat, _, thread = place.partition(":")
-        address = Address(platform, chat, thread=thread)
+        parts = _ROOM.match(place) or _CHAT.match(place)
+        assert parts is not None  # the second takes everything
+        address = Address(platform, parts[1], thread=parts[2] or "")
     return Outbound(f"send:{os.urandom(8).hex()}", address, text)
 
 
