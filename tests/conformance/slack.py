@@ -1,8 +1,6 @@
 """Slack as a surface: the loopback Web API and Socket Mode, and `alipes serve` with slack_sdk on them."""
 
-import html
 import itertools
-import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -73,7 +71,7 @@ class Channel(Room):
         self._server.press(asked.ts, dict(asked.buttons)[label], who or self._who)
 
     def seen(self) -> list[str]:
-        return [read(post.text) for post in self._posts()]
+        return [post.shown for post in self._posts()]
 
     def _posts(self) -> list[Any]:
         return self._server.posts(self.where, self._who)
@@ -103,11 +101,3 @@ class Channel(Room):
 
     def answers(self) -> list[str]:
         return [post.answers for post in self._posts()]
-
-
-def read(text: str) -> str:
-    """Slack's writing as a person reads it, as far as the texts of conversations have any."""
-    text = re.sub(r"```\n?(.*?)\n?```", r"\1\n", text, flags=re.DOTALL)
-    text = re.sub(r"\n{3,}", "\n\n", text)
-    text = re.sub(r"\*(.+?)\*|`(.+?)`", lambda match: match[1] or match[2], text)
-    return html.unescape(text).replace("\u200b", "")

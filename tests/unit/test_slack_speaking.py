@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
-from alipes.kernel.delivery import Media
+from alipes.kernel.delivery import Button, Media
 from alipes.kernel.errors import DeliveryError, Gone
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
@@ -16,9 +17,11 @@ from tests.world.slack_server import SlackServer
 async def test_messages_are_sent_changed_and_deleted(tmp_path, leaks):
     async with at_work(tmp_path) as (server, platform, _):
         thread = where(server, "general/plans")
-        message = await platform.send(thread, Piece("*answer* &lt;!channel&gt;", id="1"))
+        [answer] = platform.pieces("**answer** <!channel>")
+        message = await platform.send(thread, replace(answer, id="1"))
         [post] = server.posts("general/plans")
-        assert (post.ts, post.text, post.answers) == (message, "*answer* &lt;!channel&gt;", "")
+        assert (post.ts, post.shown, post.answers) == (message, "answer <!channel>", "")
+        assert post.text == "answer &lt;!channel&gt;"
         sent = server.asked("chat.postMessage")[0].args
         assert (sent["unfurl_links"], sent["unfurl_media"], sent["link_names"]) == (False, False, False)
         await platform.edit(thread, message, Piece("better"))
@@ -66,6 +69,18 @@ async def test_files_are_brought_shown_and_taken_back(tmp_path, leaks):
         for wrong in (str(tmp_path / "none"), str(path)):
             with pytest.raises(Gone, match=r"cannot be read|empty"):
                 await platform.send(where(server), Piece(media=Media(wrong)))
+
+
+async def test_what_slack_does_not_like_the_look_of_is_shown_as_plain_words(tmp_path):
+    async with at_work(tmp_path) as (server, platform, _):
+        [piece] = platform.pieces("**answer**")
+        broken = replace(piece, text=piece.text.replace("bold", "loud"), buttons=(Button("Yes", "y"),))
+        message = await platform.send(where(server), broken)
+        assert server.posts()[0].shown == "answer" and server.posts()[0].buttons == [("Yes", "y")]
+        await platform.edit(where(server), message, replace(broken, buttons=()))
+        assert server.posts()[0].shown == "answer" and server.posts()[0].blocks == []
+        await platform.edit(where(server), message, piece)
+        assert server.posts()[0].blocks
 
 
 async def test_a_pair_of_eyes_is_shown_until_the_answer_begins(tmp_path):

@@ -115,8 +115,9 @@ class Web:
             text,
             thread=thread,
             broadcast=broadcast,
-            blocks=_blocks(args),
+            blocks=checked(args),
             metadata=note,
+            marked=args.get("mrkdwn", True),
         )
         self.tell(post)
         return {"channel": channel.id, "ts": post.ts, "message": self.world.message(post)}
@@ -133,7 +134,7 @@ class Web:
         post = self._mine(args, "update")
         text = self._text(args, CHANGED)
         if "blocks" in args:
-            post.blocks = _blocks(args)
+            post.blocks = checked(args)
         self.change(post, text)
         return {"channel": post.channel, "ts": post.ts, "text": text}
 
@@ -268,19 +269,44 @@ def _within(post: Posted, args: Args) -> bool:
     return post.ts > args.get("oldest", "0") and post.ts < args.get("latest", "9")
 
 
-def _blocks(args: Args) -> list[dict[str, Any]]:
+def checked(args: Args) -> list[dict[str, Any]]:
+    """The blocks of a message, if Slack takes them."""
     blocks: list[dict[str, Any]] = args.get("blocks") or []
-    names = [each["action_id"] for block in blocks for each in block.get("elements", ())]
+    names = [
+        each["action_id"] for block in blocks for each in block.get("elements", ()) if "action_id" in each
+    ]
     for block in blocks:
         match block:
-            case {"type": "section", "text": {"type": "mrkdwn", "text": text}} if 0 < len(text) <= 3000:
+            case {"type": "section", "text": {"type": "plain_text", "text": text}} if 0 < len(text) <= 3000:
                 pass
             case {"type": "actions", "elements": elements} if 0 < len(elements) <= 25:
                 for each in elements:
                     if len(each["text"]["text"]) > 75 or len(each["value"]) > 2000:
                         raise Refused("invalid_blocks")
+            case {"type": "rich_text", "elements": [_, *_] as parts, **more} if not more:
+                _rich(parts)
             case _:
                 raise Refused("invalid_blocks")
     if len(names) != len(set(names)) or len(blocks) > 50:
         raise Refused("invalid_blocks")
     return blocks
+
+
+def _rich(parts: list[dict[str, Any]]) -> None:
+    """Slack wants exactly these, and nothing empty."""
+    kinds = ("rich_text_section", "rich_text_preformatted", "rich_text_quote")
+    for part in parts:
+        if part.keys() != {"type", "elements"} or part["type"] not in kinds or not part["elements"]:
+            raise Refused("invalid_blocks")
+        for each in part["elements"]:
+            style = each.get("style", {"bold": True})
+            if not style or not style.keys() <= {"bold", "italic", "strike", "code"}:
+                raise Refused("invalid_blocks")
+            match {name: value for name, value in each.items() if name != "style"}:
+                case {"type": "text", "text": str(text), **more} if text and not more:
+                    pass
+                case {"type": "link", "url": str(url), **more} if url.startswith("http") and " " not in url:
+                    if more and not (more.keys() == {"text"} and more["text"]):
+                        raise Refused("invalid_blocks")
+                case _:
+                    raise Refused("invalid_blocks")

@@ -1,5 +1,6 @@
 """What our Slack knows: people, channels and what was posted, and how Slack writes these down. No sockets."""
 
+import html
 import itertools
 import re
 import time
@@ -50,6 +51,17 @@ class File(Struct):
     """Another workspace shared it: it has to be asked for."""
 
 
+def _told(block: dict[str, Any]) -> list[str]:
+    """The words of a block, part by part."""
+    if block["type"] == "section":
+        return [block["text"]["text"]]
+    if block["type"] != "rich_text":
+        return []
+    return [
+        "".join(each.get("text") or each["url"] for each in part["elements"]) for part in block["elements"]
+    ]
+
+
 class Posted(Struct):
     """A message as it stands now, and how it came to."""
 
@@ -63,6 +75,8 @@ class Posted(Struct):
     blocks: list[dict[str, Any]] = field(default_factory=list)
     attachments: list[dict[str, Any]] = field(default_factory=list)
     metadata: dict[str, Any] | None = None
+    marked: bool = True
+    """Slack takes signs in its text for marks."""
     subtype: str = ""
     client: str = ""
     edited: str = ""
@@ -73,6 +87,15 @@ class Posted(Struct):
     """Who, and with what."""
     marks: list[str] = field(default_factory=list)
     """Every reaction that was added or removed, as `+eyes`."""
+
+    @property
+    def shown(self) -> str:
+        """What people see of it: Slack shows the blocks, where there are some."""
+        told = [each for block in self.blocks for each in _told(block)]
+        if told:
+            return "\n\n".join(told)
+        text = self.text if self.marked is False else re.sub(r"[*_~`]", "", self.text)
+        return html.unescape(text)
 
     @property
     def buttons(self) -> list[tuple[str, str]]:

@@ -2,16 +2,20 @@
 
 from typing import Any
 
+import msgspec
+
 from alipes.kernel.delivery import Button
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
-from alipes.platforms.slack_markup import escape
+from alipes.platforms.slack_markup import RICH, escape
 
 SECTION = 3000
-"""Characters of one block of text."""
+"""Characters of one block of plain text."""
 BUTTONS, LABEL = 25, 75
 EVENT = "alipes_message"
 """What the note about a message is called that goes along with it, for us to find it by."""
+UNSHOWABLE = ("invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long")
+"""Slack does not like how it is marked up."""
 
 
 def place(address: Address, reply_to: str = "") -> dict[str, Any]:
@@ -24,19 +28,18 @@ def place(address: Address, reply_to: str = "") -> dict[str, Any]:
     return here
 
 
-def body(piece: Piece, *, fresh: bool = True) -> dict[str, Any]:
-    """The content of a message; `fresh`: it is sent, not changed."""
-    # What was never written as mrkdwn, such as the name of a file, calls nobody either.
-    text = escape(piece.plain) if piece.text == piece.plain else piece.text
-    # `parse` is named since it means something else for changes where it is not; `<!channel>` is escaped.
-    told: dict[str, Any] = {"text": text, "parse": "none", "link_names": False}
-    if piece.buttons:
-        told["blocks"] = _blocks(text, piece.buttons)
-    elif not fresh:
-        told["blocks"] = []
+def body(piece: Piece, *, fresh: bool = True, marked: bool = True) -> dict[str, Any]:
+    """The content of a message. `fresh`: it is sent, not changed; not `marked`: as plain words."""
+    words = piece.plain or piece.text
+    rich = piece.text.startswith(RICH) and marked
+    # `parse` is named since it means something else for changes where it is not.
+    told: dict[str, Any] = {"text": escape(words), "parse": "none", "link_names": False}
+    if rich or piece.buttons or not fresh:
+        shown = [msgspec.json.decode(piece.text)] if rich else _plain(words) if piece.buttons else []
+        told["blocks"] = [*shown, *_actions(piece.buttons)]
     if fresh:
         # What a link leads to is not fetched: a model could be made to tell others something by an address.
-        told |= {"unfurl_links": False, "unfurl_media": False, "mrkdwn": True}
+        told |= {"unfurl_links": False, "unfurl_media": False, "mrkdwn": False}
         if piece.id:
             told["metadata"] = {"event_type": EVENT, "event_payload": {"id": piece.id}}
     return told
@@ -48,10 +51,7 @@ def is_it(message: dict[str, Any], id: str) -> bool:
     return note.get("event_type") == EVENT and (note.get("event_payload") or {}).get("id") == id
 
 
-def _blocks(text: str, buttons: tuple[Button, ...]) -> list[dict[str, Any]]:
-    sections = [
-        {"type": "section", "text": {"type": "mrkdwn", "text": part, "verbatim": True}} for part in _cut(text)
-    ]
+def _actions(buttons: tuple[Button, ...]) -> list[dict[str, Any]]:
     elements = [
         {
             "type": "button",
@@ -61,14 +61,16 @@ def _blocks(text: str, buttons: tuple[Button, ...]) -> list[dict[str, Any]]:
         }
         for number, button in enumerate(buttons[:BUTTONS])
     ]
-    return [*sections, {"type": "actions", "elements": elements}]
+    return [{"type": "actions", "elements": elements}] if elements else []
 
 
-def _cut(text: str) -> list[str]:
-    """Parts that fit into a block, at the ends of lines where there are some."""
+def _plain(text: str) -> list[dict[str, Any]]:
+    """Words in blocks, at the ends of lines where there are some."""
     parts = []
-    while len(text) > SECTION:
-        end = text.rfind("\n", SECTION // 2, SECTION) + 1 or SECTION
+    while text:
+        end = len(text) if len(text) <= SECTION else text.rfind("\n", SECTION // 2, SECTION) + 1 or SECTION
         parts.append(text[:end])
         text = text[end:]
-    return [*parts, text] if text else parts
+    return [
+        {"type": "section", "text": {"type": "plain_text", "text": part, "emoji": False}} for part in parts
+    ]

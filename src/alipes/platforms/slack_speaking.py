@@ -40,12 +40,16 @@ class Speaking:
         self._unsign(address)
         return found
 
-    async def _post(self, place: dict[str, Any], piece: Piece) -> str:
+    async def _post(self, place: dict[str, Any], piece: Piece, *, marked: bool = True) -> str:
+        body = slack_outbound.body(piece, marked=marked)
         try:
-            sent = await self._calls("sending", "chat_postMessage", **place, **slack_outbound.body(piece))
+            sent = await self._calls("sending", "chat_postMessage", **place, **body)
         except DeliveryError as error:
-            if "reply_broadcast" in place and code(error) in _NOTHING_TO_HANG_FROM:
-                return await self._post({"channel": place["channel"]}, piece)
+            why = code(error)
+            if "reply_broadcast" in place and why in _NOTHING_TO_HANG_FROM:
+                return await self._post({"channel": place["channel"]}, piece, marked=marked)
+            if marked and why in slack_outbound.UNSHOWABLE:
+                return await self._post(place, piece, marked=False)
             if not error.uncertain:
                 self._begun.done(piece.id)
             raise
@@ -90,7 +94,7 @@ class Speaking:
         assert piece.media
         here = {"channel_id": address.chat, "thread_ts": address.thread or None}
         told = [{"id": file, "title": piece.media.name or None}]
-        words = piece.text or escape(piece.media.caption)
+        words = escape(piece.plain or piece.media.caption)
         await self._calls(
             "sending a file",
             "files_completeUploadExternal",
@@ -111,8 +115,15 @@ class Speaking:
     async def edit(self, address: Address, message: str, piece: Piece) -> None:
         if message.startswith(FILE):
             raise Gone("Slack does not let a file be changed that was sent.")
-        body = slack_outbound.body(piece, fresh=False)
-        await self._calls("changing a message", "chat_update", channel=address.chat, ts=message, **body)
+        here = {"channel": address.chat, "ts": message}
+        try:
+            body = slack_outbound.body(piece, fresh=False)
+            await self._calls("changing a message", "chat_update", **here, **body)
+        except Gone as error:
+            if code(error) not in slack_outbound.UNSHOWABLE:
+                raise
+            body = slack_outbound.body(piece, fresh=False, marked=False)
+            await self._calls("changing a message", "chat_update", **here, **body)
 
     async def delete(self, address: Address, message: str) -> None:
         if message.startswith(FILE):
