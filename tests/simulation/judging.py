@@ -1,0 +1,101 @@
+"""What must hold once all is settled: nothing lost, nothing doubled, everything in order."""
+
+from typing import Any
+
+import msgspec
+
+from alipes.store import rows
+from tests.simulation.living import Witness, unanswered
+from tests.simulation.machine import Machine
+from tests.simulation.outside import ME, Outside
+from tests.simulation.plan import Plan
+
+ENDINGS = {"answered", "stopped", "failed", "steered", "out_of_steps"}
+
+
+def judge(machine: Machine, outside: Outside, witness: Witness, plan: Plan) -> None:
+    turns = machine.disk.rows("SELECT id, inbound_id, key, ending, detail, number FROM turns ORDER BY number")
+    _messages(machine, outside, turns)
+    _endings(machine, plan, turns)
+    _transcripts(machine)
+    debts = machine.disk.rows(
+        "SELECT id, lane, outbound, state, paid, uncertain, why FROM debts ORDER BY number"
+    )
+    _order(machine, debts)
+    _answers(machine, outside, witness, turns, debts, plan)
+
+
+def _messages(machine: Machine, outside: Outside, turns: list[Any]) -> None:
+    """Each that was said became one turn."""
+    by_message = [inbound for _, inbound, _, _, _, _ in turns]
+    for (chat, number), message in outside.said.items():
+        count = by_message.count(f"{ME}:{chat}:{message}")
+        if count != 1:
+            machine.blame(f"message {number} of chat {chat} became {count} turns")
+
+
+def _endings(machine: Machine, plan: Plan, turns: list[Any]) -> None:
+    calm = not plan.faults
+    stops = plan.busy == "interrupt" or any(each.kind in ("stop", "new") for each in plan.deeds)
+    for id, _, _, ending, detail, _ in turns:
+        if ending not in ENDINGS:
+            machine.blame(f"turn {id} has no ending: {ending}")
+        if calm and (ending == "failed" or (ending == "stopped" and not stops)):
+            machine.blame(f"turn {id} {ending} without a reason: {detail}")
+
+
+def _transcripts(machine: Machine) -> None:
+    for (session,) in machine.disk.rows("SELECT DISTINCT session FROM said"):
+        sql = "SELECT message FROM said WHERE session = ? ORDER BY number"
+        messages = [rows.messages.decode(row) for (row,) in machine.disk.rows(sql, session)]
+        if wrong := unanswered(messages):
+            machine.blame(f"in the transcript of {session}: {wrong}")
+
+
+def _order(machine: Machine, debts: list[Any]) -> None:
+    """What is owed to a chat stands there in the order it was owed; answers may stand where their drafts did."""
+    last: dict[tuple[str, bool], int] = {}
+    for id, lane, outbound, state, paid, _, _ in debts:
+        if state != "sent":
+            continue
+        turn = bool(msgspec.json.decode(outbound).get("turn"))
+        for message in map(int, msgspec.json.decode(paid)):
+            if message <= last.get((lane, turn), 0):
+                machine.blame(f"{id} stands before what was said earlier")
+            last[lane, turn] = message
+
+
+def _answers(
+    machine: Machine, outside: Outside, witness: Witness, turns: list[Any], debts: list[Any], plan: Plan
+) -> None:
+    by_id = {debt[0]: debt for debt in debts}
+    for id, _, key, ending, _, _ in turns:
+        said = [each for each in witness.said(id) if each.role in ("assistant", "tool")]
+        if ending == "answered" and (not said or said[-1].role != "assistant" or said[-1].calls):
+            machine.blame(f"turn {id} counts as answered without an answer")
+        for number, message in enumerate(said):
+            if message.role == "assistant" and message.text.strip():
+                _shown(machine, outside, key, message.text, by_id.get(f"{id}:{number}"))
+    if not any(debt[5] for debt in debts) and all(turn[3] == "answered" for turn in turns):
+        for bubble in outside.bubbles:
+            if bubble.text.endswith("…") and not bubble.gone:
+                machine.blame(f"an unfinished answer stays: {bubble.text[:40]}")
+
+
+def _shown(machine: Machine, outside: Outside, key: str, text: str, debt: Any) -> None:
+    """What was said is there, once; what is marked as uncertain may be there twice, or not."""
+    if debt is None:
+        machine.blame(f"nothing is owed for {text[:40]}")
+        return
+    head = text.split("\n")[0]
+    chat = int(msgspec.json.decode(debt[2])["address"]["chat"])
+    there = [
+        each
+        for each in outside.bubbles
+        if each.chat == chat and not each.gone and each.text.startswith(head) and not each.text.endswith("…")
+    ]
+    state, uncertain, why = debt[3], debt[5], debt[6]
+    if len(there) > 1 + uncertain:
+        machine.blame(f"{debt[0]} is there {len(there)} times: {head}")
+    if not there and not (uncertain and state == "dead"):
+        machine.blame(f"{debt[0]} is not there ({state} {why}): {head}")

@@ -1,0 +1,296 @@
+"""The simulated machine: its clock, its disk, its one thread per pool, its processes. SQLite itself is real.
+
+Inside `running` the names by which production code asks the machine are ours; nothing else is replaced.
+"""
+
+import atexit
+import gc
+import logging
+import os
+import random
+import sqlite3
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from alipes.store import database, opening
+from alipes.store.hosts import Hosts
+from tests.simulation.loop import MORGUE, SeededLoop, Thread
+
+EPOCH = 1_800_000_000.0
+_REAL = {time.time: "time", time.monotonic: "monotonic"}
+
+
+class Violation(Exception):
+    """Something happened that never may."""
+
+
+class Machine:
+    """What is left when a process dies: the time, the disk, the dice."""
+
+    def __init__(self, seed: int) -> None:
+        self.clock = [100.0]
+        self.dice = random.Random(f"machine {seed}")
+        self.disk = Disk(":memory:", isolation_level=None)
+        self.disk.begin(self)
+        self.alive = ""
+        """The name of the living process."""
+        self.loop: SeededLoop
+        self.trace: list[tuple[Any, ...]] = []
+        self.wrong: list[str] = []
+        self.full_at = 0
+        self.writes = 0
+        self.slow_disk = 0.002 if self.dice.random() < 0.8 else 0.2
+        self.notes = 0
+        """How often something changed outside the process."""
+
+    def note(self, *what: Any) -> None:
+        self.notes += 1
+        self.trace.append((round(self.clock[0], 6), self.loop.steps, *what))
+
+    def blame(self, what: str) -> None:
+        self.wrong.append(f"{what} (at {self.clock[0] - 100:.3f} s, step {self.loop.steps})")
+
+    def time(self) -> float:
+        return EPOCH + self.clock[0]
+
+    def monotonic(self) -> float:
+        return self.clock[0]
+
+    def urandom(self, size: int) -> bytes:
+        return self.dice.randbytes(size)
+
+    def thread(self, *_args: Any, **_more: Any) -> Thread:
+        dice, slow = self.dice, self.slow_disk
+        return Thread(self.loop, lambda: dice.random() * slow)
+
+    def connect(self, *_args: Any, **_more: Any) -> "Disk":
+        return self.disk
+
+    def hosts(self, _home: Path, *, within: float) -> "Alone":
+        return Alone(self, within)
+
+
+class Disk(sqlite3.Connection):
+    """A database that outlives the process. What was committed is kept when that dies; after a power cut,
+    what was committed and waited for the disk."""
+
+    machine: Machine
+
+    def begin(self, machine: Machine) -> None:
+        self.machine = machine
+        self.deserialize(_blank())
+        self.execute("PRAGMA foreign_keys = ON")
+        self.durable = _blank()
+        self.cuts = False
+        """Is there going to be a power cut? Then it is known what is on disk for good."""
+        self._waits, self._before = True, self.total_changes
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        if sql == "COMMIT":
+            return self._commit()
+        if sql.startswith("PRAGMA synchronous"):
+            self._waits = sql.endswith("FULL")
+        return super().execute(sql, *values)
+
+    def _commit(self) -> sqlite3.Cursor:
+        machine, changed = self.machine, self.total_changes - self._before
+        self._before = self.total_changes
+        if not changed:
+            return super().execute("COMMIT")
+        machine.writes += 1
+        if machine.writes == machine.full_at:
+            machine.note("full")
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        done = super().execute("COMMIT")
+        machine.note("commit", changed)
+        if self.cuts and self._waits:
+            self.durable = self.serialize()
+        return done
+
+    def close(self) -> None:
+        self.halt()
+
+    def halt(self) -> None:
+        """The process is gone: what it had not committed is, too."""
+        if self.in_transaction:
+            super().execute("ROLLBACK")
+
+    def cut_power(self) -> None:
+        self.halt()
+        self.deserialize(self.durable)
+        super().execute("PRAGMA foreign_keys = ON")
+        self._before = self.total_changes
+
+    def rows(self, sql: str, *values: Any) -> list[Any]:
+        """For those who look on."""
+        return super().execute(sql, values).fetchall()
+
+
+class Alone(Hosts):
+    """The processes of a home, without files and locks: those before us are dead."""
+
+    def __init__(self, machine: Machine, within: float) -> None:
+        super().__init__(Path("run"), within)
+        self._machine = machine
+
+    def alive(self, host: str | None) -> bool:
+        return host is not None and host == self._machine.alive
+
+    def others(self) -> list[Any]:
+        return []
+
+    def listen(self) -> Any:
+        return None
+
+    @contextmanager
+    def join(self, door: Any) -> Iterator[None]:
+        self._machine.alive = self.me
+        try:
+            yield
+        finally:
+            if self._machine.alive == self.me:
+                self._machine.alive = ""
+
+    def leave(self, door: Any) -> None:
+        return None
+
+
+_images: list[bytes] = []
+
+
+def _blank() -> bytes:
+    """A database as a first start leaves it; made once."""
+    if not _images:
+        made = sqlite3.connect(":memory:", isolation_level=None)
+        database._prepare(made, time.monotonic() + 10)
+        _images.append(made.serialize())
+        made.close()
+    return _images[0]
+
+
+_clocked: list[tuple[Any, str, Any]] = []
+
+
+def _clocks() -> list[tuple[Any, str, Any]]:
+    """Functions of the house that have a clock as a default, found once: (function, where, defaults)."""
+    if not _clocked:
+        modules = [each for name, each in list(sys.modules.items()) if name.startswith("alipes.") and each]
+        for module in modules:
+            for thing in list(vars(module).values()):
+                for function in (thing, *(vars(thing).values() if isinstance(thing, type) else ())):
+                    _find(function)
+    return _clocked
+
+
+def _find(function: Any) -> None:
+    if any(function is known for known, _, _ in _clocked):
+        return
+    by_name = getattr(function, "__kwdefaults__", None)
+    if isinstance(by_name, dict) and any(_clock(each) for each in by_name.values()):
+        _clocked.append((function, "__kwdefaults__", by_name))
+    by_place = getattr(function, "__defaults__", None)
+    if isinstance(by_place, tuple) and any(_clock(each) for each in by_place):
+        _clocked.append((function, "__defaults__", by_place))
+
+
+def _clock(value: Any) -> str:
+    return _REAL.get(value, "") if callable(value) and getattr(value, "__module__", "") == "time" else ""
+
+
+@contextmanager
+def running(machine: Machine) -> Iterator[None]:
+    """Production code asks this machine for the time, for chance, for its disk and its threads."""
+    ours: list[tuple[Any, str, Any]] = [
+        (time, "time", machine.time),
+        (time, "monotonic", machine.monotonic),
+        (os, "urandom", machine.urandom),
+        (sqlite3, "connect", machine.connect),
+        (database, "ThreadPoolExecutor", machine.thread),
+        (database, "_make", lambda _path: None),
+        (database, "LOG", 0),
+        (opening, "open_hosts", machine.hosts),
+    ]
+    for function, where, defaults in _clocks():
+        ours.append((function, where, _virtual(defaults, machine)))
+    before = [(thing, name, getattr(thing, name)) for thing, name, _ in ours]
+    state, collecting = random.getstate(), gc.isenabled()
+    gc.disable()
+    try:
+        for thing, name, value in ours:
+            setattr(thing, name, value)
+        random.seed(machine.dice.random())
+        with _errors(machine):
+            yield
+    finally:
+        for thing, name, value in before:
+            setattr(thing, name, value)
+        random.setstate(state)
+        if collecting:
+            gc.enable()
+
+
+def _virtual(defaults: Any, machine: Machine) -> Any:
+    def swap(value: Any) -> Any:
+        return getattr(machine, name) if (name := _clock(value)) else value
+
+    if isinstance(defaults, tuple):
+        return tuple(map(swap, defaults))
+    return {name: swap(value) for name, value in defaults.items()}
+
+
+class _Listener(logging.Handler):
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(logging.ERROR)
+        self._machine = machine
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if not text.startswith("plugin "):  # those that we broke ourselves
+            self._machine.blame(f"the log complains: {text} {_cause(record)}")
+
+
+def _cause(record: logging.LogRecord) -> str:
+    return repr(record.exc_info[1]) if record.exc_info else ""
+
+
+@contextmanager
+def _errors(machine: Machine) -> Iterator[None]:
+    """What is logged as an error, or raised where nobody hears it, is wrong."""
+    listener, root, level = _Listener(machine), logging.getLogger(), logging.root.manager.disable
+    handlers, root.handlers = root.handlers, [listener]
+    logging.disable(logging.WARNING)
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _raised: None  # what a dropped process left half-way
+    try:
+        yield
+    finally:
+        root.handlers = handlers
+        logging.disable(level)
+        sys.unraisablehook = hook
+
+
+def collect() -> None:
+    """Let go of dropped processes; what their last breath raises is nobody's concern."""
+    hook: Callable[[Any], Any] = sys.unraisablehook
+    level = logging.root.manager.disable
+    sys.unraisablehook = lambda _raised: None
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            MORGUE.clear()
+            while gc.collect():  # some hold on to others to the last
+                continue
+    finally:
+        sys.unraisablehook = hook
+        logging.disable(level)
+
+
+atexit.register(collect)

@@ -1,0 +1,118 @@
+"""What happens in one run, made from a seed: who writes what and when, and what goes wrong. Pure values."""
+
+import random
+
+from msgspec import Struct, structs
+
+VERBS = ("echo", "echo", "act", "act", "look", "both", "twice", "slow", "long")
+"""What the model is asked for: words, something written, read, both, two steps, something slow, many words."""
+NET = {
+    "sendMessage": ("refused", "lost", "reset", "cut", "mute", "429", "500", "502"),
+    "editMessageText": ("refused", "cut", "mute", "429", "500"),
+    "sendChatAction": ("reset", "429"),
+    "getUpdates": ("refused", "reset", "mute", "500", "409"),
+    "model": ("refused", "429", "500", "drop", "drop", "stall", "garbage"),
+}
+PLUGIN = ("slow", "slow", "hang", "raise")
+BUSY = ("queue", "queue", "interrupt", "steer")
+
+
+class Deed(Struct, frozen=True):
+    """Something a person does."""
+
+    at: float
+    chat: int
+    kind: str
+    """`say`, `again` (the platform brings the message a second time), `edit`, or a command's name."""
+    text: str = ""
+    of: int = 0
+    """`again`, `edit`: which of the chat's messages."""
+
+
+class Fault(Struct, frozen=True):
+    """Something goes wrong, once."""
+
+    kind: str
+    """`crash`, `power`, `term`; `full`; `net`, `hook`."""
+    nth: int
+    """Of the steps of this process; of the writes; of the calls of this verb."""
+    verb: str = ""
+    how: str = ""
+
+
+class Plan(Struct, frozen=True):
+    seed: int
+    busy: str = "queue"
+    progress: str = "off"
+    deeds: tuple[Deed, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return len(self.deeds) + len(self.faults)
+
+
+def plan(seed: int) -> Plan:
+    dice = random.Random(f"plan {seed}")
+    deeds = tuple(sorted(_deeds(dice), key=lambda deed: deed.at))
+    return Plan(
+        seed,
+        busy=dice.choice(BUSY),
+        progress=dice.choice(("off", "off", "short")),
+        deeds=deeds,
+        faults=tuple(_faults(dice)),
+    )
+
+
+def without(plan: Plan, deeds: set[int], faults: set[int]) -> Plan:
+    """The same with less in it."""
+    return structs.replace(
+        plan,
+        deeds=tuple(each for n, each in enumerate(plan.deeds) if n not in deeds),
+        faults=tuple(each for n, each in enumerate(plan.faults) if n not in faults),
+    )
+
+
+def _deeds(dice: random.Random) -> list[Deed]:
+    deeds = []
+    for chat in range(1, dice.choice((1, 1, 2)) + 1):
+        at = dice.random() * 0.5
+        for number in range(1, dice.choice((1, 2, 2, 3)) + 1):
+            word = dice.choice(VERBS)
+            deeds.append(Deed(at, chat, "say", f"{word} c{chat}m{number}", of=number))
+            deeds += _more(dice, chat, number, at)
+            at += dice.choice((0.01, 0.1, 1.0, 4.0)) * dice.random()
+    return deeds
+
+
+def _more(dice: random.Random, chat: int, number: int, at: float) -> list[Deed]:
+    chance, later = dice.random(), at + dice.choice((0.001, 0.05, 0.5, 2.0)) * dice.random()
+    if chance < 0.1:
+        return [Deed(later, chat, "again", of=number)]
+    if chance < 0.25:
+        return [Deed(later, chat, "stop")]
+    if chance < 0.3:
+        return [Deed(later, chat, "new")]
+    if chance < 0.35:
+        return [Deed(later, chat, "edit", f"echo c{chat}e{number}", of=number)]
+    if chance < 0.45:
+        kind = dice.choice(("steer", "queue"))
+        return [Deed(later, chat, kind, f"{dice.choice(VERBS)} c{chat}{kind[0]}{number}")]
+    return []
+
+
+def _faults(dice: random.Random) -> list[Fault]:
+    """Half of the runs have one crash or more, a third none and some trouble outside, the rest anything."""
+    faults = []
+    if dice.random() < 0.6:
+        for _ in range(dice.choice((1, 1, 2, 3))):
+            faults.append(Fault(dice.choice(("crash", "crash", "power", "term")), dice.randint(20, 900)))
+    if dice.random() < 0.5:
+        for _ in range(dice.randint(1, 4)):
+            verb = dice.choice(tuple(NET))
+            faults.append(Fault("net", dice.randint(1, 4), verb, dice.choice(NET[verb])))
+    if dice.random() < 0.1:
+        faults.append(Fault("full", dice.randint(1, 40)))
+    if dice.random() < 0.2:
+        faults.append(Fault("hook", dice.randint(1, 20), how=dice.choice(PLUGIN)))
+    return faults

@@ -1,0 +1,110 @@
+"""The model of the simulation: what it answers follows from the transcript alone. And what no transcript may
+show a model. Pure."""
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+STEPS = {"act": 1, "look": 1, "both": 1, "twice": 2}
+"""How often it calls tools before it answers."""
+_TOKEN = re.compile(r"\b(echo|act|look|both|twice|slow|long) (c\d+[a-z]\d+)\b")
+
+
+class Pieces(Struct):
+    data: list[bytes]
+    slow: float
+
+
+def judged(messages: list[dict[str, Any]]) -> list[str]:
+    """What is wrong with it: a call that is not answered before anything else is said, an answer to none."""
+    wrong, open_calls = [], []
+    for message in messages:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in open_calls:
+                wrong.append(f"an answer to no call: {message['tool_call_id']}")
+            else:
+                open_calls.remove(message["tool_call_id"])
+            continue
+        if open_calls:
+            wrong.append(f"{message['role']} after calls without answers: {open_calls}")
+        open_calls = [call["id"] for call in message.get("tool_calls") or ()]
+    if open_calls:
+        wrong.append(f"calls without answers at the end: {open_calls}")
+    return wrong
+
+
+def words(content: Any) -> str:
+    if isinstance(content, list):
+        return " ".join(str(part.get("text", "")) for part in content)
+    return str(content or "")
+
+
+def chunks(messages: list[dict[str, Any]], how: str = "") -> Pieces:
+    """What the model streams."""
+    verb, token, done = _asked(messages)
+    slow = 3.0 if verb == "slow" else 0.3
+    if how == "garbage":
+        return Pieces([b"data: {nonsense\n\n"], slow)
+    if done < STEPS.get(verb, 0):
+        return Pieces(_called(verb, token, done), slow)
+    heard = [each for message in _since(messages) for _, each in _TOKEN.findall(words(message["content"]))]
+    text = f"answer to {' '.join(dict.fromkeys(heard)) or 'nothing'} is here"
+    if verb == "long":
+        text += "\n\n" + "\n\n".join(f"part {n} of {token} " + "x" * 900 for n in range(6))
+    size = max(1, len(text) // (6 if verb == "slow" else 3))
+    parts = [text[at : at + size] for at in range(0, len(text), size)]
+    return Pieces([_line({"content": part}) for part in parts] + _end("stop"), slow)
+
+
+def _since(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What people said since it answered last."""
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] == "user":
+            found.append(message)
+        elif message["role"] == "assistant" and not message.get("tool_calls"):
+            found = []
+    return found
+
+
+def _asked(messages: list[dict[str, Any]]) -> tuple[str, str, int]:
+    """The verb and the token of what was said last, and how often it called tools since."""
+    verb, token, done = "echo", "", 0
+    for message in messages:
+        if message["role"] == "user":
+            found = _TOKEN.findall(words(message["content"]))
+            if found:
+                (verb, token), done = found[-1], 0
+        elif message["role"] == "assistant":
+            done += bool(message.get("tool_calls"))
+    return verb, token, done
+
+
+def _called(verb: str, token: str, done: int) -> list[bytes]:
+    match verb:
+        case "look":
+            names = ["see", "see"]
+        case "both":
+            names = ["see", "do", "see"]
+        case _:
+            names = ["do"]
+    calls = [
+        {
+            "index": n,
+            "id": f"{token}-{done}-{n}",
+            "function": {"name": name, "arguments": f'{{"what": "{token}-{done}-{n}"}}'},
+        }
+        for n, name in enumerate(names)
+    ]
+    said = [_line({"content": f"let me see {token} {done}"})] if verb == "both" else []
+    return [*said, _line({"tool_calls": calls}), *_end("tool_calls")]
+
+
+def _line(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    return b"data: " + msgspec.json.encode({"choices": [{"delta": delta, "finish_reason": finish}]}) + b"\n\n"
+
+
+def _end(finish: str) -> list[bytes]:
+    return [_line({}, finish) + b"data: [DONE]\n\n"]
