@@ -1,5 +1,6 @@
 """What is read out of a mail: a person's own words, HTML as text, odd charsets, and who vouches for whom."""
 
+from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,27 @@ def test_a_mail_without_an_id_has_its_own_and_the_same_again() -> None:
     raw = b"From: ada@example.org\nSubject: x\n\nwords"
     first, again = opened(raw, None, ()).arrival, opened(raw, None, ()).arrival
     assert first.id == again.id != opened(raw + b"!", None, ()).arrival.id
+
+
+@pytest.mark.parametrize(
+    "line", [b"From: " + b'"' * 60_000, b"Content-Type: multipart/report; " + b"a=b; " * 10_000]
+)
+def test_a_head_that_would_take_a_minute_to_read_is_left_out(line: bytes) -> None:
+    with pytest.raises(Unreadable, match="letters"):
+        glance(line + b" <ada@example.org>\n\n", "us@house.test", authenticated=False, server="")
+
+
+def test_the_sign_of_a_company_is_no_picture_to_look_at(tmp_path: Path) -> None:
+    made = EmailMessage()
+    made["From"], made["Message-ID"] = "ada@example.org", "<1@x>"
+    made.set_content("words")
+    made.add_alternative('<p>words</p><img src="cid:logo">', subtype="html")
+    page = made.get_payload()[1]  # type: ignore[index]
+    assert isinstance(page, EmailMessage)
+    page.add_related(b"\x89PNG", maintype="image", subtype="png", cid="<logo>")
+    made.add_attachment(b"\x89PNG", maintype="image", subtype="png", filename="a.png")
+    told = opened(made.as_bytes(), tmp_path, ()).arrival
+    assert told.text == "words" and len(told.images) == 1 and not told.files
 
 
 @given(st.binary(max_size=300))

@@ -4,6 +4,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for_for_ever() -> None:
 
 
 async def test_accounts_and_ids_come_with_each_line_where_the_server_has_them() -> None:
-    tags = "message-tags account-tag server-time"
+    tags, now = "message-tags account-tag server-time", f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.000}Z"
     async with at_the_door() as (_, ears, door):
         await door.enters(offered=tags, granted=tags)
         door.tell(
@@ -166,14 +167,20 @@ async def test_accounts_and_ids_come_with_each_line_where_the_server_has_them() 
             "@msgid=2 :Ada!a@h PRIVMSG alipes :two",
             "@account=Ada;msgid=3 :Other!b@H.Example PRIVMSG alipes :three",
             "@account=* :ada[]!b@H PRIVMSG alipes :four",
+            "@time=2020-01-01T00:00:00.000Z :Ada!a@h PRIVMSG alipes :from long ago",
+            f"@time={now} :Ada!a@h PRIVMSG alipes :five",
+            f"@time={now} :Ada!a@h PRIVMSG alipes :five",
         )
-        came = await ears.heard(4)
+        came = await ears.heard(6)
+        fifth, again = [each.id for each in came if each.text == "five"]
+        assert fifth == again and fifth.startswith(now)
         by_text = {each.text: each for each in came}
         assert {text: each.sender for text, each in by_text.items()} == {
             "one": "ada",
             "two": "ada!a@h",  # not logged in: whoever has the nick is not the account
             "three": "ada",
             "four": "ada{}!b@h",
+            "five": "ada!a@h",
         }
         assert by_text["one"].id == "abc;1" and by_text["three"].id == "3"
         assert by_text["four"].id.startswith("heard-")

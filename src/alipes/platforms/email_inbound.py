@@ -32,8 +32,15 @@ _TROUBLE = (
 """What the library that reads mail raises for some that no program ever wrote on purpose."""
 SEEN_BY_MODELS = ("image/png", "image/jpeg", "image/gif", "image/webp")
 PICTURE = 5_000_000
+ORNAMENT = 16_000
 LONGEST = 500_000
 """Letters of a text that are read."""
+LINE, LINES = 2000, 20_000
+"""Letters of a header that is read."""
+_LONG = ("references",)
+_READ = ("from", "subject", "message-id", "in-reply-to", "references", "return-path", "auto-submitted",
+         "precedence", "content-type", "content-disposition", "content-transfer-encoding", "list-id",
+         "list-post", "list-unsubscribe", "feedback-id")  # fmt: skip
 _ROBOTS = re.compile(
     r"^(?:mailer-daemon|postmaster|no-?reply|do-?not-?reply|bounces?)(?:[+=-].*)?@", re.IGNORECASE
 )
@@ -59,7 +66,7 @@ class Letter(Struct, frozen=True):
 def glance(head: bytes, ours: str, *, authenticated: bool, server: str) -> tuple[str, Letter | None]:
     """What the head of a mail tells; or why it is left out. Raises Unreadable."""
     try:
-        message = email.message_from_bytes(head, policy=email.policy.default)
+        message = _parsed(head)
         if why := _not_for_us(message, ours):
             return why, None
         told = _letter(head, message, ())
@@ -74,10 +81,20 @@ def glance(head: bytes, ours: str, *, authenticated: bool, server: str) -> tuple
 def opened(raw: bytes, folder: Path | None, commands: Collection[str]) -> Letter:
     """The whole mail, with what was attached saved in `folder`; None: nothing is. Raises Unreadable."""
     try:
-        told = _letter(raw, email.message_from_bytes(raw, policy=email.policy.default), commands)
+        told = _letter(raw, _parsed(raw), commands)
         return structs.replace(told, arrival=_with_files(told, folder)) if folder else told
     except _TROUBLE as error:
         raise Unreadable(f"{type(error).__name__}: {error}") from error
+
+
+def _parsed(raw: bytes) -> EmailMessage:
+    """The library takes a minute for some heads of 60 kB, which anybody can send: so none has such lines."""
+    head = re.split(rb"\r?\n\r?\n", raw, maxsplit=1)[0]
+    for line in re.sub(rb"\r?\n[ \t]+", b" ", head).split(b"\n"):
+        called = line.partition(b":")[0].strip().lower().decode("ascii", "replace")
+        if len(line) > (LINES if called in _LONG else LINE) and called in _READ:
+            raise Unreadable(f"its {called} has {len(line):,} letters")
+    return email.message_from_bytes(raw, policy=email.policy.default)
 
 
 def _sender(message: EmailMessage) -> tuple[str, str]:
@@ -191,8 +208,16 @@ def _is_body(part: EmailMessage) -> bool:
 
 
 def _attached(message: EmailMessage) -> Iterator[EmailMessage]:
-    """What is neither words nor a seal."""
-    return (each for each in _leaves(message) if not _is_body(each) and each.get_content_type() not in _SEALS)
+    """What is neither words nor a seal nor an ornament."""
+    for each in _leaves(message):
+        if not _is_body(each) and each.get_content_type() not in _SEALS and not _is_ornament(each):
+            yield each
+
+
+def _is_ornament(part: EmailMessage) -> bool:
+    """A small picture that belongs into the page, such as the sign of a company."""
+    within = part.get("Content-ID") is not None and part.get_content_disposition() != "attachment"
+    return within and part.get_content_maintype() == "image" and len(_data(part)) < ORNAMENT
 
 
 def _leaves(message: EmailMessage) -> Iterator[EmailMessage]:

@@ -91,8 +91,8 @@ class Listening:
 
     async def _read(self, head: Mail) -> tuple[Arrival | None, bool]:
         """What it says, and whether its sender may speak."""
-        why, told = inbound.glance(
-            head.content, self._ours, authenticated=self.authenticated, server=self.server
+        why, told = await asyncio.to_thread(
+            inbound.glance, head.content, self._ours, authenticated=self.authenticated, server=self.server
         )
         if told is None:
             log.info("a mail is left out: %s", why)

@@ -1,6 +1,7 @@
 """IRC, as the gateway sees it: one connection per `listen`, whose end is told. The gateway connects anew."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -146,6 +147,8 @@ class _Listening:
             return
         if (asked := irc_inbound.requested(line)) is not None:
             self._answer(line.nick, *asked)
+            return
+        if irc_inbound.stale(line, time.time()):
             return
         where = line.params[0] if is_channel(line.params[0]) else line.nick
         leavings = self._speaker.leavings

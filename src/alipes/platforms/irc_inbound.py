@@ -1,14 +1,18 @@
 """What was said on IRC, as an `Arrival`: who said it where, and does it mean us. It asks nobody."""
 
+import hashlib
 import re
 import secrets
 from collections.abc import Collection
+from datetime import datetime
 
 from alipes.kernel.platforms import Arrival
 from alipes.kernel.turns import Address
 from alipes.platforms.irc_words import CTCP, Line, fold, is_channel, person, unadorned
 
 NAME = "irc"
+OLDEST = 86_400.0
+"""Seconds after which a line that was kept for us is not answered any more."""
 _NOBODY = ("", "*", "0")
 
 
@@ -39,7 +43,7 @@ def arrival(
     group = is_channel(line.params[0])
     if not text:
         return None
-    id = line.tags.get("msgid") or f"heard-{secrets.token_hex(8)}"
+    id = _id(line)
     return Arrival(
         id=id,
         address=address(line.params[0], line.nick, sender, per_user=per_user),
@@ -50,6 +54,25 @@ def arrival(
         group=group,
         addressed=called or not group,
     )
+
+
+def stale(line: Line, now: float) -> bool:
+    """Is it a memory of long ago, brought by somebody who kept it for us?"""
+    try:
+        said = datetime.fromisoformat(line.tags.get("time", "").replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return False
+    return now - said > OLDEST
+
+
+def _id(line: Line) -> str:
+    """The server's; else by when it was said, so that it is the same when it is brought again."""
+    if given := line.tags.get("msgid"):
+        return given
+    if when := line.tags.get("time"):
+        whole = "\n".join((when, line.source, *line.params))
+        return f"{when}-{hashlib.blake2b(whole.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
+    return f"heard-{secrets.token_hex(8)}"
 
 
 def requested(line: Line) -> tuple[str, str] | None:
