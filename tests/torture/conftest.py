@@ -1,0 +1,151 @@
+"""The torture suite's budget of time and its report: scenario, seeds, violations, worst figure, and what is missing.
+
+`ALIPES_TORTURE_MINUTES`: tests that would begin later are left out, and named. `ALIPES_TORTURE_REPORT`: the
+file that the report is written to; without it, the long pass shows it at its end.
+"""
+
+import os
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import Struct, field
+
+from tests.torture.trials import LONG, Figures
+
+SCENARIOS = {
+    "1": "Interrupt storm against open files",
+    "2": "Many writers, random murder",
+    "3": "Crash at every point of delivery",
+    "4": "Flood control while streaming",
+    "5": "Burst, duplicates, restart while busy",
+    "6": "Stop means stop",
+    "7": "Die mid tool call, then resume",
+    "8": "Alive but deaf",
+    "9": "Compressed month",
+    "10": "Bad MCP citizens",
+    "11": "Slow world, hung plugin",
+    "12": "Compaction adversary",
+    "13": "Schedules under stress",
+    "14": "Hostile neighbour",
+    "15": "Canary exfiltration",
+    "spare": "Spares",
+}
+FILES = {
+    "background": "6",
+    "children": "6",
+    "compaction": "12",
+    "delegation": "6",
+    "gateway_kills": "3",
+    "kill_resume": "7",
+    "side_work": "6",
+    "slack_kills": "3",
+    "store_bad_disk": "2",
+    "store_processes": "2",
+}
+"""What files without a number in their name belong to."""
+MISSING = {
+    "2": "schedule workers and the page: the product has neither",
+    "6": "an MCP call: the product has no MCP client",
+    "10": "all of it: the product has no MCP client",
+    "13": "all of it: the product has no schedules",
+    "14": "schedules as a mode of approval: the product has none",
+    "15": "memory, PDF, MCP descriptions and a sandbox: the product has none of them",
+}
+ELSEWHERE = {
+    "4": "tests/conformance/test_surviving.py",
+    "5": "tests/conformance/test_stopping.py",
+    "14": "tests/e2e/test_front_door.py, test_api_keys.py",
+    "spare": "tests/e2e/test_stale_clients.py, test_terminal_*.py, test_backup.py, tests/contract",
+}
+BEGAN = time.monotonic()
+BUDGET = float(os.environ.get("ALIPES_TORTURE_MINUTES", "0")) * 60
+
+
+class Line(Struct):
+    """One scenario of the report."""
+
+    tests: int = 0
+    seeds: int = 0
+    violations: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    worst: dict[str, tuple[float, str]] = field(default_factory=dict)
+
+
+LINES: dict[str, Line] = defaultdict(Line)
+
+
+def scenario(name: str) -> str:
+    """The number that the file of a test has, or is known by."""
+    file = Path(name.partition("::")[0]).stem.removeprefix("test_")
+    numbered = re.match(r"(\d+|spare)_", file)
+    return numbered[1].lstrip("0") if numbered else FILES.get(file, "spare")
+
+
+@pytest.fixture
+def figures(request: pytest.FixtureRequest) -> Iterator[Figures]:
+    """What the report is told: how often something was tried, and the worst that was seen."""
+    yield Figures(request.node)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if BUDGET and "torture" in item.path.parts and time.monotonic() - BEGAN > BUDGET:
+        pytest.skip("the budget of time is used up")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if "tests/torture/" not in report.nodeid:
+        return
+    line = LINES[scenario(report.nodeid)]
+    if report.skipped:
+        line.left_out.append(f"{report.nodeid.partition('::')[2]}: {_why(report)}")
+    if report.failed:
+        line.violations.append(report.nodeid)
+    if report.when != "call":
+        return
+    line.tests += 1
+    told = [value for kind, value in report.user_properties if kind == "tried"]
+    line.seeds += sum(int(str(value)) for value in told) or 1
+    for kind, value in report.user_properties:
+        if kind == "worst" and isinstance(value, list | tuple):
+            name, figure, unit = value
+            line.worst[name] = (max(figure, line.worst.get(name, (figure, ""))[0]), unit)
+
+
+def _why(report: pytest.TestReport) -> str:
+    return str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else "skipped"
+
+
+def table(lines: dict[str, Line]) -> Iterable[str]:
+    """The report, in Markdown."""
+    yield f"# Torture: {sum(len(line.violations) for line in lines.values())} violations"
+    yield ""
+    yield "| scenario | tests | trials | violations | worst figure |"
+    yield "|---|---|---|---|---|"
+    for number, name in SCENARIOS.items():
+        line = lines.get(number, Line())
+        worst = ", ".join(f"{what} {value:g} {unit}".strip() for what, (value, unit) in line.worst.items())
+        yield f"| {number} {name} | {line.tests} | {line.seeds} | {len(line.violations)} | {worst} |"
+    yield from ("", "Violations; each name reruns alone:")
+    yield from [f"- {each}" for line in lines.values() for each in line.violations] or ["- none"]
+    yield from ("", "Not tried, because the product has no such part:")
+    yield from (f"- {number}: {why}" for number, why in MISSING.items())
+    yield from ("", "Tried by other suites too:")
+    yield from (f"- {number}: {where}" for number, where in ELSEWHERE.items())
+    yield from ("", "Left out in this run:")
+    yield from [f"- {each}" for line in lines.values() for each in line.left_out] or ["- none"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    where = os.environ.get("ALIPES_TORTURE_REPORT", "")
+    if not LINES or not (LONG or where):
+        return
+    if where:
+        Path(where).write_text("\n".join(table(LINES)) + "\n")
+        return
+    terminalreporter.write_line("")
+    for each in table(LINES):
+        terminalreporter.write_line(each)
