@@ -161,6 +161,28 @@ async def test_what_was_changed_before_it_was_read_is_not_told_as_changed_again(
         assert [(arrival.text, arrival.edits) for arrival in desk.arrivals] == [("hello", "")]
 
 
+async def test_no_more_is_read_than_what_was_missed(tmp_path):
+    async with SlackServer() as server:
+        server.board.retries, server.web.page = (), 10
+        desk, platform = Desk(), open_slack(settings(server, tmp_path))
+        async with listening(platform, desk):
+            await server.until(lambda: desk.ready)
+        for number in range(45):
+            server.say(str(number))
+        for post in list(server.world.posts.values())[:30]:  # said long before
+            del server.world.posts[post.channel, post.ts]
+            post.ts = f"{float(post.ts) - 86_400:.6f}"
+            server.world.posts[post.channel, post.ts] = post
+        server.world.posts = dict(sorted(server.world.posts.items()))
+        async with listening(platform, desk):
+            await server.until(lambda: len(desk.arrivals) == 15)
+        assert desk.texts == [str(number) for number in range(30, 45)]
+        assert (
+            len([call for call in server.asked("conversations.history") if call.args["channel"][0] == "D"])
+            == 2
+        )
+
+
 async def test_what_was_missed_goes_before_what_is_said_now_also_where_nobody_spoke_before(tmp_path):
     async with SlackServer() as server:
         server.board.retries = ()

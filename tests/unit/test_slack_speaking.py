@@ -43,6 +43,12 @@ async def test_an_answer_in_a_channel_hangs_from_the_question_and_is_shown_there
         assert server.said("general/asked") == ["A bird."]
 
 
+async def test_a_person_may_be_written_to_by_their_own_id(tmp_path):
+    async with at_work(tmp_path) as (server, platform, _):
+        await platform.send(Address("slack", server.world.person("ada").id), Piece("hello"))
+        assert server.said() == ["hello"]
+
+
 async def test_an_answer_to_a_message_that_is_gone_is_sent_all_the_same(tmp_path):
     async with at_work(tmp_path) as (server, platform, _):
         await platform.send(where(server, "general"), Piece("answer", reply_to="12345.000001", id="1"))

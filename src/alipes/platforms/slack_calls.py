@@ -6,7 +6,8 @@ The library's own client reads proxies from the environment and tries again; her
 import asyncio
 import logging
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import aiohttp
 from slack_sdk.errors import SlackApiError, SlackClientError
@@ -18,6 +19,7 @@ from alipes.platforms.slack import SlackSettings
 
 UPLOAD = 120.0
 PAGE, PAGES = 200, 5
+Enough: TypeAlias = Callable[[dict[str, Any]], bool]
 TROUBLE = (OSError, TimeoutError, aiohttp.ClientError, SlackClientError)
 UNKNOWN_TOKEN = frozenset(
     (
@@ -84,14 +86,16 @@ class Calls:
         data: dict[str, Any] = told.data
         return data
 
-    async def pages(self, doing: str, method: str, what: str, **arguments: Any) -> list[dict[str, Any]]:
-        """All that `method` has of `what`, as far as that is reasonable."""
+    async def pages(
+        self, doing: str, method: str, what: str, *, enough: Enough | None = None, **arguments: Any
+    ) -> list[dict[str, Any]]:
+        """All that `method` has of `what`, as far as that is reasonable; or until one is `enough`."""
         found: list[dict[str, Any]] = []
         for _ in range(PAGES):
             told = await self(doing, method, limit=PAGE, **arguments)
             found += told[what]
             arguments["cursor"] = (told.get("response_metadata") or {}).get("next_cursor")
-            if not arguments["cursor"]:
+            if not arguments["cursor"] or (enough and found and enough(found[-1])):
                 break
         return found
 

@@ -104,7 +104,12 @@ class Gaps:
     async def _missed(self, channel: str, since: int, tries: int) -> list[Heard]:
         early = since - AROUND
         around = await self._patiently(
-            tries, "conversations_history", "messages", channel=channel, oldest=stamp(early)
+            tries,
+            "conversations_history",
+            "messages",
+            channel=channel,
+            oldest=stamp(early),
+            enough=lambda last: moment(last["ts"]) <= since,  # the latest come first
         )
         threads = {each["ts"] for each in around if moment(each.get("latest_reply") or "0") > since}
         mine = (place.partition("/") for place in self._seen.places)
