@@ -236,7 +236,8 @@ async def test_a_conversation_that_rests_for_long_is_told_as_over_and_may_go_on_
 
 async def test_subagent_stop_is_told_once_for_each_child_also_when_it_is_stopped(home, diary):
     both = call("delegate_task", tasks=[{"goal": "one"}, {"goal": "two"}])
-    async with open_agent(home=home, plugins=[RECORDER], model=[both, stall(), stall()]) as agent:
+    waiting = ((stall(), "one is done"), (stall(), "two is done"))
+    async with open_agent(home=home, plugins=[RECORDER], model=[both, *waiting]) as agent:
         running = await agent.start("go")
         await diary.until("subagent_start", 2)
         await running.stop()

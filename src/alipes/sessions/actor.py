@@ -27,7 +27,7 @@ from alipes.sessions.ending import write_end
 from alipes.sessions.living import Boundary, Living, Over
 from alipes.sessions.minding import listen_for, take_in
 from alipes.sessions.surroundings import Surroundings
-from alipes.sessions.telling import tell_end, tell_leave, tell_stop
+from alipes.sessions.telling import tell_child_end, tell_end, tell_leave, tell_stop
 
 log = logging.getLogger(__name__)
 
@@ -234,6 +234,6 @@ class Session:
         if ending == "stopped" and (going := self._around.keeps(living.turn.session)):
             self._around.publish(living.envelope(Noted(f"goes on {going}")))
         self._around.publish(living.envelope(ended))
-        await self._around.delegated.tell_ended(living, ending, over.detail)
+        await tell_child_end(living, self._around, ending, over.detail)
         self._around.delegated.over(living.turn.inbound)
         await tell_end(living, self._around, ending, over.detail, closing=closing)

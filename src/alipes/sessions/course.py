@@ -14,6 +14,7 @@ from alipes.kernel.wording import brief
 from alipes.runtime.logs import about
 from alipes.sessions.living import Boundary, Living, Over
 from alipes.sessions.surroundings import Surroundings
+from alipes.sessions.telling import tell_child
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class Course:
                     await living.relay.tell(
                         specs.session_began, session=turn.session, session_key=turn.key, turn=turn
                     )
-                await self._around.delegated.tell_began(living)
+                await tell_child(living, self._around)
                 await self._begin()
                 ending, detail = await run_turn(
                     agent, turn, self.note, absorb=self._absorb, proceed=self.proceed

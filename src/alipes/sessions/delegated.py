@@ -4,9 +4,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from alipes.hooks import specs
 from alipes.kernel.turns import Answer, Busy, Ending, Inbound, Op, Stop, Turn
-from alipes.sessions.delegating_words import in_background, report_of, summary_of
+from alipes.sessions.delegating_words import in_background, report_of
 from alipes.sessions.living import Living
 from alipes.store.opening import Store
 from alipes.store.subagents import PREFIX
@@ -159,46 +158,13 @@ class Delegated:
         await self._submit(report, "steer", ruled=True)
         return ""
 
-    async def tell_began(self, living: Living) -> None:
-        turn, relay = living.turn, living.relay
-        if turn.attempt == 1 and relay.listens(specs.subagent_started) and (told := await self._told(turn)):
-            parent, role, goal = told
-            await relay.tell(
-                specs.subagent_started, parent=parent, session=turn.session, role=role, goal=goal
-            )
-
-    async def tell_ended(self, living: Living, ending: str, detail: str) -> None:
-        """Of a child that had begun, once; whoever began to live it may be gone."""
-        turn, relay = living.turn, living.relay
-        if not (living.started or turn.attempt > 1) or not relay.listens(specs.subagent_ended):
-            return
-        if told := await self._told(turn):
-            parent, role, goal = told
-            await relay.tell(
-                specs.subagent_ended,
-                parent=parent,
-                session=turn.session,
-                role=role,
-                goal=goal,
-                ending=ending,
-                summary=summary_of(living.said, detail),
-                seconds=living.age,
-            )
-
-    async def _told(self, turn: Turn) -> tuple[Turn, str, str] | None:
-        """The parent, the role and the goal; None of a turn that works for nobody's turn."""
-        inbound = turn.inbound
-        if not inbound.parent or inbound.origin is None:
-            return None
-        child = self._children.get(inbound.id)
-        parent = child.parent if child is not None else None
-        if parent is None:
-            facts = await self._store.archive.turn(inbound.parent)
-            if facts is None:
-                return None
-            parent = Turn(facts.id, facts.session, facts.inbound)
-        role = "orchestrator" if "delegate_task" in (inbound.only or ()) else "leaf"
-        return parent, role, inbound.origin.goal
+    async def parent_of(self, turn: Turn) -> Turn | None:
+        """The turn that it works for; None where a person asked for it, or that turn is gone."""
+        child = self._children.get(turn.inbound.id)
+        if child is not None and child.parent is not None:
+            return child.parent
+        facts = await self._store.archive.turn(turn.inbound.parent) if turn.inbound.parent else None
+        return None if facts is None else Turn(facts.id, facts.session, facts.inbound)
 
 
 def short_lived(key: str) -> bool:
