@@ -6,8 +6,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from alipes.agent import compact_words
 from alipes.agent.aside import Aside
 from alipes.agent.compact_view import told
+from alipes.app import open_app
+from alipes.config.known import KNOWN
+from alipes.config.settings import Settings
 from alipes.config.side import Compacting, Errand, Side, Spend, amount
 from alipes.hooks.owners import CORE
 from alipes.hooks.relay import Hooks
@@ -406,3 +410,50 @@ async def test_a_turn_that_is_resumed_is_told_what_it_was_told_before(tmp_path):
         assert reader.asked[-1].messages[0].text == "a long way"
         said = [event for event in home.house.events if isinstance(event, Said)]
         assert len(said) == 1 + 25 * 2 + 1
+
+
+class Parent(Reader):
+    """Has a subagent at work beside it from the first message on."""
+
+    def __init__(self, **more):
+        super().__init__(**more)
+        self.done = asyncio.Event()
+
+    async def _deltas(self, request):
+        first, last = request.messages[0].text, request.messages[-1]
+        summing = request.system == compact_words.SYSTEM
+        if "name ships" in first and not summing:
+            await self.done.wait()
+            self.script.insert(0, "Titanic")
+        elif last.role == "user" and last.text == "begin":
+            call = ToolCall("d", "delegate_task", {"goal": "name ships that sank", "background": True})
+            self.script.insert(0, call)
+        elif not summing:
+            self.script.insert(0, "w" * 6_000)
+        async for delta in super()._deltas(request):
+            yield delta
+
+
+async def test_a_subagent_at_work_is_told_of_beside_the_summary_and_still_reports(tmp_path):
+    parent = Parent(window=12_000)
+    settings = Settings(
+        home=tmp_path,
+        model="scripted/m",
+        providers={"scripted": KNOWN["scripted"]},
+        models={"scripted/m": ModelFacts(window=12_000)},
+        side=Side(compaction=Compacting(background=False)),
+    )
+    async with open_app(settings, interactive=True, lent={"scripted": parent}) as app:
+        for n in range(8):
+            text = "begin" if not n else f"chapter {n}"
+            async with app.lobby.ask(inbound(str(n), text, workdir=str(tmp_path))) as following:
+                ending = [event async for event in following][-1]
+            assert ending.ending == "answered", ending
+        assert parent.summed
+        notice = parent.asked[-1].messages[1].text
+        assert "a subagent in the background" in notice and "name ships that sank" in notice
+        parent.done.set()
+        async with asyncio.timeout(5):
+            while "Titanic" not in str(parent.asked[-1].messages[-3:]):
+                await asyncio.sleep(0.01)
+        await app.lobby.settled()
