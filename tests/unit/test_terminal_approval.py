@@ -1,6 +1,7 @@
 """The question: nothing hidden in it, and no key that was meant for something else answers it."""
 
 import pytest
+from msgspec import structs
 
 from alipes.cli.terminal.approval import LONGEST, PAUSE, Dialogue
 from alipes.cli.terminal.canvas import plain
@@ -94,3 +95,13 @@ def test_other_tools_show_what_tells_most(dialogue):
     call = ToolCall("c", "write_file", {"path": "/etc/passwd", "content": "x"})
     dialogue.ask(ApprovalAsked("1", call, "changes the system", "rule"))
     assert rows(dialogue)[:2] == ["? write_file wants to do this:", "    /etc/passwd"]
+
+
+def test_the_end_of_a_turn_takes_its_own_questions_away_and_nobody_elses(dialogue):
+    first, second = asked(), structs.replace(asked(), ask="another")
+    dialogue.ask(first, "turn")
+    dialogue.ask(second, "subagent in the background")
+    dialogue.clear("turn")
+    assert dialogue.open is second
+    dialogue.close("another")
+    assert dialogue.open is None

@@ -102,7 +102,8 @@ def _place(turn: Turn) -> tuple[str, str, str]:
     origin = turn.inbound.origin
     if origin is None:
         return turn.key, turn.session, turn.id
-    return origin.address.key, origin.session, origin.turn or turn.id
+    asker = turn.id if origin.reports else origin.turn  # what is detached may ask when that turn is over
+    return origin.address.key, origin.session, asker
 
 
 def exactly(call: ToolCall, turn: Turn) -> str:

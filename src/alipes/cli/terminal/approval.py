@@ -21,15 +21,17 @@ class Dialogue:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._asked: list[ApprovalAsked] = []
+        self._askers: dict[str, str] = {}
         self._quiet_since = 0.0
 
     @property
     def open(self) -> ApprovalAsked | None:
         return self._asked[0] if self._asked else None
 
-    def ask(self, asked: ApprovalAsked) -> None:
+    def ask(self, asked: ApprovalAsked, turn: str = "") -> None:
         if all(one.ask != asked.ask for one in self._asked):
             self._asked.append(asked)
+            self._askers[asked.ask] = turn
             self._quiet_since = self._clock()
 
     def close(self, ask: str) -> None:
@@ -37,9 +39,12 @@ class Dialogue:
         if self.open is not None and self.open.ask == ask:
             self._quiet_since = self._clock()  # what was meant for one question does not answer the next
         self._asked = [one for one in self._asked if one.ask != ask]
+        self._askers.pop(ask, None)
 
-    def clear(self) -> None:
-        self._asked.clear()
+    def clear(self, turn: str = "") -> None:
+        """The turn is over, and asks nothing any more; what works in the background may still."""
+        for ask in [each for each, asker in self._askers.items() if asker == turn]:
+            self.close(ask)
 
     def press(self) -> None:
         """A key was pressed, whatever it did."""

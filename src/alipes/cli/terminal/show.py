@@ -52,11 +52,11 @@ class Show:
             case Said(message) if message.role == "user":
                 self._hear(message.text)
             case ApprovalAsked() | ApprovalAnswered() | Asked() | Heard():
-                self._question(event)
+                self._question(turn, event)
             case TurnEnded(ending=ending):
                 self._drop(turn)
                 if ending != "steered":
-                    self._bottom.dialogue.clear()
+                    self._bottom.dialogue.clear(turn)
                     self.asked = None
                     self.living = ""
                     self.rested.set()
@@ -71,10 +71,10 @@ class Show:
         if isinstance(event, TurnStarted | TurnEnded | ApprovalAsked | Asked):
             self._terminal.refresh_now()
 
-    def _question(self, event: ApprovalAsked | ApprovalAnswered | Asked | Heard) -> None:
+    def _question(self, turn: str, event: ApprovalAsked | ApprovalAnswered | Asked | Heard) -> None:
         match event:
             case ApprovalAsked():
-                self._bottom.dialogue.ask(event)
+                self._bottom.dialogue.ask(event, turn)
             case ApprovalAnswered(ask):
                 self._bottom.dialogue.close(ask)
             case Asked():

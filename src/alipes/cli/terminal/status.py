@@ -96,6 +96,8 @@ class Status:
                 self.doing = "waiting for your answer"
             case ApprovalAnswered() | Heard():
                 self._name_tools()
+                if not self.busy:  # something in the background had asked
+                    self.doing = ""
             case Noted(text):
                 if found := _PAUSE.search(text):
                     self.doing, self._pause = "", self._clock() + float(found[1])
