@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.conftest import require
 from tests.e2e.program import ROOT, Home, finished
 from tests.e2e.service import serving, settle
 from tests.world.model_replies import Say
@@ -17,6 +18,8 @@ LINES = "\n".join(re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S))
 
 @pytest.mark.deadline(90)
 async def test_every_line_does_what_it_says(tmp_path):
+    for program in ("curl", "jq", "openssl"):
+        require(program)
     home = Home(tmp_path / "home")
     async with ModelServer(lambda _body: Say("It is a fine day.")) as model:
         settle(home, model)
