@@ -16,7 +16,7 @@ from alipes.web.endpoints import Call, Caller, Endpoint, Problem
 from alipes.web.keys import OPERATOR, Keys, Known, hashed
 from alipes.web.limits import Limits, Pace
 from alipes.web.service import Service
-from alipes.web.serving import Api
+from alipes.web.serving import Api, Lines
 from tests.unit.test_web import Parts
 
 KEY = "the-operators-key"
@@ -318,6 +318,27 @@ async def test_who_still_waits_when_we_go_is_let_go_at_once():
                         await anext(pieces)
             assert waiting.result().status_code == 503 and waiting.result().json()["code"] == "leaving"
             assert (await client.get("/v1/never")).status_code == 503
+
+
+async def test_lines_that_end_just_now_are_not_cut_once_more():
+    lines, ended = Lines(), asyncio.Event()
+
+    async def wait() -> None:
+        with pytest.raises(TimeoutError):
+            async with lines.open(0.01):
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    ended.set()
+                    await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(wait())
+        await ended.wait()
+        lines.cut()
+    with pytest.raises(TimeoutError):
+        async with lines.open(None):
+            await asyncio.Event().wait()
 
 
 async def test_pages_that_are_allowed_may_ask_from_a_browser():

@@ -117,7 +117,8 @@ class Lines:
     def cut(self) -> None:
         self.over = True
         for limit in self._open:
-            limit.reschedule(0)
+            if not limit.expired():  # such a one ends by itself
+                limit.reschedule(0)
 
 
 class _Held(Response):
