@@ -1,0 +1,110 @@
+"""`alipes serve` killed at every point of a delivery; then a channel that is late, an old item and a poisoned one."""
+
+import random
+import signal
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from itertools import chain
+
+import pytest
+
+from tests.e2e.program import Home
+from tests.e2e.service import serving
+from tests.torture.furnishing import furnish, texts, until, words
+from tests.torture.trials import seeds
+from tests.world.model_server import ModelServer, Say
+from tests.world.telegram_server import Fault, TelegramServer
+
+POINTS = {
+    "refused": Fault("fail", ("sendMessage",)),
+    "unsent": Fault("hang", ("sendMessage",)),
+    "accepted": Fault("hang", ("sendMessage",), accepted=True),
+    "dropped": Fault("drop", ("sendMessage",), accepted=True),
+    "stored": Fault("hang", ("sendMessage",), times=0),
+}
+"""Where the messenger stands with an answer when we are killed; `stored`: it is paid and known to be."""
+EACH = 3
+OLD, POISONED = 91, 92
+LATE = 2.0
+AGED = "UPDATE debts SET created = created - 15 * 3600 WHERE json_extract(outbound, '$.text') = 'too old'"
+ROWS = "SELECT json_extract(outbound, '$.text'), state, uncertain, attempts, lane FROM debts"
+
+
+def rows(home: Home) -> list[tuple[str, str, int, int, str]]:
+    with closing(sqlite3.connect(home.path / "alipes.db")) as db:
+        return db.execute(ROWS).fetchall()
+
+
+def answers(telegram: TelegramServer, chat: int) -> list[str]:
+    return [text for text in texts(telegram, chat) if text.startswith("answer")]
+
+
+def lay(telegram: TelegramServer, dice: random.Random) -> dict[int, tuple[str, Fault]]:
+    """One chat for each point, and the message at which it is reached."""
+    laid = {}
+    for chat, (name, fault) in enumerate(POINTS.items(), 10):
+        one = Fault(
+            fault.does, fault.methods, chat, fault.times, dice.randrange(EACH), accepted=fault.accepted
+        )
+        laid[chat] = (name, telegram.fault(one))
+    return laid
+
+
+@pytest.mark.deadline(90)
+@pytest.mark.parametrize("seed", seeds(1, 20))
+async def test_each_answer_is_accepted_once_wherever_it_was_cut_off(tmp_path, seed, figures):
+    dice, home = random.Random(seed), Home(tmp_path / "home")
+    async with ModelServer(lambda body: Say(f"answer {words(body)}")) as model, TelegramServer() as telegram:
+        furnish(home, model, telegram, lines=("gateway.tries = 2",))
+        async with serving(home) as served:
+            await served.ready()
+            laid = lay(telegram, dice)
+            for number in range(EACH):
+                for chat in laid:
+                    telegram.town.say(f"{chat}-{number}", chat=chat)
+            await telegram.until(lambda: all(not fault.times for _, fault in laid.values()))
+            await telegram.until(lambda: len(answers(telegram, 14)) == EACH)
+            await until(
+                lambda: sum(row[0].startswith("answer 14") and row[1] == "sent" for row in rows(home)) == EACH
+            )
+            await served.left(by=signal.SIGKILL)
+        before = len(telegram.calls)
+        for chat, text in ((OLD, "too old"), (POISONED, "poison"), (OLD, "still good")):
+            telegram.town.chat(chat)
+            assert (await home.run("send", f"telegram:{chat}", text)).status == 0
+        with closing(sqlite3.connect(home.path / "alipes.db")) as db, db:
+            db.execute(AGED)
+        telegram.mend()
+        telegram.fault(Fault("fail", ("sendMessage",), POISONED, times=None, status=500))
+        telegram.fault(Fault("fail", ("get", "delete", "set"), times=None, seconds=LATE))
+        async with serving(home) as served:
+            await telegram.until(lambda: all(len(set(answers(telegram, chat))) == EACH for chat in laid))
+            await until(lambda: ("poison", "dead") in [row[:2] for row in rows(home)])
+            await until(lambda: len(texts(telegram, OLD)) == 2)
+            assert await served.left() == 0
+        judge(telegram, laid, home, before)
+        figures.tried(len(laid) * EACH)
+
+
+def judge(telegram, laid, home, before) -> None:
+    doubtful = {row[0] for row in rows(home) if row[2]}
+    for chat, (name, _) in laid.items():
+        seen = answers(telegram, chat)
+        assert list(dict.fromkeys(seen)) == [f"answer {chat}-{n}" for n in range(EACH)], (name, seen)
+        twice = {text: times for text, times in Counter(seen).items() if times > 1}
+        assert set(twice) <= doubtful and sum(twice.values()) <= 2, (name, twice)
+        if name in ("refused", "stored"):
+            assert not twice, name
+    good, notice = texts(telegram, OLD)
+    assert good == "still good" and "too old" in notice != "too old", (
+        "what was too old is told of, and not said"
+    )
+    states = {row[0]: row[1] for row in rows(home)}
+    assert (states["too old"], states["poison"]) == ("expired", "dead")
+    tried = [row[3] for row in rows(home) if row[0] == "poison"]
+    assert tried == [2], "so often, and no more"
+    after = telegram.calls[before:]
+    ready = next(n for n, call in enumerate(after) if call.method == "getupdates" and call.code == 200)
+    spoke = [n for n, call in enumerate(after) if call.method.startswith(("send", "edit"))]
+    assert min(chain(spoke, [len(after)])) > ready, "nothing is tried before the channel is ready"
