@@ -10,7 +10,6 @@ from alipes.kernel.errors import NotTaken
 from alipes.kernel.turns import Address
 from alipes.store.people import SqlitePeople
 
-
 _ROOM = re.compile(r"([!#][^:]+:[^:]+(?::\d+)?)(?::([^:\d].*))?\Z")
 """On Matrix the server is a part of a room's name, and its port may be."""
 _CHAT = re.compile(r"([^:]*):?(.*)\Z", re.DOTALL)
