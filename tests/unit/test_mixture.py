@@ -5,14 +5,17 @@ import asyncio
 import pytest
 
 from alipes.app import open_app
+from alipes.cli import model_command
 from alipes.config.delegation import MixturePreset
 from alipes.config.settings import Settings, load
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.ports import Request, ToolSpec
 from alipes.kernel.turns import Address, Inbound, Said, Stop, ThinkingDelta, TurnEnded
+from alipes.providers.choice import choose
 from alipes.providers.mixture import LONGEST, Mixture, Opinion, considered, consult, plainly, tally
 from alipes.providers.scripted import Scripted
+from alipes.runtime.clients import ClientScope
 from tests.world.delegates import Mind
 
 KEY = Address("test", "me").key
@@ -234,3 +237,16 @@ def test_a_mixture_in_the_configuration_is_checked(tmp_path):
         settings(tmp_path, 'model = "moa/other"\n[moa.best]\nmodels = ["scriptd/x"]\n')
     assert "lacks its aggregator" in str(told.value) and "scripted?" in str(told.value)
     assert 'model = "moa/other" names a provider we do not know' in str(told.value)
+
+
+async def test_a_mixture_can_be_the_model_that_answers(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ALIPES_HOME", str(tmp_path))
+    settings(tmp_path)
+    assert await asyncio.to_thread(model_command.run, ["moa/best"]) == 0
+    assert capsys.readouterr().out == "moa/best is used from now on.\n"
+    async with ClientScope() as scope:
+        assert (await choose(load(tmp_path, {}), scope)).model == "moa/best"
+    assert await asyncio.to_thread(model_command.run, []) == 0
+    assert "* moa/best" in capsys.readouterr().out
+    assert await asyncio.to_thread(model_command.run, ["moa/worst"]) == 2
+    assert "there is moa/best" in capsys.readouterr().err

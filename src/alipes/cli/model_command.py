@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from alipes.cli.arguments import Words
+from alipes.config.delegation import MIXED
 from alipes.config.edit import set_value
 from alipes.config.known import KEYED, LOCAL
 from alipes.config.settings import Settings, load
@@ -13,7 +14,7 @@ from alipes.kernel.endpoints import Endpoint, ModelFacts
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.providers.catalog import catalog, facts, near
 from alipes.providers.choice import Choice, choose
-from alipes.providers.opening import Models, known, ready, resolve
+from alipes.providers.opening import Models, known, mixed, ready, resolve
 from alipes.providers.wire import models
 from alipes.runtime.clients import ClientScope, Http
 
@@ -79,6 +80,7 @@ async def _show(settings: Settings, *, live: bool, all: bool) -> list[str]:
 
 def _table(settings: Settings, choice: Choice, offers: Offers, all: bool) -> Iterator[str]:
     ours = [name for name in known(settings) if all or ready(settings, name)]
+    ours += [f"{MIXED}/{name}" for name in settings.mixtures]
     theirs = [f"{provider}/{model}" for provider, (offered, _) in offers.items() for model in offered]
     listed = [name for name in dict.fromkeys((choice.model, *ours, *theirs)) if name != "scripted/echo"]
     width = max(len(name) for name in listed)
@@ -126,19 +128,25 @@ async def _switch(settings: Settings, name: str, *, live: bool, anyway: bool) ->
         Models(settings, scope) as opened,
     ):
         backend = await opened.open(name)
-        endpoint, model = resolve(settings, name)
-        offered, trouble = await _ask(endpoint, scope.http("list")) if live else ((), "")
-        if not anyway and not _heard_of(settings, endpoint, model, offered):
-            raise ConfigError(_never_heard(settings, endpoint, model, offered))
+        trouble = "" if mixed(settings, name) else await _examine(settings, name, scope, live, anyway)
     left = set_value(("model",), backend.name)
     said = [f"{backend.name} is used from now on."]
     if trouble:
-        said.append(f"{endpoint.name} could not be asked: {trouble}")
+        said.append(trouble)
     if (winning := load().model) != backend.name:
         said.append(f"But ALIPES_MODEL says {winning}, which wins while it is set.")
     if backend.facts.tools is False:
         said.append("It cannot call tools, so it can only talk.")
     return [*said, *(f"Still wrong in the file: {problem}" for problem in left)]
+
+
+async def _examine(settings: Settings, name: str, scope: ClientScope, live: bool, anyway: bool) -> str:
+    """What is doubtful about a model. Raises ConfigError where nobody has heard of it."""
+    endpoint, model = resolve(settings, name)
+    offered, trouble = await _ask(endpoint, scope.http("list")) if live else ((), "")
+    if not anyway and not _heard_of(settings, endpoint, model, offered):
+        raise ConfigError(_never_heard(settings, endpoint, model, offered))
+    return f"{endpoint.name} could not be asked: {trouble}" if trouble else ""
 
 
 def _heard_of(settings: Settings, endpoint: Endpoint, model: str, offered: tuple[str, ...]) -> bool:

@@ -9,7 +9,7 @@ from alipes.config.settings import Settings
 from alipes.kernel.endpoints import Endpoint
 from alipes.kernel.errors import ProviderError
 from alipes.providers.catalog import TOY, catalog
-from alipes.providers.opening import resolve
+from alipes.providers.opening import mixed, resolve
 from alipes.providers.wire import models
 from alipes.runtime.clients import ClientScope, Http
 
@@ -62,6 +62,8 @@ def how(settings: Settings) -> str:
 
 
 def _configured(settings: Settings) -> Choice:
+    if mixed(settings, settings.model):
+        return Choice(settings.model, "It is the configured one.")
     endpoint, model = resolve(settings, settings.model)
     toy = endpoint.api == "embedded" and model == TOY
     return Choice(f"{endpoint.name}/{model}", "It is the configured one.", toy)

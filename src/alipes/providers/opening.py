@@ -40,7 +40,7 @@ class Models:
         self._providers: dict[str, Provider] = dict(lent or {})
         self._embedded: dict[str, Backend] = {}
         self._mixtures: dict[str, Backend] = {}
-        self.consult: Consult | None = None
+        self.consult: Consult = _nobody
         """How models that answer together are asked, by whoever keeps the bill."""
         self._stack = AsyncExitStack()
 
@@ -58,7 +58,7 @@ class Models:
 
         Opening asks nobody: a model that its provider does not have shows at the first question.
         """
-        if _mixed(self._settings, name):
+        if mixed(self._settings, name):
             return await self._open_mixture(name.strip().removeprefix(f"{MIXED}/"))
         endpoint, model = resolve(self._settings, name)
         if endpoint.api == "embedded":
@@ -85,8 +85,6 @@ class Models:
         if preset is None:
             there = ", ".join(f"{MIXED}/{each}" for each in self._settings.mixtures)
             raise ConfigError(f"There is no [{MIXED}.{name}]; {f'there is {there}' if there else 'add it'}.")
-        if self.consult is None:
-            raise ConfigError(f"{MIXED}/{name} answers in conversations only.")
         full = f"{MIXED}/{name}"
         if full not in self._mixtures:
             last = await self.open(preset.aggregator)
@@ -114,7 +112,11 @@ class Models:
         return self._embedded[model]
 
 
-def _mixed(settings: Settings, name: str) -> bool:
+async def _nobody(*_asked: object) -> str:
+    raise ConfigError("Models answer together in conversations only.")
+
+
+def mixed(settings: Settings, name: str) -> bool:
     """Does it name models that answer together? A provider of the operator's with that name goes first."""
     return name.strip().startswith(f"{MIXED}/") and MIXED not in settings.providers
 
