@@ -1,0 +1,111 @@
+"""A burst while a turn runs, some of it delivered again, and a restart in its midst: each once, in order."""
+
+import asyncio
+import random
+import signal
+
+import pytest
+
+from alipes.store.opening import open_store
+from tests.e2e.program import Home
+from tests.e2e.service import OWNER, serving
+from tests.torture.furnishing import furnish, texts, words
+from tests.torture.trials import seeds
+from tests.world.model_rules import since_user
+from tests.world.model_server import Call, Calls, ModelServer, Say
+from tests.world.telegram_server import TelegramServer
+
+
+def reply(body):
+    """The first message has three tools at work at once; what waits is answered by its number."""
+    said, told = since_user("openai-chat", body)
+    if told.startswith("message 1") and not said:
+        calls = [Call("terminal", {"command": f"echo tool {n}; sleep 0.6"}, id=f"c{n}") for n in range(3)]
+        return Calls(tuple(calls), "I look.")
+    return Say(f"answer to {words(body)}")
+
+
+async def burst(telegram: TelegramServer, dice: random.Random, numbers) -> None:
+    """Messages within a second, each third delivered twice more, as after a lost confirmation."""
+    for number in numbers:
+        wire = telegram.town.say(f"message {number}", chat=OWNER)
+        for _ in range(2 * (number == 3)):
+            telegram._told("message", wire)
+        await asyncio.sleep(dice.uniform(0, 0.2))
+
+
+async def transcript(home: Home) -> tuple[list[str], list[str]]:
+    """What people said as the store has it, and how the turns ended."""
+    async with open_store(home.path) as store:
+        (session,) = await store.archive.sessions()
+        messages = await store.archive.messages(session.id)
+        sql = "SELECT ending FROM turns ORDER BY rowid"
+        endings = await store.database.read(lambda db: [row[0] for row in db.execute(sql)])
+    said = [message.text for message in messages if message.role == "user"]
+    return [text for text in said if text.startswith("message")], endings
+
+
+@pytest.mark.deadline(60)
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "left"])
+@pytest.mark.parametrize("seed", seeds(1, 10))
+async def test_what_waits_is_answered_once_and_in_order(tmp_path, seed, how):
+    dice, home = random.Random(seed), Home(tmp_path / "home")
+    async with ModelServer(reply) as model, TelegramServer() as telegram:
+        furnish(home, model, telegram, lines=("serve.drain = 1",))
+        async with serving(home) as served:
+            await served.ready()
+            telegram.town.say("message 1", chat=OWNER)
+            await model.asked()
+            await burst(telegram, dice, (2, 3, 4))
+            await served.left(by=how)
+        await burst(telegram, dice, (5,))
+        async with serving(home) as served:
+            await telegram.shows(OWNER, "answer to message 5")
+            await telegram.confirmed()
+            assert await served.left() == 0
+        answers = [text for text in texts(telegram, OWNER) if text.startswith(("answer", "I look"))]
+        assert answers == ["I look.", *(f"answer to message {number}" for number in range(1, 6))]
+        said, endings = await transcript(home)
+        assert said == [f"message {number}" for number in range(1, 6)]
+        assert endings == ["answered"] * 5
+
+
+@pytest.mark.deadline(60)
+@pytest.mark.parametrize("seed", seeds(1, 10))
+async def test_a_burst_that_interrupts_ends_each_turn_before_it_and_is_answered_last(tmp_path, seed):
+    dice, home = random.Random(seed), Home(tmp_path / "home")
+    async with ModelServer(reply) as model, TelegramServer() as telegram:
+        furnish(home, model, telegram, busy='"interrupt"')
+        async with serving(home) as served:
+            await served.ready()
+            telegram.town.say("message 1", chat=OWNER)
+            await model.asked()
+            await burst(telegram, dice, (2, 3, 4, 5))
+            await telegram.shows(OWNER, "answer to message 5")
+            await telegram.confirmed()
+            assert await served.left() == 0
+        said, endings = await transcript(home)
+        assert said == list(dict.fromkeys(said)) and said[0] == "message 1" and said[-1] == "message 5"
+        assert endings[0] == "stopped" and endings[-1] == "answered" and len(endings) == 5
+        answers = [text for text in texts(telegram, OWNER) if text.startswith("answer")]
+        assert answers == sorted(set(answers)) and answers[-1] == "answer to message 5"
+
+
+@pytest.mark.deadline(60)
+@pytest.mark.parametrize("seed", seeds(1, 10))
+async def test_a_burst_that_steers_is_taken_in_by_the_turn_that_runs(tmp_path, seed):
+    dice, home = random.Random(seed), Home(tmp_path / "home")
+    async with ModelServer(reply) as model, TelegramServer() as telegram:
+        furnish(home, model, telegram, busy='"steer"')
+        async with serving(home) as served:
+            await served.ready()
+            telegram.town.say("message 1", chat=OWNER)
+            await model.asked()
+            await burst(telegram, dice, (2, 3, 4, 5))
+            await telegram.shows(OWNER, "answer to")
+            await telegram.confirmed()
+            assert await served.left() == 0
+        asked = str(model.bodies[-1]["messages"])
+        places = [asked.index(f"message {number}") for number in range(1, 6)]
+        assert places == sorted(places) and asked.count("message 3") == 1
+        assert len([text for text in texts(telegram, OWNER) if text.startswith("answer")]) == 1

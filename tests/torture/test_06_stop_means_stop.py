@@ -1,0 +1,216 @@
+"""Stop means stop, from outside: processes that resist, nested subagents, a plugin's tool that awaits a remote."""
+
+import asyncio
+import random
+import statistics
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.e2e.program import Home
+from tests.e2e.service import OWNER, serving
+from tests.torture.furnishing import calling, complaints, furnish, texts, until, words
+from tests.torture.test_children import living, tree, unique
+from tests.torture.trials import seeds, trials
+from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
+from tests.world.telegram_server import TelegramServer
+
+FAR = '''
+"""A tool that asks somebody far away, and waits; and an ear for stops."""
+
+import asyncio
+from alipes.plugin import tool
+
+
+@tool(effect="read")
+async def far_away(port: int) -> str:
+    """Ask far away."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(b"?")
+        return (await reader.read(100)).decode()
+    finally:
+        writer.close()
+
+
+async def setup(ctx):
+    global told
+    told = ctx.folder / "told"
+
+
+async def agent_loop_stopped(turn, reason, tool_call_ids):
+    with open(told, "a") as file:
+        print(turn.id, reason, *tool_call_ids, file=file)
+'''
+
+
+class Remote:
+    """Somebody far away who never answers."""
+
+    def __init__(self) -> None:
+        self.open = self.asked = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
+        self.asked += 1
+        try:
+            await reader.read(1)
+            await reader.read()
+        except ConnectionError:
+            pass
+        finally:
+            self.open -= 1
+            writer.close()
+
+
+@asynccontextmanager
+async def open_remote() -> AsyncIterator[tuple[Remote, int]]:
+    remote = Remote()
+    async with await asyncio.start_server(remote.serve, "127.0.0.1", 0) as server:
+        yield remote, server.sockets[0].getsockname()[1]
+
+
+def mind(port: int):
+    """`go` sends two subagents out, each of which sends one deeper: to a command that resists, and far away."""
+
+    def reply(body):
+        if not body.get("tools"):
+            return Say("A title")
+        if body["messages"][-1]["role"] == "tool":
+            return Stall("So")
+        match words(body).split():
+            case ["go", name]:
+                goals = [{"goal": f"level1 {kind} {name}"} for kind in ("tree", "far")]
+                return Calls((Call("delegate_task", {"tasks": goals}),))
+            case ["level1", kind, name]:
+                return Calls((Call("delegate_task", {"goal": f"level2 {kind} {name}"}),))
+            case ["level2", "tree", name]:
+                return Calls((Call("terminal", {"command": f"bash tree-{name}.sh"}),))
+            case ["level2", "far", _]:
+                return Calls((Call("far_away", {"port": port}),))
+            case ["stall", *_]:
+                return Stall("half")
+            case ["two", name]:
+                calls = [Call("terminal", {"command": f"true {n}"}, id=f"{name}{n}") for n in range(8)]
+                return Calls(tuple(calls))
+        return Say("well")
+
+    return reply
+
+
+async def moment(dice: random.Random, model: ModelServer, before: int) -> str:
+    """Wait for a random point of the turn, and tell which."""
+    match dice.choice(("at once", "by time", "by step", "by step", "deep")):
+        case "at once":
+            return "at once"
+        case "by time":
+            await asyncio.sleep(wait := dice.uniform(0, 0.6))
+            return f"after {wait:.3f} s"
+        case kind:
+            steps = 5 if kind == "deep" else dice.randint(1, 5)
+            async with asyncio.timeout(10):
+                await model.asked(before + steps)
+            await asyncio.sleep(wait := dice.uniform(0, 0.2))
+            return f"{wait:.3f} s after request {steps}"
+
+
+@pytest.mark.deadline(300)
+@pytest.mark.parametrize("seed", seeds(1, 10))
+async def test_nothing_of_a_turn_lives_wherever_it_is_stopped(tmp_path, seed, figures):
+    dice, took, home = random.Random(seed), [], Home(tmp_path / "home")
+    async with open_remote() as (remote, port), ModelServer(mind(port)) as model:
+        furnish(home, model, plugin=FAR)
+        async with calling(home) as (_served, front):
+            for trial in range(trials(6, 50)):
+                name, before = unique(dice), len(model.requests)
+                (tmp_path / f"tree-{name}.sh").write_text(tree(name, chains=False))
+                run = await front.begin(f"go {name}", session="s")
+                point = await moment(dice, model, before)
+                where, began = f"trial {trial} of seed {seed}, {point}", time.perf_counter()
+                for _ in range(dice.choice((1, 2))):
+                    assert (await front.ask("POST", f"/runs/{run}/stop")).status_code in (202, 409)
+                told = await front.finish(run)
+                await until(lambda name=name: not living(name) and not remote.open, 2)
+                async with asyncio.timeout(2):
+                    await model.idle()
+                took.append(time.perf_counter() - began)
+                assert told["status"] == "stopped", where
+                asked = len(model.requests)
+                assert (await front.finish(await front.begin("hello", session="s")))[
+                    "status"
+                ] == "answered", where
+                assert len(model.requests) == asked + 1, where
+        heard = next(home.path.rglob("told")).read_text().splitlines()
+        assert len(heard) >= len(took) and all(" user_stop" in line for line in heard)
+        assert len(set(heard)) == len(heard), "each turn is told of once"
+        assert remote.asked > 0 and complaints(home) == []
+    figures.tried(len(took))
+    figures.worst("stop", max(took), "s")
+    figures.worst("stop, median", statistics.median(took), "s")
+
+
+@pytest.mark.deadline(60)
+async def test_a_turn_stopped_before_it_began_never_asks(tmp_path):
+    home = Home(tmp_path / "home")
+    async with ModelServer(mind(0)) as model:
+        furnish(home, model)
+        async with calling(home) as (_served, front):
+            first = await front.begin("stall", session="s")
+            await model.asked()
+            second = await front.begin("go never", session="s")
+            for run in (second, second, first, first):
+                await front.ask("POST", f"/runs/{run}/stop")
+            told = [(await front.finish(run))["status"] for run in (first, second)]
+            assert told == ["stopped", "stopped"]
+            assert (await front.finish(await front.begin("hello", session="s")))["status"] == "answered"
+        assert not [body for body in model.bodies if body.get("tools") and words(body) == "go never"]
+
+
+@pytest.mark.deadline(60)
+@pytest.mark.parametrize("seed", seeds(1, 10))
+async def test_between_two_tools_it_is_stopped_too(tmp_path, seed):
+    dice, home = random.Random(seed), Home(tmp_path / "home")
+    async with ModelServer(mind(0)) as model:
+        furnish(home, model)
+        async with calling(home) as (_served, front):
+            for trial in range(6):
+                run = await front.begin(f"two t{trial}-", session="s")
+                async with front.listening(run) as listener:
+                    for _ in range(dice.randint(1, 6)):
+                        await listener.until("tool_finished")
+                    await front.ask("POST", f"/runs/{run}/stop")
+                    rest = await listener.rest()
+                assert rest[-1].data["ending"] == "stopped", f"trial {trial} of seed {seed}"
+                assert (await front.finish(await front.begin("hello", session="s")))["status"] == "answered"
+        assert complaints(home) == []
+
+
+@pytest.mark.deadline(60)
+async def test_what_was_detached_on_purpose_survives_and_is_named(tmp_path):
+    home, name = Home(tmp_path / "home"), unique(random.Random())
+
+    def reply(body):
+        if "begin" not in words(body):
+            return Say("well")
+        call = Call("terminal", {"command": f"sleep 300.{name}", "background": True})
+        return Stall("So") if body["messages"][-1]["role"] == "tool" else Calls((call,))
+
+    async with ModelServer(reply) as model, TelegramServer() as telegram:
+        furnish(home, model, telegram)
+        async with serving(home) as served:
+            await served.ready()
+            telegram.town.say("begin", chat=OWNER)
+            await model.asked(2)
+            telegram.town.say("/stop", chat=OWNER)
+            reply = await telegram.shows(OWNER, "Stopping")
+            assert "Still at work" in reply.text and f"300.{name}" in reply.text, reply.text
+            await model.idle()
+            assert living(f"300.{name}")
+            telegram.town.say("hello", chat=OWNER)
+            await telegram.shows(OWNER, "well")
+            telegram.town.say("/new", chat=OWNER)
+            await until(lambda: not living(f"300.{name}"), 5)
+            assert await served.left() == 0
+        assert any("Stopping" in text for text in texts(telegram, OWNER))
