@@ -38,6 +38,7 @@ from alipes.kernel.wording import brief
 from alipes.providers.choice import Choice, choose
 from alipes.providers.opening import Backend, Models
 from alipes.runtime.clients import ClientScope
+from alipes.runtime.groups import first
 from alipes.runtime.logs import masking
 from alipes.runtime.orphans import Keeper, open_keeper
 from alipes.runtime.watchdog import Watchdog
@@ -331,9 +332,4 @@ async def _serving(lobby: Lobby) -> AsyncIterator[None]:
             yield
             serving.cancel()
     except* AlipesError as errors:
-        raise _first(errors) from errors
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    inner = errors.exceptions[0]
-    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+        raise first(errors) from errors

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -16,6 +16,7 @@ from alipes.kernel.errors import ConfigError, ProviderError, StoreError, ToolErr
 from alipes.kernel.messages import Image, Json, ToolCall, ToolResult
 from alipes.kernel.ports import Emit, Output, Proceed, Tool
 from alipes.kernel.turns import Consent, ToolFinished, ToolProgress, ToolStarted, Turn
+from alipes.runtime.groups import first
 
 log = logging.getLogger(__name__)
 LIMIT = 50_000
@@ -112,14 +113,8 @@ async def _together(desk: Desk, batch: list[ToolCall], ruled: Mapping[str, ToolR
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_answer(desk, call, ruled), name=call.name) for call in batch]
     except BaseExceptionGroup as errors:
-        raise _first(errors) from None
+        raise first(errors) from None
     return [task.result() for task in tasks]
-
-
-def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
-    """What really happened: the group is an accident of running side by side."""
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 async def _answer(desk: Desk, call: ToolCall, ruled: Mapping[str, ToolResult]) -> ToolResult:
@@ -219,7 +214,7 @@ async def _run(desk: Desk, call: ToolCall) -> tuple[ToolResult, Exception | None
         if act.lost is not None:
             raise act.lost from None
         log.exception("tool %s broke", call.name)
-        cause = _first(error) if isinstance(error, ExceptionGroup) else error
+        cause = first(error) if isinstance(error, ExceptionGroup) else error
         said = readable(cut(f"{type(cause).__name__}: {cause}", desk.limit))
         return ToolResult(call.id, said, "failed"), error
     finally:

@@ -28,6 +28,7 @@ from alipes.kernel.errors import AlipesError, DeliveryError
 from alipes.kernel.platforms import Arrival, Platform
 from alipes.kernel.turns import Address, ApprovalAnswered, ApprovalAsked, Asked, Heard, Turn
 from alipes.kernel.wording import brief
+from alipes.runtime.groups import first
 
 log = logging.getLogger(__name__)
 TIDY = 3600.0
@@ -105,7 +106,7 @@ class Gateway:
                 relay = self._house.hooks.relay
                 await relay.tell(specs.gateway_started, platforms=tuple(self._channels))
         except* AlipesError as errors:
-            raise _first(errors) from errors
+            raise first(errors) from errors
 
     async def take(self, platform: str, arrival: Arrival) -> None:
         """Something came in on `platform`; it is kept or dealt with once this returns."""
@@ -204,8 +205,3 @@ async def _ask(
         await inquiries.put(address, turn, asked)
     else:
         await questions.put(address, turn, asked)
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    inner = errors.exceptions[0]
-    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

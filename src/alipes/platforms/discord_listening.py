@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import discord
 from discord.http import Route
@@ -17,6 +16,7 @@ from alipes.platforms.discord import DiscordSettings
 from alipes.platforms.discord_client import TROUBLE, Client
 from alipes.platforms.discord_markup import escape
 from alipes.platforms.discord_seen import Seen
+from alipes.platforms.lanes import Lanes
 from alipes.runtime.retry import backoff
 
 log = logging.getLogger(__name__)
@@ -30,28 +30,6 @@ TRIES = 6
 GUILD = 5.0
 """Seconds that a guild has to introduce itself after the session began."""
 EPHEMERAL = 64
-Job: TypeAlias = Callable[[], Awaitable[None]]
-
-
-class Lanes:
-    """Jobs of one lane run one after the other, lanes beside each other. All are children of `tasks`."""
-
-    def __init__(self) -> None:
-        self.tasks: asyncio.TaskGroup
-        self._waiting: dict[str, deque[Job]] = {}
-
-    def put(self, lane: str, job: Job) -> None:
-        if lane in self._waiting:
-            self._waiting[lane].append(job)
-            return
-        self._waiting[lane] = deque((job,))
-        self.tasks.create_task(self._run(lane))
-
-    async def _run(self, lane: str) -> None:
-        jobs = self._waiting[lane]
-        while jobs:
-            await jobs.popleft()()
-        del self._waiting[lane]
 
 
 class Listening:
@@ -61,7 +39,7 @@ class Listening:
         """`welcome`: whose files are fetched; asked with the arrival as it is without."""
         self._settings, self._seen, self._take, self._welcome = settings, seen, take, welcome
         self.client: Client
-        self.lanes = Lanes()
+        self.lanes: Lanes
         self._few = asyncio.Semaphore(READERS)
         self._guilds: dict[str, asyncio.Event] = {}
         self._since = 0

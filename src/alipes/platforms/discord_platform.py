@@ -1,7 +1,6 @@
 """The messenger port on discord.py: one connection per `listen`, and every call out tried once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,8 @@ from alipes.platforms.discord_client import TROUBLE, Client
 from alipes.platforms.discord_http import Http
 from alipes.platforms.discord_listening import Listening
 from alipes.platforms.discord_seen import Seen
+from alipes.platforms.lanes import Lanes
+from alipes.runtime.groups import first, to_the_end
 
 MESSAGES = "/channels/{channel_id}/messages"
 MESSAGE = "/channels/{channel_id}/messages/{message_id}"
@@ -59,15 +60,15 @@ class Discord:
         )
         try:
             async with asyncio.TaskGroup() as tasks:
-                client.tasks = listening.lanes.tasks = tasks
+                client.tasks, listening.lanes = tasks, Lanes(tasks)
                 tasks.create_task(seen.keep())
                 self._client = client
                 await client.serve(settings.token.reveal(), tell)
         except BaseExceptionGroup as errors:
-            raise _first(errors) from None
+            raise first(errors) from None
         finally:
             self._client = None
-            await _to_the_end(client.end)
+            await to_the_end(client.end)
             seen.flush()
 
     def pieces(self, text: str) -> tuple[Piece, ...]:
@@ -131,27 +132,3 @@ async def _content(path: str) -> bytes:
         return await asyncio.to_thread(Path(path).read_bytes)
     except OSError as gone:
         raise Gone(f"The file to be sent cannot be read: {gone}.") from gone
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
-
-
-async def _to_the_end(close: Callable[[], Awaitable[None]]) -> None:
-    """Await `close()` to its end however often we are cancelled meanwhile, and only then be cancelled."""
-    ended = asyncio.Event()
-
-    async def closing() -> None:
-        try:
-            await close()
-        finally:
-            ended.set()
-
-    try:
-        await asyncio.shield(closing())
-    except asyncio.CancelledError:
-        while not ended.is_set():
-            with suppress(asyncio.CancelledError):
-                await ended.wait()
-        raise

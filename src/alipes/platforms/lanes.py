@@ -12,7 +12,7 @@ class Lanes:
     """All jobs are children of `tasks`, whose end waits for them."""
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
-        self._tasks = tasks
+        self.tasks = tasks
         self._waiting: dict[str, deque[Job]] = {}
 
     def put(self, lane: str, job: Job) -> None:
@@ -20,7 +20,7 @@ class Lanes:
             self._waiting[lane].append(job)
             return
         self._waiting[lane] = deque((job,))
-        self._tasks.create_task(self._run(lane))
+        self.tasks.create_task(self._run(lane))
 
     async def _run(self, lane: str) -> None:
         jobs = self._waiting[lane]

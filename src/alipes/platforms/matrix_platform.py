@@ -22,6 +22,7 @@ from alipes.platforms.matrix_speaking import TYPING, Speaker
 from alipes.platforms.matrix_trouble import LoggedOut, Trouble
 from alipes.platforms.matrix_unread import Unread
 from alipes.runtime.clients import Http
+from alipes.runtime.groups import first
 
 TALENTS = Talents(
     longest=matrix_markup.LONGEST,
@@ -104,7 +105,7 @@ class Matrix:
             async with asyncio.TaskGroup() as listening.tasks:
                 await listening.run(tell, settings.poll)
         except BaseExceptionGroup as errors:
-            raise _first(errors) from None
+            raise first(errors) from None
 
     def pieces(self, text: str) -> tuple[Piece, ...]:
         return matrix_markup.pieces(text)
@@ -135,8 +136,3 @@ class Matrix:
 
 async def _anyone(_: Arrival) -> bool:
     return True
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,10 +1,8 @@
 """One time of listening to Slack: envelopes become arrivals, in order per channel; then Slack is told so."""
 
-import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +11,7 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platforms import Arrival, Take, Welcome
 from alipes.platforms import slack_inbound as inbound
+from alipes.platforms.lanes import Job, Lanes
 from alipes.platforms.slack import SlackSettings
 from alipes.platforms.slack_calls import Calls
 from alipes.platforms.slack_files import Files
@@ -29,28 +28,6 @@ EARLIER = 20
 LONG = 600
 """Characters of each of these."""
 HEARD = 1000
-Job: TypeAlias = Callable[[], Awaitable[None]]
-
-
-class Lanes:
-    """Jobs of one lane run one after the other, lanes beside each other. All are children of `tasks`."""
-
-    def __init__(self, tasks: asyncio.TaskGroup) -> None:
-        self._tasks = tasks
-        self._waiting: dict[str, deque[Job]] = {}
-
-    def put(self, lane: str, job: Job) -> None:
-        if lane in self._waiting:
-            self._waiting[lane].append(job)
-            return
-        self._waiting[lane] = deque((job,))
-        self._tasks.create_task(self._run(lane))
-
-    async def _run(self, lane: str) -> None:
-        jobs = self._waiting[lane]
-        while jobs:
-            await jobs.popleft()()
-        del self._waiting[lane]
 
 
 class Door(Struct, frozen=True):

@@ -2,22 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 from alipes.kernel.errors import ConfigError, DeliveryError, Gone
 from alipes.kernel.platforms import Arrival, Piece, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
 from alipes.platforms import slack_markup
+from alipes.platforms.lanes import Lanes
 from alipes.platforms.slack import SlackSettings
 from alipes.platforms.slack_begun import Begun
 from alipes.platforms.slack_calls import UNKNOWN_TOKEN, Calls, code
 from alipes.platforms.slack_gaps import Gaps
-from alipes.platforms.slack_listening import Door, Lanes, Listening
+from alipes.platforms.slack_listening import Door, Listening
 from alipes.platforms.slack_seen import Seen
 from alipes.platforms.slack_socket import Connection
 from alipes.platforms.slack_speaking import Speaking
+from alipes.runtime.groups import first, to_the_end
 from alipes.runtime.retry import backoff
 
 log = logging.getLogger(__name__)
@@ -68,10 +68,10 @@ class Slack:
                 tasks.create_task(seen.keep())
                 await connection.serve(tell)
         except BaseExceptionGroup as errors:
-            raise _first(errors) from None
+            raise first(errors) from None
         finally:
             self._speaking = self._listening = None
-            await _to_the_end(calls.close)
+            await to_the_end(calls.close)
             seen.flush()
 
     def pieces(self, text: str) -> tuple[Piece, ...]:
@@ -123,27 +123,3 @@ async def _log_in(calls: Calls, tell: Tell) -> str:
 
 async def _anyone(_: Arrival) -> bool:
     return True
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
-
-
-async def _to_the_end(close: Callable[[], Awaitable[Any]]) -> None:
-    """Await `close()` to its end however often we are cancelled meanwhile, and only then be cancelled."""
-    ended = asyncio.Event()
-
-    async def closing() -> None:
-        try:
-            await close()
-        finally:
-            ended.set()
-
-    try:
-        await asyncio.shield(closing())
-    except asyncio.CancelledError:
-        while not ended.is_set():
-            with suppress(asyncio.CancelledError):
-                await ended.wait()
-        raise

@@ -7,8 +7,8 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
@@ -20,6 +20,7 @@ from msgspec import Struct
 import alipes
 from alipes.kernel.endpoints import Endpoint, Proxies
 from alipes.kernel.errors import ConfigError
+from alipes.runtime.groups import to_the_end
 from alipes.runtime.routes import Trust, Wire, detours
 from alipes.runtime.sockets import Permits
 
@@ -106,7 +107,7 @@ class ClientScope:
                     newest_first.push_async_callback(_close, owned, failures)
                 self._owned = {}
 
-        await _to_the_end(close_all)
+        await to_the_end(close_all)
         self._handles = {}
         if failures and error is None:
             raise failures[0]
@@ -230,7 +231,7 @@ class ClientScope:
                 await _close(owned, [])
 
         if leaving:
-            await _to_the_end(close_each)
+            await to_the_end(close_each)
 
     def __del__(self) -> None:
         if self._loop is not None:
@@ -274,7 +275,7 @@ class Http:
             yield response
         finally:
             if not response.is_closed:
-                await _to_the_end(response.aclose)
+                await to_the_end(response.aclose)
 
     async def _answer(
         self,
@@ -359,22 +360,3 @@ async def _close(owned: _Owned, failures: list[Exception]) -> None:
     except (httpx2.HTTPError, OSError, RuntimeError) as error:
         log.warning("closing the %s client %r failed", owned.kind, owned.name, exc_info=error)
         failures.append(error)
-
-
-async def _to_the_end(close: Callable[[], Awaitable[None]]) -> None:
-    """Await `close()` to its end however often we are cancelled meanwhile, and only then be cancelled."""
-    ended = asyncio.Event()
-
-    async def closing() -> None:
-        try:
-            await close()
-        finally:
-            ended.set()
-
-    try:
-        await asyncio.shield(closing())
-    except asyncio.CancelledError:
-        while not ended.is_set():
-            with suppress(asyncio.CancelledError):
-                await ended.wait()
-        raise

@@ -1,7 +1,8 @@
-"""What a task group raises, as the one error that it was. It starts nothing."""
+"""Tasks and their ends: the one error that a group raised, and what must be done to its end."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 
 
 @contextmanager
@@ -14,4 +15,24 @@ def ungrouped() -> Iterator[None]:
 
 
 def first(error: BaseException) -> BaseException:
+    """What really happened: the group is an accident of running side by side."""
     return first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+async def to_the_end(close: Callable[[], Awaitable[object]]) -> None:
+    """Await `close()` to its end however often we are cancelled meanwhile, and only then be cancelled."""
+    ended = asyncio.Event()
+
+    async def closing() -> None:
+        try:
+            await close()
+        finally:
+            ended.set()
+
+    try:
+        await asyncio.shield(closing())
+    except asyncio.CancelledError:
+        while not ended.is_set():
+            with suppress(asyncio.CancelledError):
+                await ended.wait()
+        raise
