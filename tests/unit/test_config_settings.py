@@ -504,3 +504,30 @@ def test_loading_settings_is_cheap_and_leaves_the_editor_out(home):
         check=True,
     )
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "note"),
+    [
+        ("", {"SLACK_BOT_TOKEN": "xoxb-1"}, "slack is not served: set SLACK_APP_TOKEN, too."),
+        (
+            '[matrix]\nuser = "@me:host"',
+            {},
+            "matrix is not served: set matrix.base_url, MATRIX_TOKEN or MATRIX_PASSWORD, too.",
+        ),
+        (
+            '[email]\naddress = "me@host"\nimap_host = "host"',
+            {},
+            "email is not served: set EMAIL_PASSWORD, too.",
+        ),
+    ],
+)
+def test_a_messenger_that_is_half_set_up_is_told_what_it_lacks(home, text, variables, note):
+    settings = load(write(home, text), variables)
+    assert note in settings.notes and settings.messengers.wanted == {}
+
+
+def test_messengers_that_nobody_set_up_are_not_spoken_of(home):
+    assert load(home, {}).notes == ()
+    whole = load(home, {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1"})
+    assert whole.notes == () and list(whole.messengers.wanted) == ["slack"]

@@ -32,6 +32,11 @@ class Messenger(Meeting, frozen=True, kw_only=True):
         """Is there all that it takes to reach it?"""
         raise NotImplementedError
 
+    @property
+    def needs(self) -> dict[str, bool]:
+        """What it takes, by the names of settings and variables, and whether it is there."""
+        return {}
+
 
 class Bot(Messenger, frozen=True, kw_only=True):
     """One that is reached with a bot's token, and wanted when that is there."""
@@ -66,7 +71,11 @@ class Slack(Bot, frozen=True, kw_only=True):
 
     @property
     def wanted(self) -> bool:
-        return bool(self.token) and bool(self.app_token)
+        return all(self.needs.values())
+
+    @property
+    def needs(self) -> dict[str, bool]:
+        return {self.token_env: bool(self.token), self.app_token_env: bool(self.app_token)}
 
 
 class Matrix(Messenger, frozen=True, kw_only=True):
@@ -81,7 +90,13 @@ class Matrix(Messenger, frozen=True, kw_only=True):
 
     @property
     def wanted(self) -> bool:
-        return bool(self.base_url and self.user) and (bool(self.token) or bool(self.password))
+        return all(self.needs.values())
+
+    @property
+    def needs(self) -> dict[str, bool]:
+        secret = bool(self.token) or bool(self.password)
+        either = f"{self.token_env} or {self.password_env}"
+        return {"matrix.base_url": bool(self.base_url), "matrix.user": bool(self.user), either: secret}
 
 
 class Email(Messenger, frozen=True, kw_only=True):
@@ -101,7 +116,12 @@ class Email(Messenger, frozen=True, kw_only=True):
 
     @property
     def wanted(self) -> bool:
-        return bool(self.address and self.imap_host) and bool(self.password)
+        return all(self.needs.values())
+
+    @property
+    def needs(self) -> dict[str, bool]:
+        password = {self.password_env: bool(self.password)}
+        return {"email.address": bool(self.address), "email.imap_host": bool(self.imap_host)} | password
 
 
 class Irc(Messenger, frozen=True, kw_only=True):
@@ -138,6 +158,16 @@ class Messengers(Struct, frozen=True):
         """Those that can be reached."""
         every = {name: self.named(name) for name in MESSENGERS}
         return {name: each for name, each in every.items() if each.wanted}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence for each that somebody began to set up."""
+        half = {name: self.named(name).needs for name in MESSENGERS}
+        return tuple(
+            f"{name} is not served: set {', '.join(each for each, there in needs.items() if not there)}, too."
+            for name, needs in half.items()
+            if any(needs.values()) and not all(needs.values())
+        )
 
 
 MESSENGERS = Messengers.__struct_fields__

@@ -142,6 +142,7 @@ def build(reading: Reading) -> Settings:
     picked["embedded.gguf"] = _path(reading, "embedded.gguf", Path.is_file)
     known = endpoints(reading)
     model = _known_models(reading, known, "model")
+    reached = messengers(reading, {name: _under(picked, name) for name in MESSENGERS})
     settings = Settings(
         home=reading.paths.home,
         model=model[0] if model else "",
@@ -163,14 +164,14 @@ def build(reading: Reading) -> Settings:
         delegation=delegation_settings(picked),
         mixtures=mixtures(reading, known),
         senses=senses_settings(picked),
-        messengers=messengers(reading, {name: _under(picked, name) for name in MESSENGERS}),
+        messengers=reached,
         platforms={name: meeting(reading, name) for name in reading.names("platforms")},
         gateway=GatewaySettings(**_under(picked, "gateway"), stt_key=secret(reading, "gateway.stt_key_env")),
         plugins=plugin_settings(reading, _under(picked, "plugins")),
         toolsets=toolsets(reading),
         hooks=shell_hooks(reading),
         proxies=proxies(reading),
-        notes=_notes(reading),
+        notes=(*_notes(reading), *reached.notes),
         hidden=tuple(Secret(value) for value in _hidden(reading) if len(value) >= SHORTEST_SECRET),
     )
     reading.refuse()
