@@ -174,7 +174,8 @@ usage: alipes serve [OPTIONS]                     answer in your chats until tol
        alipes serve key revoke NAME               it opens nothing any more
        alipes serve install [--system] [--write]  a service that systemd starts and watches
 
-A messenger is served when its token is there (TELEGRAM_BOT_TOKEN, DISCORD_BOT_TOKEN).
+A messenger is served when its token is there (TELEGRAM_BOT_TOKEN, DISCORD_BOT_TOKEN,
+SLACK_BOT_TOKEN and SLACK_APP_TOKEN) or its table is filled ([matrix], [email], [irc]).
 SIGTERM leaves: nothing more is taken in, what runs comes to a safe point, what is owed
 is delivered. SIGHUP does the same and begins anew. What is not over goes on afterwards.
 
