@@ -4,6 +4,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import Self, TypeAlias
 
 import msgspec
@@ -95,7 +96,7 @@ class Mixture:
     async def _opinions(self, request: Request, place: int) -> tuple[tuple[Opinion, ...], bool]:
         """Those on the question at `place`, and whether they were asked for just now."""
         asked = request.messages[: place + 1]
-        key = (request.session, msgspec.json.encode(asked))
+        key = (request.session, sha256(msgspec.json.encode(asked)).digest())
         if (known := self._heard.get(key)) is not None:
             return known, False
         if request.tool_choice == "none":
