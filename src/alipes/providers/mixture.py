@@ -96,7 +96,7 @@ class Mixture:
     async def _opinions(self, request: Request, place: int) -> tuple[tuple[Opinion, ...], bool]:
         """Those on the question at `place`, and whether they were asked for just now."""
         asked = request.messages[: place + 1]
-        key = (request.session, sha256(msgspec.json.encode(asked)).digest())
+        key = (request.session, sha256(repr(asked).encode(errors="surrogatepass")).digest())
         if (known := self._heard.get(key)) is not None:
             return known, False
         if request.tool_choice == "none":
