@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import TypeAlias
 
@@ -48,6 +48,7 @@ from alipes.sessions.delegating import NEED_A_PERSON, Delegation
 from alipes.sessions.hosting import Hosting
 from alipes.sessions.lobby import Habits, Lobby
 from alipes.store.compacting import SqliteDigests
+from alipes.store.entitling import entitle
 from alipes.store.opening import Store, open_store
 from alipes.store.spending import SqliteBill
 from alipes.tools.background import Background
@@ -223,8 +224,8 @@ async def open_app(
         app = App(settings, scope, store, models=models, background=background, habits=habits)
         app.patience = app.host.patience = app.auxiliary.patience = patience or app.patience
         _equip(app, keeper)
-        aside = await stack.enter_async_context(Aside(app.auxiliary, app.compaction, store.database))
-        app.hooks.add(CORE, aside.turn_ended)
+        aside = Aside(app.auxiliary, app.compaction, partial(entitle, store.database))
+        app.hooks.add(CORE, (await stack.enter_async_context(aside)).turn_ended)
         app.plugins = await stack.enter_async_context(
             open_plugins(settings, hooks=app.hooks, offers=app.offers, host=app.host, doors=_doors(app))
         )

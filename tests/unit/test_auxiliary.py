@@ -3,6 +3,7 @@
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 from msgspec import structs
@@ -17,12 +18,12 @@ from alipes.config.urls import Wrong
 from alipes.kernel.endpoints import ModelFacts
 from alipes.kernel.errors import ConfigError, Transient
 from alipes.kernel.messages import user
+from alipes.kernel.side import Billed
 from alipes.kernel.turns import Address, Inbound, Usage
 from alipes.sessions.commands.spent import lines, plot, report
 from alipes.store.entitling import entitle
 from alipes.store.facts import Spent
 from alipes.store.opening import open_store
-from alipes.store.spending import Billed
 from tests.world.reader import Library, Reader, study
 
 
@@ -103,7 +104,7 @@ async def test_a_new_conversation_gets_a_title_where_a_model_for_that_is_set(tmp
     reader = Reader("“Baking bread”\nA title.")
     async with a_study(tmp_path, Library(Reader(), q_small=reader), titles) as (store, turn, auxiliary):
         compaction = study(store, Library(reader), titles).compaction
-        async with Aside(auxiliary, compaction, store.database) as aside:
+        async with Aside(auxiliary, compaction, partial(entitle, store.database)) as aside:
             await aside.turn_ended(turn, "failed", said)
             await aside.turn_ended(structs.replace(turn, history=said), "answered", said)
             assert reader.asked == []
@@ -120,7 +121,7 @@ async def test_without_such_a_model_the_first_words_are_the_title(tmp_path):
     reader = Reader()
     async with a_study(tmp_path, Library(reader), settings) as (store, turn, auxiliary):
         compaction = study(store, Library(reader), settings).compaction
-        async with Aside(auxiliary, compaction, store.database) as aside:
+        async with Aside(auxiliary, compaction, partial(entitle, store.database)) as aside:
             await aside.turn_ended(turn, "answered", (user("hello"),))
         assert (await store.archive.resolve(turn.session)).title == "draw a cat" and reader.asked == []
 

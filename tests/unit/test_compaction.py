@@ -3,6 +3,7 @@
 import asyncio
 import os
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -22,6 +23,7 @@ from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import Digest, Noted, Said
 from alipes.sessions import commands
 from alipes.sessions.commands import Context, compress
+from alipes.store.entitling import entitle
 from tests.unit.stage import Hand
 from tests.unit.test_commands import Shop, choice
 from tests.world.house import inbound, open_house
@@ -267,7 +269,9 @@ async def test_a_chat_does_not_wait_long_for_a_summary(tmp_path, monkeypatch):
     gate = asyncio.Event()
     reader = Reader(*["w" * 3_000] * 4, "here", "here", window=40_000, sums=(gate,))
     async with at_home(tmp_path, reader) as home:
-        async with Aside(home.side.auxiliary, home.side.compaction, home.house.store.database):
+        async with Aside(
+            home.side.auxiliary, home.side.compaction, partial(entitle, home.house.store.database)
+        ):
             for n in range(4):
                 await home.say(f"chapter {n}")
             reply = await home.type("/compress", files=False)
@@ -317,7 +321,9 @@ async def test_it_is_done_between_turns_where_nobody_waits_and_a_message_meanwhi
     gate = asyncio.Event()
     reader = Reader(*["w" * 3_000] * 12, window=8_000, sums=(gate,))
     async with at_home(tmp_path, reader) as home:
-        async with Aside(home.side.auxiliary, home.side.compaction, home.house.store.database) as aside:
+        async with Aside(
+            home.side.auxiliary, home.side.compaction, partial(entitle, home.house.store.database)
+        ) as aside:
             home.house.hooks.add(CORE, aside.turn_ended)
             n = 0
             while not reader.summed:

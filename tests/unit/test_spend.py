@@ -13,9 +13,10 @@ from alipes.config.settings import Settings
 from alipes.config.side import Side, Spend, amount
 from alipes.kernel.endpoints import ModelFacts
 from alipes.kernel.messages import Message, ToolCall
+from alipes.kernel.side import Billed
 from alipes.kernel.turns import Address, Answer, ApprovalAsked, Inbound, Noted, Replied, Said, Turn, Usage
 from alipes.store.opening import open_store
-from alipes.store.spending import Billed, SqliteBill
+from alipes.store.spending import SqliteBill
 from tests.unit.stage import Hand
 from tests.world.house import inbound, open_house
 from tests.world.reader import Library, Reader, study

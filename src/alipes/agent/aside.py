@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from alipes.agent.acting import cut
 from alipes.agent.auxiliary import Auxiliary
@@ -12,11 +12,11 @@ from alipes.agent.compaction import Compaction
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message, user
 from alipes.kernel.turns import Turn
-from alipes.store.database import Database
-from alipes.store.entitling import entitle
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+Entitle: TypeAlias = Callable[[str, str], Awaitable[object]]
+"""Name a session that nobody named."""
 TITLES = "titles"
 LONGEST = 60
 _READ = 2_000
@@ -31,8 +31,8 @@ _ENTITLE = (
 class Aside:
     """An async context manager: what is not done when it ends is left. `turn_ended` is a hook."""
 
-    def __init__(self, auxiliary: Auxiliary, compaction: Compaction, database: Database) -> None:
-        self._auxiliary, self._compaction, self._database = auxiliary, compaction, database
+    def __init__(self, auxiliary: Auxiliary, compaction: Compaction, entitle: Entitle) -> None:
+        self._auxiliary, self._compaction, self._entitle_as = auxiliary, compaction, entitle
         self._group = asyncio.TaskGroup()
         self._living: set[asyncio.Task[Any]] = set()
         self._busy: set[str] = set()
@@ -84,7 +84,7 @@ class Aside:
                     TITLES, turn, system=_ENTITLE, messages=(user(words),), max_tokens=200
                 )
                 if title := entitled(reply.message.text):
-                    await entitle(self._database, turn.session, title)
+                    await self._entitle_as(turn.session, title)
         except AlipesError as error:
             log.warning("conversation %s got no title: %s", turn.session, error)
 

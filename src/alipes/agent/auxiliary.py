@@ -11,9 +11,9 @@ from alipes.config.side import Errand, Side
 from alipes.kernel.errors import Transient
 from alipes.kernel.messages import Message
 from alipes.kernel.ports import Request
+from alipes.kernel.side import Billed
 from alipes.kernel.turns import Event, Replied, Turn
 from alipes.providers.opening import Backend
-from alipes.store.spending import Billed
 
 MAX_TOKENS = 8192
 

@@ -19,8 +19,8 @@ from alipes.agent.compact_view import letters, told
 from alipes.config.side import Compacting
 from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, SessionError
 from alipes.kernel.messages import Message
+from alipes.kernel.side import Digests
 from alipes.kernel.turns import Digest, Turn
-from alipes.store.compacting import SqliteDigests
 
 log = logging.getLogger(__name__)
 TASK = "compaction"
@@ -90,7 +90,7 @@ class Compaction:
     def __init__(
         self,
         auxiliary: Auxiliary,
-        digests: SqliteDigests,
+        digests: Digests,
         settings: Compacting | None = None,
         keeps: Keeps | None = None,
     ) -> None:

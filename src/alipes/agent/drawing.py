@@ -13,10 +13,10 @@ from alipes.hooks.offers import Offers, ProviderOffer
 from alipes.hooks.tracking import done_by
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image
+from alipes.kernel.side import Billed
 from alipes.kernel.turns import Turn, Usage
 from alipes.providers.painting import Painter
 from alipes.runtime.guarded import Fetcher, NotFetched
-from alipes.store.spending import Billed
 from alipes.tools.pictures import LARGEST
 
 KIND = "image_gen"

@@ -4,9 +4,9 @@ from alipes.agent.asking import Asker, ask
 from alipes.agent.spending import Slip, Spending
 from alipes.agent.spending_words import priced, worst
 from alipes.kernel.ports import Request
+from alipes.kernel.side import Billed
 from alipes.kernel.turns import Replied, Usage
 from alipes.providers.opening import Backend
-from alipes.store.spending import Billed
 
 
 class Purse:

@@ -20,8 +20,8 @@ from alipes.agent.acting import AskPerson
 from alipes.agent.spending_words import Spent, call, question, refusal
 from alipes.config.side import Amount, Spend
 from alipes.kernel.ports import Emit
+from alipes.kernel.side import Bill, Billed, Sum
 from alipes.kernel.turns import Noted, Turn, Usage
-from alipes.store.spending import Billed, SqliteBill, Sum
 
 REMEMBERED = 100
 """Turns that were told to stop."""
@@ -54,7 +54,7 @@ class Spending:
 
     def __init__(
         self,
-        bill: SqliteBill,
+        bill: Bill,
         limits: Spend | None = None,
         consent: AskPerson | None = None,
         clock: Callable[[], float] = time.time,
@@ -193,7 +193,7 @@ class Spending:
             await _note(emit, f"the price of this model is unknown, so {names} does not count what it uses")
 
 
-async def _sum(bill: SqliteBill, limit: _Limit, root: Turn, now: float) -> Sum:
+async def _sum(bill: Bill, limit: _Limit, root: Turn, now: float) -> Sum:
     match limit.scope:
         case "per_turn":
             return await bill.turn(root)

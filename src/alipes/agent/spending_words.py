@@ -8,10 +8,10 @@ from alipes.kernel.endpoints import ModelFacts
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import Request
+from alipes.kernel.side import Sum
 from alipes.kernel.turns import Ending, Replied, Turn, Usage
 from alipes.kernel.wording import money
 from alipes.providers.catalog import cost
-from alipes.store.spending import Sum
 
 NAME = "spend"
 _WHERE = {"per_turn": "this turn", "per_session": "this conversation", "per_day": "today"}

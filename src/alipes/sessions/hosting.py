@@ -19,9 +19,9 @@ from alipes.hooks.tracking import PLUGIN, TURN, on_behalf_of
 from alipes.kernel.endpoints import Secret
 from alipes.kernel.messages import Json, Message, ToolCall, ToolResult
 from alipes.kernel.ports import Request
+from alipes.kernel.side import Billed
 from alipes.kernel.turns import Address, Event, Inbound, Op, Replied, Turn
 from alipes.sessions.lobby import Lobby
-from alipes.store.spending import Billed
 
 PLATFORM = "plugin"
 """Of what plugins do outside every conversation."""

@@ -6,9 +6,8 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable
 
-from msgspec import Struct
-
 from alipes.kernel.messages import Message
+from alipes.kernel.side import Tries
 from alipes.kernel.turns import Digest, Turn
 from alipes.store import lineage, rows, speaking, turns
 from alipes.store.database import Database
@@ -18,24 +17,13 @@ _KEEP = """
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 
 
-class Tries(Struct, frozen=True):
-    """How often in a row summing up did not help, and why it last did not."""
-
-    count: int = 0
-    why: str = ""
-
-
 class SqliteDigests:
+    """`Digests` on one file: which one counts is read off what is told now."""
+
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
     async def keep(self, turn: Turn, digest: Digest, *, living: int = 0, helped: bool = True) -> bool:
-        """From now on it stands for what it covers; `helped`: earlier tries that did not are forgotten.
-
-        `living`: in the name of a turn that is ours and knows of so many messages; raises `Fenced` like
-        `record`. Else it is kept for the conversation as it was when `turn` was looked at. False is given,
-        and nothing kept, where some of what was said was taken back since.
-        """
         now, text = self._clock(), rows.whole(digest.text)
         covered = max(digest.upto, digest.trimmed)
 
@@ -62,11 +50,9 @@ class SqliteDigests:
         return await self._database.run(work)
 
     async def latest(self, session: str) -> Turn | None:
-        """The conversation as it stands now, as the history of its last turn; None where nothing was said."""
         return await self._database.read(lambda db: _latest(db, session))
 
     async def size(self, session: str) -> int:
-        """The tokens of its last call, in and out; zero where none was counted since it was shortened."""
         return await self._database.read(lambda db: lineage.context(db, session)) or 0
 
     async def tries(self, session: str) -> Tries:
@@ -75,7 +61,6 @@ class SqliteDigests:
         return Tries() if row is None else Tries(*row)
 
     async def failed(self, session: str, why: str) -> None:
-        """One more try that did not help."""
         sql = (
             "INSERT INTO compactions VALUES (?, 1, ?) "
             "ON CONFLICT DO UPDATE SET tries = tries + 1, why = excluded.why"
@@ -83,7 +68,6 @@ class SqliteDigests:
         await self._database.run(lambda db: db.execute(sql, (session, rows.whole(why))).rowcount)
 
     async def forgive(self, session: str) -> None:
-        """A person wants it to be tried again."""
         sql = "DELETE FROM compactions WHERE session = ?"
         await self._database.run(lambda db: db.execute(sql, (session,)).rowcount)
 

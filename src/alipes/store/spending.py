@@ -4,9 +4,8 @@ import sqlite3
 import time
 from collections.abc import Callable
 
-from msgspec import Struct
-
-from alipes.kernel.turns import Turn, Usage
+from alipes.kernel.side import Billed, Sum
+from alipes.kernel.turns import Turn
 from alipes.store import rows
 from alipes.store.database import Database
 
@@ -20,25 +19,9 @@ _TREE = """
 DEEPEST = 100
 
 
-class Billed(Struct, frozen=True):
-    """One model call that no transcript tells of."""
-
-    turn: Turn
-    task: str
-    model: str
-    usage: Usage
-    tool: str = ""
-    """The tool that asked; empty: none did."""
-
-
-class Sum(Struct, frozen=True):
-    dollars: float = 0.0
-    tokens: int = 0
-    unpriced: int = 0
-    """Calls of unknown price, which are not in `dollars`."""
-
-
 class SqliteBill:
+    """`Bill` on one file."""
+
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
@@ -53,17 +36,14 @@ class SqliteBill:
         await self._database.run(lambda db: db.execute(sql, row).rowcount)
 
     async def root(self, turn: Turn) -> Turn:
-        """The turn at whose request it is lived in the end: a person's; itself, if nobody else's."""
         if not turn.inbound.parent:
             return turn
         return await self._database.read(lambda db: _root(db, turn))
 
     async def turn(self, root: Turn) -> Sum:
-        """What it used, with all that was lived for it."""
         return await self._sum(_TREE.format("id = ?", _SUM), root.id)
 
     async def session(self, session: str) -> Sum:
-        """What its turns used, with all that was lived for them."""
         return await self._sum(_TREE.format("session = ?", _SUM), session)
 
     async def since(self, moment: float) -> Sum:
