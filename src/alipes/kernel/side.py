@@ -1,4 +1,4 @@
-"""Beside the answers: the bill of all model calls, and what stands for much that was said. Values and ports."""
+"""Beside the answers: the bill of model calls, and what stands for much that was said. Values and ports."""
 
 from typing import Protocol
 
