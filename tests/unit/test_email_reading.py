@@ -67,6 +67,13 @@ def test_html_is_read_as_a_person_sees_it() -> None:
     assert "old" in words.quoted and "Bob" not in words.own
 
 
+@pytest.mark.parametrize(
+    "begins", ["<!--", "<!", "<?", "</", "<a ", '<a b="', "<blockquote>", "<div>", "<", "<script>"]
+)
+def test_a_page_of_beginnings_is_read_in_time(begins: str) -> None:
+    assert len(from_html(begins * (50_000 // len(begins)))) <= 50_000
+
+
 @given(st.text(alphabet="<>/abdivpre=\"' &;!-\n", max_size=300))
 def test_any_html_can_be_read(html: str) -> None:
     assert isinstance(from_html(html), str)

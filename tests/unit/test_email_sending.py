@@ -1,6 +1,7 @@
 """Mail going out: what is refused, what is uncertain, what a mail of ours looks like. And a mailbox that misbehaves."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from alipes.platforms.email_threads import Thread, Threads, message_id, name
 from tests.unit.test_email import post, said
 from tests.world.mail_server import Smarthost
 
+SRC = Path(__file__).parents[2] / "src"
 ADA = Address("email", "ada@example.org", thread="0123456789abcdef")
 
 
@@ -205,3 +207,19 @@ async def test_a_folder_may_have_any_name_and_a_server_no_numbers_to_come() -> N
     async with mailbox((b"SELECT", b"TAG NO there is none\r\n")) as imap:
         with pytest.raises(ConfigError, match=r"email\.folder"):
             await imap.select("Nowhere")
+
+
+async def test_without_its_library_mail_says_what_to_install(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['aiosmtplib'] = None\n"
+        "from pathlib import Path\n"
+        "from alipes.kernel.endpoints import Secret\n"
+        "from alipes.platforms.email import EmailSettings, open_email\n"
+        "way = ('localhost', 1, 'none')\n"
+        "open_email(EmailSettings(folder=Path('.'), address='a@b', user='a', password=Secret('x'), imap=way, smtp=way))"
+    )
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stderr=asyncio.subprocess.PIPE, cwd=tmp_path, env={"PYTHONPATH": str(SRC)}
+    )
+    _, said = await child.communicate()
+    assert b"ConfigError: Mail needs aiosmtplib" in said and b"pip install 'alipes[email]'" in said

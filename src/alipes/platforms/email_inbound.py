@@ -35,6 +35,8 @@ PICTURE = 5_000_000
 ORNAMENT = 16_000
 LONGEST = 500_000
 """Letters of a text that are read."""
+PAGE = 200_000
+"""The same of HTML, which takes the longer the less sense it makes."""
 LINE, LINES = 2000, 20_000
 """Letters of a header that is read."""
 _LONG = ("references",)
@@ -195,7 +197,7 @@ def _text(message: EmailMessage) -> str:
     if any(each.strip() for each in plain):
         return "\n".join(plain)[:LONGEST]
     pages = [_decoded(part) for part in _bodies(message) if part.get_content_type() == "text/html"]
-    return "\n\n".join(email_text.from_html(each[:LONGEST]) for each in pages)
+    return "\n\n".join(email_text.from_html(each[:PAGE]) for each in pages)[:LONGEST]
 
 
 def _bodies(message: EmailMessage) -> Iterator[EmailMessage]:

@@ -7,6 +7,8 @@ from msgspec import Struct
 
 QUOTED = 20_000
 """Letters of a quotation that are passed on."""
+DEEPEST = 300
+"""Tags that are open at once; no person writes more."""
 _BLOCKS = frozenset(
     (
         "p",
@@ -118,17 +120,25 @@ def _unsigned(lines: list[str]) -> list[str]:
         if _SIGNED.match(line):
             lines = lines[:at]
             break
-    while lines and (not lines[-1].strip() or _DEVICE.match(lines[-1].strip())):
-        lines = lines[:-1]
-    return lines
+    end = len(lines)
+    while end and (not lines[end - 1].strip() or _DEVICE.match(lines[end - 1].strip())):
+        end -= 1
+    return lines[:end]
 
 
 def from_html(html: str) -> str:
     """As text: blocks are lines, links tell where they lead, quotations are marked line by line."""
     page = _Page()
-    page.feed(html)
+    page.feed(_sane(html))
     page.close()
     return page.text
+
+
+def _sane(html: str) -> str:
+    """Without remarks, and with tags that end. Of beginnings alone the library can make work for a minute."""
+    first, *others = html.split("<!--")
+    rest = first + "".join(each.partition("-->")[2] for each in others)
+    return re.sub(r"<(?![^<>]*>)", "&lt;", re.sub(r"<[!?][^<>]*>", "", rest))
 
 
 class _Page(HTMLParser):
@@ -149,6 +159,8 @@ class _Page(HTMLParser):
         given = {name: value or "" for name, value in attrs}
         quotes = tag == "blockquote" or bool(_QUOTING.search(given.get("class", "")))
         if tag not in _VOID:
+            if len(self._open) >= DEEPEST:
+                return
             self._open.append((tag, quotes))
         self._hidden += tag in _UNSEEN
         self._pre += tag == "pre"
@@ -157,6 +169,9 @@ class _Page(HTMLParser):
         if quotes:
             self._quotes += 1
             self._line()
+        self._begin(tag, given)
+
+    def _begin(self, tag: str, given: dict[str, str]) -> None:
         match tag:
             case "br":
                 self._break()
@@ -206,7 +221,7 @@ class _Page(HTMLParser):
         return not self._lines[-1].lstrip("> ")
 
     def _mark(self) -> str:
-        return "> " * self._quotes
+        return "> " * min(self._quotes, 5)
 
     def _break(self) -> None:
         if not self._hidden:
