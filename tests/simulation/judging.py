@@ -10,6 +10,10 @@ from tests.simulation.machine import Machine
 from tests.simulation.outside import ME, Outside
 from tests.simulation.plan import Plan
 
+KNOWN = ("platform telegram broke in listen InvalidStateError",)
+"""What was found and is not mended yet: see test_found.py. A run that shows one of these is not judged."""
+
+STOPS = {"user_stop", "superseded", "reset"}
 ENDINGS = {"answered", "stopped", "failed", "steered", "out_of_steps"}
 
 
@@ -40,7 +44,7 @@ def _endings(machine: Machine, plan: Plan, turns: list[Any]) -> None:
     for id, _, _, ending, detail, _ in turns:
         if ending not in ENDINGS:
             machine.blame(f"turn {id} has no ending: {ending}")
-        if calm and (ending == "failed" or (ending == "stopped" and not stops)):
+        if (calm and ending == "failed") or (ending == "stopped" and (not stops or detail not in STOPS)):
             machine.blame(f"turn {id} {ending} without a reason: {detail}")
 
 
@@ -69,21 +73,25 @@ def _answers(
     machine: Machine, outside: Outside, witness: Witness, turns: list[Any], debts: list[Any], plan: Plan
 ) -> None:
     by_id = {debt[0]: debt for debt in debts}
-    for id, _, key, ending, _, _ in turns:
+    deaths = sum(each.kind not in ("net", "hook") for each in plan.faults)
+    for id, _, _, ending, _, _ in turns:
         said = [each for each in witness.said(id) if each.role in ("assistant", "tool")]
+        if ending == "answered" and not deaths and witness.told[id] != 1:
+            machine.blame(f"the end of turn {id} was told {witness.told[id]} times")
         if ending == "answered" and (not said or said[-1].role != "assistant" or said[-1].calls):
             machine.blame(f"turn {id} counts as answered without an answer")
         for number, message in enumerate(said):
             if message.role == "assistant" and message.text.strip():
-                _shown(machine, outside, key, message.text, by_id.get(f"{id}:{number}"))
+                _shown(machine, outside, message.text, by_id.get(f"{id}:{number}"), deaths)
     if not any(debt[5] for debt in debts) and all(turn[3] == "answered" for turn in turns):
         for bubble in outside.bubbles:
             if bubble.text.endswith("…") and not bubble.gone:
                 machine.blame(f"an unfinished answer stays: {bubble.text[:40]}")
 
 
-def _shown(machine: Machine, outside: Outside, key: str, text: str, debt: Any) -> None:
-    """What was said is there, once; what is marked as uncertain may be there twice, or not."""
+def _shown(machine: Machine, outside: Outside, text: str, debt: Any, deaths: int) -> None:
+    """What was said is there, once; what is marked as uncertain may be there twice, or not; and once more for
+    each further death that cut it off."""
     if debt is None:
         machine.blame(f"nothing is owed for {text[:40]}")
         return
@@ -95,7 +103,7 @@ def _shown(machine: Machine, outside: Outside, key: str, text: str, debt: Any) -
         if each.chat == chat and not each.gone and each.text.startswith(head) and not each.text.endswith("…")
     ]
     state, uncertain, why = debt[3], debt[5], debt[6]
-    if len(there) > 1 + uncertain:
+    if len(there) > 1 + uncertain * max(1, deaths):
         machine.blame(f"{debt[0]} is there {len(there)} times: {head}")
     if not there and not (uncertain and state == "dead"):
         machine.blame(f"{debt[0]} is not there ({state} {why}): {head}")

@@ -50,7 +50,9 @@ class Models:
     """One model, asked over the simulated wire by the wire's own client."""
 
     def __init__(self, outside: Outside) -> None:
-        endpoint = Endpoint(name="sim", api="openai_chat", base_url="http://model/v1", key=Secret("k"))
+        endpoint = Endpoint(
+            name="sim", api="openai_chat", base_url="https://api.openai.com/v1", key=Secret("k")
+        )
         self._provider = OpenAIChat(endpoint, outside)  # type: ignore[arg-type]
 
     def names(self) -> tuple[str, ...]:
@@ -75,11 +77,12 @@ class Witness:
         """Endings that were written."""
         self.told: Counter[str] = Counter()
         self.hooked = 0
+        self._steers = plan.busy == "steer" or any(deed.kind == "steer" for deed in plan.deeds)
 
     # --- tasks
 
     def on_task(self, task: SeededTask, work: Any) -> None:
-        if not task.get_name().startswith("turn "):
+        if getattr(work, "__qualname__", "") != "Course.run":
             return
         living = work.cr_frame.f_locals["self"]._living
         beside = self.turns.setdefault(living.turn.key, [])
@@ -94,6 +97,10 @@ class Witness:
                 return living
         return None
 
+    def turn_of(self, call: str) -> str:
+        living = (each for turns in self.turns.values() for task, each in turns if not task.done())
+        return next((each.turn.id for each in living if call in each.acts), "")
+
     # --- the journal
 
     def said(self, turn: str) -> list[Message]:
@@ -105,6 +112,25 @@ class Witness:
         for id, ending in self.machine.disk.rows("SELECT id, ending FROM turns WHERE ending IS NOT NULL"):
             if self.ended.setdefault(id, ending) != ending:
                 self.machine.blame(f"turn {id} ended as {self.ended[id]} and then as {ending}")
+        if not self._steers:  # what is steered into a turn its session keeps, before the turn hears it
+            self._compare()
+
+    def _compare(self) -> None:
+        """Memory comes first: the journal never has what a living turn does not know."""
+        for beside in self.turns.values():
+            for task, living in beside:
+                if task.done() or living.stop is not None:
+                    continue
+                count = "SELECT count(*) FROM said WHERE turn = (SELECT number FROM turns WHERE id = ?)"
+                if self.machine.disk.rows(count, living.turn.id)[0][0] > len(living.said):
+                    self.machine.blame(f"the journal is ahead of turn {living.turn.id}")
+
+    def forget(self) -> None:
+        """The power was cut: endings that were not on disk for good are written, and told, again."""
+        kept = dict(self.machine.disk.rows("SELECT id, ending FROM turns WHERE ending IS NOT NULL"))
+        self.ended = {id: ending for id, ending in self.ended.items() if id in kept}
+        for id in [each for each in self.told if each not in kept]:
+            del self.told[id]
 
     # --- what plugins see
 
@@ -178,15 +204,7 @@ class Hand:
     async def run(self, args: Mapping[str, Any], act: Act) -> str:
         witness, what = self._witness, str(args["what"])
         machine, writes = witness.machine, self.spec.effect == "write"
-        turn = next(
-            (
-                o.turn.id
-                for t in witness.turns.values()
-                for k, o in t
-                if act.call_id in o.acts and not k.done()
-            ),
-            "",
-        )
+        turn = witness.turn_of(act.call_id)
         witness.acting[turn] += 1
         machine.note("tool", self.spec.name, what)
         if writes:
@@ -197,6 +215,8 @@ class Hand:
                 machine.blame(f"{what} is written before the intent is")
         try:
             await asyncio.sleep(machine.dice.random() * machine.dice.choice((0.01, 0.5, 3.0)))
+            if self.spec.name == "trip":
+                raise RuntimeError("as planned")
             await act.progress(f"half of {what}")
             await asyncio.sleep(machine.dice.random() * 0.5)
         finally:
@@ -234,7 +254,8 @@ async def live(machine: Machine, outside: Outside, witness: Witness, plan: Plan)
     for hook in (witness.on_event, witness.before_tool, witness.agent_loop_stopped, witness.turn_ended):
         hooks.add(owner, hook)
     models, owing = Models(outside), Owing([PLATFORM])
-    hands = {each.spec.name: each for each in (Hand("see", "read", witness), Hand("do", "write", witness))}
+    kinds = (("see", "read"), ("do", "write"), ("trip", "read"))
+    hands = {name: Hand(name, effect, witness) for name, effect in kinds}
     patience, chain = Patience(clock=machine.monotonic), Chain()
 
     async def agent(_turn: Turn) -> Agent:
@@ -267,4 +288,4 @@ def unanswered(messages: list[Message]) -> str:
         if open_calls and not answered:
             return f"{message.role} speaks before {open_calls} are answered"
         open_calls |= {call.id for call in message.calls}
-    return ""
+    return f"{open_calls} are never answered" if open_calls else ""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-
 MORGUE: list["SeededTask"] = []
 """Tasks of dropped processes: kept until they can be let go of quietly."""
 
@@ -58,8 +57,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         task = SeededTask(coro, loop=self, name=name or "task", context=context)
         task.number = len(self.everyone) + 1
         self.everyone.append(task)
-        if name is not None:
-            self.on_task(task, coro)
+        self.on_task(task, coro)
         return task
 
     def _run_once(self) -> None:
@@ -100,7 +98,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         if self.dead:
             return None
         late = 0.0 if self.dice.random() < 0.5 else self.dice.random() * 0.01
-        self._last_answer = max(self._last_answer, self.clock[0] + late)
+        self._last_answer = max(self._last_answer + 1e-9, self.clock[0] + late)
         return self.call_at(self._last_answer, callback, *args, context=context)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:

@@ -44,7 +44,7 @@ class Machine:
         self.wrong: list[str] = []
         self.full_at = 0
         self.writes = 0
-        self.slow_disk = 0.002 if self.dice.random() < 0.8 else 0.2
+        self.slow_disk = self.dice.choice((0.002, 0.002, 0.1, 0.5))
         self.notes = 0
         """How often something changed outside the process."""
 
@@ -252,7 +252,7 @@ class _Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if not text.startswith("plugin "):  # those that we broke ourselves
+        if not text.startswith("plugin ") and "as planned" not in _cause(record):
             self._machine.blame(f"the log complains: {text} {_cause(record)}")
 
 

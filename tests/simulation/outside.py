@@ -130,7 +130,7 @@ class Outside:
         self, _method: str, _url: str, *, headers: Any = None, content: bytes = b""
     ) -> AsyncIterator[Answer]:
         flight = self._depart("model", content)
-        session = str(flight.given.get("prompt_cache_key") or flight.given.get("user") or "")
+        session = str(flight.given["prompt_cache_key"])
         self.asking[session] += 1
         try:
             yield await flight.told
@@ -155,6 +155,8 @@ class Outside:
         match flight.how:
             case "refused":
                 self._fail(flight, httpx2.ConnectError("refused"))
+            case "odd":
+                self._fail(flight, RuntimeError("as planned"))
             case "lost":
                 self.machine.note("lost", flight.verb)
             case "reset":

@@ -4,15 +4,17 @@ import random
 
 from msgspec import Struct, structs
 
-VERBS = ("echo", "echo", "act", "act", "look", "both", "twice", "slow", "long")
-"""What the model is asked for: words, something written, read, both, two steps, something slow, many words."""
+VERBS = ("echo", "echo", "act", "act", "look", "both", "twice", "slow", "long", "trip")
+"""What the model is asked for: words, something written, read, both, two steps, something slow, many words,
+and a tool that breaks."""
 NET = {
-    "sendMessage": ("refused", "lost", "reset", "cut", "mute", "429", "500", "502"),
+    "sendMessage": ("refused", "lost", "reset", "cut", "mute", "429", "500", "502", "odd"),
     "editMessageText": ("refused", "cut", "mute", "429", "500"),
     "sendChatAction": ("reset", "429"),
-    "getUpdates": ("refused", "reset", "mute", "500", "409"),
-    "model": ("refused", "429", "500", "drop", "drop", "stall", "garbage"),
+    "getUpdates": ("refused", "reset", "mute", "500", "409", "odd"),
+    "model": ("refused", "429", "500", "drop", "drop", "stall", "garbage", "odd"),
 }
+"""By verb, how a call fails. `cut` and `mute` are done and not answered, `odd` is an error nobody expects."""
 PLUGIN = ("slow", "slow", "hang", "raise")
 BUSY = ("queue", "queue", "interrupt", "steer")
 
@@ -89,13 +91,13 @@ def _more(dice: random.Random, chat: int, number: int, at: float) -> list[Deed]:
     chance, later = dice.random(), at + dice.choice((0.001, 0.05, 0.5, 2.0)) * dice.random()
     if chance < 0.1:
         return [Deed(later, chat, "again", of=number)]
-    if chance < 0.25:
-        return [Deed(later, chat, "stop")]
     if chance < 0.3:
-        return [Deed(later, chat, "new")]
+        return [Deed(later, chat, "stop")]
     if chance < 0.35:
+        return [Deed(later, chat, "new")]
+    if chance < 0.4:
         return [Deed(later, chat, "edit", f"echo c{chat}e{number}", of=number)]
-    if chance < 0.45:
+    if chance < 0.5:
         kind = dice.choice(("steer", "queue"))
         return [Deed(later, chat, kind, f"{dice.choice(VERBS)} c{chat}{kind[0]}{number}")]
     return []

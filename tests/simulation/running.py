@@ -6,14 +6,14 @@ import hashlib
 from msgspec import Struct
 
 from alipes.kernel.errors import StoreError
-from tests.simulation.judging import judge
+from tests.simulation.judging import KNOWN, judge
 from tests.simulation.living import Witness, live
 from tests.simulation.loop import MORGUE, Crashed, SeededLoop, Stuck
 from tests.simulation.machine import Machine, collect, running
 from tests.simulation.outside import Outside
 from tests.simulation.plan import Fault, Plan
 
-PATIENCE = 1500.0
+PATIENCE = 700.0
 """Virtual seconds after the last thing that was done, in which all must be settled."""
 LEAVING = 30.0
 """Virtual seconds for a process to end that was asked to."""
@@ -31,6 +31,15 @@ class Outcome(Struct, frozen=True):
     seconds: float
     """Virtual ones."""
     trace: tuple[tuple[object, ...], ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Is it something that was found before, and is not mended yet?"""
+        return any(each in wrong for wrong in self.wrong for each in KNOWN)
+
+    @property
+    def bad(self) -> bool:
+        return bool(self.wrong) and not self.known
 
 
 def run(plan: Plan) -> Outcome:
@@ -162,6 +171,7 @@ class _Run:
         machine.alive = ""
         if end is not None and end.kind == "power":
             machine.disk.cut_power()
+            self._witness.forget()
         else:
             machine.disk.halt()
 

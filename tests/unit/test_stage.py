@@ -115,6 +115,22 @@ async def test_a_draft_that_was_lost_on_the_way_makes_the_answer_uncertain(tmp_p
         assert debt.uncertain
 
 
+async def test_a_draft_that_was_lost_stays_in_doubt_though_the_next_one_arrives(tmp_path):
+    more, rest, lost = asyncio.Event(), asyncio.Event(), Lost()
+    lost.retry_after = 0.01
+    async with open_gatehouse(tmp_path, Scripted([("one ", more, "two ", rest, "three")])) as g:
+        g.messenger.fail("send", lost)
+        await g.take("count")
+        await g.messenger.until_said("one …")
+        more.set()
+        await g.messenger.until(lambda: len(g.messenger.bubbles) == 2)
+        rest.set()
+        await g.messenger.until_said("one …", "one two three")
+        await g.quiet()
+        (debt,) = await g.store.outbox.look("sent")
+        assert debt.uncertain
+
+
 async def test_a_long_answer_grows_over_several_messages(tmp_path):
     rest = asyncio.Event()
     async with open_gatehouse(tmp_path, Scripted([("a" * 200 + "b" * 100, rest, "c" * 120)])) as g:

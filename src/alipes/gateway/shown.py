@@ -29,11 +29,14 @@ class Shown:
         """Which of the things that are said one after the other is shown now."""
         self._adopt = False
         self._bubble = ("", "")
+        self._lost: set[str] = set()
+        """Our names of drafts that may be there without our knowing which they are."""
 
     def begin(self, *, resumed: bool) -> None:
         """Another turn. `resumed`: an earlier process may have begun to show it."""
         self.curtain()
         self._adopt, self._bubble = resumed, ("", "")
+        self._lost.clear()
 
     def curtain(self) -> None:
         """What was shown of the answer is made whole by others; what comes next is shown anew."""
@@ -110,9 +113,12 @@ class Shown:
         try:
             id = await self._channel.send(self._address, piece, within=LIVELY)
         except DeliveryError as error:
-            if not error.uncertain:
+            if error.uncertain and not self._channel.talents.remembers:
+                self._lost.add(begun)
+            elif not error.uncertain and begun not in self._lost:
                 await drafts.drop(self._lane, turn, begun)
             raise
         await drafts.add(self._lane, turn, id)
-        await drafts.drop(self._lane, turn, begun)
+        if begun not in self._lost:  # this one is there, an earlier one under its name may be there too
+            await drafts.drop(self._lane, turn, begun)
         return id

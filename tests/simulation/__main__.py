@@ -1,0 +1,50 @@
+"""`python -m tests.simulation SEED` replays one seed, `python -m tests.simulation FIRST LAST` runs many."""
+
+import sys
+import time
+
+from tests.simulation.plan import plan
+from tests.simulation.running import Outcome, run
+from tests.simulation.shrinking import shrink
+
+
+def replay(seed: int) -> int:
+    """What happened, what was wrong, whether it is the same each time, and the least that goes wrong so."""
+    outcome, again = run(plan(seed)), run(plan(seed))
+    _show(outcome)
+    print(f"digest {outcome.digest}, again {again.digest}")
+    if not outcome.wrong:
+        return 0
+    least = shrink(outcome)
+    print(f"\nthe least that still fails ({least.plan.size} of {outcome.plan.size} things):")
+    _show(least)
+    return 1
+
+
+def many(first: int, last: int) -> int:
+    began, bad = time.process_time(), 0
+    for seed in range(first, last):
+        outcome = run(plan(seed))
+        if outcome.wrong:
+            bad += 1
+            print(f"seed {seed}: {outcome.wrong[0]}")
+    spent = time.process_time() - began
+    print(f"{last - first} seeds, {bad} went wrong, {(last - first) / spent * 60:.0f} per CPU-minute")
+    return int(bad > 0)
+
+
+def _show(outcome: Outcome) -> None:
+    plan = outcome.plan
+    print(f"seed {plan.seed}, busy {plan.busy}, progress {plan.progress}")
+    for each in (*plan.deeds, *plan.faults):
+        print(f"  {each}")
+    for at, step, *what in outcome.trace:
+        print(f"  {at!s:>12} {step!s:>5}  {' '.join(str(each)[:100] for each in what)}")
+    print(f"  {outcome.lives} lives, {outcome.steps} steps, {outcome.seconds:.1f} virtual seconds")
+    for each in outcome.wrong:
+        print(f"  WRONG: {each}")
+
+
+if __name__ == "__main__":
+    numbers = [int(each) for each in sys.argv[1:]]
+    sys.exit(replay(numbers[0]) if len(numbers) == 1 else many(*(numbers or [0, 500])))

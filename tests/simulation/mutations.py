@@ -1,0 +1,286 @@
+"""Production code with one of its rules taken away, each by a small patch; what they break must be found."""
+
+import asyncio
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from alipes.agent import acting, loop
+from alipes.gateway.channels import Channel
+from alipes.gateway.delivery import Delivery
+from alipes.gateway.trying import Tries
+from alipes.kernel.errors import DeliveryError
+from alipes.kernel.messages import ToolResult
+from alipes.kernel.turns import Said, ToolFinished, ToolStarted
+from alipes.platforms.telegram_poll import Poller
+from alipes.sessions import actor
+from alipes.sessions.actor import Session
+from alipes.sessions.course import Course
+from alipes.store import admitting
+from alipes.store.database import Database
+from alipes.store.outbox import SqliteOutbox
+from alipes.store.turns import SqliteTurns
+
+Patch = pytest.MonkeyPatch
+MUTATIONS: dict[str, Callable[[Patch], None]] = {}
+"""By the rule that is taken away."""
+
+
+def _rule(rule: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    def keep(mutate: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        MUTATIONS[rule] = mutate
+        return mutate
+
+    return keep
+
+
+# --- the four rules of the session
+
+
+@_rule("a parent that is itself shutting down writes no ending")
+def _(patch: Patch) -> None:
+    suspend = Session._suspend
+
+    async def ending(self: Any) -> None:
+        living = self._living
+        await suspend(self)
+        if living is not None:
+            await self._around.turns.finish(living.turn, "stopped", "shutdown")
+
+    patch.setattr(Session, "_suspend", ending)
+
+
+@_rule("a turn never writes its own ending")
+def _(patch: Patch) -> None:
+    run = Course.run
+
+    @wraps(run)
+    async def ending(self: Any) -> Any:
+        over = await run(self)
+        if over.ending is not None:
+            await self._around.turns.finish(over.living.turn, over.ending, over.detail)
+        return over
+
+    patch.setattr(Course, "run", ending)
+
+
+@_rule("the journal comes before the screen")
+def _(patch: Patch) -> None:
+    note = Course.note
+
+    async def shown_first(self: Any, event: Any) -> None:
+        if isinstance(event, Said):
+            self._around.publish(self._living.envelope(event))
+        await note(self, event)
+
+    patch.setattr(Course, "note", shown_first)
+
+
+@_rule("memory comes before the journal")
+def _(patch: Patch) -> None:
+    async def journal_first(self: Any, event: Any) -> None:
+        living = self._living
+        await self.proceed()
+        living.hear(event)
+        if isinstance(event, Said | ToolStarted | ToolFinished):
+            await self._around.turns.record(living.turn, event, *self._around.owes(living.turn, event))
+            living.fold(event)
+        await self._show(event)
+
+    patch.setattr(Course, "note", journal_first)
+
+
+@_rule("database writes are shielded from cancellation")
+def _(patch: Patch) -> None:
+    run = Database.run
+
+    async def given_up(self: Any, work: Any, *, soon: bool = False) -> Any:
+        gone = []
+
+        def unless(db: Any) -> Any:
+            return None if gone else work(db)
+
+        try:
+            return await run(self, unless, soon=soon)
+        except asyncio.CancelledError:
+            gone.append(True)
+            raise
+
+    patch.setattr(Database, "run", given_up)
+
+
+@_rule("whoever ends a turn answers its open calls")
+def _(patch: Patch) -> None:
+    patch.setattr(actor, "close", lambda *_args: ())
+
+
+@_rule("a write that was cut off is never run again")
+def _(patch: Patch) -> None:
+    def finished(calls: Any, acts: Any, _effect: Any) -> dict[str, ToolResult]:
+        return {call.id: acts[call.id] for call in calls if acts.get(call.id) is not None}
+
+    patch.setattr(loop, "recall", finished)
+
+
+@_rule("the intent is on disk before the act")
+def _(patch: Patch) -> None:
+    record = SqliteTurns.record
+
+    async def unless_begun(self: Any, turn: Any, event: Any, *owed: Any) -> None:
+        if not isinstance(event, ToolStarted):
+            await record(self, turn, event, *owed)
+
+    patch.setattr(SqliteTurns, "record", unless_begun)
+
+
+# --- who owns whom
+
+
+@_rule("at most one turn lives in a session")
+def _(patch: Patch) -> None:
+    read = Session._read
+
+    async def any_time(self: Any, letter: Any, group: Any) -> None:
+        if isinstance(letter, actor.Take):
+            self._asked -= 1
+            await self._take_up(group)
+        else:
+            await read(self, letter, group)
+
+    patch.setattr(Session, "_read", any_time)
+
+
+@_rule("a stop cancels the turn")
+def _(patch: Patch) -> None:
+    async def marked_only(self: Any, living: Any, stop: Any) -> None:
+        living.mark(stop)
+
+    async def nobody_looks(self: Any, living: Any) -> None:
+        return None
+
+    patch.setattr(Session, "_cut_short", marked_only)
+    patch.setattr(Session, "_see_it_end", nobody_looks)
+
+
+@_rule("a tool dies with its turn")
+def _(patch: Patch) -> None:
+    run = acting._run
+
+    async def detached(desk: Any, call: Any) -> Any:
+        return await asyncio.shield(asyncio.get_running_loop().create_task(run(desk, call)))
+
+    patch.setattr(acting, "_run", detached)
+
+
+@_rule("a broken tool is told to the model")
+def _(patch: Patch) -> None:
+    async def bare(desk: Any, call: Any) -> Any:
+        given = await desk.tools[call.name].run(call.args, acting.CallAct(call, desk))
+        return ToolResult(call.id, str(given)), None
+
+    patch.setattr(acting, "_run", bare)
+
+
+@_rule("a broken platform is started anew, and ends nobody else")
+def _(patch: Patch) -> None:
+    async def bare(self: Any, verb: str, work: Any, within: float | None = None) -> Any:
+        async with asyncio.timeout(within):
+            return await work
+
+    patch.setattr(Channel, "_guarded", bare)
+
+
+@_rule("a cancellation is never swallowed")
+def _(patch: Patch) -> None:
+    guarded = Channel._guarded
+
+    async def swallowing(self: Any, verb: str, work: Any, within: float | None = None) -> Any:
+        try:
+            return await guarded(self, verb, work, within)
+        except asyncio.CancelledError:
+            raise DeliveryError("cancelled") from None
+
+    patch.setattr(Channel, "_guarded", swallowing)
+
+
+@_rule("what a dead process left is taken up through the same door")
+def _(patch: Patch) -> None:
+    async def nothing(self: Any) -> tuple[str, ...]:
+        return ()
+
+    patch.setattr(SqliteTurns, "orphans", nothing)
+
+
+# --- the way in and the way out
+
+
+@_rule("the second copy of a message is refused")
+def _(patch: Patch) -> None:
+    admit = admitting.admit
+
+    def anew(db: Any, entry: Any, busy: Any, usual: Any) -> Any:
+        again = structs.replace(entry, inbound_id=f"{entry.inbound_id}:again")
+        return admit(db, entry, busy, usual) or admit(db, again, busy, usual)
+
+    patch.setattr(admitting, "admit", anew)
+
+
+@_rule("an update is confirmed only after it was taken")
+def _(patch: Patch) -> None:
+    see = Poller._see
+
+    def confirmed(self: Any, raw: Any, tasks: Any) -> bool:
+        fresh = see(self, raw, tasks)
+        self._pending.clear()
+        return fresh
+
+    async def hand_over(self: Any, update: Any) -> None:
+        await self._bring(update)
+
+    patch.setattr(Poller, "_see", confirmed)
+    patch.setattr(Poller, "_hand_over", hand_over)
+
+
+@_rule("what is said and what is owed for it are one transaction")
+def _(patch: Patch) -> None:
+    say = SqliteTurns._say
+
+    async def apart(self: Any, turn: Any, said: Any, owed: Any) -> None:
+        await say(self, turn, said, ())
+        await SqliteOutbox(self._database).owe(*owed)
+
+    patch.setattr(SqliteTurns, "_say", apart)
+
+
+@_rule("one ordered lane per chat")
+def _(patch: Patch) -> None:
+    def at_once(self: Any, platform: str, lane: str) -> None:
+        channel = self._channels[platform]
+        if channel.ready:
+            self._group.start(self._serve(channel, lane), f"lane {lane}")
+
+    patch.setattr(Delivery, "nudge", at_once)
+    patch.setattr(Delivery, "lock", lambda _self, _lane: asyncio.Lock())
+
+
+@_rule("a send that a crash cut off counts as uncertain")
+def _(patch: Patch) -> None:
+    async def sure(self: Any, platform: str) -> int:
+        sql = "UPDATE debts SET state = 'owed' WHERE platform = ? AND state = 'trying'"
+        count: int = await self._database.run(lambda db: db.execute(sql, (platform,)).rowcount)
+        return count
+
+    patch.setattr(SqliteOutbox, "doubt", sure)
+
+
+@_rule("a send without an answer counts as uncertain")
+def _(patch: Patch) -> None:
+    failed = Tries._failed
+
+    async def sure(self: Any, channel: Any, debt: Any, error: Any) -> None:
+        await failed(self, channel, debt, DeliveryError(str(error), retry_after=error.retry_after))
+
+    patch.setattr(Tries, "_failed", sure)
