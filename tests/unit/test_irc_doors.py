@@ -15,6 +15,7 @@ from alipes.kernel.errors import ConfigError, DeliveryError, Gone
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
 from alipes.platforms.irc import Irc, IrcSettings
+from alipes.platforms.irc_speaking import Pace
 from alipes.platforms.irc_words import LONGEST, Line, read
 from tests.world.ears import Ears, listening
 
@@ -294,3 +295,9 @@ async def test_nonsense_does_no_harm() -> None:
                   ":x!y@z PRIVMSG alipes :\x01\x01", "x" * 70_000, ":Ada!a@h PRIVMSG alipes :hello")  # fmt: skip
         (came,) = await ears.heard()
         assert came.text == "hello" and not ears.trouble
+
+
+async def test_five_lines_go_at_once_and_then_each_waits_for_its_time() -> None:
+    pace = Pace(10.0)
+    assert [round(pace.spend()) for _ in range(7)] == [0, 0, 0, 0, 0, 10, 20]
+    assert Pace(0.0).spend(1000) == 0.0
