@@ -116,6 +116,21 @@ async def test_a_new_conversation_gets_a_title_where_a_model_for_that_is_set(tmp
         assert [each.name for each in await store.archive.usage_by("task")] == ["titles"]
 
 
+async def test_what_breaks_beside_a_turn_breaks_nothing_else(tmp_path):
+    async def entitle(_session, _title):
+        raise ValueError("a mistake of ours")
+
+    titles = Side(auxiliary={"titles": Errand(model="q/small")}, compaction=Compacting(background=False))
+    reader = Reader("Bread", "Bread")
+    async with a_study(tmp_path, Library(reader, q_small=reader), titles) as (store, turn, auxiliary):
+        compaction = study(store, Library(reader), titles).compaction
+        async with Aside(auxiliary, compaction, entitle) as aside:
+            for _ in range(2):
+                await aside.turn_ended(turn, "answered", (user("hello"),))
+            while len(reader.asked) < 2 or aside._living:
+                await asyncio.sleep(0.005)
+
+
 async def test_without_such_a_model_the_first_words_are_the_title(tmp_path):
     settings = Side(compaction=Compacting(background=False))
     reader = Reader()

@@ -2,13 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
 from alipes.agent.acting import cut
 from alipes.agent.auxiliary import Auxiliary
 from alipes.agent.compaction import Compaction
+from alipes.hooks.owners import CORE
+from alipes.hooks.relay import guard
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message, user
 from alipes.kernel.turns import Turn
@@ -55,14 +58,14 @@ class Aside:
         if ending != "answered" or turn.inbound.origin is not None:  # who works for another says no more
             return
         if not turn.history and self._auxiliary.errand(TITLES).model:
-            self.spawn(self._entitle(turn, said), f"title of {turn.session}")
+            self.spawn(partial(self._entitle, turn, said), f"title of {turn.session}")
         settings = self._compaction.settings
         if settings.background and settings.at and turn.session not in self._busy:
-            self.spawn(self._make_room(turn), f"room in {turn.session}")
+            self.spawn(partial(self._make_room, turn), f"room in {turn.session}")
 
-    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T]":
-        """Do it while nobody waits for it, or not to its end. It raises nothing of its own."""
-        task = self._group.create_task(work, name=name)
+    def spawn(self, work: Callable[[], Awaitable[T]], name: str) -> "asyncio.Task[T | AlipesError]":
+        """Do it while nobody waits for it, or not to its end. What goes wrong is logged, and its result."""
+        task = self._group.create_task(_unfailing(work, name), name=name)
         self._living.add(task)
         task.add_done_callback(self._living.discard)
         return task
@@ -87,6 +90,14 @@ class Aside:
                     await self._entitle_as(turn.session, title)
         except AlipesError as error:
             log.warning("conversation %s got no title: %s", turn.session, error)
+
+
+async def _unfailing(work: Callable[[], Awaitable[T]], name: str) -> T | AlipesError:
+    try:
+        return await guard(CORE, name, work())
+    except AlipesError as error:
+        log.warning("%s: %s", name, error)
+        return error
 
 
 def entitled(text: str) -> str:

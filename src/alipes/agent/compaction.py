@@ -6,8 +6,9 @@ that does not help is tried twice, then no more until it helped or a person asks
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Literal, TypeAlias
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 from msgspec import Struct, structs
@@ -31,7 +32,7 @@ SOON = 0.75
 Keeps: TypeAlias = Callable[[str], Awaitable[tuple[str, ...]]]
 """What a session has beside its words: open todos, subagents and processes at work, a line each."""
 Spawn: TypeAlias = Callable[
-    [Coroutine[Any, Any, "Shortened | AlipesError"], str], "asyncio.Task[Shortened | AlipesError]"
+    [Callable[[], Awaitable["Shortened | AlipesError"]], str], "asyncio.Task[Shortened | AlipesError]"
 ]
 How: TypeAlias = Literal["nothing", "trimmed", "summed", "extracted", "failed"]
 
@@ -112,7 +113,7 @@ class Compaction:
         beside whoever asked."""
         if self.spawn is None:
             return await self._attempt(job)
-        task = self.spawn(self._attempt(job), f"room in {job.turn.session}")
+        task = self.spawn(partial(self._attempt, job), f"room in {job.turn.session}")
         await asyncio.wait({task}, timeout=wait)
         return task.result() if task.done() else None
 
