@@ -45,8 +45,9 @@ class Stand:
         if self._surface is not None and self._surface.spoilt:
             self.close()
         if self._surface is None:
-            self._surface = self.kind(self._folders.mktemp("on") / self.kind.name)
-            self._surface.open()
+            made = self.kind(self._folders.mktemp("on") / self.kind.name)
+            made.open()
+            self._surface = made
         return self._surface
 
     def close(self) -> None:

@@ -137,7 +137,13 @@ class Surface(ABC):
         return self._runner.run(limited())
 
     def open(self) -> None:
-        self.run(self._open())
+        opened = False
+        try:
+            self.run(self._open())
+            opened = True
+        finally:
+            if not opened:
+                self._runner.close()
 
     def close(self) -> None:
         try:

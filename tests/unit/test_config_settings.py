@@ -531,3 +531,16 @@ def test_messengers_that_nobody_set_up_are_not_spoken_of(home):
     assert load(home, {}).notes == ()
     whole = load(home, {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1"})
     assert whole.notes == () and list(whole.messengers.wanted) == ["slack"]
+
+
+def test_a_password_that_a_person_chose_may_have_blanks_and_any_letters(home):
+    text = '[email]\naddress = "me@host"\nimap_host = "host"'
+    settings = load(write(home, text), {"EMAIL_PASSWORD": "zwölf rote Äpfel"})
+    assert (
+        settings.messengers.email.password == Secret("zwölf rote Äpfel")
+        and "email" in settings.messengers.wanted
+    )
+    with pytest.raises(ConfigError, match="SLACK_BOT_TOKEN"):
+        load(
+            write(home, '[slack]\nbusy = "queue"'), {"SLACK_BOT_TOKEN": "xoxb 1", "SLACK_APP_TOKEN": "xapp-1"}
+        )

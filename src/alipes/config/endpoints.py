@@ -50,8 +50,9 @@ def _filled(reading: Reading, provider: str, header: str, text: str) -> str:
     return re.sub(REFERENCE, value, text)
 
 
-def read_secret(reading: Reading, variable: str, *, needed: bool) -> Secret:
-    """The secret in `variable`, empty when there is none.
+def read_secret(reading: Reading, variable: str, *, needed: bool, typed: bool = False) -> Secret:
+    """The secret in `variable`, empty when there is none. `typed`: a person chose it, so that it may have
+    blanks and any letters, which no key has that was made by a machine.
 
     One that could not be sent is a problem if `needed`; else it is noted and counts as missing,
     so that a broken key nobody asked for keeps nobody from working.
@@ -60,7 +61,7 @@ def read_secret(reading: Reading, variable: str, *, needed: bool) -> Secret:
     wrong = ""
     if value[:1] in ("'", '"') or value[-1:] in ("'", '"'):
         wrong = "has quotes in its value: leave them out"
-    elif not value.isascii() or any(not c.isprintable() or c == " " for c in value):
+    elif not value.isprintable() or (not typed and (not value.isascii() or " " in value)):
         wrong = "has blanks, line breaks or letters that no key has: paste it again"
     if not wrong:
         reading.secrets.add(value)

@@ -157,8 +157,8 @@ MESSENGER_KEYS = (
         "email.authserv",
         TEXT,
         "",
-        "The name by which the receiving server signs its Authentication-Results. Empty: the topmost are its, "
-        "if they bear the name of a server that received the mail.",
+        "The name by which the receiving server signs its Authentication-Results. Empty: the topmost are "
+        "its, if they bear the name of a server that received the mail.",
     ),
     *manners("email"),
     Key("irc.host", HOST, "", "The IRC server. Empty: not served."),

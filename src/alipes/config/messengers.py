@@ -203,4 +203,5 @@ def fitting(picked: dict[str, Any]) -> dict[str, Any]:
 def secret(reading: Reading, key: str) -> Secret:
     """What the variable holds that `key` names."""
     table, _, name = key.partition(".")
-    return read_secret(reading, str(reading.picked(table, name).value), needed=table in reading.tables)
+    variable = str(reading.picked(table, name).value)
+    return read_secret(reading, variable, needed=table in reading.tables, typed="password" in name)

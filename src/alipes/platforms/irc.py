@@ -18,7 +18,8 @@ from alipes.platforms.irc_entering import open_session
 from alipes.platforms.irc_session import Session
 from alipes.platforms.irc_speaking import ANSWER, Speaker
 from alipes.platforms.irc_words import CTCP, Line, fold, is_channel
-from alipes.platforms.lanes import Lanes, first
+from alipes.platforms.lanes import Lanes
+from alipes.runtime.groups import first
 
 ANSWERS = 10
 """Letters of a word that may be an answer to a question of ours."""

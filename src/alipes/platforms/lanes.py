@@ -27,9 +27,3 @@ class Lanes:
         while jobs:
             await jobs.popleft()()
         del self._waiting[lane]
-
-
-def first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What went wrong, out of the group in which the others were ended for it."""
-    error = errors.exceptions[0]
-    return first(error) if isinstance(error, BaseExceptionGroup) else error
