@@ -128,6 +128,20 @@ async def test_it_waits_as_long_as_the_platform_asks_and_that_is_no_try(tmp_path
             assert debt.attempts == 1 and not debt.uncertain
 
 
+async def test_a_clock_that_is_set_back_keeps_nothing_waiting(tmp_path):
+    now = [1_000_000.0]
+    messenger = Messenger()
+    messenger.fail("send", DeliveryError("no"), DeliveryError("flood", retry_after=1e5))
+    async with open_store(tmp_path) as store, post(store, messenger, clock=lambda: now[0]) as p:
+        await p.owe(word("a"))
+        await p.until("a", "owed")
+        while not (await p.outbox.find("a")).due:
+            await asyncio.sleep(0.005)
+        now[0] -= 8 * 3600  # and it is tried again, told to wait for a day, and asks again sooner
+        await hurry(now, lambda: p.is_now("a", "sent"))
+        assert now[0] < 1_000_000.0 and messenger.said() == ["text a"]
+
+
 async def test_a_failure_is_tried_again_later_and_what_is_behind_it_waits(tmp_path):
     async with open_store(tmp_path) as store:
         messenger = Messenger()

@@ -34,7 +34,7 @@ class Delivery:
         dice: Callable[[], float] = random.random,
     ) -> None:
         self._outbox, self._channels, self._rules = store.outbox, channels, rules
-        self._counts, self._clock = counts or Counts(), clock
+        self._counts = counts or Counts()
         self._tries = Tries(store, channels, rules, counts=self._counts, clock=clock, dice=dice)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._group = Group()
@@ -95,8 +95,8 @@ class Delivery:
         return found
 
     async def _due(self, platform: str) -> list[str]:
-        now = self._clock()
-        return [lane for lane, due in (await self._outbox.lanes(platform)).items() if due <= now]
+        owed = await self._outbox.lanes(platform)
+        return [lane for lane, due in owed.items() if not self._tries.wait(due)]
 
     async def _doubt(self, name: str) -> None:
         doubtful = await self._outbox.doubt(name)
@@ -118,8 +118,7 @@ class Delivery:
                     if lane in self._again:
                         continue
                     return
-                wait = debt.due - self._clock()
-                if wait > 0:
+                if wait := self._tries.wait(debt.due):
                     loop = asyncio.get_running_loop()
                     loop.call_later(min(wait, LONGEST), self.nudge, channel.name, lane)
                     return

@@ -18,6 +18,9 @@ from alipes.store.opening import Store
 log = logging.getLogger(__name__)
 LONGEST = 60.0
 """Seconds between two tries at most, unless the platform asks for more."""
+FARTHEST = 900.0
+"""Seconds that a try is put off at most, whatever the platform asks for: what is due later than that was not
+put off by us, but the clock was set back."""
 AT_ONCE = 64
 """Messages that are on their way on one platform at most."""
 OUTAGE = 2
@@ -49,7 +52,7 @@ class Tries:
         this returns. The caller has the chat to itself."""
         async with self._limits[channel.name]:
             debt = await self._outbox.take(lane, self._plain)
-            if debt is None or debt.due > self._clock() or self.late(debt):
+            if debt is None or self.wait(debt.due) or self.late(debt):
                 return debt, False
             if debt.state == "trying" or await self._passable(channel, debt):
                 await self._pay(channel, debt)
@@ -57,7 +60,12 @@ class Tries:
 
     def _plain(self, debt: Debt) -> bool:
         """May it be tried now, without further ado?"""
-        return debt.due <= self._clock() and not debt.uncertain and not self.late(debt)
+        return not self.wait(debt.due) and not debt.uncertain and not self.late(debt)
+
+    def wait(self, due: float) -> float:
+        """Seconds until then."""
+        wait = due - self._clock()
+        return wait if 0 < wait <= FARTHEST else 0.0
 
     async def _pay(self, channel: Channel, debt: Debt) -> None:
         debt = debt if debt.state == "trying" else await self._outbox.begin(debt)
@@ -78,7 +86,7 @@ class Tries:
         try:
             await channel.typing(debt.outbound.address)
         except DeliveryError as error:
-            pause = LONGEST / 4 if error.retry_after is None else error.retry_after
+            pause = LONGEST / 4 if error.retry_after is None else min(error.retry_after, FARTHEST)
             why = f"it may be there; nothing gets through now: {error}"
             await self._outbox.postpone(
                 await self._outbox.begin(debt), self._clock() + pause, why, counts=False
@@ -101,7 +109,7 @@ class Tries:
             await self._bury(channel, debt, f"given up after {debt.attempts} tries: {error}")
         else:
             asked = error.retry_after
-            pause = asked if asked is not None else self._pause(debt.attempts)
+            pause = min(asked, FARTHEST) if asked is not None else self._pause(debt.attempts)
             counts = asked is None and not outage
             await self._outbox.postpone(debt, now + pause, str(error), uncertain=uncertain, counts=counts)
             self._counts.postponed[name] += 1
