@@ -152,7 +152,7 @@ class _House:
         """What is served, and what is not though it was wanted."""
         names = ", ".join(self._front.names)
         where = f"alipes {__version__} serves {names or 'no platform yet'} at {address}"
-        hint = "" if names else "; set TELEGRAM_BOT_TOKEN or DISCORD_BOT_TOKEN (docs/gateway.md)"
+        hint = "" if names else "; docs/gateway.md tells how to add one"
         print(where + hint)
         for note in (*self._front.notes, *self._app.notes):
             print(f"  {note}")
