@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
-.PHONY: help run serve test check bench torture services pictures lock clean
+.PHONY: help run serve test check bench bench-rivals soak torture services pictures lock clean
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 run: .venv/run.stamp  ## start talking; with no key and no configuration a small local model answers
 	@$(BIN)/alipes
@@ -24,8 +24,15 @@ check: .venv/test.stamp  ## ruff, mypy --strict, import-linter, house tests
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m pytest tests/house
 
-bench: .venv/test.stamp  ## figures and ratios, measured in one run
-	@$(BIN)/python -m bench
+bench: .venv/test.stamp  ## every figure, what got worse, and the rivals' (KEEP=1: keep as the last results)
+	@$(BIN)/python -m bench $(if $(KEEP),--keep) $(ONLY)
+
+bench-rivals: .venv/test.stamp  ## install rivals into .rivals, measure all in one run (KEEP=1: keep, draw)
+	@tools/rivals
+	@$(BIN)/python -m bench.rivals $(if $(KEEP),--keep)
+
+soak: .venv/test.stamp  ## ten minutes of mixed load (SOAK=seconds): does anything grow?
+	@$(BIN)/python -m bench.soak $(or $(SOAK),600)
 
 torture: .venv/test.stamp  ## the long pass of what it must survive
 	@ALIPES_TORTURE_TRIALS=200 ALIPES_FUZZ=2000 $(BIN)/python -m pytest tests/torture tests/unit/test_wires_fuzz.py \
@@ -42,7 +49,7 @@ lock:  ## renew requirements/*.txt (needs uv)
 	@tools/lock
 
 clean:  ## forget what was installed
-	rm -rf .venv .services
+	rm -rf .venv .services .rivals
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("alipes needs Python 3.11 or newer; set PYTHON=python3.x" if sys.version_info < (3, 11) else 0)'

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import os
 import random
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from tests.world.serving import World, running
 from tests.world.telegram_crowd import FIRST, token
 
 from bench.gateway import serving
-from bench.measure import Row, bounded, p
+from bench.measure import Row, bounded, gone, p
 
 STOPS = 100
 TEN = 10
@@ -104,7 +103,7 @@ class _Trial:
         await self._say(f"run sleep {word}")
         pids: list[int] = []
         await _until(lambda: bool(pids.extend(running(word)) or pids))
-        ends = [_gone(pid) for pid in pids]
+        ends = [gone(pid) for pid in pids]
         stopped = await self._stop()
         return max([await end for end in ends]) - stopped
 
@@ -175,17 +174,3 @@ async def _until(fact: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not fact():
             await asyncio.sleep(0.002)
-
-
-def _gone(pid: int) -> "asyncio.Future[float]":
-    """When that process ends; the kernel says so."""
-    loop = asyncio.get_running_loop()
-    told, handle = loop.create_future(), os.pidfd_open(pid)
-
-    def ended() -> None:
-        told.set_result(time.time())
-        loop.remove_reader(handle)
-        os.close(handle)
-
-    loop.add_reader(handle, ended)
-    return told

@@ -1,5 +1,6 @@
 """How figures are taken: whole processes, by the kernel's own count, the two sides in turn."""
 
+import asyncio
 import os
 import statistics
 import tempfile
@@ -102,3 +103,23 @@ def compare(what: str, ours: float, limit: float, reach: float, unit: str = "ms 
 
 def bounded(what: str, ours: float, reach: float, unit: str) -> Row:
     return Row(what, f"{ours:.2f} {unit}", "", "", f"<= {reach:g} {unit}", ours <= reach)
+
+
+def gone(pid: int) -> "asyncio.Future[float]":
+    """When that process ends, by the clock on the wall; the kernel says so."""
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[float] = loop.create_future()
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        told.set_result(time.time())
+        return told
+
+    def ended() -> None:
+        if not told.done():
+            told.set_result(time.time())
+        loop.remove_reader(handle)
+        os.close(handle)
+
+    loop.add_reader(handle, ended)
+    return told

@@ -2,7 +2,7 @@
 
 The first word is the verb: `echo X` says X; `act X` writes X down with a command and then says X; `slow X`
 says X at the end of an answer that takes a while; `drip N X` says N words, twenty a second, and then X;
-`run COMMAND` and `use TOOL` call; `stall X` says half of X and then nothing, for ever.
+`run COMMAND` and `use TOOL` call; `stall X` says half of X and then nothing, for ever; `fail X` is refused with X.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import msgspec
 from tests.world import model_rules as rules
 from tests.world import model_wires as wires
 from tests.world.model_http import Connection, Incoming
-from tests.world.model_replies import Call, Calls, Reply, Say, Stall
+from tests.world.model_replies import Call, Calls, Fail, Reply, Say, Stall
 from tests.world.model_server import ModelServer, Served
 
 API = "openai-chat"
@@ -42,6 +42,8 @@ def repeat(body: dict[str, Any]) -> Reply:
             return _command(rest)
         case "use" if not said:
             return Calls((Call(rest.partition(" ")[0], {}),))
+        case "fail":
+            return Fail(400, rest)
         case "stall":
             return Stall(f"half of {rest}")
         case "slow":
