@@ -143,6 +143,7 @@ async def test_stop_ends_the_turn_and_nothing_is_said_of_it_but_the_reply(tmp_pa
         await nap.running.wait()
         await g.take("/stop")
         await nap.cancelled.wait()
+        await g.lobby.settled()
         await g.take("/stop")
         await g.take("hello")
         await g.messenger.until_said("Stopping.", "Nothing is running.", "hi")

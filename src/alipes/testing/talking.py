@@ -71,7 +71,8 @@ class Conversation:
         living = next((each for each in self._living if not each.over.is_set()), None)
         if living is not None:
             return await living.stop(reason, invalidation_reason)
-        await self.post(Stop(reason, invalidation_reason))
+        for turn in (await self.app.lobby.unfinished(self.key))[:1]:  # somebody else's, as over a platform
+            await self.post(Stop(reason, invalidation_reason, turn))
         return None
 
     async def post(self, op: Op) -> None:

@@ -20,15 +20,13 @@ from alipes.providers.choice import choose
 from alipes.providers.opening import Models
 from alipes.runtime.clients import ClientScope
 from alipes.sessions.commands import BY_NAME
-from alipes.tools.patch import Patch
-from alipes.tools.process import Process
-from alipes.tools.read_file import ReadFile
-from alipes.tools.search_files import SearchFiles
-from alipes.tools.terminal import Terminal
-from alipes.tools.write_file import WriteFile
 
-TOOLS = (Terminal, Process, ReadFile, WriteFile, Patch, SearchFiles)
-"""Our own; a test compares them with those of a conversation."""
+TOOLS = (
+    *("terminal", "process", "read_file", "write_file", "patch", "search_files"),
+    *("delegate_task", "mixture_of_agents", "vision_analyze", "image_generate"),
+    *("todo", "clarify", "execute_code"),
+)
+"""Our own, by name; a test compares them with those of a conversation."""
 _NOBODY = "there is no conversation here: a plugin's own command runs by itself"
 
 
@@ -110,7 +108,7 @@ class _Taken:
 def new_offers() -> Offers:
     """Empty; names of commands and tools that are ours are refused, as in a conversation."""
     offers = Offers(lambda: BY_NAME)
-    offers.build_in(*(_Taken(tool.spec) for tool in TOOLS))
+    offers.build_in(*(_Taken(ToolSpec(name, "", {})) for name in TOOLS))
     return offers
 
 

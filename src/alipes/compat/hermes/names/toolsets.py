@@ -5,7 +5,17 @@ from typing import Any
 
 from alipes.compat.hermes.names.bound import bridge, is_bound
 
-CORE = ("terminal", "process", "read_file", "write_file", "patch", "search_files")
+_ALONE = {
+    "delegation": "delegate_task",
+    "moa": "mixture_of_agents",
+    "vision": "vision_analyze",
+    "image_gen": "image_generate",
+    "code_execution": "execute_code",
+    "todo": "todo",
+    "clarify": "clarify",
+}
+"""Toolsets of one tool, by the names that plugins know."""
+CORE = ("terminal", "process", "read_file", "write_file", "patch", "search_files", *_ALONE.values())
 """The house's own tools."""
 _HERMES_CORE_TOOLS = list(CORE)
 _ALL = ("all", "*")
@@ -44,7 +54,9 @@ def forget() -> None:
     TOOLSETS.clear()
     TOOLSETS["core"] = _toolset("the house's own tools", CORE)
     TOOLSETS["terminal"] = _toolset("commands and processes", CORE[:2])
-    TOOLSETS["file"] = _toolset("reading, writing and finding files", CORE[2:])
+    TOOLSETS["file"] = _toolset("reading, writing and finding files", CORE[2:6])
+    for name, tool in _ALONE.items():
+        TOOLSETS[name] = _toolset(f"{tool}, alone", (tool,))
     TOOLSETS["hermes-cli"] = _toolset("everything, in the terminal", includes=["core"])
     _HERMES_CORE_TOOLS[:] = CORE
 
