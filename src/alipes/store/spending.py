@@ -33,7 +33,8 @@ class SqliteBill:
             "INSERT INTO billed (turn, session, task, tool, model, input, output, cached, cache_write, "
             f"reasoning, cost, created) VALUES ({', '.join('?' * len(row))})"
         )
-        await self._database.run(lambda db: db.execute(sql, row).rowcount)
+        # what was asked for is written next, and this with it
+        await self._database.run(lambda db: db.execute(sql, row).rowcount, soon=True)
 
     async def root(self, turn: Turn) -> Turn:
         if not turn.inbound.parent:
