@@ -1,6 +1,10 @@
-"""`make bench`: every figure promised so far, one table. Names on the command line choose some."""
+"""`make bench`: every figure promised so far, one table. Names on the command line choose some.
+
+Beside ours stands what `make bench-rivals` last found. `--keep` makes these the last results.
+"""
 
 import asyncio
+import os
 import sys
 
 from bench import (
@@ -9,6 +13,7 @@ from bench import (
     delegation,
     figures,
     gateway,
+    keeping,
     plugins,
     relay,
     remote,
@@ -16,7 +21,9 @@ from bench import (
     serve,
     terminal,
 )
+from bench.keeping import Name
 from bench.measure import Row
+from bench.rivals import SHORT, beside
 
 ALL = {
     **figures.ALL,
@@ -43,20 +50,59 @@ ALL = {
     "stopped": senses.stopped,
     "delegation": delegation.delegation,
 }
+HEAD = ("figure", "ours", "raw limit", "ratio", f"rivals ({', '.join(SHORT.values())})", "reach", "")
 
 
-def main(names: list[str]) -> int:
-    rows: list[Row] = []
-    for name, figure in ALL.items():
+def main(given: list[str]) -> int:
+    names = [name for name in given if not name.startswith("-")]
+    if unknown := set(names) - set(ALL):
+        sys.exit(f"no figure {', '.join(sorted(unknown))}; there are {', '.join(ALL)}")
+    kept, told = keeping.load(), list[tuple[Name, Row, float]]()
+    for name, measure in ALL.items():
         if names and name not in names:
             continue
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        rows += asyncio.run(figure())
-    widths = [max(len(str(row[n])) for row in (*rows, Row._fields)) for n in range(5)]
-    for row in (Row._fields, *rows):
-        last = "" if row is Row._fields else ("yes" if row[5] else "NO")
-        print("  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=False)), last)
-    return 0 if all(row.ok for row in rows) else 1
+        busy = os.getloadavg()[0]
+        rows = asyncio.run(measure())
+        told += [(each, row, busy) for each, row in zip(keeping.named(name, rows), rows, strict=True)]
+    _table(told, kept)
+    _compare(told, kept)
+    if "--keep" in given:
+        for each, row, busy in told:
+            if now := keeping.figure(each, row, busy):
+                kept.put(now)
+        keeping.save(kept)
+    return 0 if all(row.ok for _, row, _ in told) else 1
 
 
-sys.exit(main(sys.argv[1:]))
+def _table(told: list[tuple[Name, Row, float]], kept: keeping.Kept) -> None:
+    lines = [HEAD]
+    for name, row, _ in told:
+        rivals = beside(str(name), kept.rivals)
+        lines.append((*row[:4], rivals, row.reach, "yes" if row.ok else "NO"))
+    widths = [max(len(line[n]) for line in lines) for n in range(len(HEAD))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    if kept.rivals:
+        print(f"rivals: as measured {kept.rivals['date']} on {kept.machine}, load {kept.rivals['load']}")
+
+
+def _compare(told: list[tuple[Name, Row, float]], kept: keeping.Kept) -> None:
+    same = kept.machine == keeping.machine()
+    compared, bad = 0, []
+    for name, row, busy in told:
+        before, now = kept.find(str(name)), keeping.figure(name, row, busy)
+        if before is None or now is None:
+            continue
+        compared += 1
+        if keeping.worse(before, now, same_machine=same):
+            was = f"{before.value:g} {before.unit} on {before.date} (load {before.load:g})"
+            bad.append(f"{name}: {now.value:g} {now.unit}, was {was}; noise is {before.tolerance:.0%}")
+    where = "" if same else f"; kept on another machine ({kept.machine}), so only ratios and counts"
+    print(f"{compared} figures compared with the last results{where}: {len(bad)} worse beyond noise")
+    for line in bad:
+        print("  WORSE", line)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,106 @@
+"""`make bench-rivals`: a raw script, alipes and its rivals, measured in one run on one scripted model.
+
+`--keep` writes what was found to bench/last.json and draws docs/pictures anew from it.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from typing import Any
+
+from bench import gateways, keeping, oneshots, plots
+from bench.contestants import ALIPES, ALL, HERMES, NANOBOT, Contestant
+
+CROWDS = (1, 4, 16, 64, 256)
+LAPS = 5
+NAMES = oneshots.NAMES | gateways.NAMES
+SHORT = {HERMES.name: "hermes", NANOBOT.name: "nanobot"}
+BESIDE = {
+    "oneshot: one-shot / raw httpx2": ("cpu", "s CPU"),
+    "oneshot: one-shot, peak memory": ("peak", "MB"),
+    "oneshot: system prompt + core tool schemas": ("bytes", "bytes"),
+    "rounds: 50 terminal rounds, each / raw": ("round", "ms"),
+    "rounds: TCP connections for 51 calls": ("lines", ""),
+    "serve: serve: start to ready, median": ("ready", "s"),
+    "serve: serve: resident after 20 s at rest, no platform": ("idle", "MB"),
+    "turns: Telegram, 64 chats, model without delay": ("rate", "turns/s"),
+    "turns: the same, CPU per turn": ("each", "ms"),
+    "warm: warm turn beyond model and messenger, p50": ("warm", "ms in all"),
+    "chatstops: /stop in a chat to child gone, p99": ("stop", "ms p50"),
+}
+"""Which of our figures is which of theirs, and its unit."""
+
+
+def beside(name: str, rivals: dict[str, Any]) -> str:
+    """What rivals reach where this is our figure."""
+    figure, unit = BESIDE.get(name, ("", ""))
+    if name.startswith("siege: kill -9"):
+        figure, unit = "kill", ""
+    found = [(short, rivals.get(who, {}).get(figure)) for who, short in SHORT.items()]
+    return ", ".join(f"{short} {show(value)} {unit}".rstrip() for short, value in found if value is not None)
+
+
+def show(value: float | str | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+
+
+async def measure(contestants: tuple[Contestant, ...]) -> dict[str, dict[str, Any]]:
+    print("measuring one-shots ...", file=sys.stderr, flush=True)
+    found: dict[str, dict[str, Any]] = dict(await oneshots.measure(contestants, LAPS))
+    for each in contestants:
+        if each.gateway is not None:
+            print(f"measuring the gateway of {each.name} ...", file=sys.stderr, flush=True)
+            found[each.name] |= await gateways.measure(each, CROWDS)
+    return found
+
+
+def table(found: dict[str, dict[str, Any]]) -> list[str]:
+    """In Markdown: a figure a line, a contestant a column."""
+    lines = ["| | " + " | ".join(found) + " |", "|---" * (len(found) + 1) + "|"]
+    for figure, words in NAMES.items():
+        lines.append(f"| {words} | " + " | ".join(show(told.get(figure)) for told in found.values()) + " |")
+    for chats in CROWDS:
+        cells = [_crowd(told.get("crowd", {}).get(str(chats)), chats) for told in found.values()]
+        lines.append(f"| gateway: {chats} at once, p50 to p99 (s) | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _crowd(point: dict[str, float] | None, chats: int) -> str:
+    if not point or not point["answered"]:
+        return "none answered" if point else "-"
+    told = f"{point['p50']:.3g} to {point['p99']:.3g}"
+    return told if point["answered"] == chats else f"{told}, {chats - point['answered']:.0f} never"
+
+
+def _rounded(told: Any) -> Any:
+    """Four figures of each number: more were noise in a file that is read."""
+    if isinstance(told, dict):
+        return {name: _rounded(each) for name, each in told.items()}
+    return float(f"{told:.4g}") if isinstance(told, float) else told
+
+
+def main(given: list[str]) -> int:
+    there = tuple(each for each in ALL if each.there)
+    for each in (each for each in ALL if not each.there):
+        print(f"{each.name} is not installed and is left out", file=sys.stderr)
+    busy = os.getloadavg()[0]
+    found = asyncio.run(measure(there))
+    print("\n".join(table(found)))
+    load = f"{busy:.1f} at the start, {os.getloadavg()[2]:.1f} on average at the end"
+    print(f"\n{keeping.machine()}; load {load}. Cells of words say why there is no number.")
+    if "--keep" in given:
+        kept = keeping.load()
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        kept.rivals = {"date": day, "load": load, **_rounded(found)}
+        keeping.save(kept)
+        plots.draw(kept.rivals)
+    return 0 if ALIPES.name in found else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
