@@ -1,0 +1,233 @@
+"""Hostile neighbours: other pages, rebound names, wrong keys, at every route; shell tricks, alike in every mode."""
+
+import asyncio
+import re
+
+import httpx2
+import pytest
+
+from tests.e2e.program import Home
+from tests.e2e.service import OWNER, serving
+from tests.torture.furnishing import calling, furnish
+from tests.torture.trials import LONG
+from tests.world.glass import ENTER, Glass
+from tests.world.model_server import Call, Calls, ModelServer, Say
+from tests.world.telegram_server import TelegramServer
+
+RISKY = (
+    "git push --force; touch {}",
+    "true && git push --force; touch {}",
+    "git push --forc; touch {}",
+    "env git push -f; touch {}",
+    "sh -c 'git push --force; touch {}'",
+    "echo $(git push --force); touch {}",
+    "bash <<E\ngit push --force\ntouch {}\nE",
+    "X=push; git $X --force; touch {}",
+    "echo a | xargs git push --force; touch {}",
+    "\\git push --mirr; touch {}",
+    "'git' -C . pu\"sh\" --delete origin x; touch {}",
+    "eval 'git push --force; touch {}'",
+    "nohup git push --force & touch {}",
+)
+"""None of these does harm in an empty folder, should one of them run all the same."""
+HARMLESS = ("echo push --force; touch {}", "grep -r 'rm -rf' . ; touch {}", "# git push --force\ntouch {}")
+FREE = {"/health"}
+"""Tell that the process lives, and nothing else."""
+
+
+def commands(corpus: tuple[str, ...]) -> list[str]:
+    return [command.format(f"ran{number}") for number, command in enumerate(corpus)]
+
+
+def script(corpus: tuple[str, ...]):
+    """All of them in one answer."""
+    calls = tuple(Call("terminal", {"command": each}, id=f"c{n}") for n, each in enumerate(commands(corpus)))
+
+    def reply(body):
+        if not body.get("tools"):
+            return Say("A title")
+        return Say("All done.") if body["messages"][-1]["role"] == "tool" else Calls(calls)
+
+    return reply
+
+
+def ran(folder, corpus: tuple[str, ...]) -> list[str]:
+    """Which of them were run; their marks are taken away."""
+    marks = [path for path in folder.iterdir() if re.fullmatch(r"ran\d+", path.name)]
+    numbers = sorted(int(path.name[3:]) for path in marks)
+    for path in marks:
+        path.unlink()
+    return [corpus[number] for number in numbers]
+
+
+@pytest.mark.deadline(90)
+async def test_the_same_commands_are_refused_in_every_mode(tmp_path):
+    home, corpus = Home(tmp_path / "home"), (*RISKY, *HARMLESS)
+    async with ModelServer(script(corpus)) as model, TelegramServer() as telegram:
+        furnish(home, model, telegram)
+        assert (await home.run("ask", "go")).status == 0
+        assert ran(tmp_path, corpus) == list(HARMLESS), "one-shot"
+        async with calling(home) as (served, front):
+            run = await front.begin("go")
+            async with front.listening(run) as listener:
+                asked = 0
+                async for heard in listener:
+                    if heard.name == "approval_asked":
+                        asked += 1
+                        told = await front.ask("POST", f"/runs/{run}/approval", {"choice": "no"})
+                        assert told.status_code == 202, told.text
+            assert asked == len(RISKY) and ran(tmp_path, corpus) == list(HARMLESS), "API"
+            await served.ready()
+            telegram.town.say("go", chat=OWNER)
+            for number in range(len(RISKY)):
+                await telegram.until(lambda number=number: len(questions(telegram)) > number)
+                telegram.town.say("no", chat=OWNER)
+            await telegram.shows(OWNER, "All done.")
+            assert len(questions(telegram)) == len(RISKY)
+            assert ran(tmp_path, corpus) == list(HARMLESS), "gateway"
+            assert await served.left() == 0
+
+
+def questions(telegram: TelegramServer) -> set[int]:
+    """Messages that ever had buttons to allow something, by their number."""
+    calls = [call for call in telegram.of("sendMessage") if call.code == 200 and "reply_markup" in call.given]
+    return {number for number, _ in enumerate(calls)}
+
+
+@pytest.mark.deadline(90)
+async def test_the_terminal_refuses_what_the_others_refuse(tmp_path):
+    home, corpus = Home(tmp_path / "home"), (*(RISKY if LONG else RISKY[2::4]), *HARMLESS)
+    async with ModelServer(script(corpus)) as model:
+        home.use(model)
+        async with Glass.of(home) as glass:
+            await glass.until("›")
+            glass.type("go" + ENTER)
+            for number in range(len(corpus) - len(HARMLESS)):
+                await glass.until(lambda number=number: f"ran{number}" in glass.text and "once" in glass.text)
+                await asyncio.sleep(0.8)  # the quiet that a question wants before a key answers it
+                glass.type("n")
+            await glass.until("All done.")
+    assert ran(tmp_path, corpus) == list(HARMLESS)
+
+
+@pytest.mark.deadline(60)
+async def test_always_allows_what_was_allowed_and_no_more(tmp_path):
+    home = Home(tmp_path / "home")
+    first = "git push --force; touch ran0"
+    others = (
+        "git push --force origin; touch ran0",
+        "git push --force; git push --delete origin x",
+        "git push --mirror",
+    )
+    said = []
+
+    def reply(body):
+        if not body.get("tools"):
+            return Say("A title")
+        if body["messages"][-1]["role"] == "tool":
+            return Say("done")
+        return Calls((Call("terminal", {"command": said[-1]}),))
+
+    async with ModelServer(reply) as model:
+        furnish(home, model)
+        async with calling(home) as (_served, front):
+
+            async def asked(command: str, answer: str) -> bool:
+                said.append(command)
+                run = await front.begin("go", session="s")
+                async with front.listening(run) as listener:
+                    async for heard in listener:
+                        if heard.name == "approval_asked":
+                            body = {"choice": answer}
+                            told = await front.ask("POST", f"/runs/{run}/approval", body)
+                            assert told.status_code == 202, told.text
+                            await listener.rest()
+                            return True
+                return False
+
+            assert await asked(first, "always")
+            assert not await asked(first, "no"), "it was allowed for good"
+            for each in others:
+                assert await asked(each, "no"), each
+
+
+@pytest.mark.deadline(90)
+async def test_every_route_refuses_strangers_other_pages_and_rebound_names(tmp_path):
+    home = Home(tmp_path / "home")
+    async with ModelServer(lambda body: Say("well")) as model:
+        furnish(home, model)
+        made = await home.run("serve", "key", "add", "reader", "--scope", "read")
+        old = await home.run("serve", "key", "add", "former", "--scope", "admin")
+        assert (made.status, old.status) == (0, 0)
+        assert (await home.run("serve", "key", "revoke", "former")).status == 0
+        async with serving(home) as served:
+            async with httpx2.AsyncClient(base_url=served.address, trust_env=False, timeout=20) as client:
+                own = {"authorization": "Bearer key-ann"}
+                document = (await client.get("/openapi.json", headers=own)).json()
+                routes = [
+                    (method.upper(), re.sub(r"\{\w+\}", "x", path))
+                    for path, methods in document["paths"].items()
+                    for method in methods
+                    if method in ("get", "post", "put", "patch", "delete")
+                ]
+                assert len(routes) > 15
+                for method, path in routes:
+                    await _strangers(client, method, path, made.out.strip(), old.out.strip())
+    assert len(model.requests) == 0
+
+
+async def _strangers(client, method: str, path: str, reader: str, former: str) -> None:
+    body = {"content": b'{"input":"x"}', "headers": {"content-type": "application/json"}}
+
+    async def ask(**headers: str) -> httpx2.Response:
+        return await client.request(method, path, **{**body, "headers": {**body["headers"], **headers}})
+
+    where, known = f"{method} {path}", {"authorization": "Bearer key-ann"}
+    rebound = await ask(host="rebound.example", **known)
+    assert rebound.status_code in (400, 403, 421), where
+    other = await ask(origin="https://evil.example", **{"sec-fetch-site": "cross-site"}, **known)
+    assert "access-control-allow-origin" not in other.headers, where
+    if method != "GET" and not path.startswith("/hooks"):
+        assert other.status_code == 403, (where, other.status_code)
+    if path in FREE or path in ("/ready", "/metrics"):
+        return
+    for shown in (
+        "",
+        "Bearer",
+        "Bearer wrong",
+        "Basic a2V5LWFubg==",
+        f"Bearer {former}",
+        "key-ann",
+    ):
+        told = await ask(**({"authorization": shown} if shown else {}))
+        assert told.status_code in (401, 403, 404), (where, shown, told.status_code)
+        assert told.status_code != 404 or path.startswith("/hooks"), where
+    if method != "GET":
+        narrow = await ask(authorization=f"Bearer {reader}")
+        assert narrow.status_code in (403, 404, 405), (where, narrow.status_code)
+
+
+@pytest.mark.deadline(60)
+async def test_tricks_in_addresses_lead_nowhere(tmp_path):
+    home = Home(tmp_path / "home")
+    tricks = (
+        "/../.env",
+        "/%2e%2e/.env",
+        "/v1/sessions/..%2f..%2f.env",
+        "/v1/runs/%00",
+        "//etc/passwd",
+        "/v1/../.env",
+    )
+    async with ModelServer() as model:
+        furnish(home, model)
+        async with serving(home) as served:
+            host, port = served.address.removeprefix("http://").split(":")
+            for trick in tricks:
+                reader, writer = await asyncio.open_connection(host, int(port))
+                head = f"GET {trick} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer key-ann\r\nconnection: close\r\n\r\n"
+                writer.write(head.encode())
+                told = await reader.read()
+                writer.close()
+                assert told.split()[1] in (b"400", b"404"), (trick, told[:200])
+                assert b"key-ann" not in told and b"root:" not in told
+            assert (await served.get("/health")).status_code == 200
