@@ -144,6 +144,33 @@ def _nanobot_gateway(place: Place) -> Start:
     return Start(argv, place.environment(SSL_CERT_FILE=str(place.ca)))
 
 
+def _pi(place: Place, words: str) -> Start:
+    settings = place.folder / ".pi" / "agent"
+    settings.mkdir(parents=True, exist_ok=True)
+    ours = {"baseUrl": place.url, "api": "openai-completions", "apiKey": "none", "models": [{"id": "parrot"}]}
+    (settings / "models.json").write_text(json.dumps({"providers": {"loop": ours}}))
+    return Start([PI.program, "--model", "loop/parrot", "-p", words], place.environment(PI_OFFLINE="1"))
+
+
+CODEX_CONFIG = """\
+model = "parrot"
+model_provider = "loop"
+[model_providers.loop]
+name = "loop"
+base_url = "{model}"
+wire_api = "responses"
+"""
+BOLD = "--dangerously-bypass-approvals-and-sandbox"
+
+
+def _codex(place: Place, words: str) -> Start:
+    place.home.mkdir(exist_ok=True)
+    model = place.model.url("openai-responses")
+    (place.home / "config.toml").write_text(CODEX_CONFIG.format(model=model))
+    argv = [CODEX.program, "exec", "--skip-git-repo-check", BOLD, words]
+    return Start(argv, place.environment(CODEX_HOME=str(place.home)))
+
+
 def _program(name: str, word: str) -> str:
     """Where `make bench-rivals` put it, or on the path."""
     own = RIVALS / name / "bin" / word
@@ -154,4 +181,6 @@ RAW = Contestant("raw httpx2", sys.executable, "terminal", _raw, None, _raw_roun
 ALIPES = Contestant("alipes", str(BIN / "alipes"), "terminal", _alipes, _alipes_gateway)
 HERMES = Contestant("hermes-agent", _program("hermes-agent", "hermes"), "terminal", _hermes, _hermes_gateway)
 NANOBOT = Contestant("nanobot", _program("nanobot-ai", "nanobot"), "exec", _nanobot, _nanobot_gateway)
-ALL = (RAW, ALIPES, HERMES, NANOBOT)
+PI = Contestant("pi", str(RIVALS / "npm" / "node_modules" / ".bin" / "pi"), "bash", _pi)
+CODEX = Contestant("codex", str(RIVALS / "npm" / "node_modules" / ".bin" / "codex"), "exec_command", _codex)
+ALL = (RAW, ALIPES, HERMES, NANOBOT, PI, CODEX)

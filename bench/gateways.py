@@ -7,7 +7,7 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tests.world.telegram_crowd import FIRST, token
 from bench import mimic
 from bench.contestants import Contestant, Place, Start
 from bench.front import open_front
-from bench.measure import gone, p
+from bench.measure import descendants, gone, p
 
 CROWD = 64
 WARM, STOPS = 10, 5
@@ -86,11 +86,11 @@ class Gateway:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def cpu(self) -> float:
-        return sum(cpu(pid) for pid in (self.pid, *_descendants(self.pid)))
+        return sum(cpu(pid) for pid in (self.pid, *descendants(self.pid)))
 
     def resident(self) -> float:
         pages = 0
-        for pid in (self.pid, *_descendants(self.pid)):
+        for pid in (self.pid, *descendants(self.pid)):
             pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -221,11 +221,3 @@ async def _until(fact: Callable[[], Any], seconds: float) -> Any:
     while not (found := fact()) and time.monotonic() < end:
         await asyncio.sleep(0.01)
     return found
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            for child in map(int, tasks.read_text().split()):
-                yield child
-                yield from _descendants(child)

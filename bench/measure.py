@@ -5,7 +5,8 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -123,3 +124,12 @@ def gone(pid: int) -> "asyncio.Future[float]":
 
     loop.add_reader(handle, ended)
     return told
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Its children and theirs, as they are now."""
+    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, tasks.read_text().split()):
+                yield child
+                yield from descendants(child)

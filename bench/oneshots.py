@@ -8,12 +8,14 @@ import json
 import statistics
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from tests.world.model_server import Served, serve
 
 from bench.contestants import RAW, Contestant, Place
-from bench.measure import Run, run
+from bench.measure import Run, descendants, run
 
 ROUNDS = 50
 NAMES = {
@@ -44,10 +46,35 @@ async def _questions(contestants: tuple[Contestant, ...], laps: int) -> dict[str
                     one = await _question(each, _place(folder, each, model))
                     if lap:
                         told[each.name].append(one)
+            peaks = {each.name: await _peak(each, _place(folder, each, model)) for each in contestants}
     return {
         who: {figure: statistics.median(one[figure] for one in runs) for figure in runs[0]}
+        | {"peak": peaks[who]}
         for who, runs in told.items()
     }
+
+
+async def _peak(contestant: Contestant, place: Place) -> float:
+    """Megabytes of its largest process, looked at every few milliseconds.
+
+    What the kernel tells of an ended child counts in what the parent had when it was made.
+    """
+    start, most = contestant.ask(place, "hi"), 0.0
+    process = await asyncio.create_subprocess_exec(
+        *start.argv,
+        env=start.env,
+        cwd=place.folder,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    while process.returncode is None:
+        for pid in (process.pid, *descendants(process.pid)):
+            with suppress(OSError, IndexError):
+                status = Path(f"/proc/{pid}/status").read_text()
+                most = max(most, int(status.partition("VmHWM:")[2].split()[0]) / 1024)
+        await asyncio.sleep(0.004)
+    return most
 
 
 async def _question(contestant: Contestant, place: Place) -> dict[str, float]:
@@ -56,15 +83,19 @@ async def _question(contestant: Contestant, place: Place) -> dict[str, float]:
     one = await asyncio.to_thread(run, start.argv, start.env, place.folder)
     assert one.status == 0 and "hello there" in one.stdout, _complaint(contestant, one)
     asked = next(line for line in place.model.told("request")[before:] if _of_turn(contestant, line))
-    body = asked["body"]
-    system = [each for each in body["messages"] if each["role"] == "system"]
-    weight = len(json.dumps([*system, body.get("tools") or []], separators=(",", ":"), ensure_ascii=False))
     return {
         "cpu": one.cpu,
         "first": asked["time"] - began,
-        "peak": one.peak_mb,
-        "bytes": 0 if contestant is RAW else weight,
+        "bytes": _weight(asked["body"]),
     }
+
+
+def _weight(body: dict[str, Any]) -> int:
+    """Of all that is sent beside what people and models say."""
+    said = body.get("messages") or body["input"]
+    told = [each for each in said if each.get("role") in ("system", "developer")]
+    told += [body[name] for name in ("instructions", "tools") if body.get(name)]
+    return len(json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()) if told else 0
 
 
 def _of_turn(contestant: Contestant, line: dict[str, object]) -> bool:
@@ -86,7 +117,8 @@ async def _rounds(contestants: tuple[Contestant, ...], laps: int) -> dict[str, d
 
 
 def _plan(shell: str) -> list[dict[str, object]]:
-    call = {"type": "calls", "calls": [{"name": shell, "args": {"command": "true"}}]}
+    word = "cmd" if shell == "exec_command" else "command"
+    call = {"type": "calls", "calls": [{"name": shell, "args": {word: "true"}}]}
     return [call] * ROUNDS + [{"type": "say", "text": "done"}]
 
 

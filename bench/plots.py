@@ -32,12 +32,15 @@ LOOKS = {"alipes": "a", "hermes-agent": "b", "nanobot": "c", "raw httpx2": "d"}
 
 
 def draw(rivals: dict[str, Any]) -> None:
-    note = f"measured {rivals['date']}, load {rivals['load']}"
-    (OUT / "latency.svg").write_text(latency(rivals, note))
-    (OUT / "cold-start.svg").write_text(cold_start(rivals, note))
+    (OUT / "latency.svg").write_text(latency(rivals, note(rivals)))
+    (OUT / "cold-start.svg").write_text(cold_start(rivals, note(rivals)))
 
 
-def latency(rivals: dict[str, Any], note: str) -> str:
+def note(rivals: dict[str, Any]) -> str:
+    return f"measured {rivals['date']}, load of the machine {rivals['load']}"
+
+
+def latency(rivals: dict[str, Any], below: str) -> str:
     """Both axes grow tenfold by step, or fourfold: what differs a hundredfold is still to be seen."""
     curves = {who: _points(rivals.get(who, {})) for who in LOOKS if rivals.get(who, {}).get("crowd")}
     every = [point for curve in curves.values() for point in curve]
@@ -64,7 +67,7 @@ def latency(rivals: dict[str, Any], note: str) -> str:
         out += [f'<circle class="dot" cx="{across(x):.1f}" cy="{up(y):.1f}" r="3.5"/>' for x, y in curve]
         out.append("</g>")
     out += _names({who: up(curve[-1][1]) for who, curve in curves.items()})
-    return _end(out, note + "; the model answers without delay")
+    return _end(out, below + "; the model answers without delay")
 
 
 def _names(heights: dict[str, float]) -> list[str]:
@@ -82,7 +85,7 @@ def _points(told: dict[str, Any]) -> list[tuple[int, float]]:
     return [(int(chats), point["p50"]) for chats, point in crowd if point["answered"] == int(chats)]
 
 
-def cold_start(rivals: dict[str, Any], note: str) -> str:
+def cold_start(rivals: dict[str, Any], below: str) -> str:
     """Bars, in groups: a question on the command line, and the gateway."""
     groups = [("first", "from the command to the first request to the model"), ("ready", "gateway ready")]
     found = [(title, _bars(rivals, figure)) for figure, title in groups]
@@ -100,7 +103,7 @@ def cold_start(rivals: dict[str, Any], note: str) -> str:
             out.append(_text(LEFT + 40 + long, y + 16, f"{value:.2f} s"))
             y += 26
         y += 12
-    return _end(out, note, height)
+    return _end(out, below, height)
 
 
 def _bars(rivals: dict[str, Any], figure: str) -> list[tuple[str, float]]:
@@ -127,8 +130,8 @@ def _seconds(value: float) -> str:
     return f"{value:g} s" if value >= 1 else f"{value * 1000:g} ms"
 
 
-def _end(out: list[str], note: str, height: float = HEIGHT) -> str:
-    return "\n".join([*out, _text(20, 47, note, "note"), "</svg>"]) + "\n"
+def _end(out: list[str], below: str, height: float = HEIGHT) -> str:
+    return "\n".join([*out, _text(20, 47, below, "note"), "</svg>"]) + "\n"
 
 
 if __name__ == "__main__":

@@ -7,11 +7,13 @@ import asyncio
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from bench import gateways, keeping, oneshots, plots
 from bench.contestants import ALIPES, ALL, HERMES, NANOBOT, Contestant
 
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 CROWDS = (1, 4, 16, 64, 256)
 LAPS = 5
 NAMES = oneshots.NAMES | gateways.NAMES
@@ -56,6 +58,8 @@ async def measure(contestants: tuple[Contestant, ...]) -> dict[str, dict[str, An
         if each.gateway is not None:
             print(f"measuring the gateway of {each.name} ...", file=sys.stderr, flush=True)
             found[each.name] |= await gateways.measure(each, CROWDS)
+        else:
+            found[each.name] |= dict.fromkeys(gateways.NAMES, "no gateway")
     return found
 
 
@@ -77,6 +81,17 @@ def _crowd(point: dict[str, float] | None, chats: int) -> str:
     return told if point["answered"] == chats else f"{told}, {chats - point['answered']:.0f} never"
 
 
+def told(kept: keeping.Kept) -> str:
+    """What the page about benchmarks says of rivals."""
+    found = {who: each for who, each in kept.rivals.items() if isinstance(each, dict)}
+    where = f"Measured {kept.rivals['date']}: {kept.machine}; load {kept.rivals['load']}."
+    return "\n".join(["", where, "", *table(found), ""])
+
+
+def _between(page: str) -> str:
+    return page.partition("<!-- rivals -->")[2].partition("<!-- /rivals -->")[0]
+
+
 def _rounded(told: Any) -> Any:
     """Four figures of each number: more were noise in a file that is read."""
     if isinstance(told, dict):
@@ -89,16 +104,18 @@ def main(given: list[str]) -> int:
     for each in (each for each in ALL if not each.there):
         print(f"{each.name} is not installed and is left out", file=sys.stderr)
     busy = os.getloadavg()[0]
-    found = asyncio.run(measure(there))
+    found = _rounded(asyncio.run(measure(there)))
     print("\n".join(table(found)))
     load = f"{busy:.1f} at the start, {os.getloadavg()[2]:.1f} on average at the end"
     print(f"\n{keeping.machine()}; load {load}. Cells of words say why there is no number.")
     if "--keep" in given:
         kept = keeping.load()
         day = time.strftime("%Y-%m-%d", time.gmtime())
-        kept.rivals = {"date": day, "load": load, **_rounded(found)}
+        kept.rivals = {"date": day, "load": load, **found}
         keeping.save(kept)
         plots.draw(kept.rivals)
+        page = PAGE.read_text()
+        PAGE.write_text(page.replace(f"-->{_between(page)}<!-- /", f"-->{told(kept)}<!-- /"))
     return 0 if ALIPES.name in found else 1
 
 
