@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from alipes.kernel.messages import ToolResult
 from alipes.store import rows
 from tests.simulation.living import Witness, unanswered
 from tests.simulation.machine import Machine
@@ -54,6 +55,9 @@ def _transcripts(machine: Machine) -> None:
         messages = [rows.messages.decode(row) for (row,) in machine.disk.rows(sql, session)]
         if wrong := unanswered(messages):
             machine.blame(f"in the transcript of {session}: {wrong}")
+        parts = [part for each in messages for part in each.parts if isinstance(part, ToolResult)]
+        if any("nobody is here to allow it" in part.text for part in parts):
+            machine.blame(f"a call in {session} was refused, and nobody was asked")
 
 
 def _order(machine: Machine, debts: list[Any]) -> None:

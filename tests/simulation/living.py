@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,11 @@ from alipes.gateway.owing import Owing
 from alipes.hooks.offers import Offers
 from alipes.hooks.owners import Owner
 from alipes.hooks.relay import Hooks
+from alipes.hooks.specs import Verdict
 from alipes.kernel.endpoints import Endpoint, ModelFacts, Secret
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.ports import Act, ToolSpec
-from alipes.kernel.turns import Address, Envelope, Said, ToolStarted, Turn, TurnEnded
+from alipes.kernel.turns import Envelope, Said, ToolStarted, Turn, TurnEnded
 from alipes.platforms.telegram import TelegramSettings, open_telegram
 from alipes.providers.choice import Choice
 from alipes.providers.openai_chat import OpenAIChat
@@ -30,7 +30,6 @@ from alipes.sessions.commands import BY_NAME
 from alipes.sessions.commands.context import Context
 from alipes.sessions.lobby import Habits, Lobby
 from alipes.store import rows
-from alipes.store.bus import Subscription
 from alipes.store.opening import Store, open_store
 from tests.simulation.loop import SeededTask
 from tests.simulation.machine import Machine
@@ -40,10 +39,6 @@ from tests.simulation.plan import Plan
 HOME = Path("/nowhere")
 PLATFORM = "telegram"
 _SCHEMA = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}
-
-
-def key_of(chat: int) -> str:
-    return Address(PLATFORM, str(chat), "dm").key
 
 
 class Models:
@@ -112,18 +107,20 @@ class Witness:
         for id, ending in self.machine.disk.rows("SELECT id, ending FROM turns WHERE ending IS NOT NULL"):
             if self.ended.setdefault(id, ending) != ending:
                 self.machine.blame(f"turn {id} ended as {self.ended[id]} and then as {ending}")
-        if not self._steers:  # what is steered into a turn its session keeps, before the turn hears it
-            self._compare()
-
-    def _compare(self) -> None:
-        """Memory comes first: the journal never has what a living turn does not know."""
         for beside in self.turns.values():
             for task, living in beside:
-                if task.done() or living.stop is not None:
-                    continue
-                count = "SELECT count(*) FROM said WHERE turn = (SELECT number FROM turns WHERE id = ?)"
-                if self.machine.disk.rows(count, living.turn.id)[0][0] > len(living.said):
-                    self.machine.blame(f"the journal is ahead of turn {living.turn.id}")
+                if not task.done() and living.stop is None:
+                    self._compare(living)
+
+    def _compare(self, living: Any) -> None:
+        """Memory comes first, then the journal; while nothing is being written they are the same. What is
+        steered into a turn its session keeps, before the turn hears it."""
+        count = "SELECT count(*) FROM said WHERE turn = (SELECT number FROM turns WHERE id = ?)"
+        kept, known = self.machine.disk.rows(count, living.turn.id)[0][0], len(living.said)
+        if kept > known and not self._steers:
+            self.machine.blame(f"the journal is ahead of turn {living.turn.id}")
+        if kept != known and not self.machine.loop.working:
+            self.machine.blame(f"turn {living.turn.id} knows of {known} messages, its journal of {kept}")
 
     def forget(self) -> None:
         """The power was cut: endings that were not on disk for good are written, and told, again."""
@@ -141,8 +138,9 @@ class Witness:
                 self.machine.blame(f"memory and journal of turn {turn.id} differ as {event} is told")
         await self._misbehave()
 
-    async def before_tool(self, call: Any, turn: Turn) -> None:
+    async def before_tool(self, call: Any, turn: Turn) -> Verdict | None:
         await self._misbehave()
+        return Verdict("ask", "is risky") if call.name == "risk" else None
 
     async def agent_loop_stopped(self, turn: Turn) -> None:
         await self._misbehave()
@@ -168,18 +166,22 @@ class Witness:
                 await asyncio.sleep(3.0 if fault.how == "slow" else 1e6)
 
 
-class Ear(Subscription):
-    """Hears all that is shown: it must be in the journal by then."""
+class Ear:
+    """Hears all that is shown: it must be in the journal by then. It is nobody who could be asked."""
 
-    def __init__(self, witness: Witness) -> None:
-        super().__init__()
+    def __init__(self, witness: Witness, store: Store) -> None:
         self._witness, self._loop = witness, witness.machine.loop
+        self._publish = store.bus.publish
+        store.bus.publish = self.publish  # type: ignore[method-assign]
 
-    def put(self, envelope: Envelope, source: str) -> None:
-        witness, turn = self._witness, envelope.turn
-        if self._loop.dead:
-            return
-        match envelope.event:
+    def publish(self, envelope: Envelope) -> None:
+        if not self._loop.dead:
+            self._check(envelope.turn, envelope.event)
+        self._publish(envelope)
+
+    def _check(self, turn: str, event: Any) -> None:
+        witness = self._witness
+        match event:
             case Said(message):
                 if message not in witness.said(turn):
                     witness.machine.blame(f"turn {turn} shows what is not in the journal: {message.role}")
@@ -207,6 +209,8 @@ class Hand:
         turn = witness.turn_of(act.call_id)
         witness.acting[turn] += 1
         machine.note("tool", self.spec.name, what)
+        if self.spec.name == "risk" and what not in witness.outside.allowed:
+            machine.blame(f"{what} is done, and nobody allowed it")
         if writes:
             witness.done[what] += 1
             if witness.done[what] > 1:
@@ -254,23 +258,28 @@ async def live(machine: Machine, outside: Outside, witness: Witness, plan: Plan)
     for hook in (witness.on_event, witness.before_tool, witness.agent_loop_stopped, witness.turn_ended):
         hooks.add(owner, hook)
     models, owing = Models(outside), Owing([PLATFORM])
-    kinds = (("see", "read"), ("do", "write"), ("trip", "read"))
+    kinds = (("see", "read"), ("do", "write"), ("trip", "read"), ("risk", "write"))
     hands = {name: Hand(name, effect, witness) for name, effect in kinds}
     patience, chain = Patience(clock=machine.monotonic), Chain()
 
     async def agent(_turn: Turn) -> Agent:
         return Agent(
-            models=models, model="sim/m", tools=hands, hooks=hooks.relay, patience=patience, chain=chain
+            models=models,
+            model="sim/m",
+            tools=hands,
+            hooks=hooks.relay,
+            patience=patience,
+            chain=chain,
+            consent=lobby.approvals.ask,
         )
 
     settings = TelegramSettings(token=Secret("1:x"), folder=HOME, base_url="http://telegram")
     manners = Manners(allow=("*",), busy=plan.busy, progress=plan.progress)  # type: ignore[arg-type]
     rules = Rules(manners={PLATFORM: manners}, poll=5.0)
-    async with open_store(HOME) as store, AsyncExitStack() as stack:
+    async with open_store(HOME) as store:
+        Ear(witness, store)
         habits = Habits(interactive=True, owes=owing, linger=300.0)
         lobby = Lobby(store, hooks=hooks, agent=agent, habits=habits)
-        for chat in {deed.chat for deed in plan.deeds}:
-            await stack.enter_async_context(store.bus.subscribe(key_of(chat), into=Ear(witness)))
         async with _serving(lobby):
             platform = open_telegram(settings, outside)  # type: ignore[arg-type]
             house = House(store, lobby, hooks, models)

@@ -44,6 +44,8 @@ class SeededLoop(asyncio.BaseEventLoop):
         self.crash_at = 0
         self.on_crash: Callable[[], None] = _die
         self.dead = False
+        self.working = 0
+        """What threads have to do, or to tell."""
         self.everyone: list[SeededTask] = []
         self.on_task: Callable[[SeededTask, Any], None] = lambda _task, _work: None
         self.on_rest: Callable[[], None] = lambda: None
@@ -99,7 +101,12 @@ class SeededLoop(asyncio.BaseEventLoop):
             return None
         late = 0.0 if self.dice.random() < 0.5 else self.dice.random() * 0.01
         self._last_answer = max(self._last_answer + 1e-9, self.clock[0] + late)
-        return self.call_at(self._last_answer, callback, *args, context=context)
+        self.working += 1
+        return self.call_at(self._last_answer, self._hear, callback, *args, context=context)
+
+    def _hear(self, callback: Any, *args: Any) -> None:
+        self.working -= 1
+        callback(*args)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
         told = self.create_future()
@@ -162,11 +169,13 @@ class Thread:
     def submit(self, work: Callable[..., Any], *args: Any) -> "Future[Any]":
         done: Future[Any] = Future()
         if not self._loop.dead:
+            self._loop.working += 1
             self._free = max(self._free, self._loop.time()) + self._span()
             self._loop.call_at(self._free, self._do, done, work, args)
         return done
 
     def _do(self, done: "Future[Any]", work: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._loop.working -= 1
         try:
             given = work(*args)
         except BaseException as error:

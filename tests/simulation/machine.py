@@ -93,13 +93,14 @@ class Disk(sqlite3.Connection):
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
         if sql == "COMMIT":
             return self._commit()
+        if sql.startswith("BEGIN"):
+            self._before = self.total_changes
         if sql.startswith("PRAGMA synchronous"):
             self._waits = sql.endswith("FULL")
         return super().execute(sql, *values)
 
     def _commit(self) -> sqlite3.Cursor:
         machine, changed = self.machine, self.total_changes - self._before
-        self._before = self.total_changes
         if not changed:
             return super().execute("COMMIT")
         machine.writes += 1

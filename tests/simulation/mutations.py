@@ -11,6 +11,7 @@ from msgspec import structs
 from alipes.agent import acting, loop
 from alipes.gateway.channels import Channel
 from alipes.gateway.delivery import Delivery
+from alipes.gateway.gateway import Gateway
 from alipes.gateway.trying import Tries
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.messages import ToolResult
@@ -212,6 +213,17 @@ def _(patch: Patch) -> None:
         return ()
 
     patch.setattr(SqliteTurns, "orphans", nothing)
+
+
+@_rule("what is taken up again asks in its chat, though nobody watches that yet")
+def _(patch: Patch) -> None:
+    make = Gateway.__init__
+
+    def unreached(self: Any, house: Any, *args: Any, **more: Any) -> None:
+        make(self, house, *args, **more)
+        house.lobby.reaches = lambda _key: False
+
+    patch.setattr(Gateway, "__init__", unreached)
 
 
 # --- the way in and the way out

@@ -5,6 +5,7 @@ It outlives the process. A request that is on its way when its sender dies may a
 
 import asyncio
 import random
+import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from tests.simulation.plan import Deed, Fault
 from tests.simulation.thinking import chunks, judged
 
 ME = 7
+_WHAT = re.compile(r"c\d+[a-z]\d+-\d+-\d+")
 
 
 class Bubble(Struct):
@@ -72,6 +74,10 @@ class Outside:
         self.asking: Counter[str] = Counter()
         """Model requests that are open, by session."""
         self._text_of: dict[int, str] = {}
+        self.allowed: set[str] = set()
+        """What people said yes to."""
+        self._presses: list[tuple[float, Bubble, str]] = []
+        """Buttons that will be pressed: when, where, which."""
         self._numbers, self._messages = 0, 100
         self._calls: Counter[str] = Counter()
         self._faults = {(each.verb, each.nth): each.how for each in faults if each.kind == "net"}
@@ -101,13 +107,40 @@ class Outside:
         self._update(deed.chat, self._messages, text)
 
     def _update(self, chat: int, message: int, text: str, kind: str = "message") -> None:
-        self._numbers += 1
         person = {"id": chat, "first_name": f"P{chat}"}
         told = {"message_id": message, "chat": {"id": chat, "type": "private"}, "from": person, "text": text}
-        self.updates.append({"update_id": self._numbers, kind: told})
+        self._tell({kind: told})
+
+    def _tell(self, update: dict[str, Any]) -> None:
+        self._numbers += 1
+        self.updates.append({"update_id": self._numbers, **update})
         parked, self._parked = self._parked, []
         for flight in parked:
             self._serve(flight)
+
+    def begin(self) -> None:
+        """A process begins: what people had in mind to do, they do."""
+        for press in self._presses:
+            self.machine.loop.call_at(max(press[0], self.machine.loop.time()), self._press, press)
+
+    def _ask(self, bubble: Bubble, markup: dict[str, Any]) -> None:
+        """Somebody reads a question, and will press a button."""
+        data = [button["callback_data"] for row in markup["inline_keyboard"] for button in row]
+        press = (self.machine.clock[0] + self.dice.random() * 5.0, bubble, self.dice.choice(data))
+        self._presses.append(press)
+        if not self.machine.loop.dead:
+            self.machine.loop.call_at(press[0], self._press, press)
+
+    def _press(self, press: tuple[float, Bubble, str]) -> None:
+        self._presses.remove(press)
+        _, bubble, data = press
+        self.machine.note("press", bubble.chat, data.rpartition(":")[2])
+        if not data.endswith(":no"):
+            self.allowed.update(_WHAT.findall(bubble.text))
+        self._numbers += 1
+        place = {"message_id": bubble.id, "chat": {"id": bubble.chat, "type": "private"}}
+        query = {"id": str(self._numbers), "from": {"id": bubble.chat, "first_name": "P"}}
+        self._tell({"callback_query": {**query, "message": place, "data": data}})
 
     # --- the wires
 
@@ -235,6 +268,8 @@ class Outside:
         self._messages += 1
         self.bubbles.append(Bubble(self._messages, int(given["chat_id"]), given["text"]))
         self.machine.note("sent", given["chat_id"], given["text"])
+        if "reply_markup" in given:
+            self._ask(self.bubbles[-1], given["reply_markup"])
         return {"message_id": self._messages}
 
     def _editMessageText(self, given: dict[str, Any]) -> dict[str, Any] | str:

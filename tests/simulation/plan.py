@@ -4,9 +4,9 @@ import random
 
 from msgspec import Struct, structs
 
-VERBS = ("echo", "echo", "act", "act", "look", "both", "twice", "slow", "long", "trip")
+VERBS = ("echo", "echo", "act", "act", "look", "both", "twice", "slow", "long", "trip", "risk", "risk")
 """What the model is asked for: words, something written, read, both, two steps, something slow, many words,
-and a tool that breaks."""
+a tool that breaks, and one that a person must allow."""
 NET = {
     "sendMessage": ("refused", "lost", "reset", "cut", "mute", "429", "500", "502", "odd"),
     "editMessageText": ("refused", "cut", "mute", "429", "500"),
@@ -108,7 +108,8 @@ def _faults(dice: random.Random) -> list[Fault]:
     faults = []
     if dice.random() < 0.6:
         for _ in range(dice.choice((1, 1, 2, 3))):
-            faults.append(Fault(dice.choice(("crash", "crash", "power", "term")), dice.randint(20, 900)))
+            step = dice.randint(10, dice.choice((100, 300, 600)))
+            faults.append(Fault(dice.choice(("crash", "crash", "power", "term")), step))
     if dice.random() < 0.5:
         for _ in range(dice.randint(1, 4)):
             verb = dice.choice(tuple(NET))

@@ -94,6 +94,7 @@ class _Run:
             loop.crash_at = end.nth
             if end.kind == "term":
                 loop.on_crash = root.cancel  # type: ignore[assignment]
+        self._outside.begin()
         for deed in self._deeds:
             loop.call_at(max(100.0 + deed.at, loop.time()), self._happen, deed)
         try:
@@ -108,6 +109,8 @@ class _Run:
             self._crash(loop, end)
         finally:
             self.steps += loop.steps
+            if root.done() and not root.cancelled():
+                root.exception()  # it ended, and died the same moment
             loop.drop()
         machine.clock[0] += machine.dice.choice((0.1, 1.0, 5.0))
 
@@ -137,7 +140,7 @@ class _Run:
         self._witness.rest()
         if not self._over and not self._deeds and not self._outside.updates and self._settled():
             self._over = True
-            machine.loop.call_later(20.0, machine.loop.stop)
+            machine.loop.call_later(8.0, machine.loop.stop)
 
     def _settled(self) -> bool:
         (open_,) = self._machine.disk.rows(
@@ -166,7 +169,7 @@ class _Run:
     def _crash(self, loop: SeededLoop, end: Fault | None) -> None:
         machine = self._machine
         machine.note("crash")
-        loop.dead = True
+        loop.dead, self._over = True, False
         self._outside.crash()
         machine.alive = ""
         if end is not None and end.kind == "power":

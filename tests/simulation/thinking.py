@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-STEPS = {"act": 1, "look": 1, "both": 1, "twice": 2, "trip": 1}
+STEPS = {"act": 1, "look": 1, "both": 1, "twice": 2, "trip": 1, "risk": 1}
 """How often it calls tools before it answers."""
-_TOKEN = re.compile(r"\b(echo|act|look|both|twice|slow|long|trip) (c\d+[a-z]\d+)\b")
+_TOKEN = re.compile(r"\b(echo|act|look|both|twice|slow|long|trip|risk) (c\d+[a-z]\d+)\b")
 
 
 class Pieces(Struct):
@@ -88,8 +88,8 @@ def _called(verb: str, token: str, done: int) -> list[bytes]:
             names = ["see", "see"]
         case "both":
             names = ["see", "do", "see"]
-        case "trip":
-            names = ["trip"]
+        case "trip" | "risk":
+            names = [verb]
         case _:
             names = ["do"]
     calls = [

@@ -196,3 +196,19 @@ async def test_a_turn_that_is_resumed_asks_again(tmp_path):
         await g.take(pressed=data(second, "Yes"))
         await messenger.until(lambda: "ok" in messenger.said())
         assert hand.ran == ["rm -rf `x`"]
+
+
+async def test_all_turns_that_are_resumed_ask_again_also_before_their_chats_are_watched(tmp_path):
+    from tests.world.messenger import Messenger
+
+    messenger, chats = Messenger(), ("a", "b", "c", "d")
+    async with open_guarded(tmp_path, *[call()] * 4, messenger=messenger) as (g, _):
+        for chat in chats:
+            await g.take("go", chat=chat)
+            await question(g, chat)
+    async with open_guarded(tmp_path, *["ok"] * 4, messenger=messenger) as (g, hand):
+        for chat in chats:
+            asked = await question(g, chat, number=2)
+            await g.take(pressed=data(asked, "Yes"), chat=chat)
+        await messenger.until(lambda: all("ok" in messenger.said(chat) for chat in chats))
+        assert len(hand.ran) == 4

@@ -29,6 +29,7 @@ from alipes.kernel.platforms import Arrival, Platform
 from alipes.kernel.turns import Address, ApprovalAnswered, ApprovalAsked, Asked, Heard, Turn
 from alipes.kernel.wording import brief
 from alipes.runtime.groups import first
+from alipes.sessions.lobby import Lobby
 
 log = logging.getLogger(__name__)
 TIDY = 3600.0
@@ -66,7 +67,11 @@ class Gateway:
             nudge=self.delivery.nudge,
             asked=partial(_ask, questions, inquiries),
             answered=partial(self._answered, questions, inquiries),
+            asking=partial(_asking, house.lobby),
         )
+        # what is taken up from an earlier process may have to ask before its chat is watched again
+        chats = tuple(f"agent:main:{name}:" for name in platforms)
+        house.lobby.reaches = lambda key: key.startswith(chats)
         self._group = Group()
         self._stage = Stage(self._channels, rules, direction, counts=self.counts, group=self._group)
         if owing is not None:
@@ -196,6 +201,11 @@ class Gateway:
             await self._house.store.arrivals.forget()
             await asyncio.to_thread(clear_out, self._rules.outgoing, time.time() - KEPT)
             await asyncio.sleep(TIDY)
+
+
+def _asking(lobby: Lobby, key: str) -> tuple[tuple[str, ApprovalAsked | Asked], ...]:
+    """What a person is being asked there, each with its turn."""
+    return (*lobby.approvals.asking(key), *lobby.questions.asking(key))
 
 
 async def _ask(

@@ -57,6 +57,8 @@ class Direction(Struct, frozen=True):
     nudge: Callable[[str, str], None]
     asked: Callable[[Address, str, ApprovalAsked | Asked], Awaitable[None]]
     answered: Callable[[ApprovalAnswered | Heard], Awaitable[None]]
+    asking: Callable[[str], tuple[tuple[str, ApprovalAsked | Asked], ...]] = lambda _key: ()
+    """What is asked under a key already."""
     ended: Callable[[TurnEnded, float], None] = lambda _ended, _since: None
     """With the seconds since it was stopped here, or less than zero."""
     first: float = 1.0
@@ -172,6 +174,9 @@ class Scene(Subscription):
         """Show it, until nothing has happened for long."""
         store, linger = self._direction.store, self._direction.linger
         async with store.bus.subscribe(self.key, into=self):
+            self._letters.extendleft(self._direction.asking(self.key))  # twice does no harm
+            if self._letters:
+                self._stirred.set()
             self.progress = await store.people.progress(self.lane) or self.progress
             while not self._closing:
                 try:

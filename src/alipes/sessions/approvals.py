@@ -62,7 +62,12 @@ class Approvals:
 
     def open(self, key: str) -> tuple[ApprovalAsked, ...]:
         """The questions that wait under `key`, for who begins to watch only now."""
-        return tuple(asked for turn, asked, _ in self._open.values() if _place(turn)[0] == key)
+        return tuple(asked for _, asked in self.asking(key))
+
+    def asking(self, key: str) -> tuple[tuple[str, ApprovalAsked], ...]:
+        """The same, each with the turn that it is asked for."""
+        here = ((_place(turn), asked) for turn, asked, _ in self._open.values())
+        return tuple((turn, asked) for (place, _, turn), asked in here if place == key)
 
     async def _put(self, asked: ApprovalAsked, turn: Turn) -> Answer:
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()

@@ -61,10 +61,16 @@ class Lobby:
     def __init__(self, store: Store, *, hooks: Hooks, agent: OpenAgent, habits: Habits | None = None) -> None:
         self.habits = habits or Habits()
         self._store, self._hooks = store, hooks
+        self.reaches: Callable[[str], bool] = lambda _key: False
+        """Can a person be asked under `key`, though nobody watches it yet? Who does later, asks then."""
+
+        def heard(key: str) -> bool:
+            return store.bus.heard(key) or self.reaches(key)
+
         self.approvals = Approvals(
-            store.grants, hooks, store.bus.publish, store.bus.heard, interactive=self.habits.interactive
+            store.grants, hooks, store.bus.publish, heard, interactive=self.habits.interactive
         )
-        self.questions = Questions(store.bus.publish, store.bus.heard, interactive=self.habits.interactive)
+        self.questions = Questions(store.bus.publish, heard, interactive=self.habits.interactive)
         self.delegated = Delegated(
             store, self.submit, self.post, keeps=self.habits.keeps, longest=self.habits.longest
         )

@@ -56,3 +56,7 @@ class Questions:
         """What the session waits to hear."""
         found = self._asked.get(key)
         return found[1] if found else None
+
+    def asking(self, key: str) -> tuple[tuple[str, Asked], ...]:
+        """The same, with the turn that asks."""
+        return (self._asked[key],) if key in self._asked else ()
