@@ -38,7 +38,11 @@ def _show(outcome: Outcome) -> None:
     print(f"seed {plan.seed}, busy {plan.busy}, progress {plan.progress}")
     for each in (*plan.deeds, *plan.faults):
         print(f"  {each}")
+    before: list[object] = []
     for at, step, *what in outcome.trace:
+        if what == before:
+            continue
+        before = what
         print(f"  {at!s:>12} {step!s:>5}  {' '.join(str(each)[:100] for each in what)}")
     print(f"  {outcome.lives} lives, {outcome.steps} steps, {outcome.seconds:.1f} virtual seconds")
     for each in outcome.wrong:

@@ -1,5 +1,6 @@
 """A failing plan made small: what can be left out while it still fails is left out."""
 
+import re
 from collections.abc import Callable
 
 from msgspec import structs
@@ -7,19 +8,25 @@ from msgspec import structs
 from tests.simulation.plan import Plan, without
 from tests.simulation.running import Outcome, run
 
+_PARTICULARS = re.compile(r"\(at .*|c\d+[a-z]\d+\S*|\b[0-9a-f]{8,}\b|\d+")
 
-def shrink(
-    failed: Outcome, fails: Callable[[Outcome], bool] = lambda outcome: bool(outcome.wrong), tries: int = 400
-) -> Outcome:
-    """The smallest that was found in so many tries: fewer deeds and faults, plainer words, earlier ends."""
-    left = [tries]
+
+def kind(wrong: str) -> str:
+    """A complaint without its particulars."""
+    return _PARTICULARS.sub("#", wrong)
+
+
+def shrink(failed: Outcome, tries: int = 400) -> Outcome:
+    """The smallest that was found in so many tries and fails in the same way: fewer deeds and faults, plainer
+    words."""
+    left, sought = [tries], kind(failed.wrong[0])
 
     def attempt(plan: Plan) -> Outcome | None:
         if left[0] <= 0:
             return None
         left[0] -= 1
         outcome = run(plan)
-        return outcome if fails(outcome) else None
+        return outcome if sought in map(kind, outcome.wrong) else None
 
     while (smaller := _smaller(failed.plan, attempt)) is not None:
         failed = smaller

@@ -19,7 +19,7 @@ def test_whatever_goes_wrong_nothing_is_lost_doubled_or_out_of_order(first):
     for seed in range(first, min(first + PART, SEEDS)):
         outcome = run(plan(seed))
         if outcome.bad:
-            least = shrink(outcome, lambda other: other.bad, tries=100)
+            least = shrink(outcome, tries=100)
             pytest.fail(
                 f"seed {seed} (python -m tests.simulation {seed}): {outcome.wrong[0]}\n"
                 f"the least that fails: {least.plan}\n" + "\n".join(least.wrong)

@@ -165,6 +165,21 @@ async def test_a_write_that_fails_after_its_asker_left_is_logged(path, caplog):
     assert "nobody heard this" in caplog.text
 
 
+async def test_after_a_write_that_was_lost_unheard_nothing_more_is_written(path):
+    def full(db):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async with open_database(path) as database:
+        lost, after = (asyncio.create_task(database.run(each)) for each in (full, add("a")))
+        await asyncio.sleep(0)
+        lost.cancel()
+        (refused,) = await outcomes([after])
+        assert lost.cancelled() and isinstance(refused, StoreError) and "disk is full" in str(refused)
+        with pytest.raises(StoreError, match="disk is full"):
+            await database.run(add("b"))
+        assert await database.read(names) == []
+
+
 async def test_hundreds_of_writers_some_cancelled_lose_nothing_that_was_acknowledged(path):
     told = []
 

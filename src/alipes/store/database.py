@@ -38,12 +38,16 @@ class _Job(Generic[T]):
     ) -> None:
         self.work, self.told, self.soon = work, told, soon
 
-    def tell(self, outcome: T | "_Failed") -> None:
-        """To whoever asked; it is done also if they were cancelled meanwhile."""
+    def tell(self, outcome: T | "_Failed") -> StoreError | None:
+        """To whoever asked; it is done also if they were cancelled meanwhile. If it failed then, that is
+        given back where the store is to blame: nobody else knows that it lacks what was asked for."""
         if not self.told.done():
             _settle(self.told, outcome)
         elif isinstance(outcome, _Failed):
             log.warning("a write failed after its asker was cancelled: %s", outcome.error)
+            if type(outcome.error) is StoreError:
+                return outcome.error
+        return None
 
 
 class Database:
@@ -61,6 +65,8 @@ class Database:
         self._single: deque[_Job[Any]] = deque()
         self._untold: deque[tuple[_Job[Any], Any]] = deque()
         """Askers whose rows are on disk, and what they are to be told."""
+        self._lost: StoreError | None = None
+        """A write that failed unheard: what is asked for after it counts on it, so no more is written."""
         self._busy = False
         self._closed: asyncio.Future[None] | None = None
 
@@ -70,9 +76,12 @@ class Database:
         `soon`: another write follows before anything is done about it, so that it reaches the disk with
         that one; if we are killed it is there, after a power cut it may not be.
         `work` may be tried more than once and must touch nothing but the connection.
-        Raises what `work` raises; SQLite's own complaints as `StoreError`.
+        Raises what `work` raises; SQLite's own complaints as `StoreError`. After a write that failed when its
+        asker was gone already, all raise that: who cannot remember must not act.
         """
         self._refuse_when_closed()
+        if self._lost is not None:
+            raise StoreError(str(self._lost)) from self._lost
         told: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.append(_Job(work, told, soon))
         if not self._busy:
@@ -101,6 +110,8 @@ class Database:
             raise StoreError(f"the store {self.path} is closed")
 
     def _next(self) -> None:
+        while self._lost is not None and (self._single or self._queue):
+            (self._single or self._queue).popleft().tell(_Failed(StoreError(str(self._lost))))
         if self._single:
             batch = [self._single.popleft()]
         else:
@@ -138,7 +149,7 @@ class Database:
             if not telling:
                 self._tell_some()
         elif len(batch) == 1:
-            batch[0].tell(_Failed(ours(error, self.path)))
+            self._lost = batch[0].tell(_Failed(ours(error, self.path))) or self._lost
         else:  # nothing of it was kept, and whose fault it was is found out one by one
             self._single.extend(batch)
         self._next()
@@ -147,7 +158,7 @@ class Database:
         """Not all of a large batch at once: each who is told goes on in the same breath of the loop."""
         for _ in range(min(TOGETHER, len(self._untold))):
             job, outcome = self._untold.popleft()
-            job.tell(outcome)
+            self._lost = job.tell(outcome) or self._lost
         if self._untold:
             asyncio.get_running_loop().call_soon(self._tell_some)
 
@@ -181,11 +192,9 @@ class Database:
         db.execute("SAVEPOINT job")
         try:
             outcome = job.work(db)
-        except (AlipesError, sqlite3.Error) as error:
-            if not db.in_transaction:  # a full disk, for one, has rolled back the others too
-                raise
+        except AlipesError as error:  # what SQLite complains of is found out one by one
             db.execute("ROLLBACK TO job")
-            outcome = _Failed(ours(error, self.path))
+            outcome = _Failed(error)
         db.execute("RELEASE job")
         return outcome
 
