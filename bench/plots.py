@@ -28,7 +28,7 @@ text { fill: #c3c8d0 } .title { fill: #eceff3 } .note { fill: #8f97a3 }
 .a { --c: #6fa5ee } .b { --c: #e8905c } .c { --c: #b3c455 } .d { --c: #9aa1ac }
 }
 </style>"""
-LOOKS = {"alipes": "a", "hermes-agent": "b", "nanobot": "c", "raw httpx2": "d"}
+LOOKS = {"alipes": "a", "hermes-agent": "b", "nanobot": "c", "pi": "d", "codex": "d", "raw httpx2": "d"}
 
 
 def draw(rivals: dict[str, Any]) -> None:
@@ -90,7 +90,7 @@ def cold_start(rivals: dict[str, Any], below: str) -> str:
     groups = [("first", "from the command to the first request to the model"), ("ready", "gateway ready")]
     found = [(title, _bars(rivals, figure)) for figure, title in groups]
     longest = max(value for _, bars in found for _, value in bars)
-    height = TOP + sum(30 + 26 * len(bars) for _, bars in found) + 34
+    height = TOP + sum(30 + 26 * len(bars) for _, bars in found) + 12
     out, y = _frame("Cold start, in seconds", height), TOP + 4
     for title, bars in found:
         out.append(_text(LEFT - 56, y + 10, title, "note"))

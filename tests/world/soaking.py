@@ -172,16 +172,18 @@ class _Load:
             await do("say", text=_words(what, "y"), who=name)
             await asyncio.sleep(0.2 + self._dice.random() * 0.4)
             await do("say", text="/stop", who=name)
-        plain = what if what in ("act", "slow", "fail") else "echo"
+        elif what in ("new", "fail"):
+            await do("say", text="/new" if what == "new" else "fail on purpose", who=name)
+        plain = what if what in ("act", "slow") else "echo"
         await do("say", text=f"{plain} {word}", who=name)
-        while plain != "fail" and not any(word in text for text in await do("said", who=name)):
+        while not any(word in text for text in await do("said", who=name)):
             await asyncio.sleep(0.1)
 
     async def _call(self, who: int, what: str, number: int) -> None:
         """Some listen to the end, some leave in the middle, some stop it."""
         http = self._town.http
         words = _words(what, "z") if what.startswith("stop") else f"{what} z{number}"
-        body = {"input": words, "session": f"caller-{who}-{number // 50}"}
+        body = {"input": words, "session": f"caller-{who}-{number % 5}"}
         run = (await http.post("/v1/runs", json=body)).raise_for_status().json()["id"]
         async with http.stream("GET", f"/v1/runs/{run}/events") as events:
             leaves = not what.startswith("stop") and self._dice.random() < 0.2
