@@ -19,6 +19,7 @@ from bench.measure import Row, bounded, compare, in_turn, median_cpu, p, run
 PYTHON = sys.executable
 ALIPES = str(Path(PYTHON).parent / "alipes")
 HERE = Path(__file__).parent
+CORE = ("terminal", "process", "read_file", "write_file", "patch", "search_files")
 ROUNDS = 50
 TOKENS = 20_000
 
@@ -48,12 +49,18 @@ async def oneshot() -> list[Row]:
         raw = [PYTHON, str(HERE / "raw_ask.py"), url, "hi"]
         ours, limit = await asyncio.to_thread(in_turn, 15, [ALIPES, "ask", "hi"], raw, env=env, cwd=folder)
         body = server.told("request")[0]["body"]
-        overhead = len(json.dumps([body["messages"][0], body.get("tools")], separators=(",", ":")))
+    core = [tool for tool in body["tools"] if tool["function"]["name"] in CORE]
+    overhead, schemas = _size([body["messages"][0], core]), _size(body["tools"])
     return [
         compare("one-shot / raw httpx2", median_cpu(ours), median_cpu(limit), 1.5),
         bounded("one-shot, peak memory", statistics.median(one.peak_mb for one in ours), 60, "MB"),
         bounded("system prompt + core tool schemas", overhead, 6000, "bytes"),
+        bounded("schemas of the default tools, at four bytes a token", schemas / 4, 3000, "tokens"),
     ]
+
+
+def _size(value: object) -> int:
+    return len(json.dumps(value, separators=(",", ":")))
 
 
 async def tokens() -> list[Row]:
