@@ -154,8 +154,9 @@ class TurnStore(Protocol):
         """Take what was left, oldest first; each is given out once."""
         ...
 
-    async def orphans(self) -> tuple[str, ...]:
-        """Keys of sessions with unfinished turns that no living process holds, oldest first."""
+    async def orphans(self, begun: int = 0) -> tuple[str, ...]:
+        """Keys of sessions with unfinished turns that no living process holds, oldest first; only those with
+        one that was `begun` so often, or more."""
         ...
 
     async def holder(self, key: str) -> str | None:

@@ -32,6 +32,7 @@ from alipes.sessions.approvals import Approvals
 from alipes.sessions.delegated import Delegated
 from alipes.sessions.following import Following
 from alipes.sessions.questions import Questions
+from alipes.sessions.recovering import SHAKEN, one_by_one
 from alipes.sessions.surroundings import OpenAgent, Surroundings
 from alipes.store.opening import Store
 
@@ -107,8 +108,13 @@ class Lobby:
         """Serve until cancelled; sessions are children of this task."""
         async with asyncio.TaskGroup() as self._group:
             self.recovered = await self._store.turns.orphans()
+            shaken = await self._store.turns.orphans(SHAKEN)
             for key in self.recovered:
-                self._on_op(key, Take())
+                if key not in shaken:
+                    self._on_op(key, Take())
+            self._busy.update(shaken)
+            taking = one_by_one(shaken, lambda key: self._on_op(key, Take()), self._busy, self._settled)
+            self._group.create_task(taking, name="recovery")
             self._group.create_task(self._store.dispatcher.run(self._on_op), name="dispatcher")
             self._open.set()
 

@@ -160,12 +160,12 @@ class SqliteTurns:
 
         return tuple(rows.ops.decode(op) for op in await self._database.run(work))
 
-    async def orphans(self) -> tuple[str, ...]:
+    async def orphans(self, begun: int = 0) -> tuple[str, ...]:
         sql = (
             "SELECT key, holder FROM turns LEFT JOIN seats USING (key) "
-            "WHERE ending IS NULL GROUP BY key ORDER BY min(number)"
+            "WHERE ending IS NULL GROUP BY key HAVING max(attempts) >= ? ORDER BY min(number)"
         )
-        waiting = await self._database.read(lambda db: db.execute(sql).fetchall())
+        waiting = await self._database.read(lambda db: db.execute(sql, (begun,)).fetchall())
         living = {host: self._hosts.alive(host) for host in {holder for _, holder in waiting}}
         return tuple(key for key, holder in waiting if not living[holder])
 
