@@ -55,19 +55,21 @@ def reply(body):
 
 
 async def cut(model: ModelServer, dice: random.Random) -> None:
-    """What stands between us and the model closes a connection now and then, also one in use."""
+    """What stands between us and the model closes connections that were used and rest, and now and then one in use."""
+    used: set[int] = set()
     while True:
         await asyncio.sleep(dice.uniform(0.05, 0.3))
-        for connection in [
-            each for each in tuple(model._living) if not each._answering or dice.random() < 0.02
-        ]:
-            connection.transport.close()
+        used |= {asked.connection for asked in model.requests}
+        for connection in [each for each in tuple(model._living) if each.number in used]:
+            if not connection._answering or dice.random() < 0.02:
+                connection.transport.close()
 
 
 class Month:
     def __init__(self, telegram: TelegramServer, dice: random.Random) -> None:
         self._telegram, self._dice, self._room = telegram, dice, asyncio.Semaphore(AT_ONCE)
-        self.turns, self._slowest = 0, 0.0
+        self.turns = 0
+        self._seen: dict[int, int] = {}
 
     async def round(self, number: int) -> None:
         async with asyncio.TaskGroup() as people:
@@ -83,10 +85,20 @@ class Month:
                     await self._order(
                         chat, f"/model test/{self._dice.choice(('scripted', 'scripted-large'))}"
                     )
+            self._seen[chat] = len(self._telegram.town.mine(chat))
             loud = "loud" if self._dice.random() < 0.2 else "quiet"
             self._telegram.town.say(f"{loud} {chat}x{number}x", chat=chat)
-            await self._telegram.shows(chat, f"answer {chat}x{number}x")
+            ends = (f"answer {chat}x{number}x", "It failed")
+            await self._telegram.until(lambda: self._told(chat).startswith(ends))
+            assert self._told(chat) == ends[0]
             self.turns += 1
+
+    def _told(self, chat: int) -> str:
+        """The last word there that is an answer, or why there is none; empty while that is the one before."""
+        mine = self._telegram.town.mine(chat)[self._seen.get(chat, 0) :]
+        return next(
+            (kept.text for kept in reversed(mine) if kept.text.startswith(("answer", "It failed"))), ""
+        )
 
     async def _order(self, chat: int, command: str) -> None:
         before = len(self._telegram.town.mine(chat))
