@@ -1,0 +1,21 @@
+"""The report of the torture suite tells what was tried, what was violated, and what could not be tried."""
+
+from pathlib import Path
+
+from tests.torture import conftest as report
+
+
+def test_every_file_belongs_to_a_scenario():
+    files = sorted(Path(report.__file__).parent.glob("test_*.py"))
+    numbers = {report.scenario(f"{file}::test_it") for file in files}
+    assert numbers == set(report.SCENARIOS) - {"10", "13"}
+    assert {"10", "13"} <= set(report.MISSING), "what has no test is named as missing"
+
+
+def test_what_was_violated_is_named_as_it_is_rerun():
+    failed = "tests/torture/test_01_x.py::test_it[7]"
+    line = report.Line(tests=2, seeds=96, violations=[failed], worst={"stop": (0.25, "s")})
+    told = "\n".join(report.table({"1": line}))
+    assert told.startswith("# Torture: 1 violations") and f"- {failed}\n" in told
+    assert "| 1 Interrupt storm against open files | 2 | 96 | 1 | stop 0.25 s |" in told
+    assert all(f"- {number}: {why}" in told for number, why in report.MISSING.items())
