@@ -26,5 +26,5 @@ order, or marked as uncertain; nothing is left to do.
 
     python -m tests.simulation 453          one seed: its plan, its trace, the least that still fails
     python -m tests.simulation 0 5000       many, and how fast
-    ALIPES_SIMULATION=20000 make torture    the long pass
+    ALIPES_SIMULATION=20000 python -m pytest tests/simulation    the long pass
 """

@@ -24,15 +24,22 @@ from alipes.store import admitting
 from alipes.store.database import Database
 from alipes.store.outbox import SqliteOutbox
 from alipes.store.turns import SqliteTurns
+from tests.simulation.plan import USUAL, Taste
 
 Patch = pytest.MonkeyPatch
-MUTATIONS: dict[str, Callable[[Patch], None]] = {}
-"""By the rule that is taken away."""
+STOPPED = Taste(verbs=("act", "both", "twice"), stops=0.8, dies=0.2, fails=0.0)
+KILLED = Taste(stops=0.0, dies=1.0, fails=0.0)
+KILLED_AT_WORK = Taste(verbs=("act", "twice"), stops=0.0, dies=1.0, fails=0.0)
+KILLED_ASKING = Taste(verbs=("risk",), chats=(2,), stops=0.0, dies=1.0, fails=0.0)
+UNANSWERED = Taste(verbs=("echo",), stops=0.0, dies=0.0, fails=1.0, wires=("sendMessage",))
+TRIPPED = Taste(verbs=("trip",), dies=0.0, fails=0.0)
+MUTATIONS: dict[str, tuple[Callable[[Patch], None], Taste]] = {}
+"""By the rule that is taken away: how, and in what kind of world that is looked for."""
 
 
-def _rule(rule: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+def _rule(rule: str, taste: Taste = USUAL) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     def keep(mutate: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        MUTATIONS[rule] = mutate
+        MUTATIONS[rule] = mutate, taste
         return mutate
 
     return keep
@@ -41,7 +48,7 @@ def _rule(rule: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], No
 # --- the four rules of the session
 
 
-@_rule("a parent that is itself shutting down writes no ending")
+@_rule("a parent that is itself shutting down writes no ending", KILLED)
 def _(patch: Patch) -> None:
     suspend = Session._suspend
 
@@ -94,7 +101,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Course, "note", journal_first)
 
 
-@_rule("database writes are shielded from cancellation")
+@_rule("database writes are shielded from cancellation", STOPPED)
 def _(patch: Patch) -> None:
     run = Database.run
 
@@ -113,12 +120,12 @@ def _(patch: Patch) -> None:
     patch.setattr(Database, "run", given_up)
 
 
-@_rule("whoever ends a turn answers its open calls")
+@_rule("whoever ends a turn answers its open calls", STOPPED)
 def _(patch: Patch) -> None:
     patch.setattr(actor, "close", lambda *_args: ())
 
 
-@_rule("a write that was cut off is never run again")
+@_rule("a write that was cut off is never run again", KILLED_AT_WORK)
 def _(patch: Patch) -> None:
     def finished(calls: Any, acts: Any, _effect: Any) -> dict[str, ToolResult]:
         return {call.id: acts[call.id] for call in calls if acts.get(call.id) is not None}
@@ -154,7 +161,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Session, "_read", any_time)
 
 
-@_rule("a stop cancels the turn")
+@_rule("a stop cancels the turn", STOPPED)
 def _(patch: Patch) -> None:
     async def marked_only(self: Any, living: Any, stop: Any) -> None:
         living.mark(stop)
@@ -166,7 +173,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Session, "_see_it_end", nobody_looks)
 
 
-@_rule("a tool dies with its turn")
+@_rule("a tool dies with its turn", STOPPED)
 def _(patch: Patch) -> None:
     run = acting._run
 
@@ -176,7 +183,7 @@ def _(patch: Patch) -> None:
     patch.setattr(acting, "_run", detached)
 
 
-@_rule("a broken tool is told to the model")
+@_rule("a broken tool is told to the model", TRIPPED)
 def _(patch: Patch) -> None:
     async def bare(desk: Any, call: Any) -> Any:
         given = await desk.tools[call.name].run(call.args, acting.CallAct(call, desk))
@@ -207,15 +214,15 @@ def _(patch: Patch) -> None:
     patch.setattr(Channel, "_guarded", swallowing)
 
 
-@_rule("what a dead process left is taken up through the same door")
+@_rule("what a dead process left is taken up through the same door", KILLED)
 def _(patch: Patch) -> None:
-    async def nothing(self: Any) -> tuple[str, ...]:
+    async def nothing(self: Any, *_args: Any) -> tuple[str, ...]:
         return ()
 
     patch.setattr(SqliteTurns, "orphans", nothing)
 
 
-@_rule("what is taken up again asks in its chat, though nobody watches that yet")
+@_rule("what is taken up again asks in its chat, though nobody watches that yet", KILLED_ASKING)
 def _(patch: Patch) -> None:
     make = Gateway.__init__
 
@@ -240,7 +247,7 @@ def _(patch: Patch) -> None:
     patch.setattr(admitting, "admit", anew)
 
 
-@_rule("an update is confirmed only after it was taken")
+@_rule("an update is confirmed only after it was taken", KILLED)
 def _(patch: Patch) -> None:
     see = Poller._see
 
@@ -256,7 +263,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Poller, "_hand_over", hand_over)
 
 
-@_rule("what is said and what is owed for it are one transaction")
+@_rule("what is said and what is owed for it are one transaction", KILLED)
 def _(patch: Patch) -> None:
     say = SqliteTurns._say
 
@@ -278,7 +285,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Delivery, "lock", lambda _self, _lane: asyncio.Lock())
 
 
-@_rule("a send that a crash cut off counts as uncertain")
+@_rule("a send that a crash cut off counts as uncertain", KILLED)
 def _(patch: Patch) -> None:
     async def sure(self: Any, platform: str) -> int:
         sql = "UPDATE debts SET state = 'owed' WHERE platform = ? AND state = 'trying'"
@@ -288,7 +295,7 @@ def _(patch: Patch) -> None:
     patch.setattr(SqliteOutbox, "doubt", sure)
 
 
-@_rule("a send without an answer counts as uncertain")
+@_rule("a send without an answer counts as uncertain", UNANSWERED)
 def _(patch: Patch) -> None:
     failed = Tries._failed
 

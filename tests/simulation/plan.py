@@ -54,15 +54,32 @@ class Plan(Struct, frozen=True):
         return len(self.deeds) + len(self.faults)
 
 
-def plan(seed: int) -> Plan:
+class Taste(Struct, frozen=True):
+    """How likely what is; the usual one has everything."""
+
+    verbs: tuple[str, ...] = VERBS
+    chats: tuple[int, ...] = (1, 1, 2)
+    stops: float = 0.2
+    """Chance that somebody writes /stop after a message."""
+    dies: float = 0.6
+    """Chance that the process dies at least once."""
+    fails: float = 0.5
+    """Chance that something outside fails."""
+    wires: tuple[str, ...] = tuple(NET)
+
+
+USUAL = Taste()
+
+
+def plan(seed: int, taste: Taste = USUAL) -> Plan:
     dice = random.Random(f"plan {seed}")
-    deeds = tuple(sorted(_deeds(dice), key=lambda deed: deed.at))
+    deeds = tuple(sorted(_deeds(dice, taste), key=lambda deed: deed.at))
     return Plan(
         seed,
         busy=dice.choice(BUSY),
         progress=dice.choice(("off", "off", "short")),
         deeds=deeds,
-        faults=tuple(_faults(dice)),
+        faults=tuple(_faults(dice, taste)),
     )
 
 
@@ -75,44 +92,44 @@ def without(plan: Plan, deeds: set[int], faults: set[int]) -> Plan:
     )
 
 
-def _deeds(dice: random.Random) -> list[Deed]:
+def _deeds(dice: random.Random, taste: Taste) -> list[Deed]:
     deeds = []
-    for chat in range(1, dice.choice((1, 1, 2)) + 1):
+    for chat in range(1, dice.choice(taste.chats) + 1):
         at = dice.random() * 0.5
         for number in range(1, dice.choice((1, 2, 2, 3)) + 1):
-            word = dice.choice(VERBS)
+            word = dice.choice(taste.verbs)
             deeds.append(Deed(at, chat, "say", f"{word} c{chat}m{number}", of=number))
-            deeds += _more(dice, chat, number, at)
+            deeds += _more(dice, chat, number, at, taste.stops)
             at += dice.choice((0.01, 0.1, 1.0, 4.0)) * dice.random()
     return deeds
 
 
-def _more(dice: random.Random, chat: int, number: int, at: float) -> list[Deed]:
-    chance, later = dice.random(), at + dice.choice((0.001, 0.05, 0.5, 2.0)) * dice.random()
-    if chance < 0.1:
-        return [Deed(later, chat, "again", of=number)]
-    if chance < 0.3:
+def _more(dice: random.Random, chat: int, number: int, at: float, stops: float) -> list[Deed]:
+    later = at + dice.choice((0.001, 0.05, 0.5, 2.0)) * dice.random()
+    if dice.random() < stops:
         return [Deed(later, chat, "stop")]
-    if chance < 0.35:
+    chance = dice.random()
+    if chance < 0.15:
+        return [Deed(later, chat, "again", of=number)]
+    if chance < 0.2:
         return [Deed(later, chat, "new")]
-    if chance < 0.4:
+    if chance < 0.25:
         return [Deed(later, chat, "edit", f"echo c{chat}e{number}", of=number)]
-    if chance < 0.5:
+    if chance < 0.4:
         kind = dice.choice(("steer", "queue"))
         return [Deed(later, chat, kind, f"{dice.choice(VERBS)} c{chat}{kind[0]}{number}")]
     return []
 
 
-def _faults(dice: random.Random) -> list[Fault]:
-    """Half of the runs have one crash or more, a third none and some trouble outside, the rest anything."""
+def _faults(dice: random.Random, taste: Taste) -> list[Fault]:
     faults = []
-    if dice.random() < 0.6:
+    if dice.random() < taste.dies:
         for _ in range(dice.choice((1, 1, 2, 3))):
             step = dice.randint(10, dice.choice((100, 300, 600)))
             faults.append(Fault(dice.choice(("crash", "crash", "power", "term")), step))
-    if dice.random() < 0.5:
+    if dice.random() < taste.fails:
         for _ in range(dice.randint(1, 4)):
-            verb = dice.choice(tuple(NET))
+            verb = dice.choice(taste.wires)
             faults.append(Fault("net", dice.randint(1, 4), verb, dice.choice(NET[verb])))
     if dice.random() < 0.1:
         faults.append(Fault("full", dice.randint(1, 40)))

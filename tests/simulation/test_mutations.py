@@ -6,11 +6,17 @@ from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plan import plan
 from tests.simulation.running import run
 
-SEEDS = 200
-"""Within so many it must be found; most are within thirty."""
+SEEDS = 300
+"""Within so many it must be found; most are within ten."""
 
 
 @pytest.mark.parametrize("rule", MUTATIONS)
 def test_without_this_rule_something_goes_wrong(rule, monkeypatch):
-    MUTATIONS[rule](monkeypatch)
-    assert any(run(plan(seed)).bad for seed in range(SEEDS)), f"{rule}: nothing is wrong in {SEEDS} seeds"
+    mutate, taste = MUTATIONS[rule]
+    mutate(monkeypatch)
+    outcomes = (run(plan(seed, taste)) for seed in range(SEEDS))
+    found = next((outcome.wrong for outcome in outcomes if outcome.bad), ())
+    assert found, f"{rule}: nothing is wrong in {SEEDS} seeds"
+    assert not any("TypeError" in each or "AttributeError" in each for each in found), (
+        "the patch does not fit"
+    )

@@ -10,7 +10,7 @@ from tests.simulation.plan import plan
 from tests.simulation.running import run
 from tests.simulation.shrinking import shrink
 
-SEEDS = int(os.environ.get("ALIPES_SIMULATION", "300"))
+SEEDS = int(os.environ.get("ALIPES_SIMULATION", "200"))
 PART = 50
 
 
@@ -27,7 +27,7 @@ def test_whatever_goes_wrong_nothing_is_lost_doubled_or_out_of_order(first):
 
 
 def test_a_seed_takes_the_same_steps_each_time():
-    assert [run(plan(seed)).digest for seed in range(20)] == [run(plan(seed)).digest for seed in range(20)]
+    assert [run(plan(seed)).digest for seed in range(10)] == [run(plan(seed)).digest for seed in range(10)]
 
 
 def test_a_seed_takes_the_same_steps_in_another_process():
@@ -50,5 +50,5 @@ def test_the_first_seeds_have_everything_that_may_go_wrong():
 
 
 def test_faults_are_met_and_not_only_planned():
-    seen = {str(what) for seed in range(120) for _, _, *whats in run(plan(seed)).trace for what in whats[:1]}
-    assert {"crash", "ended", "full", "fails", "hook", "429", "500", "lost", "deleted"} <= seen | {"deleted"}
+    seen = {str(entry[2]) for seed in range(40) for entry in run(plan(seed)).trace}
+    assert {"crash", "ended", "full", "fails", "hook", "429", "500", "press", "again"} <= seen
