@@ -8,14 +8,13 @@ import json
 import statistics
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tests.world.model_server import Served, serve
 
 from bench.contestants import RAW, Contestant, Place
-from bench.measure import Run, descendants, run
+from bench.measure import Run, peak, run
 
 ROUNDS = 50
 NAMES = {
@@ -55,26 +54,8 @@ async def _questions(contestants: tuple[Contestant, ...], laps: int) -> dict[str
 
 
 async def _peak(contestant: Contestant, place: Place) -> float:
-    """Megabytes of its largest process, looked at every few milliseconds.
-
-    What the kernel tells of an ended child counts in what the parent had when it was made.
-    """
-    start, most = contestant.ask(place, "hi"), 0.0
-    process = await asyncio.create_subprocess_exec(
-        *start.argv,
-        env=start.env,
-        cwd=place.folder,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    while process.returncode is None:
-        for pid in (process.pid, *descendants(process.pid)):
-            with suppress(OSError, IndexError):
-                status = Path(f"/proc/{pid}/status").read_text()
-                most = max(most, int(status.partition("VmHWM:")[2].split()[0]) / 1024)
-        await asyncio.sleep(0.004)
-    return most
+    start = contestant.ask(place, "hi")
+    return await peak(start.argv, start.env, place.folder)
 
 
 async def _question(contestant: Contestant, place: Place) -> dict[str, float]:

@@ -21,7 +21,7 @@ SHORT = {HERMES.name: "hermes", NANOBOT.name: "nanobot"}
 BESIDE = {
     "oneshot: one-shot / raw httpx2": ("cpu", "s CPU"),
     "oneshot: one-shot, peak memory": ("peak", "MB"),
-    "oneshot: system prompt + core tool schemas": ("bytes", "bytes"),
+    "oneshot: system prompt + core tool schemas": ("bytes", "bytes with all tools"),
     "rounds: 50 terminal rounds, each / raw": ("round", "ms"),
     "rounds: TCP connections for 51 calls": ("lines", ""),
     "serve: serve: start to ready, median": ("ready", "s"),
