@@ -24,7 +24,7 @@ is in the journal; memory is the journal; no write is done twice or before its i
 turn goes on after its end; no task outlives the process. And at the end: every answer is in its chat once, in
 order, or marked as uncertain; nothing is left to do.
 
-    python -m tests.simulation 453          one seed: its plan, its trace, the least that still fails
+    python -m tests.simulation 74           one seed: its plan, its trace, the least that still fails
     python -m tests.simulation 0 5000       many, and how fast
     ALIPES_SIMULATION=20000 python -m pytest tests/simulation    the long pass
 """
