@@ -6,7 +6,9 @@ from alipes.kernel.turns import Offered
 
 from .stage import Hand, an_agent, call, live, play, turn
 
-WEATHER = Offered("weather", "tells the weather", {"type": "object", "properties": {"at": {"type": "string"}}})
+WEATHER = Offered(
+    "weather", "tells the weather", {"type": "object", "properties": {"at": {"type": "string"}}}
+)
 
 
 async def test_a_call_of_theirs_ends_the_turn_unrun_and_is_kept():

@@ -43,7 +43,11 @@ async def test_a_platform_alone_means_its_home_and_home_the_only_one():
 
 @pytest.mark.parametrize(
     ("to", "why"),
-    [("telegramm:1", "Did you mean telegram"), ("telegram", "/sethome"), ("home", "no chat was made the home")],
+    [
+        ("telegramm:1", "Did you mean telegram"),
+        ("telegram", "/sethome"),
+        ("home", "no chat was made the home"),
+    ],
 )
 async def test_what_names_nothing_is_told(to, why):
     with pytest.raises(NotTaken, match=why):
