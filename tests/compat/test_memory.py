@@ -87,6 +87,7 @@ async def test_there_is_one_memory_at_a_time(folder, caplog):
     second = folder("second", (POUCH / "__init__.py").read_text().replace('"pouch"', '"second"'))
     async with open_agent(plugins=[POUCH, second], model=["one"]) as agent:
         await agent.say("first")
-        await until(lambda: calls("sync_turn"))
-        assert module("second").calls == []
-    assert "memory is kept by pouch already" in caplog.text
+        await until(lambda: calls("sync_turn") or module("second").calls)
+        mine, other = module("pouch").calls, module("second").calls
+        assert bool(mine) != bool(other)  # plugins open side by side: whoever comes first keeps it
+    assert f"memory is kept by {'pouch' if mine else 'second'} already" in caplog.text
