@@ -43,6 +43,7 @@ FILES = {
     "kill_resume": "7",
     "side_work": "6",
     "slack_kills": "3",
+    "soak": "9",
     "store_bad_disk": "2",
     "store_processes": "2",
 }
