@@ -184,7 +184,8 @@ class _Load:
         http = self._town.http
         words = _words(what, "z") if what.startswith("stop") else f"{what} z{number}"
         body = {"input": words, "session": f"caller-{who}-{number % 5}"}
-        run = (await http.post("/v1/runs", json=body)).raise_for_status().json()["id"]
+        begun = (await http.post("/v1/runs", json=body)).raise_for_status().json()
+        run = begun["id"]
         async with http.stream("GET", f"/v1/runs/{run}/events") as events:
             leaves = not what.startswith("stop") and self._dice.random() < 0.2
             async for _ in events.aiter_lines():
@@ -194,6 +195,8 @@ class _Load:
                     what = ""
                 if leaves:
                     break
+        if what == "new" and not leaves:  # else conversations grow, and memory with them
+            (await http.delete(f"/v1/sessions/{begun['session']}")).raise_for_status()
 
     async def _trouble(self, seconds: float) -> None:
         """One thing, somewhere in the first half of the lap, so that all is mended at its end."""
