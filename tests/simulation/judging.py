@@ -107,7 +107,7 @@ def _shown(machine: Machine, outside: Outside, text: str, debt: Any, deaths: int
         if each.chat == chat and not each.gone and each.text.startswith(head) and not each.text.endswith("…")
     ]
     state, uncertain, why = debt[3], debt[5], debt[6]
-    if len(there) > 1 + uncertain * max(1, deaths):
+    if len(there) > 1 + uncertain * (1 + deaths):
         machine.blame(f"{debt[0]} is there {len(there)} times: {head}")
     if not there and not (uncertain and state == "dead"):
         machine.blame(f"{debt[0]} is not there ({state} {why}): {head}")

@@ -310,3 +310,11 @@ async def test_what_goes_on_after_a_stop_is_named(tmp_path):
             told = [event async for event in following if isinstance(event, Noted | TurnEnded)]
     assert [type(event) for event in told] == [Noted, TurnEnded]
     assert told[0].text == "goes on in the background: p1"
+
+
+async def test_a_message_whose_bringer_was_cut_off_is_answered_when_it_is_brought_again(tmp_path):
+    async with open_house(tmp_path, Scripted(["hello"])) as house:
+        turn = await house.store.turns.accept(inbound("1", "hi"))  # and then its platform broke
+        assert await house.lobby.submit(inbound("1", "hi")) is None
+        await house.lobby.settled()
+        assert (await house.store.archive.turn(turn)).ending == "answered"

@@ -135,9 +135,11 @@ class Lobby:
         if not ruled:
             inbound = await admissible(inbound, self._hooks.relay)
         admitted = await self._store.turns.admit(inbound, busy=busy, usual=usual or self.habits.busy)
-        if admitted is None:
-            return None
         key = inbound.address.key
+        if admitted is None:
+            if await self._store.turns.waits(key):  # its first bringer may have been cut off here
+                await self._store.dispatcher.wake(key)
+            return None
         await self._store.dispatcher.wake(key)
         for op in consequences(admitted):
             await self.post(key, op)
