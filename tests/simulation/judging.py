@@ -11,8 +11,10 @@ from tests.simulation.machine import Machine
 from tests.simulation.outside import ME, Outside
 from tests.simulation.plan import Plan
 
-KNOWN = ("platform telegram broke in listen InvalidStateError",)
-"""What was found and is not mended yet: see test_found.py. A run that shows one of these is not judged."""
+GIVEN_UP = "a question that was given up as uncertain keeps its turn waiting"
+KNOWN = ("platform telegram broke in listen InvalidStateError", GIVEN_UP)
+"""What was found and is not mended yet: the first see test_found.py, the second seed 20982 of the usual taste.
+A run that shows one of these is not judged."""
 
 STOPS = {"user_stop", "superseded", "reset"}
 ENDINGS = {"answered", "stopped", "failed", "steered", "out_of_steps"}
@@ -27,6 +29,10 @@ def judge(machine: Machine, outside: Outside, witness: Witness, plan: Plan) -> N
         "SELECT id, lane, outbound, state, paid, uncertain, why FROM debts ORDER BY number"
     )
     _order(machine, debts)
+    if any(turn[3] is None for turn in turns) and any(
+        debt[0].startswith("ask:") and debt[3] == "dead" for debt in debts
+    ):
+        machine.blame(GIVEN_UP)
     _answers(machine, outside, witness, turns, debts, plan)
 
 

@@ -130,6 +130,8 @@ class _Run:
     def _rest(self) -> None:
         """At every moment at which nothing can be done at once."""
         machine = self._machine
+        if machine.wrong:  # it is not worth waiting for the rest
+            self._limit = min(self._limit, machine.clock[0] + 60.0)
         if machine.clock[0] > self._limit and not self._over:
             machine.blame(f"not all is done after {PATIENCE:.0f} s")
             self._over = True
