@@ -9,7 +9,7 @@ pytest.importorskip("websockets", reason="the example needs websockets (make tes
 
 from websockets.asyncio.client import connect
 
-from alipes.hooks.owners import CORE
+from alipes.hooks.owners import CORE, Owner
 from alipes.kernel.turns import ToolProgress
 from tests.world.remote import (
     Wire,
@@ -300,8 +300,15 @@ async def test_there_are_limits_and_each_is_told(tmp_path):
             assert welcome["protocol"] == 1 and welcome["limits"]["tools"] == 1
             await wire.register("look", effect="read")
             assert (await wire.register("hear"))["code"] == "too_many_tools"
+            finished = asyncio.Event()
+
+            async def after_tool(call, result):
+                finished.set()
+
+            remote.app.hooks.add(Owner("test"), after_tool)
             asking = asyncio.create_task(remote.ask("!call look\n!call look"))
             call = await wire.until("call")
+            await finished.wait()  # the other one, which found it busy
             await wire.send("result", call=call["call"], output="seen")
             text = (await asking).text
             assert "look (ok): seen" in text and "hand is busy with 1 calls" in text

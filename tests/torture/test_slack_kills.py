@@ -32,7 +32,8 @@ async def talk(server, who, dice, said, over):
         said[who].append(f"{who}n{len(said[who])}.")
         server.say(said[who][-1], who)
         if dice.random() < 0.2:
-            server.trouble(dice.choice(["late", "lost"]), "chat.postMessage", server.place("", who)[0])
+            # not `late`: what is taken only after the next process has looked for it, nobody can know of
+            server.trouble("lost", "chat.postMessage", server.place("", who)[0])
         await asyncio.sleep(dice.uniform(0.1, 0.6))
 
 
