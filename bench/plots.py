@@ -37,7 +37,7 @@ def draw(rivals: dict[str, Any]) -> None:
 
 
 def note(rivals: dict[str, Any]) -> str:
-    return f"measured {rivals['date']}, load of the machine {rivals['load']}"
+    return f"measured {rivals['date']}, load {rivals['load']}"
 
 
 def latency(rivals: dict[str, Any], below: str) -> str:
@@ -67,7 +67,7 @@ def latency(rivals: dict[str, Any], below: str) -> str:
         out += [f'<circle class="dot" cx="{across(x):.1f}" cy="{up(y):.1f}" r="3.5"/>' for x, y in curve]
         out.append("</g>")
     out += _names({who: up(curve[-1][1]) for who, curve in curves.items()})
-    return _end(out, below + "; the model answers without delay")
+    return _end(out, below + "; model without delay")
 
 
 def _names(heights: dict[str, float]) -> list[str]:
