@@ -41,17 +41,19 @@ class Order:
         try:
             await place
         except asyncio.CancelledError:
-            if place.cancelled():
-                lane.waiting.remove((place, album))
-            else:  # it became our turn in the same moment
+            if not place.cancelled():  # it became our turn in the same moment
                 self._leave(chat, lane)
+            elif (place, album) in lane.waiting:  # else who was before us has passed us over
+                lane.waiting.remove((place, album))
             raise
 
     def _leave(self, chat: int, lane: _Lane) -> None:
         lane.running -= 1
         while lane.waiting and (not lane.running or (lane.album and lane.waiting[0][1] == lane.album)):
-            place, lane.album = lane.waiting.popleft()
-            lane.running += 1
+            place, album = lane.waiting.popleft()
+            if place.done():  # cancelled together with us
+                continue
+            lane.running, lane.album = lane.running + 1, album
             place.set_result(None)
         if not lane.running:
             self._lanes.pop(chat, None)
