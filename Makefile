@@ -34,9 +34,11 @@ bench-rivals: .venv/test.stamp  ## install rivals into .rivals, measure all in o
 soak: .venv/test.stamp  ## ten minutes of mixed load (SOAK=seconds): does anything grow?
 	@$(BIN)/python -m bench.soak $(or $(SOAK),600)
 
-torture: .venv/test.stamp  ## the long pass of what it must survive
-	@ALIPES_TORTURE_TRIALS=200 ALIPES_FUZZ=2000 $(BIN)/python -m pytest tests/torture tests/unit/test_wires_fuzz.py \
-		tests/unit/test_markdown.py tests/unit/test_config_fuzz.py tests/contract
+torture: .venv/test.stamp  ## the long pass of what it must survive; MINUTES=60 is its budget, torture-report.md its report
+	@ALIPES_TORTURE_TRIALS=200 ALIPES_TORTURE_MINUTES=$(or $(MINUTES),60) ALIPES_TORTURE_REPORT=torture-report.md \
+		ALIPES_FUZZ=2000 ALIPES_SIMULATION=20000 $(BIN)/python -m pytest tests/torture tests/simulation \
+		tests/unit/test_wires_fuzz.py tests/unit/test_markdown.py tests/unit/test_config_fuzz.py tests/contract \
+		tests/e2e/test_api_schema.py
 	@$(BIN)/python -m bench kills siege
 
 services: .venv/test.stamp  ## programs by others that some tests talk to (root for Debian packages; npm)
