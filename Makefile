@@ -15,7 +15,7 @@ serve: .venv/run.stamp  ## the gateway: messengers, health, metrics; see docs/ga
 	@$(BIN)/alipes serve
 
 test: .venv/test.stamp  ## all tests
-	@$(BIN)/python -m pytest -n 2 --dist worksteal tests
+	@$(BIN)/python -m pytest -n 3 --dist worksteal tests
 
 check: .venv/test.stamp  ## ruff, mypy --strict, import-linter, house tests
 	@$(BIN)/ruff check .

@@ -56,7 +56,7 @@ async def test_where_nobody_can_answer_the_model_is_told_so(home):
 async def test_code_uses_tools_past_the_same_gates(home, tmp_path):
     (tmp_path / "notes").write_text("forty-two")
     code = (
-        f"print(read_file({str(tmp_path / 'notes')!r}))\n"
+        "print(read_file('notes'))\n"
         "try:\n    terminal('git push --force')\nexcept ToolError as error:\n    print('refused:', error)"
     )
     async with ModelServer([use("execute_code", code=code), Say("done")]) as server:
