@@ -57,7 +57,9 @@ def test_a_child_does_not_inherit_it(tmp_path):
     with claim(path):
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
     with child:
-        assert holder(path) is None
+        until = time.monotonic() + 5
+        while holder(path) is not None:  # a new program lets go a moment after it began
+            assert time.monotonic() < until
         child.communicate(b"\n")
 
 
