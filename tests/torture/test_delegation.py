@@ -38,6 +38,14 @@ def a_home(folder, *lines: str):
     return folder
 
 
+async def _ended(app) -> bool:
+    """All that worked for others is over within two seconds, also what was being accepted just then."""
+    until = time.monotonic() + 2
+    while await app.store.subagents.unfinished() and time.monotonic() < until:
+        await asyncio.sleep(0.01)
+    return await app.store.subagents.unfinished() == ()
+
+
 @pytest.mark.deadline(120)
 async def test_nested_subagents_stopped_at_random_points_leave_nothing_alive(tmp_path, seed=2027):
     dice, took = random.Random(seed), []
@@ -56,7 +64,7 @@ async def test_nested_subagents_stopped_at_random_points_leave_nothing_alive(tmp
             took.append(time.perf_counter() - began)
             assert ends == ["stopped"], where
             await until(lambda name=name: not living(name), 2)
-            assert await app.store.subagents.unfinished() == (), where
+            assert await _ended(app), where
             async with app.lobby.ask(Inbound(f"{trial} next", HERE, "me", "hello")) as following:
                 ends = [event.ending async for event in following if isinstance(event, TurnEnded)]
             assert ends == ["answered"], where
