@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from tests.world.side_work import KINDS, work
+from tests.world.side_work import KINDS, at_baseline, work
 
 from bench.measure import Row
 
@@ -17,8 +17,10 @@ async def side_work() -> list[Row]:
     pools = len(left.pools) - len(set(left.pools))
     endings = ", ".join(f"{count} {ending}" for ending, count in sorted(left.endings.items()))
     alive = len(left.after["children"]) - len(left.before["children"])
-    told = f"{more:+d} fds, {alive:+d} children, {len(left.complaints)} complaints, {pools} pools too many"
-    ok = more <= 2 and alive == 0 and not left.complaints and not pools
+    tasks = len(left.after["tasks"]) - len(left.before["tasks"])
+    told = f"{more:+d} fds, {tasks:+d} tasks, {alive:+d} children, "
+    told += f"{len(left.complaints)} complaints, {pools} pools too many"
+    ok = at_baseline(left.before, left.after) and not left.complaints and not pools
     return [Row(f"{ROUNDS} rounds of side work ({endings})", told, "", "", "nothing left", ok)]
 
 
@@ -31,7 +33,7 @@ async def stopped() -> list[Row]:
             left.after["fds"] - left.before["fds"],
             set(left.after["children"]) - set(left.before["children"]),
         )
-        ok = more <= 2 and not alive and not left.complaints
+        ok = at_baseline(left.before, left.after) and not left.complaints
         told = f"{more:+d} fds, {len(alive)} children, {len(left.complaints)} complaints"
         rows.append(Row(f"{kind} stopped at {STOPS} random points", told, "", "", "nothing left", ok))
     return rows

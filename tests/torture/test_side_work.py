@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.world.side_work import KINDS, work
+from tests.world.side_work import KINDS, at_baseline, work
 
 ROUNDS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "12")) * 5
 
@@ -13,7 +13,7 @@ ROUNDS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "12")) * 5
 @pytest.mark.parametrize("seed", [1])
 async def test_rounds_of_side_work_leave_nothing_behind(tmp_path, seed, capfd):
     left = await work(tmp_path / "w", rounds=ROUNDS, seed=seed)
-    assert left.after["children"] == left.before["children"] and left.after["fds"] <= left.before["fds"] + 2
+    assert at_baseline(left.before, left.after), (left.before, left.after)
     assert left.complaints == [] and capfd.readouterr().err == ""
     assert len(left.pools) == len(set(left.pools)), left.pools
     assert left.endings["stopped"] > 3 and left.endings["answered"] > 3
@@ -23,5 +23,5 @@ async def test_rounds_of_side_work_leave_nothing_behind(tmp_path, seed, capfd):
 @pytest.mark.parametrize("kind", KINDS)
 async def test_each_of_them_stopped_at_random_points_leaves_nothing_alive(tmp_path, kind):
     left = await work(tmp_path / "w", rounds=max(8, ROUNDS // 12), seed=3, kinds=(kind,), stops=1.0)
-    assert left.after["children"] == left.before["children"] and left.after["fds"] <= left.before["fds"] + 2
+    assert at_baseline(left.before, left.after), (left.before, left.after)
     assert left.complaints == []

@@ -8,6 +8,7 @@ import io
 import logging
 import os
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +28,8 @@ from tests.world.model_server import Call, Calls, Fail, ModelServer, Reply, Say
 
 KINDS = ("look", "draw", "mix", "delegate", "compute")
 API = "openai-chat"
+CHATS = 4
+"""Conversations in which all rounds are held: one that rests for a while stays in memory."""
 
 
 def picture() -> bytes:
@@ -113,7 +116,8 @@ async def work(
         async with open_side_world(folder, seed) as app:
             for number in range(5):  # everything is loaded and connected once
                 await _round(app, folder, f"warm{number}", kinds[number % len(kinds)], -1.0, endings)
-            before = _census()
+            await app.lobby.settled()
+            before = await _settled({**_census(), "tasks": []}, 20)
             for number in range(rounds):
                 wait = dice.random() * 0.06 if dice.random() < stops else -1.0
                 await _round(app, folder, f"r{number}", dice.choice(kinds), wait, endings)
@@ -128,7 +132,7 @@ async def work(
 
 
 async def _round(app: App, folder: Path, name: str, kind: str, wait: float, endings: dict[str, int]) -> None:
-    place = Address("test", name)
+    place = Address("test", f"chat {sum(name.encode()) % CHATS}")
     inbound = Inbound(name, place, "me", kind, workdir=str(folder), trusted=True)
     async with app.lobby.ask(inbound) as following, asyncio.TaskGroup() as group:
         if wait >= 0:
@@ -157,17 +161,25 @@ class _Ear(logging.Handler):
 def _census() -> dict[str, Any]:
     gc.collect()
     lists = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
+    names = (task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task())
     return {
         "fds": len(os.listdir("/proc/self/fd")),
+        "tasks": sorted(name for name in names if not name.startswith("Task-")),
         "children": sorted(pid for each in lists for pid in each),
     }
 
 
-async def _settled(before: dict[str, Any]) -> dict[str, Any]:
+def at_baseline(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """No child and no task more than before, and no files but for a connection that waits or two."""
+    more = [Counter(after[kind]) - Counter(before[kind]) for kind in ("children", "tasks")]
+    return not any(more) and after["fds"] <= before["fds"] + 2
+
+
+async def _settled(before: dict[str, Any], looks: int = 200) -> dict[str, Any]:
     """What is there once it is no more than before, or after a while."""
-    for _ in range(200):
+    for _ in range(looks):
         after = _census()
-        if after["fds"] <= before["fds"] + 2 and after["children"] == before["children"]:
+        if at_baseline(before, after):
             return after
         await asyncio.sleep(0.02)
     return after
