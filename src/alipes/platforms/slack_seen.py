@@ -1,16 +1,13 @@
-"""How far we have listened to Slack: after a gap, what was said meanwhile is read.
+"""How far we have listened to Slack: after a gap, what was said meanwhile is read."""
 
-A file, not a row: being behind is harmless, since the store refuses what it has already.
-"""
-
-import asyncio
-import os
 import time
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
+
+from alipes.platforms.progress import Progress, put, read
 
 OLDEST = 86_400.0
 """Seconds after which a message that nobody heard is not answered any more."""
@@ -35,64 +32,41 @@ class Kept(Struct):
     """What people's own programs call a message, and what we do: Slack may tell of one twice, as of two."""
 
 
-class Seen:
-    """Messages are begun in the order they come, and done in any."""
+class Seen(Progress):
+    """And where people write to us, and under which names."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._kept = _read(path)
+        self._kept = read(path, Kept)
         self._kept.began = self._kept.began or int(time.time() * 1_000_000)
-        self._open: dict[int, int] = {}
-        self._highest = self._kept.mark
+        super().__init__(path, self._kept.mark)
         self._handed: dict[str, None] = {}
-        self.changed = asyncio.Event()
         self.changed.set()
 
     @property
     def places(self) -> dict[str, Part]:
         return dict(self._kept.places)
 
-    @property
-    def mark(self) -> int:
-        return min(self._open, default=self._highest + 1) - 1
-
     def since(self) -> int:
         """The moment after which to read: nothing from before we were there, and nothing that is too old."""
         oldest = int((time.time() - OLDEST) * 1_000_000)
         return max(self.mark - int(OVERLAP * 1_000_000), oldest, self._kept.began)
-
-    def hold(self) -> int:
-        """Keep the mark where it is until `done` with what this gives: a gap is being read."""
-        return self.begin(self.mark + 1, moves=False)
-
-    def begin(self, moment: int, *, moves: bool = True) -> int:
-        self._open[moment] = self._open.get(moment, 0) + 1
-        if moves:
-            self._highest = max(self._highest, moment)
-        return moment
-
-    def done(self, moment: int) -> None:
-        left = self._open.pop(moment) - 1
-        if left:
-            self._open[moment] = left
-        self.changed.set()
 
     def handed(self, name: str) -> bool:
         """Was this one handed over before, by us and lately?"""
         return name in self._handed
 
     def hand(self, name: str) -> None:
-        _put(self._handed, name, None, HANDED)
+        put(self._handed, name, None, HANDED)
 
     def said_as(self, client: str, name: str) -> str:
         """What we called the message first that someone's own program calls `client`."""
         if client and client not in self._kept.said:
-            _put(self._kept.said, client, name, SAID)
+            put(self._kept.said, client, name, SAID)
         return self._kept.said.get(client, name)
 
     def visit(self, place: str, part: Part = "") -> None:
         fresh = not part and place not in self._kept.places
-        _put(self._kept.places, place, part, PLACES)
+        put(self._kept.places, place, part, PLACES)
         self.changed.set()
         if fresh:  # a channel that is known when the next line is up is read before what comes by it
             self.flush()
@@ -101,18 +75,6 @@ class Seen:
         for known in [each for each in self._kept.places if each.partition("/")[0] == place]:
             del self._kept.places[known]
         self.changed.set()
-
-    async def keep(self, pause: float = 1.0) -> None:
-        """Write it down now and then, until cancelled."""
-        while True:
-            await self.changed.wait()
-            self.changed.clear()
-            await asyncio.to_thread(_write, self._path, self._encoded())
-            await asyncio.sleep(pause)
-
-    def flush(self) -> None:
-        # Under a name of its own: a thread of `keep` may still be writing.
-        _write(self._path, self._encoded(), ".last")
 
     def _encoded(self) -> bytes:
         kept = self._kept
@@ -127,25 +89,3 @@ def moment(ts: str) -> int:
 
 def stamp(moment: int) -> str:
     return f"{moment // 1_000_000}.{moment % 1_000_000:06d}"
-
-
-def _put(table: dict, key: str, value: object, most: int) -> None:  # type: ignore[type-arg]
-    """At the end; what is at the beginning goes when there are too many."""
-    table.pop(key, None)
-    table[key] = value
-    if len(table) > most:
-        del table[next(iter(table))]
-
-
-def _read(path: Path) -> Kept:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Kept)
-    except (OSError, msgspec.DecodeError):
-        return Kept()
-
-
-def _write(path: Path, data: bytes, suffix: str = ".new") -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(suffix)
-    fresh.write_bytes(data)
-    os.replace(fresh, path)

@@ -1,0 +1,84 @@
+"""How far we have listened to a messenger that numbers what is said, kept in a small file.
+
+A file, not a row: being behind is harmless, since the store refuses what it has already.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Progress:
+    """Messages are begun in the order they come, and done in any."""
+
+    def __init__(self, path: Path, mark: int) -> None:
+        self._path, self._highest = path, mark
+        self._open: dict[int, int] = {}
+        self.changed = asyncio.Event()
+
+    @property
+    def mark(self) -> int:
+        """Everything up to this one has been handed over."""
+        return min(self._open, default=self._highest + 1) - 1
+
+    def hold(self) -> int:
+        """Keep the mark where it is until `done` with what this gives: a gap is being read."""
+        return self.begin(self.mark + 1, moves=False)
+
+    def begin(self, message: int, *, moves: bool = True) -> int:
+        self._open[message] = self._open.get(message, 0) + 1
+        if moves:
+            self._highest = max(self._highest, message)
+        return message
+
+    def done(self, message: int) -> None:
+        left = self._open.pop(message) - 1
+        if left:
+            self._open[message] = left
+        self.changed.set()
+
+    async def keep(self, pause: float = 1.0) -> None:
+        """Write it down now and then, until cancelled."""
+        while True:
+            await self.changed.wait()
+            self.changed.clear()
+            await asyncio.to_thread(_write, self._path, self._encoded(), ".new")
+            await asyncio.sleep(pause)
+
+    def flush(self) -> None:
+        # Under a name of its own: a thread of `keep` may still be writing.
+        _write(self._path, self._encoded(), ".last")
+
+    def _encoded(self) -> bytes:
+        """What is written down."""
+        raise NotImplementedError
+
+
+def put(table: dict[K, V], key: K, value: V, most: int) -> None:
+    """At the end; what is at the beginning goes when there are too many."""
+    table.pop(key, None)
+    table[key] = value
+    if len(table) > most:
+        del table[next(iter(table))]
+
+
+def read(path: Path, kind: type[T]) -> T:
+    """What was written down; a new one where nothing was, or nothing that can be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError):
+        return kind()
+
+
+def _write(path: Path, data: bytes, suffix: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(suffix)
+    fresh.write_bytes(data)
+    os.replace(fresh, path)
