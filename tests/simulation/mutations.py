@@ -16,7 +16,7 @@ from alipes.gateway.trying import Tries
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.messages import ToolResult
 from alipes.kernel.turns import Said, ToolFinished, ToolStarted
-from alipes.platforms.telegram_poll import Poller
+from alipes.platforms.telegram.poll import Poller
 from alipes.sessions import actor
 from alipes.sessions.actor import Session
 from alipes.sessions.course import Course

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from alipes.platforms.telegram_order import Order
+from alipes.platforms.telegram.order import Order
 
 
 async def test_who_is_in_a_chat_and_who_waits_for_it_can_be_cancelled_together():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alipes.platforms.discord_markup import LONGEST, escape, pieces
+from alipes.platforms.discord.markup import LONGEST, escape, pieces
 from alipes.platforms.markup import utf16
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from alipes.platforms.discord_seen import HANDED, PLACES, Seen
+from alipes.platforms.discord.seen import HANDED, PLACES, Seen
 
 
 async def test_the_mark_stays_before_whatever_is_not_done(tmp_path):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alipes.platforms.email_inbound import Unreadable, glance, opened
-from alipes.platforms.email_text import Words, from_html, trimmed
-from alipes.platforms.email_trust import vouched
+from alipes.platforms.email.inbound import Unreadable, glance, opened
+from alipes.platforms.email.reading import Words, from_html, trimmed
+from alipes.platforms.email.trust import vouched
 
 HEAD = b"From: Ada <Ada@Example.org>\nMessage-ID: <1@x>\nMIME-Version: 1.0\n"
 

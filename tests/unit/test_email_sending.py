@@ -13,10 +13,10 @@ from alipes.kernel.delivery import Media
 from alipes.kernel.errors import ConfigError, DeliveryError, Gone
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
-from alipes.platforms.email_imap import Imap, open_imap
-from alipes.platforms.email_outbound import pieces
-from alipes.platforms.email_threads import OURS as OUR_ID
-from alipes.platforms.email_threads import Thread, Threads, message_id, name
+from alipes.platforms.email.imap import Imap, open_imap
+from alipes.platforms.email.outbound import pieces
+from alipes.platforms.email.threads import OURS as OUR_ID
+from alipes.platforms.email.threads import Thread, Threads, message_id, name
 from tests.unit.test_email import post, said
 from tests.world.mail_server import Smarthost
 

@@ -14,7 +14,7 @@ from alipes.kernel.errors import ConfigError, DeliveryError, Gone, StoreError
 from alipes.kernel.platforms import Arrival, Piece
 from alipes.kernel.turns import Address
 from alipes.platforms.irc import Irc, IrcSettings, open_irc
-from alipes.platforms.irc_words import LONGEST
+from alipes.platforms.irc.words import LONGEST
 from tests.world.ears import Ears, listening
 from tests.world.irc_server import Ngircd
 from tests.world.tls import ca_file

@@ -15,8 +15,8 @@ from alipes.kernel.errors import ConfigError, DeliveryError, Gone
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
 from alipes.platforms.irc import Irc, IrcSettings
-from alipes.platforms.irc_speaking import Pace
-from alipes.platforms.irc_words import LONGEST, Line, read
+from alipes.platforms.irc.speaking import Pace
+from alipes.platforms.irc.words import LONGEST, Line, read
 from tests.world.ears import Ears, listening
 
 WELCOME = ":s 001 {nick} :welcome {nick}"

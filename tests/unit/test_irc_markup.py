@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alipes.platforms.irc_inbound import who
-from alipes.platforms.irc_markup import lines, pieces
-from alipes.platforms.irc_words import Line, fold, person, read, room, unadorned, written
+from alipes.platforms.irc.inbound import who
+from alipes.platforms.irc.markup import lines, pieces
+from alipes.platforms.irc.words import Line, fold, person, read, room, unadorned, written
 
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1, max_size=30)
 

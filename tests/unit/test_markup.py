@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from alipes.platforms.markup import Flow, Span, cut, harmless, plain, utf16
-from alipes.platforms.markup_reading import DEEPEST, read
-from alipes.platforms.telegram_markup import ENTITIES, pieces
+from alipes.platforms.markup.reading import DEEPEST, read
+from alipes.platforms.telegram.markup import ENTITIES, pieces
 from tests.world.telegram_markup import parse, units
 
 FRAGMENTS = (

@@ -78,7 +78,7 @@ async def test_settings_that_are_missing_and_a_library_that_is_missing_are_told(
             open_matrix(MatrixSettings(**usual, user="alipes", password=Secret("x")), scope)
         with pytest.raises(ConfigError, match="token or a password"):
             open_matrix(MatrixSettings(**usual, user="@alipes:x"), scope)
-        for name in [name for name in sys.modules if name.startswith("alipes.platforms.matrix_")]:
+        for name in [name for name in sys.modules if name.startswith("alipes.platforms.matrix.")]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "nio", None)
         with pytest.raises(ConfigError, match=r"alipes\[matrix\]"):

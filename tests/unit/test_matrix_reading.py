@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from alipes.kernel.delivery import Button
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
-from alipes.platforms import matrix_inbound as inbound
-from alipes.platforms import matrix_outbound as outbound
-from alipes.platforms.matrix_inbound import Around, Place, Reader, Said
-from alipes.platforms.matrix_kept import Heard, Kept, Login, Progress
-from alipes.platforms.matrix_markup import LONGEST, ROOM, marked, pieces
+from alipes.platforms.matrix import inbound, outbound
+from alipes.platforms.matrix.inbound import Around, Place, Reader, Said
+from alipes.platforms.matrix.kept import Heard, Kept, Login, Progress
+from alipes.platforms.matrix.markup import LONGEST, ROOM, marked, pieces
 
 US, ADA = "@alipes:x.org", "@ada:x.org"
 JSON = st.recursive(

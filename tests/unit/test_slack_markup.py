@@ -11,8 +11,8 @@ from slack_sdk.models.blocks import RichTextBlock
 
 from alipes.kernel.delivery import Button
 from alipes.kernel.platforms import Piece
-from alipes.platforms.slack_markup import LONGEST, pieces
-from alipes.platforms.slack_outbound import SECTION, body
+from alipes.platforms.slack.markup import LONGEST, pieces
+from alipes.platforms.slack.outbound import SECTION, body
 from tests.world.slack_web import checked
 
 NAMES = {"rich_text_section": "", "rich_text_preformatted": "code", "rich_text_quote": "quote"}

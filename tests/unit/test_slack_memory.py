@@ -2,8 +2,8 @@
 
 import asyncio
 
-from alipes.platforms.slack_begun import LARGEST, Begun
-from alipes.platforms.slack_seen import HANDED, OVERLAP, PLACES, Seen, moment, stamp
+from alipes.platforms.slack.begun import LARGEST, Begun
+from alipes.platforms.slack.seen import HANDED, OVERLAP, PLACES, Seen, moment, stamp
 
 SECOND = 1_000_000
 

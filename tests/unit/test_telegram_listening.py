@@ -9,7 +9,7 @@ import pytest
 from alipes.kernel.endpoints import Secret
 from alipes.kernel.errors import ConfigError, StoreError
 from alipes.kernel.platforms import Arrival
-from alipes.platforms.telegram_order import Order
+from alipes.platforms.telegram.order import Order
 from tests.world.telegram_bot import Ears, bot, listening
 from tests.world.telegram_server import TOKEN, Fault, TelegramServer
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from alipes.platforms.irc_words import Line, fold, read, unadorned, written
+from alipes.platforms.irc.words import Line, fold, read, unadorned, written
 from tests.conftest import require
 from tests.world.tls import authority
 

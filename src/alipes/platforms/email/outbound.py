@@ -1,0 +1,105 @@
+"""What goes out by mail: Markdown as HTML and as plain text, and a mail in its thread. It sends nothing."""
+
+import mimetypes
+import re
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import formataddr, formatdate
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+from alipes.kernel.delivery import Media
+from alipes.kernel.errors import Gone
+from alipes.kernel.platforms import Piece
+from alipes.kernel.turns import Address
+from alipes.platforms.email.threads import Thread, message_id
+from alipes.platforms.markup import Span, Spans, harmless, plain
+from alipes.platforms.markup.reading import read
+
+LONGEST = 1_000_000
+"""Letters: one mail per answer, however long."""
+LARGEST = 25_000_000
+SUBJECT = 70
+# Pictures from elsewhere would be fetched by whoever opens the mail.
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
+# An id on a line of its own, as the library would break it by default, confuses some programs.
+WIRE = SMTP.clone(max_line_length=600)
+_STYLE = (
+    "body{font-family:sans-serif;line-height:1.4}"
+    "pre{background:#f4f4f4;padding:.6em;overflow-x:auto}"
+    "table{border-collapse:collapse}td,th{border:1px solid #bbb;padding:.2em .6em}"
+    "blockquote{border-left:3px solid #bbb;margin-left:0;padding-left:1em}"
+)
+_AGAIN = re.compile(r"^(?:(?:re|aw|sv|antw|rif|odp)\s*:\s*)+", re.IGNORECASE)
+
+
+def pieces(markdown: str) -> tuple[Piece, ...]:
+    """The one mail that a text is; none where there is nothing to read."""
+    words = plain(_quoting(read(markdown).spans)).strip()
+    if not words:
+        return ()
+    head = f"<head><style>{_STYLE}</style></head>"
+    page = f"<html>{head}<body>\n{_PARSER.render(markdown)}</body></html>\n"
+    return (Piece(text=page, plain=words),)
+
+
+def mail(ours: str, address: Address, thread: Thread, piece: Piece) -> EmailMessage:
+    """Raises Gone for what can never be sent."""
+    made = EmailMessage(policy=SMTP)
+    words = piece.plain or piece.text or (piece.media.caption if piece.media else "")
+    made["From"] = formataddr(("alipes", ours))
+    made["To"] = address.chat
+    made["Subject"] = _subject(thread, words, piece.media)
+    made["Date"] = formatdate(localtime=False, usegmt=True)
+    made["Message-ID"] = message_id(piece.id or words, address.thread, ours.rpartition("@")[2])
+    if thread.references:
+        made["In-Reply-To"] = thread.references[-1]
+        made["References"] = " ".join(thread.references)
+    # Who answers by himself shall not answer us.
+    made["Auto-Submitted"] = "auto-replied" if thread.references else "auto-generated"
+    made["X-Auto-Response-Suppress"] = "All"
+    made.set_content(f"{words}\n", charset="utf-8", cte="quoted-printable")
+    if piece.plain and piece.text:
+        made.add_alternative(piece.text, subtype="html", charset="utf-8", cte="quoted-printable")
+    if piece.media:
+        _attach(made, piece.media)
+    return made
+
+
+def _quoting(spans: Spans) -> list[Span]:
+    """The same with the sign of mail before every line that is quoted."""
+    made: list[Span] = []
+    fresh = True
+    for span in spans:
+        quote = any(mark.kind == "quote" for mark in span.marks)
+        text = f"{'> ' if fresh else ''}{span.text}".replace("\n", "\n> ") if quote else span.text
+        made.append(Span(text, span.marks))
+        fresh = not quote and text.endswith("\n")
+    return made
+
+
+def _subject(thread: Thread, words: str, media: Media | None) -> str:
+    if thread.references:
+        return f"Re: {_AGAIN.sub('', harmless(thread.subject)).strip()}".strip()
+    first = next((line.strip() for line in harmless(words).splitlines() if line.strip()), "")
+    first = first or (_name(media) if media else "") or "A message"
+    return first if len(first) <= SUBJECT else f"{first[: SUBJECT - 1].rstrip()}…"
+
+
+def _attach(made: EmailMessage, media: Media) -> None:
+    path = Path(media.path)
+    try:
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise Gone(f"No mail takes a file of {size >> 20} MB ({_name(media)}).")
+        data = path.read_bytes()
+    except OSError as error:
+        raise Gone(f"The file {media.path} cannot be read: {error.strerror}.") from error
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    major, _, minor = kind.partition("/")
+    made.add_attachment(data, maintype=major, subtype=minor, filename=_name(media))
+
+
+def _name(media: Media) -> str:
+    return harmless(media.name) or Path(media.path).name

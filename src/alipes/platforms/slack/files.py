@@ -1,0 +1,135 @@
+"""Files from Slack and to it. What they mean is not asked here."""
+
+import asyncio
+import os
+import re
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import aiohttp
+
+from alipes.kernel.delivery import MediaKind
+from alipes.kernel.errors import DeliveryError, Gone
+from alipes.kernel.messages import Image
+from alipes.kernel.platforms import Filed, Piece
+from alipes.platforms.slack.calls import UPLOAD, Calls
+
+SEEN_BY_MODELS = ("image/png", "image/jpeg", "image/gif", "image/webp")
+CHUNK = 1024 * 1024
+_ODD = re.compile(r"[^\w.+-]+")
+Fetched = tuple[tuple[Image, ...], tuple[Filed, ...], tuple[str, ...]]
+
+
+class NotHad(Exception):
+    """Why a file was not fetched, for the person who sent it."""
+
+
+class Files:
+    """Fetches with the bot's token, which nobody but Slack is shown."""
+
+    def __init__(self, calls: Calls, token: str, folder: Path, *, largest: int, picture: int) -> None:
+        self._calls, self._folder, self._largest, self._picture = calls, folder, largest, picture
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    async def fetch(self, files: list[dict[str, Any]]) -> Fetched:
+        """Pictures for the model to see, files for tools, and a line for each that could not be had."""
+        images: list[Image] = []
+        saved: list[Filed] = []
+        missing: list[str] = []
+        for told in files:
+            name = str(told.get("name") or told.get("title") or "file")
+            try:
+                file = await self._whole(told)
+                mime, size = str(file.get("mimetype", "")), int(file.get("size") or 0)
+                name = str(file.get("name") or name)
+                if size > self._largest:
+                    raise NotHad(f"was not fetched: it is larger than {self._largest // 1_000_000} MB")
+                path = self._folder / f"{file.get('id')}-{_ODD.sub('_', name)[-80:].lstrip('.') or 'file'}"
+                size = await self._save(file, path)
+                if mime in SEEN_BY_MODELS and size <= self._picture:
+                    images.append(Image(mime, await asyncio.to_thread(_taken, path)))
+                else:
+                    saved.append(Filed(str(path), _kind(file, mime), name, mime, size))
+            except NotHad as why:
+                missing.append(f"[{name} {why}.]")
+            except (DeliveryError, aiohttp.ClientError, OSError, TimeoutError) as trouble:
+                missing.append(f"[{name} could not be fetched: {trouble or type(trouble).__name__}.]")
+        return tuple(images), tuple(saved), tuple(missing)
+
+    async def _whole(self, file: dict[str, Any]) -> dict[str, Any]:
+        """What another workspace shared has to be asked for."""
+        if file.get("file_access") == "check_file_info":
+            told = await self._calls("asking for a file", "files_info", file=file["id"])
+            file = told["file"]
+        if file.get("is_external") or file.get("mode") == "external":
+            raise NotHad(f"is kept elsewhere: {file.get('url_private')}")
+        return file
+
+    async def _save(self, file: dict[str, Any], path: Path) -> int:
+        """Fetch a file to disk; it has its name once it is whole. Gives its size."""
+        url = str(file.get("url_private_download") or file.get("url_private") or "")
+        if not self._calls.trusts(url):
+            raise NotHad("was not fetched: it does not lie at Slack")
+        partial = await asyncio.to_thread(_partial, path.parent)
+        size, limit = 0, self._largest
+        stall = aiohttp.ClientTimeout(total=UPLOAD, sock_connect=10, sock_read=30)
+        try:
+            with partial:
+                async with self._calls.session.get(
+                    url, headers=self._headers, proxy=self._calls.proxy, timeout=stall, allow_redirects=False
+                ) as response:
+                    _check(response, str(file.get("mimetype", "")))
+                    async for chunk in response.content.iter_chunked(CHUNK):
+                        size += len(chunk)
+                        if size > limit:
+                            raise NotHad(f"was not fetched: it is larger than {limit // 1_000_000} MB")
+                        await asyncio.to_thread(partial.write, chunk)
+            os.replace(partial.name, path)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(partial.name)
+        return size
+
+    async def bring(self, piece: Piece) -> str:
+        """A file of ours to Slack, where nobody sees it yet; its id there."""
+        assert piece.media
+        name = piece.media.name or Path(piece.media.path).name or "file"
+        try:
+            data = await asyncio.to_thread(Path(piece.media.path).read_bytes)
+        except OSError as gone:
+            raise Gone(f"The file to be sent cannot be read: {gone}.") from gone
+        if not data:
+            raise Gone(f"Slack takes no empty files, and {name} is one.")
+        told = await self._calls(
+            "announcing a file", "files_getUploadURLExternal", filename=name, length=len(data)
+        )
+        await self._calls.upload(str(told["upload_url"]), data)
+        return str(told["file_id"])
+
+
+def _check(response: aiohttp.ClientResponse, mime: str) -> None:
+    if response.status != 200:
+        raise NotHad(f"could not be fetched: Slack answers {response.status}")
+    if response.content_type == "text/html" and mime != "text/html":
+        # Who may not read a file is shown a page to log in by.
+        raise NotHad("could not be fetched: the app lacks the scope files:read")
+
+
+def _kind(file: dict[str, Any], mime: str) -> MediaKind:
+    if file.get("subtype") == "slack_audio":
+        return "voice"
+    kinds: dict[str, MediaKind] = {"image": "image", "audio": "audio", "video": "video"}
+    return kinds.get(mime.partition("/")[0], "file")
+
+
+def _partial(folder: Path) -> IO[bytes]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return tempfile.NamedTemporaryFile(dir=folder, prefix=".part-", delete=False)
+
+
+def _taken(path: Path) -> bytes:
+    data = path.read_bytes()
+    path.unlink()
+    return data
