@@ -1,137 +1,121 @@
-"""The gateway, one-shots and an outside reader on one home, one of them killed again and again: nothing told is lost."""
+"""Many on one home, one of them killed again and again, and once the disk is full: nothing told is lost."""
 
 import asyncio
-import os
 import random
-import signal
 import sqlite3
-import time
-from contextlib import closing, suppress
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 
-from tests.e2e.program import Home, finished
+from tests.e2e.program import Home
 from tests.e2e.service import serving
-from tests.torture.furnishing import furnish, open_files, texts, words
+from tests.torture.furnishing import furnish, texts, until, words
+from tests.torture.household import Household
+from tests.torture.test_store_bad_disk import may_mount
 from tests.torture.trials import LONG, seeds
 from tests.world.model_server import ModelServer, Say
 from tests.world.telegram_server import TelegramServer
 
-CHATS, ASKERS = 4, 2
-SECONDS = 5.0 if not LONG else 40.0
+ASKERS = 20 if LONG else 2
+SECONDS = 40.0 if LONG else 5.0
+DISK = 24_000_000
 SAID = "SELECT count(*) FROM turns WHERE json_extract(inbound, '$.text') = ? AND ending = 'answered'"
+DOUBTFUL = "SELECT json_extract(outbound, '$.text') FROM debts WHERE uncertain"
 
 
-class Scene:
-    """Who lives on the home, and what was told to whom."""
-
-    def __init__(self, home: Home, telegram: TelegramServer, dice: random.Random) -> None:
-        self.home, self.telegram, self.dice = home, telegram, dice
-        self.until = time.monotonic() + SECONDS
-        self.living: dict[str, int] = {}
-        self.told: list[str] = []
-        """Questions whose answer a person has read."""
-        self.asked = {chat: 0 for chat in range(10, 10 + CHATS)}
-        self.kills = self.reads = 0
-        self.stale: list[str] = []
-
-    @property
-    def over(self) -> bool:
-        return time.monotonic() > self.until
-
-    @property
-    def rest(self) -> float:
-        return max(0.0, self.until - time.monotonic())
-
-    async def serve(self) -> None:
-        while not self.over:
-            with suppress(AssertionError):  # killed before it was ready
-                async with serving(self.home) as served:
-                    self.living["serve"] = served.process.pid
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(self.rest):
-                            await served.process.wait()
-                    if served.process.returncode is None:
-                        await served.left()
-            self.living.pop("serve", None)
-
-    async def ask(self, name: str) -> None:
-        number = 0
-        while not self.over:
-            number += 1
-            text = f"{name}-{number}"
-            async with self.home.started("ask", "--session", name, text) as process:
-                self.living[name] = process.pid
-                done = await finished(process)
-            self.living.pop(name, None)
-            if done.status == 0:
-                assert f"answer {text}" in done.out
-                self.told.append(text)
-            else:
-                assert done.status == -signal.SIGKILL, (done.status, done.err)
-
-    async def write(self, chat: int) -> None:
-        while not self.over:
-            self.asked[chat] += 1
-            self.telegram.town.say(f"{chat}-{self.asked[chat]}", chat=chat)
-            await asyncio.sleep(self.dice.uniform(0.1, 0.5))
-
-    async def murder(self) -> None:
-        while not self.over:
-            await asyncio.sleep(self.dice.uniform(0.3, 1.2))
-            for pid in self.living.values():
-                with suppress(OSError):
-                    gone = [where for where in open_files(pid) if "alipes.db" in where and "deleted" in where]
-                    self.stale += gone
-            if self.living:
-                with suppress(ProcessLookupError):
-                    os.kill(self.living[self.dice.choice(sorted(self.living))], signal.SIGKILL)
-                    self.kills += 1
-
-    async def read(self) -> None:
-        """Somebody from outside, as with the sqlite3 program."""
-        while not self.over:
-            with closing(sqlite3.connect(self.home.path / "alipes.db", timeout=5)) as db:
-                with suppress(sqlite3.OperationalError):  # no table yet
-                    assert db.execute("SELECT count(*) FROM turns").fetchone()[0] >= 0
-                    self.reads += 1
-            await asyncio.sleep(0.1)
+async def live(house: Household, *more) -> None:
+    """All of them beside each other, until it is over; then the service once more, until everybody is answered."""
+    async with asyncio.TaskGroup() as group:
+        for work in (house.serve(), house.read(), house.sit("desk"), house.call("page"), *more):
+            group.create_task(work)
+        for number in range(ASKERS):
+            group.create_task(house.ask(f"asker{number}"))
+        for chat in house.asked:
+            group.create_task(house.write(chat))
+    async with serving(house.home) as served:
+        for chat, count in house.asked.items():
+            await house.telegram.shows(chat, f"answer {chat}-{count}")
+        await until(lambda: not rows(house, "SELECT 1 FROM turns WHERE ending IS NULL"))
+        assert await served.left() == 0
 
 
-@pytest.mark.deadline(60 + 2 * SECONDS)
+def rows(house: Household, sql: str) -> list[tuple]:
+    with closing(sqlite3.connect(house.home.path / "alipes.db", timeout=5)) as db:
+        return db.execute(sql).fetchall()
+
+
+def judge(house: Household, seed: int) -> None:
+    """What was told is there; each message is answered once, in order, or is known to be in doubt."""
+    assert house.stale == [] and house.reads > 0 and house.told
+    with closing(sqlite3.connect(house.home.path / "alipes.db")) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        for text in house.told:
+            assert db.execute(SAID, (text,)).fetchone() == (1,), f"{text} was told and is not kept"
+        doubtful = {row[0] for row in db.execute(DOUBTFUL)}
+    for chat, count in house.asked.items():
+        seen = [text for text in texts(house.telegram, chat) if text.startswith("answer")]
+        wanted = [f"answer {chat}-{n}" for n in range(1, count + 1)]
+        assert list(dict.fromkeys(seen)) == wanted, (seed, seen)
+        assert {text for text in seen if seen.count(text) > 1} <= doubtful, (seed, seen)
+
+
+@pytest.mark.deadline(90 + 2 * SECONDS)
 @pytest.mark.parametrize("seed", seeds(1, 5))
 async def test_what_was_told_is_kept_whoever_is_killed(tmp_path, seed, figures):
     home, dice = Home(tmp_path / "home"), random.Random(seed)
     async with ModelServer(lambda body: Say(f"answer {words(body)}")) as model, TelegramServer() as telegram:
         furnish(home, model, telegram)
         assert (await home.run("ask", "first")).status == 0
-        scene = Scene(home, telegram, dice)
-        async with asyncio.TaskGroup() as group:
-            for work in (scene.serve(), scene.murder(), scene.read()):
-                group.create_task(work)
-            for number in range(ASKERS):
-                group.create_task(scene.ask(f"asker{number}"))
-            for chat in scene.asked:
-                group.create_task(scene.write(chat))
-        async with serving(home) as served:
-            for chat, count in scene.asked.items():
-                await telegram.shows(chat, f"answer {chat}-{count}")
-            assert await served.left() == 0
-        assert scene.stale == [] and scene.kills > 0 and scene.reads > 0
-        with closing(sqlite3.connect(home.path / "alipes.db")) as db:
-            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-            for text in scene.told:
-                assert db.execute(SAID, (text,)).fetchone() == (1,), f"{text} was told and is not kept"
-            doubtful = {
-                row[0]
-                for row in db.execute("SELECT json_extract(outbound, '$.text') FROM debts WHERE uncertain")
-            }
-        for chat, count in scene.asked.items():
-            seen = [text for text in texts(telegram, chat) if text.startswith("answer")]
-            assert list(dict.fromkeys(seen)) == [f"answer {chat}-{n}" for n in range(1, count + 1)], (
-                seed,
-                seen,
-            )
-            assert {text for text in seen if seen.count(text) > 1} <= doubtful, (seed, seen)
-        assert scene.told or not LONG
-        figures.tried(scene.kills)
+        house = Household(home, telegram, dice, SECONDS)
+        await live(house, house.murder())
+        judge(house, seed)
+    assert house.kills > 0 and house.refused == []
+    figures.tried(house.kills)
+
+
+@contextmanager
+def small_disk(where: Path) -> Iterator[Path]:
+    where.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=700", "small", where], check=True)
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", "-l", where], check=True)
+
+
+async def fill(house: Household, disk: Path) -> None:
+    """To the last byte, for a while, and again: what was freed meanwhile is taken too."""
+    await asyncio.sleep(house.rest * house.dice.uniform(0.2, 0.5))
+    ballast = disk / "ballast"
+    with ballast.open("ab", buffering=0) as file:
+        for _ in range(house.dice.randint(10, 30)):
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError:
+                await asyncio.sleep(0.1)
+    ballast.unlink()
+
+
+@pytest.mark.deadline(120 + 2 * SECONDS)
+@pytest.mark.parametrize("seed", seeds(1, 5))
+async def test_what_was_told_is_kept_when_the_disk_was_full(tmp_path, seed, figures):
+    if not may_mount():
+        pytest.skip("only root may mount a small disk")
+    dice = random.Random(seed)
+    with small_disk(tmp_path / "disk") as disk:
+        home = Home(disk / "home")
+        async with (
+            ModelServer(lambda body: Say(f"answer {words(body)}")) as model,
+            TelegramServer() as telegram,
+        ):
+            furnish(home, model, telegram)
+            assert (await home.run("ask", "first")).status == 0
+            house = Household(home, telegram, dice, SECONDS)
+            await live(house, fill(house, disk))
+            judge(house, seed)
+        assert house.refused, "the disk was never full"
+    figures.tried(1)

@@ -45,7 +45,7 @@ def claim(path: Path) -> Iterator["Claim"]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Taken(_holder(file)) from None
-        held = Claim(file)
+        held = Claim(file, path)
         held.say("")
         yield held
     finally:
@@ -53,14 +53,17 @@ def claim(path: Path) -> Iterator["Claim"]:
 
 
 class Claim:
-    def __init__(self, file: int) -> None:
-        self._file, self._started = file, time.time()
+    def __init__(self, file: int, path: Path) -> None:
+        self._file, self._path, self._started = file, path, time.time()
 
     def say(self, address: str) -> None:
-        """Tell those who come later where we are."""
+        """Tell those who come later where we are. Raises ConfigError where that cannot be written."""
         told = msgspec.json.encode(Holder(os.getpid(), address, self._started))
-        os.pwrite(self._file, told, 0)
-        os.ftruncate(self._file, len(told))
+        try:
+            os.pwrite(self._file, told, 0)
+            os.ftruncate(self._file, len(told))
+        except OSError as error:
+            raise ConfigError(f"{self._path} cannot be written: {error.strerror}") from error
 
 
 def holder(path: Path) -> Holder | None:

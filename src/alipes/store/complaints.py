@@ -1,5 +1,6 @@
 """SQLite's and the system's complaints, translated into a sentence for whoever runs us. Opens nothing."""
 
+import errno
 import sqlite3
 from pathlib import Path
 
@@ -29,10 +30,20 @@ def ours(error: BaseException, path: Path) -> BaseException:
         case msgspec.DecodeError():
             sentence = f"the store {path} holds a row that cannot be read ({error}); see `alipes doctor`"
         case OSError():
-            why = error.strerror or str(error)
-            sentence = f"the store {path} cannot be opened ({why}); make it writable or use another home"
+            return unusable(f"the store {path} cannot be opened", path, error)
         case _:
             return error
+    return _because(sentence, error)
+
+
+def unusable(what: str, path: Path, error: OSError) -> StoreError:
+    """`what` cannot be done at `path`, and the way out of it."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _because(f"{_SENTENCES[sqlite3.SQLITE_FULL].format(path=path)} ({error.strerror})", error)
+    return _because(f"{what} ({error.strerror or error}); make it writable or use another home", error)
+
+
+def _because(sentence: str, error: BaseException) -> StoreError:
     translated = StoreError(sentence)
     translated.__cause__ = error
     return translated

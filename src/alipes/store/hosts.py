@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from alipes.kernel.errors import StoreError
+from alipes.store.complaints import unusable
 
 SOCKET_PATH_LIMIT = 100
 """The kernel takes 107 bytes; a longer home gets its sockets under /tmp."""
@@ -99,7 +99,7 @@ class Hosts:
             door.listen(128)
         except OSError as error:
             self.leave(door)
-            raise _unusable(self._run, error) from error
+            raise unusable(f"the folder {self._run} cannot be used", self._run, error) from error
         return door
 
     @contextmanager
@@ -126,7 +126,7 @@ class Hosts:
                 young.unlink(missing_ok=True)
                 raise
         except OSError as error:
-            raise _unusable(self._run, error) from error
+            raise unusable(f"the folder {self._run} cannot be used", self._run, error) from error
         return lock
 
     def leave(self, door: socket.socket) -> None:
@@ -171,11 +171,5 @@ def open_hosts(home: Path, *, within: float) -> Hosts:
         hosts = Hosts(run, within)
         hosts.sweep()
     except OSError as error:
-        raise _unusable(home, error) from error
+        raise unusable(f"the folder {home} cannot be used", home, error) from error
     return hosts
-
-
-def _unusable(home: Path, error: OSError) -> StoreError:
-    return StoreError(
-        f"the folder {home} cannot be used ({error.strerror or error}); make it writable or use another home"
-    )
