@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, serving
 from tests.torture.furnishing import furnish, texts
-from tests.torture.trials import seeds
+from tests.torture.trials import LONG, seeds
 from tests.world.model_server import ModelServer, Say
 from tests.world.telegram_server import Fault, TelegramServer
 
@@ -15,9 +15,8 @@ STORY = "It **was** a night " + "of rain and wind " * 20 + "and `nobody` came."
 SEEN = STORY.replace("*", "").replace("`", "")
 
 
-def harm(dice: random.Random) -> list[Fault]:
+def harm(dice: random.Random, wait: int) -> list[Fault]:
     """Floods on what is begun, changed and made whole; once a change is taken and we are not told."""
-    wait = dice.choice((1, 2))
     kinds = [
         Fault("flood", ("sendMessage",), times=1, retry_after=wait),
         Fault(
@@ -30,16 +29,17 @@ def harm(dice: random.Random) -> list[Fault]:
     return dice.sample(kinds, dice.choice((3, 4, 5)))
 
 
-@pytest.mark.deadline(60)
+@pytest.mark.deadline(300)
 @pytest.mark.parametrize("seed", seeds(2, 20))
 async def test_people_see_one_whole_answer(tmp_path, seed):
+    """Now and then in the long pass the wait is as long as it was for those who told of it."""
     dice, home = random.Random(seed), Home(tmp_path / "home")
     replies = [Say(STORY, pieces=30, delay=0.08), Say("Good night.")]
     async with ModelServer(replies) as model, TelegramServer() as telegram:
         furnish(home, model, telegram)
         async with serving(home) as served:
             await served.ready()
-            for fault in harm(dice):
+            for fault in harm(dice, 34 if LONG and seed % 5 == 0 else dice.choice((1, 2))):
                 telegram.fault(fault)
             telegram.town.say("tell me a story", chat=OWNER)
             await telegram.until(lambda: any(SEEN.strip() in text for text in texts(telegram, OWNER)))
