@@ -119,10 +119,7 @@ def test_a_turn_that_never_ended_is_trouble():
 
 async def test_mishaps_are_remembered_for_callers_only_and_not_for_ever():
     mishaps, error = Mishaps(), Transient("away")
-    ours = turn()
-    api = msgspec.structs.replace(
-        ours, inbound=msgspec.structs.replace(ours.inbound, address=reading_address())
-    )
+    ours, api = turn(), turn_of_a_caller()
     await mishaps.request_failed(error, False, ours)
     assert mishaps.take(ours.id) is None
     await mishaps.request_failed(error, True, api)
@@ -130,7 +127,26 @@ async def test_mishaps_are_remembered_for_callers_only_and_not_for_ever():
     for number in range(MOST + 5):
         await mishaps.request_failed(error, False, msgspec.structs.replace(api, id=str(number)))
     assert mishaps.take("0") is None
-    assert mishaps.take(str(MOST)) is error and mishaps.take(str(MOST)) is None
+    assert str(mishaps.take(str(MOST))) == "away" and mishaps.take(str(MOST)) is None
+
+
+async def test_a_mishap_that_is_remembered_holds_nothing_of_its_turn():
+    mishaps, api = Mishaps(), turn_of_a_caller()
+    try:
+        raise Transient("away", 7.0) from OSError("a connection")
+    except Transient as raised:
+        raised.status = 503
+        await mishaps.request_failed(raised, False, api)
+    kept = mishaps.take(api.id)
+    assert isinstance(kept, Transient) and (str(kept), kept.retry_after, kept.status) == ("away", 7.0, 503)
+    assert kept.__traceback__ is None and kept.__cause__ is None and kept.__context__ is None
+
+
+def turn_of_a_caller():
+    ours = turn()
+    return msgspec.structs.replace(
+        ours, inbound=msgspec.structs.replace(ours.inbound, address=reading_address())
+    )
 
 
 def reading_address():

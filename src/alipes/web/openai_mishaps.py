@@ -1,5 +1,6 @@
 """Why a model did not answer: an ending has the sentence, OpenAI's clients want the kind as well."""
 
+import copy
 from collections import OrderedDict
 
 from alipes.hooks.owners import CORE
@@ -22,7 +23,7 @@ class Mishaps:
     async def request_failed(self, error: ProviderError, again: bool, turn: Turn) -> None:
         if again or turn.inbound.address.platform != PLATFORM:
             return
-        self._last[turn.id] = error
+        self._last[turn.id] = copy.copy(error)  # as it was raised, it holds on to the whole turn
         while len(self._last) > MOST:
             self._last.popitem(last=False)
 
