@@ -25,13 +25,15 @@ def reply(body):
     return Say(f"answer to {words(body)}")
 
 
-async def burst(telegram: TelegramServer, dice: random.Random, numbers) -> None:
-    """Messages within a second, each third delivered twice more, as after a lost confirmation."""
+async def burst(telegram: TelegramServer, dice: random.Random, numbers) -> list:
+    """Messages within a second, the third delivered twice more, as after a lost confirmation."""
+    said = []
     for number in numbers:
-        wire = telegram.town.say(f"message {number}", chat=OWNER)
+        said.append(telegram.town.say(f"message {number}", chat=OWNER))
         for _ in range(2 * (number == 3)):
-            telegram._told("message", wire)
+            telegram._told("message", said[-1])
         await asyncio.sleep(dice.uniform(0, 0.2))
+    return said
 
 
 async def transcript(home: Home) -> tuple[list[str], list[str]]:
@@ -56,8 +58,10 @@ async def test_what_waits_is_answered_once_and_in_order(tmp_path, seed, how):
             await served.ready()
             telegram.town.say("message 1", chat=OWNER)
             await model.asked()
-            await burst(telegram, dice, (2, 3, 4))
+            said = await burst(telegram, dice, (2, 3, 4))
             await served.left(by=how)
+        for wire in said:  # who was restarted must know them still
+            telegram._told("message", wire)
         await burst(telegram, dice, (5,))
         async with serving(home) as served:
             await telegram.shows(OWNER, "answer to message 5")
@@ -68,6 +72,46 @@ async def test_what_waits_is_answered_once_and_in_order(tmp_path, seed, how):
         said, endings = await transcript(home)
         assert said == [f"message {number}" for number in range(1, 6)]
         assert endings == ["answered"] * 5
+
+
+@pytest.mark.deadline(60)
+@pytest.mark.parametrize("seed", seeds(1, 10))
+async def test_what_tools_make_at_once_is_sent_in_the_order_of_the_calls_and_before_the_answer(
+    tmp_path, seed
+):
+    dice, home = random.Random(seed), Home(tmp_path / "home")
+
+    def make(number: int) -> Call:
+        command = (
+            f"sleep {dice.uniform(0, 0.4):.2f}; echo {number} > f{number}.txt; echo MEDIA:$PWD/f{number}.txt"
+        )
+        return Call("terminal", {"command": command}, id=f"c{number}")
+
+    def reply(body):
+        said, told = since_user("openai-chat", body)
+        if told.startswith("message 1") and not said:
+            return Calls(tuple(make(n) for n in range(3)), "I look.")
+        return Say(f"answer to {words(body)}")
+
+    async with ModelServer(reply) as model, TelegramServer() as telegram:
+        (tmp_path / "work").mkdir()
+        furnish(home, model, telegram, lines=(f'workdir = "{tmp_path / "work"}"',))
+        async with serving(home) as served:
+            await served.ready()
+            telegram.town.say("message 1", chat=OWNER)
+            await model.asked()
+            await burst(telegram, dice, (2, 3))
+            await telegram.shows(OWNER, "answer to message 3")
+            assert await served.left() == 0
+        seen = [kept.text or kept.wire["document"]["file_name"] for kept in telegram.town.mine(OWNER)]
+        seen = [text for text in seen if text.startswith(("answer", "I look", "f"))]
+        assert seen == [
+            "I look.",
+            "f0.txt",
+            "f1.txt",
+            "f2.txt",
+            *(f"answer to message {n}" for n in (1, 2, 3)),
+        ]
 
 
 @pytest.mark.deadline(60)
