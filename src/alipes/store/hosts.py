@@ -1,6 +1,7 @@
 """Which processes of a home are alive. Each is a locked file, which the kernel unlocks for the dead."""
 
 import asyncio
+import errno
 import fcntl
 import os
 import socket
@@ -15,7 +16,7 @@ from msgspec import Struct
 from alipes.store.complaints import unusable
 
 SOCKET_PATH_LIMIT = 100
-"""The kernel takes 107 bytes; a longer home gets its sockets under /tmp."""
+"""The kernel takes 107 bytes; a longer path is named by its folder's descriptor."""
 STALE = 60.0
 
 
@@ -88,14 +89,11 @@ class Hosts:
 
     def listen(self) -> socket.socket:
         """Our socket, bound and listening; `join` tells the others where it is."""
-        path = self._run / f"{self.me}.sock"
         door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
-                _private(self.me).mkdir(0o700)
-                path = _private(self.me) / "sock"
-            door.bind(os.fspath(path))
-            path.chmod(0o600)
+            with short(self._socket(self.me)) as name:
+                door.bind(name)
+            self._socket(self.me).chmod(0o600)
             door.listen(128)
         except OSError as error:
             self.leave(door)
@@ -103,9 +101,9 @@ class Hosts:
         return door
 
     @contextmanager
-    def join(self, door: socket.socket) -> Iterator[None]:
+    def join(self) -> Iterator[None]:
         """Be alive, for as long as the context lasts."""
-        lock = self._enter(Peer(self.me, os.getpid(), door.getsockname(), time.time()))
+        lock = self._enter(Peer(self.me, os.getpid(), str(self._socket(self.me)), time.time()))
         try:
             yield
         finally:
@@ -132,7 +130,7 @@ class Hosts:
     def leave(self, door: socket.socket) -> None:
         """Take our socket away, once nobody can be told of it any more."""
         door.close()
-        self._remove_sockets(self.me)
+        self._socket(self.me).unlink(missing_ok=True)
 
     def sweep(self) -> None:
         """Remove what the dead left behind."""
@@ -141,7 +139,7 @@ class Hosts:
             host, _, kind = entry.name.partition(".")
             with suppress(FileNotFoundError):
                 if kind == "lock" and not self.alive(host):
-                    self._remove_sockets(host)
+                    self._socket(host).unlink(missing_ok=True)
                     os.unlink(entry.path)
                 elif kind in ("sock", "new") and entry.stat().st_mtime < long_ago and not self.alive(host):
                     os.unlink(entry.path)
@@ -149,15 +147,24 @@ class Hosts:
     def _lock(self, host: str) -> Path:
         return self._run / f"{host}.lock"
 
-    def _remove_sockets(self, host: str) -> None:
-        (self._run / f"{host}.sock").unlink(missing_ok=True)
-        with suppress(FileNotFoundError):
-            (_private(host) / "sock").unlink(missing_ok=True)
-            _private(host).rmdir()
+    def _socket(self, host: str) -> Path:
+        return self._run / f"{host}.sock"
 
 
-def _private(host: str) -> Path:
-    return Path("/tmp") / f"alipes-{host}"
+@contextmanager
+def short(path: str | Path) -> Iterator[str]:
+    """A name for `path` that a socket's address has room for, as long as the context lasts."""
+    if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT:
+        yield str(path)
+        return
+    if not os.path.isdir("/proc/self/fd"):
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), str(path))
+    folder, name = os.path.split(path)
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{number}/{name}"
+    finally:
+        os.close(number)
 
 
 def open_hosts(home: Path, *, within: float) -> Hosts:

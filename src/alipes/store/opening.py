@@ -57,7 +57,7 @@ async def open_store(home: Path, *, patience: float = 10.0, within: float = 2.0)
     async with Tasks() as tasks, AsyncExitStack() as last:
         door = hosts.listen()
         last.callback(hosts.leave, door)
-        with hosts.join(door):
+        with hosts.join():
             async with open_database(home / FILE, patience=patience) as database:
                 announced = asyncio.Event()
                 turns = SqliteTurns(database, hosts, before_claim=announced.wait)

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from alipes.kernel.turns import Envelope
 from alipes.store import rows
-from alipes.store.hosts import Hosts
+from alipes.store.hosts import Hosts, short
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,8 @@ def line(frame: Request | Answer) -> bytes:
 @asynccontextmanager
 async def connected(path: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection to the socket at `path`. Raises `OSError` when nobody is there."""
-    reader, writer = await asyncio.open_unix_connection(path, limit=LINE)
+    with short(path) as name:
+        reader, writer = await asyncio.open_unix_connection(name, limit=LINE)
     try:
         yield reader, writer
     finally:
