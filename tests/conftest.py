@@ -5,9 +5,13 @@ import gc
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
+from alipes.testing.counting import Look
+from tests.world.leftovers import Leftovers, own_temporary_folder
 
 settings.register_profile("same", derandomize=True)
 if "ALIPES_FUZZ" not in os.environ:  # the long pass looks for new cases, the short one tries the same again
@@ -15,6 +19,8 @@ if "ALIPES_FUZZ" not in os.environ:  # the long pass looks for new cases, the sh
 pytest_plugins = ["alipes.testing.pytest_plugin"]
 
 PR_SET_CHILD_SUBREAPER = 36
+LEAKS = "leaks"
+ALL = "ALIPES_LEAKS_ALL" in os.environ
 TIGHT = (
     "compat",
     "hook",
@@ -26,14 +32,29 @@ TIGHT = (
     "stop_contract",
     "toolmaking",
 )
-"""Suites, by a part of their path, whose every test must close what it opens: those of plugins."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test closes what it opens. What outlives it, fixtures of a wider scope open before it begins."""
     for item in items:
-        place = str(item.path.relative_to(item.config.rootpath))
-        if isinstance(item, pytest.Function) and any(part in place for part in TIGHT):
-            item.fixturenames.insert(0, "leaks")
+        if not ALL and not any(part in str(item.path.relative_to(item.config.rootpath)) for part in TIGHT):
+            continue
+        if isinstance(item, pytest.Function) and LEAKS not in item.fixturenames:
+            wide = [name for name in item.fixturenames if _scope(item, name) != "function"]
+            last = max(map(item.fixturenames.index, wide), default=-1)
+            item.fixturenames.insert(last + 1, LEAKS)
+
+
+def _scope(item: pytest.Function, name: str) -> str:
+    known = item._fixtureinfo.name2fixturedefs.get(name)
+    return known[-1].scope if known else "function"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def leak_looks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Look]]:
+    tmp_path_factory.getbasetemp()
+    with own_temporary_folder() as folder:
+        yield Leftovers(folder).looks
 
 
 def pytest_runtest_teardown() -> None:

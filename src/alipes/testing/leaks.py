@@ -1,35 +1,21 @@
 """What was opened and not closed: tasks, clients, processes, file descriptors, threads. It closes nothing."""
 
 import asyncio
-import gc
-import os
-import socket
-import sys
-import threading
-import weakref
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+import time
+from collections.abc import AsyncIterator, Hashable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Self, TypeAlias
 
 from msgspec import Struct
 
-Kind: TypeAlias = Literal["tasks", "clients", "processes", "fds", "threads"]
-Things: TypeAlias = Mapping[Hashable, str]
-"""What there is of a kind, told in a few words each."""
+from alipes.testing.counting import LOOKS, Kind, Look, Tell
+
+Left: TypeAlias = Mapping[str, tuple[str, ...]]
+"""What is left over, by kind, each in a few words."""
 WITHIN = 1.0
-_PAUSE = 0.01
-_TURNS = 5
+_PAUSES = (0.0, 0.0, 0.0, 0.001, 0.002, 0.005)
 """At least so many, however slow the machine: what is closing needs turns of the loop, not seconds."""
-_CLIENTS = (
-    ("httpx2", "AsyncClient"),
-    ("httpx2", "Client"),
-    ("httpx", "AsyncClient"),
-    ("httpx", "Client"),
-    ("aiohttp", "ClientSession"),
-)
-_ASYNCIO = os.path.dirname(asyncio.__file__)
-_TRACKER = "multiprocessing.resource_tracker"
+_PAUSE = 0.01
 
 
 class Leaked(AssertionError):
@@ -39,63 +25,92 @@ class Leaked(AssertionError):
 class Census(Struct, frozen=True):
     """What is open now."""
 
-    things: dict[Kind, Things]
+    things: dict[str, Mapping[Hashable, Tell]]
 
-    def beyond(self, before: "Census") -> dict[Kind, tuple[str, ...]]:
+    def beyond(self, before: "Census") -> dict[str, tuple[str, ...]]:
         """What there is now and was not `before`, by kind; kinds without any are left out."""
-        new = {
-            kind: tuple(told for thing, told in things.items() if thing not in before.things.get(kind, {}))
-            for kind, things in self.things.items()
-        }
-        return {kind: told for kind, told in new.items() if told}
+        new = {kind: [things[each]() for each in left] for kind, things, left in self._new(before)}
+        return {kind: tuple(filter(None, told)) for kind, told in new.items() if any(told)}
+
+    def without(self, before: "Census") -> "Census":
+        return Census(
+            {kind: {each: things[each] for each in left} for kind, things, left in self._new(before)}
+        )
+
+    def _new(self, before: "Census") -> Iterator[tuple[str, Mapping[Hashable, Tell], set[Hashable]]]:
+        for kind, things in self.things.items():
+            yield kind, things, things.keys() - before.things.get(kind, {}).keys()
+
+    def joined(self, other: "Census") -> "Census":
+        """What is in either."""
+        kinds = self.things.keys() | other.things
+        return Census({kind: {**self.things.get(kind, {}), **other.things.get(kind, {})} for kind in kinds})
 
 
-def census(*without: Kind) -> Census:
+def census(*without: str, also: Mapping[str, Look] | None = None) -> Census:
     """Count. Without a running loop there are no tasks to count."""
-    return Census({kind: dict(look()) for kind, look in _LOOKS.items() if kind not in without})
+    looks: tuple[tuple[str, Look], ...] = (*LOOKS.items(), *(also or {}).items())
+    return Census({kind: dict(look()) for kind, look in looks if kind not in without})
 
 
-def difference(left: Mapping[Kind, tuple[str, ...]]) -> str:
+def difference(left: Left) -> str:
     """The diff as a person reads it."""
-    lines = [f"  {kind:<9} {told}" for kind, all_told in left.items() for told in all_told]
+    lines = [f"  {kind:<9} {told}" for kind, all_told in left.items() for told in sorted(all_told)]
     return "\n".join(["opened here, and not closed:", *lines])
 
 
 class LeakCheck:
     """Compares what is open at two moments. `allow` says of which kinds something may stay."""
 
-    def __init__(self, *allowed: Kind, within: float = WITHIN) -> None:
-        """`within`: seconds that what is just closing may still take."""
+    def __init__(
+        self, *allowed: Kind | str, within: float = WITHIN, also: Mapping[str, Look] | None = None
+    ) -> None:
+        """`within`: seconds that what is just closing may still take; `also`: what else to look for."""
         self.within = within
-        self.allowed: set[Kind] = set(allowed)
+        self.allowed: set[str] = set(allowed)
+        self._also = also
         self._before = Census({})
 
     def begin(self) -> Self:
         """What is open now is no leak."""
-        self._before = census(*self.allowed)
+        self._before = self._count()
         return self
 
-    def allow(self, *kinds: Kind) -> None:
+    def allow(self, *kinds: Kind | str) -> None:
         self.allowed.update(kinds)
 
-    def found(self) -> dict[Kind, tuple[str, ...]]:
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """What is opened inside belongs to somebody who closes it later, and is no leak."""
+        began = self._count()
+        yield
+        self._before = self._before.joined(self._count().without(began))
+
+    def found(self) -> dict[str, tuple[str, ...]]:
         """What is left over at this moment."""
-        return census(*self.allowed).beyond(self._before)
+        return self._count().beyond(self._before)
 
     def verify(self) -> None:
-        """Raise `Leaked` unless nothing is left over. It waits for nothing: for use without a loop."""
-        if left := self.found():
-            raise Leaked(difference(left))
+        """Raise `Leaked` unless nothing is left over, or is closed in time: for use without a loop."""
+        for pause in self._pauses():
+            time.sleep(pause)
 
     async def settle(self) -> None:
-        """The same, after giving what is just closing the time to do so."""
-        loop = asyncio.get_running_loop()
-        until, looks = loop.time() + self.within, 0
+        """The same on a loop, which goes on meanwhile."""
+        for pause in self._pauses():
+            await asyncio.sleep(pause)
+
+    def _pauses(self) -> Iterator[float]:
+        """How long to wait before looking again; raises `Leaked` when it was long enough."""
+        began, looks = time.monotonic(), 0
         while left := self.found():
-            looks += 1
-            if looks > _TURNS and loop.time() > until:
+            if looks < len(_PAUSES):
+                yield _PAUSES[looks]
+            elif time.monotonic() < began + self.within:
+                yield _PAUSE
+            else:
                 raise Leaked(difference(left))
-            await asyncio.sleep(_PAUSE)
+            looks += 1
 
     @asynccontextmanager
     async def around(self) -> AsyncIterator[None]:
@@ -104,6 +119,17 @@ class LeakCheck:
         yield
         await self.settle()
 
+    @asynccontextmanager
+    async def inside(self) -> AsyncIterator[None]:
+        """The same for what is opened and closed within, by a check of its own: it knows the loop's tasks."""
+        check = LeakCheck(also=self._also).begin()
+        yield
+        check.within, check.allowed = self.within, self.allowed
+        await check.settle()
+
+    def _count(self) -> Census:
+        return census(*self.allowed, also=self._also)
+
 
 @asynccontextmanager
 async def no_leaks(*allowed: Kind, within: float = WITHIN) -> AsyncIterator[LeakCheck]:
@@ -111,102 +137,3 @@ async def no_leaks(*allowed: Kind, within: float = WITHIN) -> AsyncIterator[Leak
     check = LeakCheck(*allowed, within=within)
     async with check.around():
         yield check
-
-
-def _tasks() -> Iterator[tuple[Hashable, str]]:
-    with suppress(RuntimeError):  # no loop, no tasks
-        asyncio.get_running_loop()
-        current = asyncio.current_task()
-        for task in asyncio.all_tasks():
-            if task is not current:
-                yield task, where(task)
-
-
-def where(task: asyncio.Task[Any]) -> str:
-    """A task, and the line it waits at: the innermost that is not of asyncio itself."""
-    work: Any = task.get_coro()
-    name = getattr(work, "__qualname__", None) or repr(work)
-    place = ""
-    while work is not None:
-        frame = getattr(work, "cr_frame", None) or getattr(work, "gi_frame", None)
-        if frame is not None and not (place and frame.f_code.co_filename.startswith(_ASYNCIO)):
-            place = f" at {frame.f_code.co_filename}:{frame.f_lineno}"
-        work = getattr(work, "cr_await", None) or getattr(work, "gi_yieldfrom", None)
-    return f"{task.get_name()} ({name}){place}"
-
-
-def _clients() -> Iterator[tuple[Hashable, str]]:
-    """Among all objects there are: nobody else knows of a client that a library made for itself."""
-    loaded = ((sys.modules.get(module), name) for module, name in _CLIENTS)
-    kinds = _with_subclasses(getattr(module, name) for module, name in loaded if hasattr(module, name))
-    for thing in [each for each in gc.get_objects() if type(each) in kinds] if kinds else ():
-        if not getattr(thing, "is_closed", getattr(thing, "closed", True)):
-            told = f"{type(thing).__module__.partition('.')[0]}.{type(thing).__name__}"
-            base = getattr(thing, "base_url", None)
-            yield weakref.ref(thing), f"{told} {base}" if base and str(base) else told
-
-
-def _with_subclasses(kinds: Iterable[type]) -> set[type]:
-    return {each for kind in kinds for each in (kind, *_with_subclasses(kind.__subclasses__()))}
-
-
-def _processes() -> Iterator[tuple[Hashable, str]]:
-    """Our children, and orphans that became ours. Where there is no /proc, none are seen."""
-    for file in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError):
-            for pid in file.read_text().split():
-                command = _command(pid)
-                if _TRACKER not in command:
-                    yield pid, f"{pid}: {command or '(ended, and nobody waited for it)'}"
-
-
-def _command(pid: str) -> str:
-    with suppress(OSError):
-        words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
-        return b" ".join(words).decode(errors="replace").strip()[:100]
-    return ""
-
-
-def _fds() -> Iterator[tuple[Hashable, str]]:
-    folder = next((each for each in ("/proc/self/fd", "/dev/fd") if os.path.isdir(each)), "")
-    for name in os.listdir(folder) if folder else ():
-        with suppress(OSError):  # the descriptor of the listing itself is gone by now
-            facts = os.fstat(int(name))
-            target = _target(f"{folder}/{name}")
-            yield (int(name), facts.st_dev, facts.st_ino), f"{name} -> {_peer(int(name), target)}"
-
-
-def _target(link: str) -> str:
-    try:
-        return os.readlink(link)
-    except OSError:
-        return "(unknown)"
-
-
-def _peer(number: int, target: str) -> str:
-    """A socket with its two ends, where it has names for them."""
-    if not target.startswith("socket:"):
-        return target
-    try:
-        with socket.socket(fileno=os.dup(number)) as copy:
-            ends = [str(copy.getsockname() or "")]
-            with suppress(OSError):
-                ends.append(f"to {copy.getpeername() or '(unnamed)'}")
-    except OSError:
-        return target
-    return f"{target} {' '.join(filter(None, ends))}"
-
-
-def _threads() -> Iterator[tuple[Hashable, str]]:
-    for thread in threading.enumerate():
-        if not thread.name.startswith("asyncio_"):  # the loop's own pool: it ends with the loop
-            yield thread, f"{thread.name}{' (daemon)' if thread.daemon else ''}"
-
-
-_LOOKS: Mapping[Kind, Callable[[], Iterator[tuple[Hashable, str]]]] = {
-    "tasks": _tasks,
-    "clients": _clients,
-    "processes": _processes,
-    "fds": _fds,
-    "threads": _threads,
-}

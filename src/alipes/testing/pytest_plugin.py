@@ -3,7 +3,7 @@
 In your conftest.py: `pytest_plugins = ["alipes.testing.pytest_plugin"]`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from inspect import iscoroutinefunction
@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from alipes.testing.counting import Look
 from alipes.testing.leaks import LeakCheck
 from alipes.testing.running import DEADLINE, run_test
+
+_FAILED = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,25 +36,36 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     run_test(
         pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}),
         deadline=marker.args[0] if marker else DEADLINE,
-        around=check.around() if isinstance(check, LeakCheck) else None,
+        around=check.inside() if isinstance(check, LeakCheck) else None,
     )
     return True
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+    return report
+
+
+@pytest.fixture(scope="session")
+def leak_looks() -> Mapping[str, Look]:
+    """What `leaks` looks for beside its own kinds, by name. For a conftest.py to say otherwise."""
+    return {}
+
+
 @pytest.fixture
-def leaks(request: pytest.FixtureRequest) -> Iterator[LeakCheck]:
+def leaks(request: pytest.FixtureRequest, leak_looks: Mapping[str, Look]) -> Iterator[LeakCheck]:
     """Whatever the test opens must be closed at its end. `leaks.allow("threads")` lets a kind pass.
 
-    An async test is looked at twice: when it is done, and when its loop is closed.
+    An async test is looked at twice: when it is done, and when its loop is closed. Of a test that failed,
+    what it left open is not told too.
     """
-    on_a_loop = iscoroutinefunction(getattr(request, "function", None))
-    inside, outside = LeakCheck(), LeakCheck()
-    if on_a_loop:
-        outside.allow("tasks", "clients")
-    outside.begin()
-    yield inside
-    outside.allow(*inside.allowed)
-    outside.verify()
+    check = LeakCheck(also=leak_looks).begin()
+    yield check
+    if not request.node.stash.get(_FAILED, False):
+        check.verify()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
-from alipes.testing.leaks import where
+from alipes.testing.counting import where
 
 DEADLINE = 10.0
 
