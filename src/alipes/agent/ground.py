@@ -32,7 +32,7 @@ _STARTUP = (
 )
 _EVERYTHING = {"*", ".*", "**", "?*", ".[!.]*", ".??*"}
 _SECRET_TEXT = (
-    r"\.ssh/id_(?!\w+\.pub\b)|\.aws/credentials|/proc/[^/\s]+/environ"
+    r"\.ssh/id_(?!\w+\.pub\b)|\.aws/credentials|/proc/[^/\s]+/(?:task/[^/\s]+/)?(?:environ|mem\b)|/proc/\0/(?:fd|root|cwd)"
     r"|\.netrc\b|\.git-credentials|\.gnupg/|/etc/g?shadow"
 )
 _NAMING = frozenset(("ls", "stat", "test", "[", "cd", "pushd", "echo", "file", "du", "pwd", "realpath"))
@@ -134,6 +134,13 @@ class Ground:
         for path in self._named(word):
             if self._places.secrecy(path) or (name not in _NAMING and path in self._kept):
                 return Risk("secret", f"reads {path}, which holds secrets")
+        return None
+
+    def carrying_off(self, word: Word) -> Risk | None:
+        """The risk of taking a copy of a folder that has secrets somewhere in it."""
+        for path in self._paths(word):
+            if path and path != self.workdir and any(kept and _is_in(kept, path) for kept in self._kept):
+                return Risk("secret", f"copies {path}, and the secrets in it")
         return None
 
     def among_secrets(self, name: str) -> Risk | None:

@@ -71,6 +71,7 @@ class _Reader:
         self._draft = Command()
         self._awaited: list[tuple[Command, str, bool, bool]] = []
         self._brackets = self._cases = 0
+        self._split = True
 
     def script(self) -> None:
         """Read the whole text."""
@@ -151,8 +152,12 @@ class _Reader:
             given = [(name.rstrip("+"), Word(value)) for name, sign, value in pairs if sign]
         if names and names[0] in _SETTING:
             given = [(name, Word(HOLE)) for name in names[1:]]
+        if any(name == "IFS" for name, _ in given):  # from here on words are split as nobody foresees
+            self._known.update(dict.fromkeys(self._known, HOLE))
+            self._split = False
         for name, word in given:
-            self._known[name] = HOLE if self._known.get(name) == HOLE else word.text
+            unknown = self._known.get(name) == HOLE or not self._split
+            self._known[name] = HOLE if unknown else word.text
 
     def _word(self) -> None:
         """Take the next word as what it is: a word of the language, an assignment, or a word of a command."""

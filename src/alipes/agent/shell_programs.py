@@ -37,6 +37,7 @@ ALWAYS = {
         Risk("system", "changes how the machine runs"),
     ),
     **each("at batch", Risk("schedule", "schedules commands for later")),
+    **each("gcore", Risk("secret", "reads the memory of another process")),
 }
 """Programs whose every use is asked about."""
 
@@ -78,7 +79,8 @@ BY_OPTION = frozenset(
 )
 """Those of them whose options are looked at too."""
 
-_SED_RUNS = r"(?:^|[;{}\n\d$/])\s*e(?:\s|$)|s([/|,#@]).*\1.*\1[gpiI0-9]*e"
+_SED_RUNS = r"(?:^|[;{}\n\d$/])\s*e(?:\s|$)|(?:^|[;{}\n\d$/])\s*s([^\w\s;{}]).*\1.*\1[gpiIM0-9]*e"
+_SED_WRITES = r"(?:^|[;{}\n\d$/!gp])\s*[wW]\s+(\S+)"
 _SQL_LOSES = (
     r"(?i)\b(?:drop|truncate)\s+(?:database|table|schema|user)\b|\bdelete\s+from\s+[\w.\"]+\s*(?:;|$)"
 )
@@ -95,11 +97,17 @@ _GIT: dict[str, tuple[str, str, str]] = {
     "gc": ("", "prune", "deletes what could still be restored"),
     "update-ref": ("d", "delete", "deletes references"),
     "worktree": ("f", "force", "removes working trees by force"),
+    "send-pack": ("f", "force mirror", _TAKES),
 }
 """By git's command: the letters and names of the options that make it dangerous."""
 _GIT_HISTORY = (
     r"filter-branch|filter-repo|prune|replace|stash (?:drop|clear)|reflog (?:delete|expire)|submodule deinit"
 )
+_GIT_RUNS = (
+    r"(?i)alias\.|core\.(?:sshcommand|fsmonitor|hookspath|pager|editor|askpass)|protocol\.ext|\w*\.external"
+    r"|(?:filter|credential|merge|diff|difftool|mergetool)\..*(?:clean|smudge|process|helper|driver|cmd|textconv)"
+)
+"""Settings by which git runs a program."""
 
 
 def git(args: Args, ground: Ground) -> Risk | None:
@@ -107,6 +115,10 @@ def git(args: Args, ground: Ground) -> Risk | None:
     if not words:
         return None
     name, rest = words[0].text, Args(words[1:])
+    if not words[0].sure:
+        return Risk("hidden", "runs a git command that is known only when it runs")
+    if _sets_program(name, rest):
+        return Risk("startup", "changes what git runs by itself from now on")
     if re.match(_GIT_HISTORY, " ".join(word.text for word in words)):
         return Risk("git", "rewrites or deletes history")
     letters, names, reason = _GIT.get(name, ("", "", ""))
@@ -119,6 +131,14 @@ def git(args: Args, ground: Ground) -> Risk | None:
     if everything and (rest.has("W", "worktree") or not rest.has("S", "staged")):
         return Risk("git", _LOSES)
     return None
+
+
+def _sets_program(name: str, rest: Args) -> bool:
+    """Does `git config` set what git is to run, or an address make it run something?"""
+    told = [word.text for word in rest.operands]
+    if any(text.startswith("ext::") for text in told):
+        return True
+    return name == "config" and any(map(re.compile(_GIT_RUNS).match, told[:-1]))
 
 
 def _git_words(args: Args) -> list[Word]:
@@ -193,11 +213,11 @@ def kill_by_name(args: Args, ground: Ground) -> Risk | None:
 
 
 def copy(args: Args, ground: Ground) -> Risk | None:
-    """`cp`, `mv`, `ln`, `install`, `rsync`: what is written to"""
+    """`cp`, `mv`, `ln`, `install`, `rsync`: what is written to, and secrets that would lie there too"""
     targets = [*args.values("t", "target-directory"), *args.operands[-1:]]
     if args.has("", "delete", "delete-after", "delete-before", "remove-source-files"):
         return _first(ground.clearing("remove", target) for target in targets)
-    return _first(map(ground.writing, targets))
+    return _first(map(ground.writing, targets)) or _first(map(ground.carrying_off, args.operands[:-1]))
 
 
 def link(args: Args, ground: Ground) -> Risk | None:
@@ -221,6 +241,9 @@ def edit(args: Args, ground: Ground) -> Risk | None:
     """`sed`"""
     if any(re.search(_SED_RUNS, word.text) for word in args.words):
         return Risk("code", "runs commands from inside sed")
+    written = [Word(path) for word in args.words for path in re.findall(_SED_WRITES, word.text)]
+    if risk := _first(map(ground.writing, written)):
+        return risk
     return write(args, ground) if args.has("i", "in-place") else None
 
 
@@ -246,17 +269,43 @@ def download(args: Args, ground: Ground) -> Risk | None:
 
 
 def unpack(args: Args, ground: Ground) -> Risk | None:
-    """`tar`, `unzip`, `cpio`"""
+    """`tar`, `unzip`, `cpio`, `zip`"""
     return _first(
         ground.writing(Word(f"{folder.text}/x")) for folder in args.values("Cd", "directory") if folder.text
-    )
+    ) or _first(map(ground.carrying_off, args.operands))
+
+
+def output(args: Args, ground: Ground) -> Risk | None:
+    """`sort`, `gpg`, `openssl` and others that write where an option says"""
+    return _first(map(ground.writing, args.values("of", "output", "out", "prefix")))
+
+
+def second(args: Args, ground: Ground) -> Risk | None:
+    """`uniq`, `xxd`: their second operand is written to"""
+    return _first(map(ground.writing, args.operands[1:2]))
+
+
+def processes(args: Args, ground: Ground) -> Risk | None:
+    """`ps`: with `e` and no dash it shows what others have in their environment"""
+    if any(re.fullmatch(r"[a-zA-Z]*e[a-zA-Z]*", word.text) for word in args.operands[:1]):
+        return Risk("secret", "shows the environment of processes")
+    return None
+
+
+def debug(args: Args, ground: Ground) -> Risk | None:
+    """`gdb`, `strace` and others that look into a process"""
+    if args.has("", "pid", "attach") or any(word.text.startswith("-p") for word in args.options):
+        return Risk("secret", "looks into another process")
+    return None
 
 
 def find(args: Args, ground: Ground) -> Risk | None:
     names = {word.text for word in args.options}
+    paths = args.words[: next((at for at, word in enumerate(args.words) if word.text.startswith("-")), 0)]
+    if names & {"-exec", "-execdir", "-ok", "-okdir"} and (risk := _first(map(ground.carrying_off, paths))):
+        return risk
     if "-delete" not in names:
         return None
-    paths = args.words[: next((at for at, word in enumerate(args.words) if word.text.startswith("-")), 0)]
     if names & {"-name", "-iname", "-path", "-regex", "-empty", "-newer", "-mtime", "-mmin"}:
         paths = [Word(f"{path.text}/x") for path in paths]  # a part of what is below, not all of it
     return _first(ground.clearing("remove", path) for path in (paths or [Word(".")]))
@@ -279,7 +328,11 @@ RULES: dict[str, Rule] = {
     **each("tee touch truncate mkdir mkfifo mknod sponge fallocate", write),
     **each("sed gsed", edit),
     **each("curl wget", download),
-    **each("tar bsdtar unzip cpio", unpack),
+    **each("tar bsdtar unzip cpio zip 7z", unpack),
+    **each("sort shuf gpg openssl csplit", output),
+    **each("uniq xxd", second),
+    "ps": processes,
+    **each("strace ltrace gdb lldb", debug),
     "find": find,
     **each("psql mysql mariadb sqlite3 duckdb", query),
     **each("nc ncat netcat socat", connect),

@@ -11,29 +11,16 @@ from collections.abc import Iterable, Sequence
 from alipes.agent.ground import Ground, Risk
 from alipes.agent.shell import Command, read
 from alipes.agent.shell_args import Args
+from alipes.agent.shell_code import acts, base_of, programs
 from alipes.agent.shell_programs import ALWAYS, BY_OPTION, RULES, SUBCOMMANDS, each
+from alipes.agent.shell_spoken import suffixes, texts
 from alipes.agent.shell_words import HOLE, Unclear, Word
 from alipes.tools.paths import Places
 
 _DEPTH = 8
+_GUESSES = 3
+"""Texts within texts of which only those that are surely run are looked at."""
 _SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"}
-_CODE = {
-    "python": "c",
-    "perl": "eE",
-    "ruby": "e",
-    "node": "ep",
-    "php": "r",
-    "lua": "e",
-    "bun": "e",
-    "awk": "",
-}
-"""Languages, and the options that give a program in them."""
-_ACTS = (
-    r"os\.system|subprocess|popen|pty\.spawn|child_process|execSync|\bsystem\b|\bexec\w*\s*\(|\beval\b|__import__"
-    r"|`|qx[/({\[]|%x[/({\[]|shell_exec|rmtree|rm_rf?\b|rmSync|remove_tree|\bunlink|os\.(?:remove|kill|rename)|\bfork\b"
-    r"|\|\s*\"(?:ba|da)?sh\b|\|\s*getline"
-)
-"""What code says that starts programs or removes files."""
 _CARRIERS = {
     **each(
         "env nohup setsid time nice ionice stdbuf command builtin exec xargs parallel watch strace ltrace", 0
@@ -42,8 +29,9 @@ _CARRIERS = {
         "busybox toybox unshare unbuffer caffeinate systemd-run dbus-run-session firejail bwrap nsenter gdb",
         0,
     ),
-    **each("npx bunx uvx pipx", 0),
-    **each("timeout flock chroot taskset chrt ssh faketime script entr", 1),
+    **each("prlimit choom setpriv numactl chronic rlwrap valgrind proot fakeroot eatmydata xvfb-run", 0),
+    **each("dbus-launch linux32 linux64 i386 x86_64 npx bunx uvx pipx", 0),
+    **each("timeout flock chroot taskset chrt ssh faketime script entr setarch", 1),
 }
 """Programs that run another, and how many operands stand before it."""
 _TEXT_VARIABLES = (
@@ -57,6 +45,9 @@ _FUNCTION = r"(?<![\w:.])([\w:.]{1,40})\(\)[{(]"
 _HANDLES = ("/dev/fd/", "/proc/self/fd/", "/dev/tcp/")
 _BANG = {"git", "vi", "vim", "nvim", "ex", "ed", "view", "man", "less", "more", "mutt"}
 """Programs that take `!` before a command for a command to run."""
+_WORK = 12_000
+"""Words and letters that are looked at, some of them many times, before a text counts as too clever."""
+_ENDLESS = Risk("unclear", "cannot be read with certainty: there are too many ways to read it")
 _HIDDEN = Risk("hidden", "runs a command that is put together only when it runs")
 
 
@@ -65,7 +56,8 @@ def judge(command: str, places: Places, workdir: str, start: str = "") -> Risk |
 
     `workdir` is where the work is done and more is allowed; `start` where the command is run, if elsewhere.
     """
-    return _Judge(Ground(places, workdir, start)).text(command)
+    judged = _Judge(Ground(places, workdir, start))
+    return judged.text(command) or (_ENDLESS if judged.tired else None)
 
 
 class _Judge:
@@ -74,12 +66,23 @@ class _Judge:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._depth = 0
+        self._aliases = False
+        self._work = 0
+
+    @property
+    def tired(self) -> bool:
+        """Was there more to look at than anyone would?"""
+        return self._work > _WORK
 
     def text(self, text: str) -> Risk | None:
         if self._depth > _DEPTH or HOLE in text:
             return _HIDDEN
+        if self.tired:
+            return _ENDLESS
         if _is_bomb(re.sub(r"\s", "", text)):
             return Risk("bomb", "starts copies of itself without end")
+        self._aliases |= "expand_aliases" in text
+        self._work += len(text) // 8 if self._depth else 0
         self._depth += 1
         try:
             return _first(self._step(command) for command in read(text, self._ground.known()))
@@ -106,6 +109,9 @@ class _Judge:
         return self._words(command.words, command) if command.words else None
 
     def _words(self, words: Sequence[Word], command: Command) -> Risk | None:
+        self._work += len(words)
+        if self.tired:
+            return _ENDLESS
         first, args = words[0], Args(words[1:])
         if not first.sure or (first.glob and first.text != "["):
             return _HIDDEN
@@ -124,6 +130,7 @@ class _Judge:
             or self._fed(name, args, command)
             or _first(self._ground.reading(name, word) for word in words[1:])
             or self._texts(name, args)
+            or self._spoken(name, words[1:], command)
         )
 
     def _carried(self, name: str, args: Args, command: Command) -> Risk | None:
@@ -133,6 +140,8 @@ class _Judge:
         if name not in _CARRIERS or (name == "command" and args.has("vV")):
             return None
         unseen = [Word(HOLE)] if name in ("xargs", "parallel") else []
+        if unseen:
+            args = Args(_filled(args.words))
         plain = [
             at for at, word in enumerate(args.words) if not word.text.startswith("-") and "=" not in word.text
         ]
@@ -158,25 +167,15 @@ class _Judge:
             return self._shell(args, command)
         if name in ("eval", "trap", "alias", "source", "."):
             return self._builtin(name, args, command)
-        base = (
-            re.sub(r"[\d.]+$", "", name)
-            .replace("pypy", "python")
-            .replace("gawk", "awk")
-            .replace("mawk", "awk")
-        )
-        if base not in _CODE:
-            return None
+        base = base_of(name)
         if base == "python" and (at := _module(args.words)):
             return self._inner(args.words[at:], command)
-        codes: list[Word | None] = [*args.values(_CODE[base], "eval", "print")]
-        codes += args.operands[:1] if base == "awk" else []
-        if not args.operands or args.operands[0].text in ("-", "/dev/stdin"):
-            codes.append(self._stdin(command))
-        return _first(_code(word) for word in codes if word is not None)
+        fed = self._stdin(command)
+        return _first(acts(word, self._ground) for word in programs(base, args, fed)) if base else None
 
     def _shell(self, args: Args, command: Command) -> Risk | None:
         if args.has("c"):
-            return _first(self.text(script.text) for script in args.values("c"))
+            return _first(self.text(script.text) for script in (*args.values("c"), *args.operands[:1]))
         if (
             not args.operands
             or args.has("s")
@@ -191,6 +190,8 @@ class _Judge:
             return self.text(" ".join(word.text for word in args.words))
         if name == "trap":
             return self.text(args.operands[0].text) if args.operands else None
+        if name == "alias" and self._aliases:
+            return _HIDDEN
         if name == "alias":
             return _first(self.text(word.text.partition("=")[2]) for word in args.words if "=" in word.text)
         fed = args.operands[0] if args.operands else Word("")
@@ -208,12 +209,24 @@ class _Judge:
         if source is None:
             return None
         name, said = source.words[0].text if source.words else "", [word.text for word in source.words[1:]]
-        plain = " ".join(text for text in said if not text.startswith("-")).replace("\\n", "\n")
+        while said and re.fullmatch(r"-[neE]+", said[0]):
+            del said[0]
+        plain = " ".join(said).replace("\\n", "\n")
         if name in ("echo", "printf") and "%" not in plain and "\\" not in plain:
             return Word(plain)
         if name in ("cat", "tee") and len(source.words) == 1 and not source.redirects:
             return self._stdin(source)
         return Word(HOLE)
+
+    def _spoken(self, name: str, words: Sequence[Word], command: Command) -> Risk | None:
+        """What is dangerous in plain sight, whatever the program makes of its words."""
+        if self._depth > _GUESSES or name in _SHELLS or base_of(name):
+            return None
+        others = [self.text(text) for text in texts(name, words, command.stdin)]
+        runs = any(word.text in ("run", "exec", "x", "dlx") for word in words[:2])
+        if runs or not (name in RULES or name in SUBCOMMANDS):
+            others += [self._inner(inner, command) for inner in suffixes(name, words)]
+        return _first(risk for risk in others if risk is not None and risk.rule not in ("hidden", "unclear"))
 
     def _texts(self, name: str, args: Args) -> Risk | None:
         """Arguments that are commands: `--checkpoint-action=exec=x`, `git -c alias.y='!x'`, `rebase -x x`."""
@@ -233,7 +246,23 @@ class _Judge:
                 text = " ".join(each.text for each in args.words[at + 1 :])
             if text and (risk := self.text(text)):
                 return risk
+            alias = re.fullmatch(r"(?s)alias\.[^=]+=([^!].*)", word.text) if name == "git" else None
+            if alias and (risk := self.text(f"git {alias[1]}")):
+                return risk
         return None
+
+
+def _filled(words: Sequence[Word]) -> list[Word]:
+    """The words of `xargs` as it puts names into them that we cannot see."""
+    marks, found = {"{}"}, list[Word]()
+    for before, word in zip([Word(""), *words], words, strict=False):
+        if before.text == "-I":
+            marks.add(word.text)
+        else:
+            marks |= {word.text[2:]} if re.match(r"-I.", word.text) else set()
+            found.append(word)
+    holed = re.compile("|".join(map(re.escape, marks)))
+    return [Word(holed.sub(HOLE, word.text), word.glob) for word in found]
 
 
 def _is_bomb(text: str) -> bool:
@@ -272,16 +301,6 @@ def _executed(words: Sequence[Word]) -> list[list[Word]]:
         elif open_:
             found[-1].append(Word(word.text.replace("{}", HOLE), word.glob))
     return [inner for inner in found if inner]
-
-
-def _code(word: Word) -> Risk | None:
-    if not word.sure:
-        return Risk("hidden", "runs code that is put together only when it runs")
-    return (
-        Risk("code", "runs code that starts programs or removes files")
-        if re.search(_ACTS, word.text)
-        else None
-    )
 
 
 def _nothing(_: Word) -> None:

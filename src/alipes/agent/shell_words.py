@@ -67,9 +67,8 @@ class WordReader:
                 break
             else:
                 chars += self._special()
-        quoted = any(mark in self.text[start : self.at] for mark in "'\"")
         home = self._known.get("HOME", HOLE) if self.text.startswith(("~", "{"), start) else "~"
-        return _finished(chars, home, split=split, quoted=quoted)
+        return _finished(chars, home, split=split)
 
     def value(self, ending: str = "") -> str:
         """The value of the text up to `ending`, read as between double quotes; the ending is stepped over."""
@@ -110,6 +109,8 @@ class WordReader:
                 raise Unclear("a quote is not closed")
             text, kind = self.text[self.at : end], "q"
             self.at = end + 1
+        if not text and (char in "'\"" or (char, kind) == ("$", "q")):
+            return [Char("", "q")]  # nothing, and yet a word
         return [Char(each, "q" if quoted else kind) for each in text]
 
     def _dollar(self, *, quoted: bool) -> tuple[str, str]:
@@ -209,7 +210,7 @@ def _unescaped(found: re.Match[str]) -> str:
     return _LETTERS.get(found[5].lower(), found[5])
 
 
-def _finished(chars: list[Char], home: str, *, split: bool, quoted: bool) -> list[Word]:
+def _finished(chars: list[Char], home: str, *, split: bool) -> list[Word]:
     parts: list[list[Char]] = []
     for alternative in _braces(chars) if split else [chars]:
         parts.append([])
@@ -218,7 +219,7 @@ def _finished(chars: list[Char], home: str, *, split: bool, quoted: bool) -> lis
                 parts.append([])
             else:
                 parts[-1].append(char)
-    return [_word(part, home) for part in parts if part or quoted]
+    return [_word(part, home) for part in parts if part]
 
 
 def _word(chars: list[Char], home: str) -> Word:

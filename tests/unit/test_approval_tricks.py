@@ -1,0 +1,94 @@
+"""Approval against a corpus of tricks: each is asked about, alone and wrapped; and what looks like one is not."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from alipes.agent.shell_rules import judge
+from alipes.kernel.messages import ToolCall
+from alipes.kernel.turns import Address, Inbound, Turn
+from alipes.sessions.approvals import exactly
+from alipes.tools.paths import Places
+from tests.world.tricks import HARMLESS, TRICKS
+
+WRAPPERS = (
+    "ls; {}",
+    "true && {}",
+    "({}\n)",
+    "if true; then {}\nfi",
+    "f() {{ {}\n}}; f",
+    "for i in 1; do {}\ndone",
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A home with secrets, and a project beside it to work in."""
+    root = Path(os.path.realpath(tmp_path_factory.mktemp("tricks")))
+    own, work = root / "home" / ".alipes", root / "work"
+    for folder in (own / "spill", own / "run", root / "home" / ".ssh", work / ".git", work / "src"):
+        folder.mkdir(parents=True)
+    for path in (own / ".env", own / "alipes.db", own / "config.toml", root / "home/.ssh/id_rsa"):
+        path.write_text("canary")
+    return Places(home=str(root / "home"), own=str(own), scratch=("/tmp/scratch",)), str(work)
+
+
+def test_every_trick_is_asked_about(world):
+    assert [each for each in TRICKS if judge(each, *world) is None] == []
+
+
+def test_what_only_looks_like_a_trick_is_not(world):
+    assert [(each, risk) for each in HARMLESS if (risk := judge(each, *world)) is not None] == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(trick=some.sampled_from(TRICKS), wrapper=some.sampled_from(WRAPPERS))
+def test_no_wrapping_hides_a_trick(world, trick, wrapper):
+    assert judge(wrapper.format(trick), *world) is not None, (wrapper, trick)
+
+
+@settings(max_examples=200, deadline=None)
+@given(trick=some.sampled_from(TRICKS), harmless=some.sampled_from(HARMLESS))
+def test_a_harmless_command_before_it_hides_no_trick(world, trick, harmless):
+    assert judge(f"{harmless}\n{trick}", *world) is not None, (harmless, trick)
+
+
+def turn(workdir: str = "/work") -> Turn:
+    return Turn("t", "s", Inbound("i", Address("cli", "c"), "me", "hi", workdir=workdir))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    one=some.sampled_from(TRICKS),
+    other=some.sampled_from(TRICKS),
+    more=some.sampled_from(
+        ["", " ", "\n", "#", ";ls", " -x", "\u200b", "\0", "'", '"', "}", '","workdir":"/']
+    ),
+    folder=some.sampled_from(["/work", "/work/", "/work in /", "", "/"]),
+)
+def test_what_is_allowed_for_good_is_that_call_in_that_folder_and_no_other(one, other, more, folder):
+    given = exactly(ToolCall("c", "terminal", {"command": one}), turn())
+    for name, args, where in (
+        ("terminal", {"command": one + more}, folder),
+        ("terminal", {"command": other}, folder),
+        ("terminal", {"command": one, "workdir": "/"}, "/work"),
+        ("terminal", {"command": one, "background": True}, "/work"),
+        ("execute_code", {"command": one}, "/work"),
+        ("execute_code", {"code": one}, "/work"),
+    ):
+        same = (name, args, where) == ("terminal", {"command": one}, "/work")
+        assert (exactly(ToolCall("d", name, args), turn(where)) == given) is same
+
+
+@pytest.mark.parametrize(
+    "unit", ["env ", "nice timeout 5 ", "rm ", "sh -c ", "x 'y \"z (a b)\"' ", "xargs ", "'a=b c' "]
+)
+def test_a_text_with_many_readings_is_judged_quickly(world, unit):
+    began = time.process_time()
+    judge("x " + unit * 300, *world)
+    judge(unit * 300 + "ls", *world)
+    assert time.process_time() - began < 4
