@@ -12,6 +12,8 @@ import pytest
 from alipes.agent.compact_view import told
 from alipes.store.compacting import SqliteDigests
 from alipes.store.opening import open_store
+from tests.e2e.program import Home
+from tests.torture.furnishing import calling, furnish
 from tests.world.killing import environment
 from tests.world.model_server import Call, Calls, Fail, ModelServer, Say, Stall, Tokens
 from tests.world.reader import wrong
@@ -64,6 +66,8 @@ class Author:
             self.summed += 1
             self.summing.set()
             return self.sums
+        if "watch the sea" in str(body["messages"][1]["content"]):
+            return Stall("I watch")
         self.bodies.append(body)
         if size > self.window:
             self.refused += 1
@@ -72,8 +76,10 @@ class Author:
         last = body["messages"][-1]
         words = str(last["content"])
         if last["role"] == "user" and "measure" in words:
-            call = Call("terminal", {"command": "yes lighthouse | head -c 300000"})
+            call = Call("terminal", {"command": "yes lighthouse | head -c 1200000"})
             return Calls((call,), usage=usage)
+        if last["role"] == "user" and "send somebody" in words:
+            return Calls((Call("delegate_task", {"goal": "watch the sea", "background": True}),), usage=usage)
         if last["role"] == "user" and "wait beside" in words:
             return Calls(BESIDE, usage=usage)
         return Say("A short one." if "short" in words else "chapter " * 500, usage=usage)
@@ -139,6 +145,28 @@ async def test_a_summariser_that_fails_is_asked_twice_then_it_is_told_and_the_ta
     for words in ("a background process: p1 (sleep 300)", "write the end"):
         assert words in last[2]["content"], words
     assert shown[0].text == FIRST
+
+
+@pytest.mark.deadline(120)
+async def test_who_works_for_it_meanwhile_goes_on_and_is_still_known(tmp_path):
+    author, home = Author(), Home(tmp_path / "home")
+    lines = (
+        f'models."test/scripted".window = {WINDOW}',
+        "compaction.background = false",
+        "max_tokens = 500",
+        "serve.drain = 1",
+    )
+    async with ModelServer(author) as server:
+        furnish(home, server, lines=lines)
+        async with calling(home) as (served, front):
+            for text in (FIRST, "send somebody", *CHAPTERS[:5]):
+                told = await front.finish(await front.begin(text, session="book"))
+                assert told["status"] == "answered", told
+            assert server.open_requests == 1, "who was sent is at work still"
+            assert await served.left() == 0
+    last = author.bodies[-1]["messages"]
+    assert author.summed >= 1 and author.refused == 0 and last[1]["content"] == FIRST
+    assert "a subagent in the background: " in last[2]["content"] and SUMMARY in last[2]["content"]
 
 
 @pytest.mark.deadline(120)
