@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from alipes.kernel.errors import ConfigError
-from alipes.runtime.logs import LogFile, about, masking, open_log
+from alipes.runtime.logs import LogFile, about, open_log
+from alipes.runtime.masking import masking
 
 log = logging.getLogger("alipes.test")
 
@@ -112,7 +113,8 @@ def test_a_full_log_is_rotated_and_the_oldest_is_dropped(tmp_path):
 def test_two_processes_share_a_log_and_lose_no_line_to_rotation(tmp_path):
     script = (
         "import logging, sys, pathlib\n"
-        "from alipes.runtime.logs import LogFile, masking\n"
+        "from alipes.runtime.logs import LogFile\n"
+        "from alipes.runtime.masking import masking\n"
         "file = LogFile(pathlib.Path(sys.argv[1]), masking([]), largest=20_000, kept=50)\n"
         "for n in range(500):\n"
         "    file.handle(logging.LogRecord(sys.argv[2], 20, '', 0, f'{n}', None, None))\n"

@@ -3,24 +3,21 @@
 import fcntl
 import logging
 import os
-import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 
 from alipes.kernel.errors import ConfigError
+from alipes.runtime.masking import Mask, masking
 
 LARGEST = 5 * 1024 * 1024
 KEPT = 3
 LEVELS = ("debug", "info", "warning", "error")
-
-Mask: TypeAlias = Callable[[str], str]
 
 _about: ContextVar[tuple[str, str]] = ContextVar("alipes_log_about", default=("", ""))
 
@@ -45,29 +42,6 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     session: str = ""
     turn: str = ""
     trace: str = ""
-
-
-def masking(secrets: Iterable[str]) -> Mask:
-    """A function that puts `***` for every secret in a text, also one quoted as in a URL, a repr or JSON.
-
-    A word of fewer than four letters is no secret; masking it would only spoil the text.
-    """
-    forms = {form for secret in secrets if len(secret) >= 4 for form in _forms(secret)}
-    if not forms:
-        return lambda text: text
-    # Longest first: a secret may be the beginning of another.
-    pattern = re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))
-    return lambda text: pattern.sub("***", text)
-
-
-def _forms(secret: str) -> tuple[str, ...]:
-    plain = b"-._~"
-    in_url = "".join(
-        chr(byte) if chr(byte).isascii() and (chr(byte).isalnum() or byte in plain) else f"%{byte:02X}"
-        for byte in secret.encode("utf-8", "surrogateescape")
-    )
-    in_json = msgspec.json.encode(secret.encode("utf-8", "backslashreplace").decode()).decode()
-    return secret, in_url, repr(secret)[1:-1], in_json[1:-1]
 
 
 class LogFile(logging.Handler):
