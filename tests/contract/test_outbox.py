@@ -116,16 +116,44 @@ async def test_a_long_text_is_paid_part_by_part_and_goes_on_where_it_was(opened,
         assert (await store.outbox.pay(debt, "2")).paid == ("1", "2")
 
 
-async def test_a_send_that_a_crash_cut_off_is_owed_again_as_uncertain(opened, tmp_path):
+async def test_a_send_that_a_crash_cut_off_is_known_and_may_be_owed_again_as_uncertain(opened, tmp_path):
     async with opened(tmp_path) as store:
-        await store.outbox.owe(word("a"), word("b"))
+        await store.outbox.owe(word("a", turn="t1"), word("b"))
+        await store.drafts.add(lane(HERE), "t1", "m1")
         await store.outbox.begin(await store.outbox.head(lane(HERE)))
     async with opened(tmp_path) as store:
-        assert await store.outbox.doubt("discord") == 0
-        assert await store.outbox.doubt("telegram") == 1
+        assert await store.outbox.cut_off("discord") == ()
+        (debt,) = await store.outbox.cut_off("telegram")
+        assert (debt.outbound.id, debt.state, debt.drafts) == ("a", "trying", ("m1",))
+        await store.outbox.postpone(debt, 0.0, "cut off", uncertain=True)
         head = await store.outbox.head(lane(HERE))
-        assert (head.outbound.id, head.state, head.uncertain) == ("a", "owed", True)
+        assert (head.outbound.id, head.state, head.uncertain, head.doubtful) == ("a", "owed", True, True)
         assert (await paid(store.outbox, head, "1")).uncertain, "for good: it is counted"
+
+
+async def test_only_the_part_that_was_in_doubt_is_doubtful(opened, tmp_path):
+    async with opened(tmp_path) as store:
+        await store.outbox.owe(word("a"))
+        debt = await store.outbox.begin(await store.outbox.head(lane(HERE)))
+        await store.outbox.postpone(debt, 0.0, "no answer", uncertain=True)
+        debt = await store.outbox.begin(await store.outbox.head(lane(HERE)))
+        assert debt.doubtful
+        debt = await store.outbox.pay(debt, "1", rest=True)
+        assert (debt.uncertain, debt.doubtful) == (True, False), "the next part goes out for the first time"
+        await store.outbox.postpone(debt, 0.0, "no answer", uncertain=True)
+        assert (await store.outbox.head(lane(HERE))).doubtful
+
+
+async def test_what_is_fleeting_is_withdrawn_when_who_owed_it_is_gone(opened, tmp_path):
+    async with opened(tmp_path) as store:
+        await store.outbox.owe(word("a", fleeting=True), word("b"), word("c", fleeting=True))
+        await store.outbox.begin(await store.outbox.head(lane(HERE)))
+    async with opened(tmp_path) as store:
+        assert await store.outbox.withdraw("discord") == 0
+        assert await store.outbox.withdraw("telegram") == 2
+        gone = {debt.outbound.id: debt.uncertain for debt in await store.outbox.look("expired")}
+        assert gone == {"a": True, "c": False}, "one of them may be there"
+        assert (await store.outbox.head(lane(HERE))).outbound.id == "b"
 
 
 async def test_what_is_given_up_holds_nobody_up_and_may_be_owed_again(opened, tmp_path):

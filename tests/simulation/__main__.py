@@ -27,7 +27,7 @@ def many(first: int, last: int) -> int:
         outcome = run(plan(seed))
         if outcome.wrong:
             bad += 1
-            print(f"seed {seed}{' (known)' if outcome.known else ''}: {outcome.wrong[0]}")
+            print(f"seed {seed}: {outcome.wrong[0]}", flush=True)
     spent = time.process_time() - began
     print(f"{last - first} seeds, {bad} went wrong, {(last - first) / spent * 60:.0f} per CPU-minute")
     return int(bad > 0)

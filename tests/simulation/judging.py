@@ -11,10 +11,6 @@ from tests.simulation.machine import Machine
 from tests.simulation.outside import ME, Outside
 from tests.simulation.plan import Plan
 
-GIVEN_UP = "a question that was given up as uncertain keeps its turn waiting"
-KNOWN = (GIVEN_UP,)
-"""What was found and is not mended yet: seed 20982 of the usual taste. A run that shows it is not judged."""
-
 STOPS = {"user_stop", "superseded", "reset"}
 ENDINGS = {"answered", "stopped", "failed", "steered", "out_of_steps"}
 
@@ -28,10 +24,6 @@ def judge(machine: Machine, outside: Outside, witness: Witness, plan: Plan) -> N
         "SELECT id, lane, outbound, state, paid, uncertain, why FROM debts ORDER BY number"
     )
     _order(machine, debts)
-    if any(turn[3] is None for turn in turns) and any(
-        debt[0].startswith("ask:") and debt[3] == "dead" for debt in debts
-    ):
-        machine.blame(GIVEN_UP)
     _answers(machine, outside, witness, turns, debts, plan)
 
 
@@ -91,16 +83,16 @@ def _answers(
             machine.blame(f"turn {id} counts as answered without an answer")
         for number, message in enumerate(said):
             if message.role == "assistant" and message.text.strip():
-                _shown(machine, outside, message.text, by_id.get(f"{id}:{number}"), deaths)
+                _shown(machine, outside, message.text, by_id.get(f"{id}:{number}"))
     if not any(debt[5] for debt in debts) and all(turn[3] == "answered" for turn in turns):
         for bubble in outside.bubbles:
             if bubble.text.endswith("…") and not bubble.gone:
                 machine.blame(f"an unfinished answer stays: {bubble.text[:40]}")
 
 
-def _shown(machine: Machine, outside: Outside, text: str, debt: Any, deaths: int) -> None:
-    """What was said is there, once; what is marked as uncertain may be there twice, or not; and once more for
-    each further death that cut it off."""
+def _shown(machine: Machine, outside: Outside, text: str, debt: Any) -> None:
+    """What was said is there, once; what is marked as uncertain may be there twice, however often we died, or
+    not, and then the chat is told."""
     if debt is None:
         machine.blame(f"nothing is owed for {text[:40]}")
         return
@@ -111,8 +103,8 @@ def _shown(machine: Machine, outside: Outside, text: str, debt: Any, deaths: int
         for each in outside.bubbles
         if each.chat == chat and not each.gone and each.text.startswith(head) and not each.text.endswith("…")
     ]
-    state, uncertain, why = debt[3], debt[5], debt[6]
-    if len(there) > 1 + uncertain * (1 + deaths):
+    state, uncertain, why = debt[3], bool(debt[5]), debt[6]
+    if len(there) > 1 + uncertain:
         machine.blame(f"{debt[0]} is there {len(there)} times: {head}")
     if not there and not (uncertain and state == "dead"):
         machine.blame(f"{debt[0]} is not there ({state} {why}): {head}")

@@ -10,6 +10,8 @@ from typing import Any
 MORGUE: list["SeededTask"] = []
 """Tasks of dropped processes: kept until they can be let go of quietly."""
 
+_ALL: Any = asyncio.tasks._all_tasks  # type: ignore[attr-defined]
+
 
 class Crashed(BaseException):
     """The process died here: nothing after this step happens."""
@@ -59,6 +61,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         task = SeededTask(coro, loop=self, name=name or "task", context=context)
         task.number = len(self.everyone) + 1
         self.everyone.append(task)
+        _ALL.discard(task)  # it is ours; and there all that were ever dropped would have the same hashes
         self.on_task(task, coro)
         return task
 

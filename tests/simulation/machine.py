@@ -151,7 +151,7 @@ class Alone(Hosts):
         return None
 
     @contextmanager
-    def join(self, door: Any) -> Iterator[None]:
+    def join(self) -> Iterator[None]:
         self._machine.alive = self.me
         try:
             yield

@@ -287,12 +287,10 @@ def _(patch: Patch) -> None:
 
 @_rule("a send that a crash cut off counts as uncertain", KILLED)
 def _(patch: Patch) -> None:
-    async def sure(self: Any, platform: str) -> int:
-        sql = "UPDATE debts SET state = 'owed' WHERE platform = ? AND state = 'trying'"
-        count: int = await self._database.run(lambda db: db.execute(sql, (platform,)).rowcount)
-        return count
+    async def sure(self: Any, _channel: Any, debt: Any) -> None:
+        await self._outbox.postpone(debt, 0.0, "cut off")
 
-    patch.setattr(SqliteOutbox, "doubt", sure)
+    patch.setattr(Tries, "cut_off", sure)
 
 
 @_rule("a send without an answer counts as uncertain", UNANSWERED)

@@ -6,7 +6,7 @@ import hashlib
 from msgspec import Struct
 
 from alipes.kernel.errors import StoreError
-from tests.simulation.judging import KNOWN, judge
+from tests.simulation.judging import judge
 from tests.simulation.living import Witness, live
 from tests.simulation.loop import MORGUE, Crashed, SeededLoop, Stuck
 from tests.simulation.machine import Machine, collect, running
@@ -31,15 +31,6 @@ class Outcome(Struct, frozen=True):
     seconds: float
     """Virtual ones."""
     trace: tuple[tuple[object, ...], ...] = ()
-
-    @property
-    def known(self) -> bool:
-        """Is it something that was found before, and is not mended yet?"""
-        return any(each in wrong for wrong in self.wrong for each in KNOWN)
-
-    @property
-    def bad(self) -> bool:
-        return bool(self.wrong) and not self.known
 
 
 def run(plan: Plan) -> Outcome:

@@ -1,8 +1,12 @@
-"""What the simulation found, as small as it goes. What is not mended yet is named in `judging.KNOWN`."""
+"""What the simulation found, as small as it goes."""
 
 import asyncio
 
+import pytest
+
+from alipes.gateway.channels import Channel
 from alipes.platforms.telegram.order import Order
+from tests.world.messenger import Messenger
 
 
 async def test_who_is_in_a_chat_and_who_waits_for_it_can_be_cancelled_together():
@@ -20,3 +24,30 @@ async def test_who_is_in_a_chat_and_who_waits_for_it_can_be_cancelled_together()
         task.cancel()
     await asyncio.wait(tasks)
     assert all(task.cancelled() for task in tasks)
+
+
+class Frail(Messenger):
+    """Breaks in a child of its own at the very moment that it is told to end."""
+
+    async def listen(self, take, tell):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.fail_at_the_end())
+            self.connected.set()
+            await asyncio.Event().wait()
+
+    async def fail_at_the_end(self):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise RuntimeError("as planned")
+
+
+async def test_a_platform_that_breaks_as_it_is_told_to_end_ends_all_the_same():
+    """A group that is cancelled while a child of it fails tells of the child only (seed 1008752)."""
+    messenger = Frail()
+    serving = asyncio.create_task(Channel(messenger).serve(lambda _arrival: None))
+    await messenger.connected.wait()
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        async with asyncio.timeout(5):
+            await serving

@@ -15,7 +15,7 @@ def test_without_this_rule_something_goes_wrong(rule, monkeypatch):
     mutate, taste = MUTATIONS[rule]
     mutate(monkeypatch)
     outcomes = (run(plan(seed, taste)) for seed in range(SEEDS))
-    found = next((outcome.wrong for outcome in outcomes if outcome.bad), ())
+    found = next((outcome.wrong for outcome in outcomes if outcome.wrong), ())
     assert found, f"{rule}: nothing is wrong in {SEEDS} seeds"
     assert not any("TypeError" in each or "AttributeError" in each for each in found), (
         "the patch does not fit"

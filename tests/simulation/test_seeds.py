@@ -18,7 +18,7 @@ PART = 50
 def test_whatever_goes_wrong_nothing_is_lost_doubled_or_out_of_order(first):
     for seed in range(first, min(first + PART, SEEDS)):
         outcome = run(plan(seed))
-        if outcome.bad:
+        if outcome.wrong:
             least = shrink(outcome, tries=100)
             pytest.fail(
                 f"seed {seed} (python -m tests.simulation {seed}): {outcome.wrong[0]}\n"

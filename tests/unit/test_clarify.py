@@ -6,12 +6,13 @@ import pytest
 
 from alipes.gateway.manners import Manners
 from alipes.hooks.tracking import TURN
-from alipes.kernel.errors import ToolError
+from alipes.kernel.errors import DeliveryError, ToolError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Asked
 from alipes.providers.scripted import Scripted
 from alipes.tools.clarify import Clarify
 from tests.world.gatehouse import open_gatehouse
+from tests.world.messenger import Messenger
 
 ASK = ToolCall("c1", "clarify", {"question": "Which *one*?", "choices": ["the red", "the blue"]})
 OPEN = ToolCall("c1", "clarify", {"question": "What is its name?"})
@@ -28,6 +29,8 @@ class Curious(Clarify):
 
     async def _put(self, question, choices):
         reply = await self.lobby.questions.ask(TURN.get(), question, choices, self.seconds)
+        if reply is not None and reply.unasked:
+            raise ToolError(reply.unasked)
         return None if reply is None else reply.text
 
 
@@ -97,6 +100,19 @@ async def test_nobody_answers_in_time_and_the_work_goes_on(tmp_path):
         await g.take("name it", sender="me")
         await g.messenger.until(lambda: "I took Max." in g.messenger.said())
         assert provider.asked[-1].messages[-1].parts[0].text.startswith("No answer came")
+
+
+async def test_a_question_that_reaches_nobody_is_not_waited_for(tmp_path):
+    provider, tool = Scripted([OPEN, "I took Max."]), Curious(seconds=1000)
+    messenger = Messenger()
+    messenger.fail("send", *(DeliveryError("no answer came", uncertain=True) for _ in range(2)))
+    async with open_gatehouse(tmp_path, provider, tool, manners=PEOPLE, messenger=messenger) as g:
+        tool.lobby = g.lobby
+        await g.take("name it", sender="me")
+        await g.messenger.until(lambda: "I took Max." in g.messenger.said())
+        (told,) = provider.asked[-1].messages[-1].parts
+        assert told.outcome == "failed" and "the question was not delivered" in told.text
+        assert any("go on without an answer" in text for text in g.messenger.said())
 
 
 async def test_where_nobody_could_answer_nobody_is_asked(tmp_path):

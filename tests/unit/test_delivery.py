@@ -293,16 +293,54 @@ async def test_a_crash_between_two_parts_sends_only_what_is_missing(tmp_path):
         await messenger.until_said("a" * 200, "b" * 50)
 
 
-async def test_what_was_cut_off_twice_is_not_lost(tmp_path):
-    """Each time it is begun there is one window that nobody can know; to lose it would be worse."""
-    async with open_store(tmp_path) as dying:
-        await dying.outbox.owe(word("1"), word("2"))
-        await dying.outbox.begin(await dying.outbox.head(lane(ME)))
-        await dying.outbox.doubt("test")
-        await dying.outbox.begin(await dying.outbox.head(lane(ME)))
+UNSURE = "I cannot tell whether my last message arrived here. If something is missing, ask me for it again."
+
+
+async def cut_off_again_and_again(home, outbound, times):
+    """Processes that die one after the other while they are sending it."""
+    async with open_store(home) as dying:
+        await dying.outbox.owe(outbound)
+        for _ in range(times):
+            debt = await dying.outbox.begin(await dying.outbox.head(lane(ME)))
+            await dying.outbox.postpone(debt, 0.0, "cut off", uncertain=True)
+        await dying.outbox.begin(debt)
+
+
+async def test_what_was_cut_off_twice_is_not_sent_a_third_time_and_the_chat_is_told(tmp_path):
+    await cut_off_again_and_again(tmp_path, word("1"), 1)
     async with open_store(tmp_path) as store, post(store) as p:
-        await p.messenger.until_said("text 1", "text 2")
-        assert (await p.until("1", "sent")).uncertain
+        dead = await p.until("1", "dead")
+        await p.owe(word("2"))
+        await p.messenger.until_said(UNSURE, "text 2")
+        assert dead.uncertain and dead.why.startswith("it may be there, and was sent again once already")
+
+
+async def test_where_to_send_it_again_does_no_harm_it_is_sent_after_every_crash(tmp_path):
+    await cut_off_again_and_again(tmp_path, word("1"), 3)
+    messenger = Messenger(talents=REMEMBERS)
+    async with open_store(tmp_path) as store, post(store, messenger):
+        await messenger.until_said("text 1")
+
+
+async def test_a_draft_is_made_whole_after_every_crash(tmp_path):
+    messenger = Messenger()
+    draft = await messenger.send(ME, messenger.pieces("te…")[0])
+    await cut_off_again_and_again(tmp_path, word("1", turn="t1"), 3)
+    async with open_store(tmp_path) as store:
+        await store.drafts.add(lane(ME), "t1", draft)
+        async with post(store, messenger) as p:
+            await p.until("1", "sent")
+            assert messenger.said() == ["text 1"]
+
+
+async def test_each_part_of_a_long_text_may_be_in_doubt_once(tmp_path):
+    messenger, now, long = Messenger(), [time.time()], "a" * 200 + "b" * 200 + "c" * 50
+    async with open_store(tmp_path) as store:
+        messenger.fail("send", Lost(), None, Lost(), None, Lost())
+        async with post(store, messenger, clock=lambda: now[0]) as p:
+            await p.owe(word("1", text=long))
+            await hurry(now, lambda: p.is_now("1", "sent"))
+            assert [each[0] for each in messenger.said()] == ["a", "a", "b", "b", "c", "c"]
 
 
 async def test_what_may_be_there_is_not_sent_again_into_a_hole(tmp_path):

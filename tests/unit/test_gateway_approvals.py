@@ -9,10 +9,13 @@ from alipes.gateway.manners import Manners
 from alipes.hooks.owners import CORE
 from alipes.hooks.relay import Hooks
 from alipes.hooks.specs import Verdict
+from alipes.kernel.consent import withheld
+from alipes.kernel.errors import DeliveryError, Gone
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import ToolSpec
 from alipes.providers.scripted import Scripted
 from tests.world.gatehouse import open_gatehouse
+from tests.world.messenger import Messenger
 
 TEAM = {"chat": "team", "chat_type": "group", "group": True}
 PEOPLE = Manners(allow=("me", "you", "boss"), owners=("boss",), busy="queue", progress="off")
@@ -40,7 +43,7 @@ async def open_guarded(home, *script, manners=PEOPLE, **more):
 
     async def before_tool(call, turn):
         word = await g.lobby.approvals.ask(call, "*explodes*", turn)
-        return None if word not in (None, "no") else Verdict("deny", f"the word was {word}")
+        return Verdict("deny", f"not run: {withheld(word)}") if withheld(word) else None
 
     hooks.add(CORE, before_tool, patient=True)
     async with open_gatehouse(home, Scripted(script), hand, hooks=hooks, manners=manners, **more) as g:
@@ -212,3 +215,73 @@ async def test_all_turns_that_are_resumed_ask_again_also_before_their_chats_are_
             await g.take(pressed=data(asked, "Yes"), chat=chat)
         await messenger.until(lambda: all("ok" in messenger.said(chat) for chat in chats))
         assert len(hand.ran) == 4
+
+
+async def waits(g):
+    """Until nothing lives there any more: no turn may wait for an answer that cannot come."""
+    async with asyncio.timeout(8):
+        await g.lobby.settled()
+
+
+@pytest.mark.parametrize("lost", ["unanswered twice", "chat gone", "given up by hand"])
+async def test_a_question_that_reaches_nobody_counts_as_no_and_the_turn_goes_on(lost, tmp_path):
+    messenger = Messenger()
+    match lost:
+        case "unanswered twice":
+            messenger.fail("send", *(DeliveryError("no answer came", uncertain=True) for _ in range(2)))
+        case "chat gone":
+            messenger.fail("send", Gone("no answer came"))
+        case _:
+            messenger.fail("send", DeliveryError("no answer came", retry_after=600.0))
+    async with open_guarded(tmp_path, call(), "then I do not", messenger=messenger) as (g, hand):
+        await g.take("go", sender="me")
+        if lost == "given up by hand":
+            while not (owed := await g.store.outbox.look("owed")) or not owed[0].why:
+                await asyncio.sleep(0.01)
+            assert await g.store.outbox.drop(owed[0].number)
+        await waits(g)
+        await g.messenger.until(lambda: "then I do not" in g.messenger.said())
+        (turn,) = [debt.outbound.turn for debt in await g.store.outbox.look() if debt.outbound.turn]
+        (told,) = (await g.store.archive.turn(turn)).said[-2].parts
+        assert told.outcome == "denied" and "could not be asked (the question was not delivered" in told.text
+        assert hand.ran == []
+        (notice,) = [text for text in g.messenger.said() if "counts as a _no_" in text]
+        assert "hand: rm -rf `x`" in notice
+
+
+async def test_a_copy_of_an_answer_never_becomes_a_message_also_after_the_question(tmp_path):
+    async with open_guarded(tmp_path, call(), "ok", "hello?") as (g, hand):
+        await g.take("go", sender="me")
+        await question(g)
+        await g.take("yes", id="y1", sender="me")
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+        await g.take("yes", id="y1", sender="me")
+        await g.quiet()
+        assert len(hand.ran) == 1 and "hello?" not in g.messenger.said()
+
+
+async def test_a_copy_of_a_message_answers_no_question(tmp_path):
+    """As when it was said before, and its platform brings it again while something is asked."""
+    async with open_guarded(tmp_path, call(), "ok") as (g, hand):
+        await g.take("yes", id="m1", sender="me")
+        await question(g)
+        await g.take("yes", id="m1", sender="me")
+        await g.take("no", sender="me")
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+        assert hand.ran == []
+
+
+async def test_a_question_of_a_process_that_is_gone_is_not_sent_any_more(tmp_path):
+    messenger = Messenger()
+    messenger.fail("send", *(DeliveryError("not now", retry_after=0.5) for _ in range(50)))
+    async with open_guarded(tmp_path, call(), messenger=messenger) as (g, _):
+        await g.take("go", sender="me")
+        while not await g.store.outbox.look("owed"):
+            await asyncio.sleep(0.01)
+    messenger.faults["send"].clear()
+    async with open_guarded(tmp_path, "ok", messenger=messenger) as (g, _):
+        await question(g)
+        await g.take("no", sender="me")
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+        await g.quiet()
+        assert sum("Shall I?" in text for text in g.messenger.said()) == 1

@@ -12,16 +12,17 @@ from alipes.agent.arguments import complaint, instead
 from alipes.hooks import specs
 from alipes.hooks.relay import Relay
 from alipes.hooks.specs import Verdict
+from alipes.kernel.consent import Leave, withheld
 from alipes.kernel.errors import ConfigError, ProviderError, StoreError, ToolError
 from alipes.kernel.messages import Image, Json, ToolCall, ToolResult
 from alipes.kernel.ports import Emit, Output, Proceed, Tool
-from alipes.kernel.turns import Consent, ToolFinished, ToolProgress, ToolStarted, Turn
+from alipes.kernel.turns import ToolFinished, ToolProgress, ToolStarted, Turn
 from alipes.runtime.groups import first
 
 log = logging.getLogger(__name__)
 LIMIT = 50_000
 """Characters of one result that reach the model."""
-AskPerson: TypeAlias = Callable[[ToolCall, str, Turn], Awaitable[Consent | None]]
+AskPerson: TypeAlias = Callable[[ToolCall, str, Turn], Awaitable[Leave]]
 """A person's word on a call, and why it is asked for; None where nobody is there to give it."""
 
 
@@ -187,9 +188,8 @@ async def _asked(desk: Desk, call: ToolCall, reason: str) -> ToolResult | None:
     if desk.turn.inbound.trusted:
         return None
     word = None if desk.consent is None else await desk.consent(call, reason, desk.turn)
-    if word is None or word == "no":
-        who = "nobody is here to allow it" if word is None else "the person said no"
-        return ToolResult(call.id, f"Not run: {reason}, and {who}. Look for no way around it.", "denied")
+    if why := withheld(word):
+        return ToolResult(call.id, f"Not run: {reason}, and {why}. Look for no way around it.", "denied")
     return None
 
 

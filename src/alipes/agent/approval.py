@@ -9,12 +9,13 @@ from alipes.agent.shell_rules import judge
 from alipes.agent.shell_words import Word
 from alipes.hooks.relay import Hook
 from alipes.hooks.specs import Verdict
+from alipes.kernel.consent import Leave, withheld
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.turns import Consent, Turn
+from alipes.kernel.turns import Turn
 from alipes.tools.patch import touched
 from alipes.tools.paths import Places
 
-Ask: TypeAlias = Callable[[ToolCall, Risk, Turn], Awaitable[Consent | None]]
+Ask: TypeAlias = Callable[[ToolCall, Risk, Turn], Awaitable[Leave]]
 """The person's word, given now or before; None where nobody is there to give it."""
 
 
@@ -29,7 +30,7 @@ def approval(places: Places, ask: Ask | None = None) -> Hook:
         if risk is None or turn.inbound.trusted:
             return None
         word = None if ask is None else await ask(call, risk, turn)
-        if word is None or word == "no":
+        if withheld(word):
             return Verdict("deny", refusal(risk, word))
         return None
 
@@ -66,12 +67,9 @@ def _written(paths: list[str], workdir: str, places: Places) -> Risk | None:
     return next((risk for risk in risks if risk is not None), None)
 
 
-def refusal(risk: Risk, word: Consent | None) -> str:
+def refusal(risk: Risk, word: Leave) -> str:
     """What the model is told, and through it the person."""
-    what = f"Not run: it {risk.reason} (rule: {risk.rule}), and"
-    if word is not None:
-        return f"{what} the person said no. Look for no way around it."
-    return (
-        f"{what} nobody is here to allow it. Look for no way around it. If it is needed, say so; "
-        "the person can allow it by asking again with --yes."
-    )
+    what = f"Not run: it {risk.reason} (rule: {risk.rule}), and {withheld(word)}. Look for no way around it."
+    if word is None:
+        return f"{what} If it is needed, say so; the person can allow it by asking again with --yes."
+    return f"{what} If it is needed, say so, and try it when the person answers." if word != "no" else what

@@ -103,6 +103,11 @@ async def _look(parts: Parts, question: str, image: Image | None) -> str | None:
 
 async def _ask(parts: Parts, question: str, choices: tuple[str, ...]) -> str | None:
     reply = await parts.ask(parts.turn(), question, choices, parts.settings.senses.clarify_timeout)
+    if reply is not None and reply.unasked:
+        raise ToolError(
+            f"the person could not be asked ({reply.unasked}). Go on with what you think is best, "
+            "and say what you assumed."
+        )
     return None if reply is None else reply.text
 
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 from alipes.agent.acting import AskPerson
 from alipes.agent.spending_words import Spent, call, question, refusal
 from alipes.config.side import Amount, Spend
+from alipes.kernel.consent import withheld
 from alipes.kernel.ports import Emit
 from alipes.kernel.side import Bill, Billed, Sum
 from alipes.kernel.turns import Noted, Turn, Usage
@@ -175,10 +176,10 @@ class Spending:
             reason = question(limit.scope, limit.amount, used)
             asked = call(limit.scope, limit.amount, root, limit.place, os.urandom(4).hex())
             word = None if self._consent is None else await self._consent(asked, reason, root)
-            if word is None or word == "no":
+            if withheld(word):
                 if len(self._refused) > REMEMBERED:
                     del self._refused[next(iter(self._refused))]
-                self._refused[root.id] = limit.scope, limit.amount, used, word is not None
+                self._refused[root.id] = limit.scope, limit.amount, used, word == "no"
             elif word == "once":
                 self._helpings[limit] = self._helpings.get(limit, 0) + 1
             else:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from alipes.kernel.errors import AlipesError, ConfigError, DeliveryError, StoreError
 from alipes.kernel.platforms import Arrival, Piece, Platform, State, Take, Talents
 from alipes.kernel.turns import Address
+from alipes.runtime.groups import heed
 from alipes.runtime.retry import backoff
 
 log = logging.getLogger(__name__)
@@ -169,10 +170,12 @@ class Channel:
             async with asyncio.timeout(within):
                 return await work
         except AlipesError:
+            heed()
             raise
         except Exception as error:  # bulkhead: a broken platform does not disturb the others
+            heed()
             if isinstance(error, TimeoutError):
                 raise DeliveryError(f"{self.name} did not answer in time ({verb})", uncertain=True) from error
             log.exception("platform %s broke in %s", self.name, verb)
             what = f"{self.name} broke in {verb}: {type(error).__name__}: {error}"
-            raise DeliveryError(what, uncertain=True) from error
+            raise DeliveryError(what, uncertain=verb != "pieces") from error

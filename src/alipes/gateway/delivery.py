@@ -99,11 +99,12 @@ class Delivery:
         return [lane for lane, due in owed.items() if not self._tries.wait(due)]
 
     async def _doubt(self, name: str) -> None:
-        doubtful = await self._outbox.doubt(name)
-        self._counts.uncertain[name] += doubtful
-        if doubtful:
+        cut_off = await self._outbox.cut_off(name)
+        for debt in cut_off:
+            await self._tries.cut_off(self._channels[name], debt)
+        if cut_off:
             log.warning(
-                "%d messages on %s were cut off while being sent; they may be there twice", doubtful, name
+                "%d messages on %s were cut off while being sent; they may be there twice", len(cut_off), name
             )
 
     async def _serve(self, channel: Channel, lane: str) -> None:

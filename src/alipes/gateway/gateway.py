@@ -59,14 +59,14 @@ class Gateway:
         self.access = Access(house.store.people, rules)
         for platform in platforms.values():
             platform.fetch_only_for(self.access.welcome)
-        questions = Questions(house.store, house.lobby, self.access, self.delivery)
-        inquiries = Inquiries(house.store, house.lobby, self.access, self.delivery)
+        questions = self._questions = Questions(house.store, house.lobby, self.access, self.delivery)
+        inquiries = self._inquiries = Inquiries(house.store, house.lobby, self.access, self.delivery)
         direction = Direction(
             store=house.store,
             lock=self.delivery.lock,
             nudge=self.delivery.nudge,
             asked=partial(_ask, questions, inquiries),
-            answered=partial(self._answered, questions, inquiries),
+            answered=self._answered,
             asking=partial(_asking, house.lobby),
         )
         # what is taken up from an earlier process may have to ask before its chat is watched again
@@ -98,11 +98,14 @@ class Gateway:
         try:
             await self._house.store.database.stretch()
             async with asyncio.TaskGroup() as group:
+                for name in self._channels:  # before a turn that is taken up can ask anew
+                    await self._house.store.outbox.withdraw(name)
                 self._group.open(group)
                 await self._resume()
                 await self._reception.recall(tuple(self._channels))
                 group.create_task(self.delivery.run(), name="delivery")
                 group.create_task(self._tidy(), name="tidying")
+                group.create_task(self._review(), name="questions")
                 group.create_task(self._renew_menus(), name="menus")
                 for name, channel in self._channels.items():
                     channel.on_ready = partial(self._ready, channel)
@@ -145,7 +148,7 @@ class Gateway:
                 if turn.begun is not None and not await self._answered_already(turn.id):
                     text = f"I was started anew, and go on with {brief(turn.text)}."
                     id = f"resumed:{turn.id}:{store.host}"
-                    await store.outbox.owe(Outbound(id, standing.address, text, notice=True))
+                    await store.outbox.owe(Outbound(id, standing.address, text, notice=True, fleeting=True))
 
     async def _answered_already(self, turn: str) -> bool:
         """Was all said, and only its end not written any more?"""
@@ -186,13 +189,18 @@ class Gateway:
         except DeliveryError as error:
             log.warning("platform %s does not show our commands: %s", channel.name, error)
 
-    async def _answered(
-        self, questions: Questions, inquiries: Inquiries, answered: ApprovalAnswered | Heard
-    ) -> None:
+    async def _answered(self, answered: ApprovalAnswered | Heard) -> None:
         if isinstance(answered, Heard):
-            await inquiries.close(answered, self._channels)
+            await self._inquiries.close(answered, self._channels)
         else:
-            await questions.close(answered, self._channels)
+            await self._questions.close(answered, self._channels)
+
+    async def _review(self) -> None:
+        """No turn waits for the answer to a question that will reach nobody, whoever gave that up."""
+        while True:
+            await asyncio.sleep(self._rules.poll)
+            await self._questions.review()
+            await self._inquiries.review()
 
     async def _tidy(self) -> None:
         while True:

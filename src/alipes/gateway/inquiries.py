@@ -8,6 +8,7 @@ from alipes.gateway.access import Access
 from alipes.gateway.bubble import escaped
 from alipes.gateway.channels import Channel
 from alipes.gateway.delivery import Delivery
+from alipes.gateway.posing import UNREACHED, posed, undelivered
 from alipes.kernel.delivery import Button, Outbound, lane
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platforms import Arrival
@@ -43,9 +44,7 @@ class Inquiries:
         )
         reply_to = facts.inbound.reply_to if facts is not None else ""
         text = f"{_shown(asked)}{_listed(asked)}"
-        await self._delivery.owe(
-            Outbound(_id(asked.ask), address, text, buttons=buttons, reply_to=reply_to, notice=True)
-        )
+        await self._delivery.owe(posed(_id(asked.ask), address, text, buttons=buttons, reply_to=reply_to))
 
     async def close(self, heard: Heard, channels: Mapping[str, Channel]) -> None:
         """It is answered, or given up: the question in the chat says so, and has no buttons any more."""
@@ -67,6 +66,15 @@ class Inquiries:
                         await channel.edit(inquiry.address, debt.paid[-1], pieces[-1])
                 except DeliveryError:
                     return  # a button that is pressed later is told that it is over
+
+    async def review(self) -> None:
+        """Whoever waits for the answer to one that is not sent any more is told that nobody was asked."""
+        for ask, inquiry in tuple(self._open.items()):
+            if why := await undelivered(self._store.outbox, _id(ask)):
+                self._open.pop(ask, None)
+                await self._lobby.post(inquiry.address.key, Reply(ask, "", unasked=why))
+                text = f"{UNREACHED}, so I go on without an answer:\n\n{_shown(inquiry.asked)}"
+                await self._delivery.owe(Outbound(f"unasked:{ask}", inquiry.address, text, notice=True))
 
     def concern(self, arrival: Arrival) -> bool:
         """Is it an answer to a question, open or not any more?"""

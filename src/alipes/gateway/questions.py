@@ -9,6 +9,7 @@ from alipes.gateway.access import Access
 from alipes.gateway.bubble import escaped
 from alipes.gateway.channels import Channel
 from alipes.gateway.delivery import Delivery
+from alipes.gateway.posing import UNREACHED, posed, undelivered
 from alipes.kernel.delivery import Button, Outbound, lane
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.messages import ToolCall
@@ -62,8 +63,7 @@ class Questions:
         buttons = tuple(Button(_LABELS[each], f"{BUTTON}:{asked.ask}:{each}") for each in choices)
         reply_to = facts.inbound.reply_to if facts is not None else ""
         text = f"{_shown(asked)}Answer _yes_ (once), _session_ or _no_{', or _always_' if owner else ''}."
-        question = Outbound(_id(asked.ask), address, text, buttons=buttons, reply_to=reply_to, notice=True)
-        await self._delivery.owe(question)
+        await self._delivery.owe(posed(_id(asked.ask), address, text, buttons=buttons, reply_to=reply_to))
 
     async def close(self, answered: ApprovalAnswered, channels: Mapping[str, Channel]) -> None:
         """It is answered: the question in the chat says so, and has no buttons any more."""
@@ -85,6 +85,15 @@ class Questions:
                         await channel.edit(question.address, debt.paid[-1], pieces[-1])
                 except DeliveryError:
                     return  # a button that is pressed later is told that it is over
+
+    async def review(self) -> None:
+        """Whoever waits for the answer to one that is not sent any more is told that nobody was asked."""
+        for ask, question in tuple(self._open.items()):
+            if why := await undelivered(self._store.outbox, _id(ask)):
+                self._open.pop(ask, None)
+                await self._lobby.post(question.address.key, Answer(ask, "no", unasked=why))
+                text = f"{UNREACHED}, so it counts as a _no_:\n\n{_fenced(_call(question.asked.call))}"
+                await self._delivery.owe(Outbound(f"unasked:{ask}", question.address, text, notice=True))
 
     def waits(self, key: str, person: str, role: Role) -> bool:
         """Is there one in this conversation that the person may answer?"""

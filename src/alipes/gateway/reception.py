@@ -134,10 +134,10 @@ class Reception:
         worded = choice if alone and questions.waits(key, sender, role) else None
         if not worded and not arrival.pressed.startswith(f"{BUTTON}:"):
             return False
-        if not await self._arrivals.known(platform, arrival.id):
+        if await self._arrivals.answered(platform, arrival.id):
             pressed = await questions.pressed(arrival.pressed, sender, platform) if not worded else ""
             told = await questions.answer(key, worded, sender) if worded else pressed
-            await self._settle(arrival, told or "")
+            await self._tell(arrival, told or "")
         return True
 
     async def _replies(self, arrival: Arrival) -> bool:
@@ -145,9 +145,14 @@ class Reception:
         inquiries = self._staff.inquiries
         if not inquiries.concern(arrival):
             return False
-        if not await self._arrivals.known(arrival.address.platform, arrival.id):
-            await self._settle(arrival, await inquiries.answered(arrival))
+        # kept first: if we die here it is asked anew, and what answered it does not become a message
+        if await self._arrivals.answered(arrival.address.platform, arrival.id):
+            await self._tell(arrival, await inquiries.answered(arrival))
         return True
+
+    async def _tell(self, arrival: Arrival, text: str) -> None:
+        if text:
+            await self._staff.delivery.owe(replying.note(arrival, replying.as_it_is(text)))
 
     async def _settle(self, arrival: Arrival, text: str) -> None:
         """It is dealt with, and this is said about it, if anything."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from alipes.gateway.channels import Channel
 from alipes.gateway.counts import Counts
 from alipes.gateway.manners import Rules
-from alipes.gateway.paying import Payer
+from alipes.gateway.paying import BEGUN, Payer
 from alipes.kernel.delivery import Debt, Outbound
 from alipes.kernel.errors import DeliveryError, Gone
 from alipes.kernel.wording import brief, count, span
@@ -23,6 +23,7 @@ FARTHEST = 900.0
 put off by us, but the clock was set back."""
 AT_ONCE = 64
 """Messages that are on their way on one platform at most."""
+CUT_OFF = "cut off while it was being sent"
 OUTAGE = 2
 """Chats in which nothing arrives, and nowhere else either: it is the platform, not what is sent."""
 
@@ -60,7 +61,7 @@ class Tries:
 
     def _plain(self, debt: Debt) -> bool:
         """May it be tried now, without further ado?"""
-        return not self.wait(debt.due) and not debt.uncertain and not self.late(debt)
+        return not self.wait(debt.due) and not debt.doubtful and not self.late(debt)
 
     def wait(self, due: float) -> float:
         """Seconds until then."""
@@ -81,16 +82,14 @@ class Tries:
 
     async def _passable(self, channel: Channel, debt: Debt) -> bool:
         """What may be there is sent again once only: so not into a hole, if that can be found out."""
-        if not debt.uncertain or channel.talents.remembers or not channel.talents.typing:
+        if not debt.doubtful or channel.talents.remembers or not channel.talents.typing:
             return True
         try:
             await channel.typing(debt.outbound.address)
         except DeliveryError as error:
             pause = LONGEST / 4 if error.retry_after is None else min(error.retry_after, FARTHEST)
             why = f"it may be there; nothing gets through now: {error}"
-            await self._outbox.postpone(
-                await self._outbox.begin(debt), self._clock() + pause, why, counts=False
-            )
+            await self._outbox.postpone(debt, self._clock() + pause, why)
             return False
         return True
 
@@ -103,8 +102,8 @@ class Tries:
         channel.sending = str(error) if outage else channel.sending
         if isinstance(error, Gone):
             await self._bury(channel, debt, str(error))
-        elif uncertain and debt.uncertain:
-            await self._bury(channel, debt, f"it may be there, and was sent again once already: {error}")
+        elif uncertain and debt.doubtful:
+            await self._lose_track(channel, debt, str(error))
         elif debt.attempts >= self._rules.tries and error.retry_after is None and not outage:
             await self._bury(channel, debt, f"given up after {debt.attempts} tries: {error}")
         else:
@@ -118,6 +117,23 @@ class Tries:
 
     def _pause(self, attempts: int) -> float:
         return float(min(LONGEST, 2.0 ** max(0, min(attempts, 32) - 1)) * (0.5 + self._dice() / 2))
+
+    async def cut_off(self, channel: Channel, debt: Debt) -> None:
+        """It was being sent when an earlier process died. Once more it is sent, and not a third time; unless
+        to send it again does no harm."""
+        shown = sum(not each.startswith(BEGUN) for each in debt.drafts)
+        harmless = channel.talents.remembers or len(debt.paid) < shown  # a draft is only changed
+        self._counts.uncertain[channel.name] += not debt.uncertain
+        if debt.doubtful and not harmless:
+            await self._lose_track(channel, debt, CUT_OFF)
+        else:
+            await self._outbox.postpone(debt, 0.0, CUT_OFF, uncertain=True)
+
+    async def _lose_track(self, channel: Channel, debt: Debt, why: str) -> None:
+        """It was sent twice, and may be there once, twice or not at all: the chat is told."""
+        if not debt.outbound.notice:
+            await self._outbox.owe(_unsure(debt))
+        await self._bury(channel, debt, f"it may be there, and was sent again once already: {why}")
 
     async def _bury(self, channel: Channel, debt: Debt, why: str) -> None:
         await self._outbox.give_up(debt, "dead", why)
@@ -140,6 +156,11 @@ class Tries:
             notice = _notice(missed, self._clock())
             log.warning("%d messages to %s were too old to be sent", len(missed), lane)
             await self._outbox.owe(notice)
+
+
+def _unsure(debt: Debt) -> Outbound:
+    text = "I cannot tell whether my last message arrived here. If something is missing, ask me for it again."
+    return Outbound(f"unsure:{debt.number}", debt.outbound.address, text, notice=True)
 
 
 def _notice(missed: list[Debt], now: float) -> Outbound:

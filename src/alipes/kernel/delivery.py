@@ -45,6 +45,8 @@ class Outbound(Struct, frozen=True, omit_defaults=True):
     """Seconds since the epoch after which it is not worth sending; zero: the usual time."""
     notice: bool = False
     """A word of the house, not of the model: of no interest once it is late."""
+    fleeting: bool = False
+    """Of no use once the process is gone that owed it: what it asks or tells is asked or told anew."""
 
     @property
     def lane(self) -> str:
@@ -72,6 +74,8 @@ class Debt(Struct, frozen=True):
     """The platform's ids of the parts that are there already: a long text is several messages."""
     uncertain: bool = False
     """It may be there twice: a send was cut off before we learned its end."""
+    doubtful: bool = False
+    """The part that comes next may be there already: it is sent once more and not a third time."""
     why: str = ""
     drafts: tuple[str, ...] = ()
     """Known once it is begun: the messages by which its turn was shown unfinished, oldest first."""
@@ -119,8 +123,12 @@ class Outbox(Protocol):
         """It is not tried any more; it stays to be looked at, and may be owed again."""
         ...
 
-    async def doubt(self, platform: str) -> int:
-        """At the start: sends that a crash cut off are owed again, as uncertain; how many."""
+    async def cut_off(self, platform: str) -> tuple[Debt, ...]:
+        """At the start: those that an earlier process was sending when it died, with their drafts."""
+        ...
+
+    async def withdraw(self, platform: str) -> int:
+        """At the start: give up what is `fleeting`, since whoever owed it is gone; how many."""
         ...
 
     async def find(self, id: str) -> Debt | None:

@@ -154,7 +154,7 @@ class ApprovalAnswered(Struct, frozen=True, tag="approval_answered", omit_defaul
     ask: str
     choice: Consent
     by: str = ""
-    """Who said so; `stop` when the turn was stopped instead."""
+    """Who said so; `stop` when the turn was stopped instead, `nobody` when the question reached none."""
 
 
 class Asked(Struct, frozen=True, tag="asked", omit_defaults=True):
@@ -259,6 +259,8 @@ class Answer(Struct, frozen=True, tag="answer", omit_defaults=True):
     ask: str
     choice: Consent
     by: str = ""
+    unasked: str = ""
+    """Why the question reached nobody; then this is nobody's word, and counts as a no."""
 
 
 class Reply(Struct, frozen=True, tag="reply", omit_defaults=True):
@@ -267,6 +269,8 @@ class Reply(Struct, frozen=True, tag="reply", omit_defaults=True):
     ask: str
     text: str
     by: str = ""
+    unasked: str = ""
+    """Why the question reached nobody; then there is no text."""
 
 
 class Reset(Struct, frozen=True, tag="reset", omit_defaults=True):

@@ -14,6 +14,14 @@ def ungrouped() -> Iterator[None]:
         raise first(group) from group
 
 
+def heed() -> None:
+    """For who goes on after an error: be cancelled, if that was asked for and got lost. A `TaskGroup` that is
+    cancelled while a child of it fails raises what the child did, and no more (until Python 3.13)."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 def first(error: BaseException) -> BaseException:
     """What really happened: the group is an accident of running side by side."""
     return first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error

@@ -6,12 +6,17 @@ from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 import msgspec
+from msgspec import structs
 
 from alipes.hooks import specs
 from alipes.hooks.relay import Hooks
+from alipes.kernel.consent import Leave, Unasked
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import Grants
-from alipes.kernel.turns import Answer, ApprovalAnswered, ApprovalAsked, Consent, Envelope, Event, Turn
+from alipes.kernel.turns import Answer, ApprovalAnswered, ApprovalAsked, Envelope, Event, Turn
+
+NOBODY = "nobody"
+"""In place of a person, where the question reached none."""
 
 
 class Approvals:
@@ -38,7 +43,7 @@ class Approvals:
         self._open: dict[str, tuple[Turn, ApprovalAsked, asyncio.Future[Answer]]] = {}
         self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def ask(self, call: ToolCall, reason: str, turn: Turn) -> Consent | None:
+    async def ask(self, call: ToolCall, reason: str, turn: Turn) -> Leave:
         """The word on `call`: given now, or before for exactly this call. None: there is nobody to ask."""
         rule, (key, session, _) = exactly(call, turn), _place(turn)
         async with self._lanes.setdefault(key, asyncio.Lock()):
@@ -49,6 +54,8 @@ class Approvals:
             if not (self._interactive and self._heard(key)):
                 return None
             answer = await self._put(ApprovalAsked(os.urandom(6).hex(), call, reason, rule), turn)
+            if answer.unasked:
+                return Unasked(answer.unasked)
             if answer.choice == "session":
                 self._granted.add((session, rule))
             elif answer.choice == "always":
@@ -77,6 +84,7 @@ class Approvals:
             await self._hooks.relay.tell(specs.on_event, event=asked, turn=turn)
             self._tell(turn, asked)
             answer = await waiting
+            answer = structs.replace(answer, choice="no", by=NOBODY) if answer.unasked else answer
             answered = ApprovalAnswered(asked.ask, answer.choice, answer.by)
         except asyncio.CancelledError:
             self._cut.setdefault(turn.id, []).append(answered)

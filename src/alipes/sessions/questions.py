@@ -21,7 +21,8 @@ class Questions:
         """By session key, the question that is open there: the latest."""
 
     async def ask(self, turn: Turn, question: str, choices: tuple[str, ...], seconds: float) -> Reply | None:
-        """What a person answers; None where nobody does in time, or is there to. Every front end is told."""
+        """What a person answers, or why the question did not reach them; None where nobody answers in time,
+        or is there to. Every front end is told."""
         if not (self._interactive and self._heard(turn.key)):
             return None
         asked = Asked(os.urandom(6).hex(), question, choices, time.time() + seconds)

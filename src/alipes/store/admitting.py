@@ -9,6 +9,9 @@ from alipes.kernel.places import Admitted, Waiting
 from alipes.kernel.turns import Address, Busy, Inbound
 from alipes.store import rows
 
+ANSWER = "answer"
+"""In place of a batch, of what came in as the answer to a question: it never becomes a turn."""
+
 
 class Entry(Struct, frozen=True):
     """A message as columns, made before the transaction so that it can be tried again."""
@@ -36,8 +39,11 @@ def new_session() -> str:
 
 def admit(db: sqlite3.Connection, entry: Entry, busy: Busy | None, usual: Busy) -> Admitted | None:
     platform, key = entry.inbound.address.platform, entry.key
-    copy = "SELECT 1 FROM turns WHERE platform = ? AND inbound_id = ?"
-    if db.execute(copy, (platform, entry.inbound_id)).fetchone():
+    copy = (
+        "SELECT 1 FROM turns WHERE platform = ?1 AND inbound_id = ?2 "
+        "UNION ALL SELECT 1 FROM arrivals WHERE platform = ?1 AND id = ?2 AND batch = ?3"
+    )
+    if db.execute(copy, (platform, entry.inbound_id, ANSWER)).fetchone():
         return None
     session, mode = _seated(db, entry)
     ahead = unfinished(db, key)

@@ -12,6 +12,7 @@ from alipes.kernel.delivery import Outbound
 from alipes.kernel.platforms import Arrival
 from alipes.kernel.turns import Inbound
 from alipes.store import outbox, rows
+from alipes.store.admitting import ANSWER
 from alipes.store.database import Database
 
 Amended: TypeAlias = Literal["replaced", "same", "late", "unknown"]
@@ -45,9 +46,22 @@ class SqliteArrivals:
         await self._database.run(lambda db: db.execute(sql, row).rowcount)
 
     async def known(self, platform: str, id: str) -> bool:
-        """Was it kept, or dealt with?"""
-        sql, row = "SELECT 1 FROM arrivals WHERE platform = ? AND id = ?", (platform, rows.whole(id))
+        """Was it kept, dealt with, or has it become a turn?"""
+        sql = (
+            "SELECT 1 FROM arrivals WHERE platform = ? AND id = ? "
+            "UNION ALL SELECT 1 FROM turns WHERE platform = ? AND inbound_id = ?"
+        )
+        row = (platform, rows.whole(id)) * 2
         return await self._database.read(lambda db: db.execute(sql, row).fetchone()) is not None
+
+    async def answered(self, platform: str, id: str) -> bool:
+        """It was said as the answer to a question, and is nothing else from now on: a second copy becomes no
+        turn. False where it was known before."""
+        if await self.known(platform, id):
+            return False
+        sql = "INSERT OR IGNORE INTO arrivals (platform, id, batch, created, done) VALUES (?, ?, ?, ?, ?)"
+        row = (platform, rows.whole(id), ANSWER, self._clock(), self._clock())
+        return bool(await self._database.run(lambda db: db.execute(sql, row).rowcount))
 
     async def settle(self, platform: str, *ids: str, owed: tuple[Outbound, ...] = ()) -> None:
         """They are dealt with; in the same transaction a debt for what is said about it."""

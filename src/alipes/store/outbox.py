@@ -16,6 +16,8 @@ _outbounds = msgspec.json.Decoder(Outbound)
 _ids = msgspec.json.Decoder(tuple[str, ...])
 _COLUMNS = "number, outbound, created, state, attempts, due, paid, uncertain, why"
 _OPEN = "state IN ('owed', 'trying')"
+_DOUBTED = "max(uncertain, ? * (json_array_length(paid) + 1))"
+"""Which part was in doubt last, counted from one: what follows it is sent for the first time."""
 KEPT = 7 * 86400.0
 """Seconds that paid debts are kept: who asks twice within them is answered once."""
 
@@ -72,18 +74,28 @@ class SqliteOutbox:
     async def postpone(
         self, debt: Debt, due: float, why: str, *, uncertain: bool = False, counts: bool = True
     ) -> None:
-        change = "state = 'owed', due = ?, why = ?, uncertain = max(uncertain, ?), attempts = attempts - ?"
+        change = f"state = 'owed', due = ?, why = ?, uncertain = {_DOUBTED}, attempts = attempts - ?"
         await self._set(debt, change, due, rows.whole(why), int(uncertain), int(not counts))
 
     async def give_up(self, debt: Debt, state: Literal["dead", "expired"], why: str) -> None:
         await self._set(debt, "state = ?, why = ?, settled = ?", state, rows.whole(why), self._clock())
 
-    async def doubt(self, platform: str) -> int:
+    async def cut_off(self, platform: str) -> tuple[Debt, ...]:
+        sql = f"SELECT {_COLUMNS} FROM debts WHERE platform = ? AND state = 'trying' ORDER BY number"
+
+        def look(db: sqlite3.Connection) -> tuple[Debt, ...]:
+            return tuple(_with_drafts(db, _debt(row)) for row in db.execute(sql, (platform,)).fetchall())
+
+        return await self._database.read(look)
+
+    async def withdraw(self, platform: str) -> int:
         sql = (
-            "UPDATE debts SET state = 'owed', uncertain = 1, why = 'cut off while it was being sent' "
-            "WHERE platform = ? AND state = 'trying'"
+            "UPDATE debts SET uncertain = max(uncertain, state = 'trying'), state = 'expired', settled = ?, "
+            f"why = 'who owed it is gone' WHERE platform = ? AND {_OPEN} "
+            "AND json_extract(outbound, '$.fleeting')"
         )
-        return await self._database.run(lambda db: db.execute(sql, (platform,)).rowcount)
+        row = (self._clock(), platform)
+        return await self._database.run(lambda db: db.execute(sql, row).rowcount)
 
     async def find(self, id: str) -> Debt | None:
         sql = f"SELECT {_COLUMNS} FROM debts WHERE id = ?"
@@ -182,15 +194,19 @@ def _head(db: sqlite3.Connection, lane: str) -> Debt | None:
 
 
 def _begin(db: sqlite3.Connection, debt: Debt) -> Debt:
-    change, outbound = "state = 'trying', attempts = attempts + 1", debt.outbound
+    change = "state = 'trying', attempts = attempts + 1"
     sql = f"UPDATE debts SET {change} WHERE number = ? RETURNING {_COLUMNS}"
     row = db.execute(sql, (debt.number,)).fetchone()
-    shown = drafts(db, outbound.lane, outbound.turn)
-    return debt if row is None else structs.replace(_debt(row), drafts=shown)
+    return debt if row is None else _with_drafts(db, _debt(row))
+
+
+def _with_drafts(db: sqlite3.Connection, debt: Debt) -> Debt:
+    return structs.replace(debt, drafts=drafts(db, debt.outbound.lane, debt.outbound.turn))
 
 
 def _debt(row: tuple[int, str, float, DebtState, int, float, str, int, str]) -> Debt:
     number, outbound, created, state, attempts, due, paid, uncertain, why = row
+    parts = _ids.decode(paid)
     return Debt(
         number=number,
         outbound=_outbounds.decode(outbound),
@@ -198,7 +214,8 @@ def _debt(row: tuple[int, str, float, DebtState, int, float, str, int, str]) -> 
         state=state,
         attempts=attempts,
         due=due,
-        paid=_ids.decode(paid),
+        paid=parts,
         uncertain=bool(uncertain),
+        doubtful=uncertain == len(parts) + 1,
         why=why,
     )
