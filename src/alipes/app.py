@@ -29,17 +29,18 @@ from alipes.hooks.offers import Offers, SkillOffer
 from alipes.hooks.owners import CORE
 from alipes.hooks.relay import Hooks
 from alipes.hooks.tracking import TURN
+from alipes.kernel.consent import Leave
 from alipes.kernel.delivery import Outbound
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import Provider, Tool
-from alipes.kernel.turns import Consent, Envelope, Event, Inbound, Noted, Turn
+from alipes.kernel.turns import Envelope, Event, Inbound, Noted, Turn
 from alipes.kernel.wording import brief
 from alipes.providers.choice import Choice, choose
 from alipes.providers.opening import Backend, Models
 from alipes.runtime.clients import ClientScope
 from alipes.runtime.groups import first
-from alipes.runtime.logs import masking
+from alipes.runtime.masking import masking
 from alipes.runtime.orphans import Keeper, open_keeper
 from alipes.runtime.watchdog import Watchdog
 from alipes.sessions.commands import BY_NAME
@@ -317,7 +318,7 @@ def _equip(app: App, keeper: Keeper) -> None:
     app.offers.build_in(*tools, *_company(app), *more, code)
     terminal.rewrite = rewriting(app.hooks)
 
-    async def ask(call: ToolCall, risk: Risk, turn: Turn) -> Consent | None:
+    async def ask(call: ToolCall, risk: Risk, turn: Turn) -> Leave:
         return await app.lobby.approvals.ask(call, risk.reason, turn)
 
     app.hooks.add(CORE, approval(places, ask), patient=True)
