@@ -22,7 +22,7 @@ from alipes.agent.senses import Parts, open_todos, senses
 from alipes.agent.spending import Spending
 from alipes.agent.voices import rewriting
 from alipes.config.settings import Settings
-from alipes.config.variables import inherited
+from alipes.config.variables import inherited, resettle
 from alipes.gateway.owing import Owing
 from alipes.hooks.loader import Door, Plugins, open_plugins
 from alipes.hooks.offers import Offers, SkillOffer
@@ -42,6 +42,7 @@ from alipes.runtime.clients import ClientScope
 from alipes.runtime.groups import first
 from alipes.runtime.masking import masking
 from alipes.runtime.orphans import Keeper, open_keeper
+from alipes.runtime.secrecy import close_memory, wipe_environment
 from alipes.runtime.watchdog import Watchdog
 from alipes.sessions.commands import BY_NAME
 from alipes.sessions.commands.context import Context
@@ -54,7 +55,7 @@ from alipes.store.opening import Store, open_store
 from alipes.store.spending import SqliteBill
 from alipes.tools.background import Background
 from alipes.tools.delegate import Delegate
-from alipes.tools.environment import child_environment
+from alipes.tools.environment import child_environment, is_hidden
 from alipes.tools.execute_code import ExecuteCode, Limits
 from alipes.tools.mixture import MixtureOfAgents
 from alipes.tools.output import Spill
@@ -86,6 +87,7 @@ class App:
     ) -> None:
         self.settings, self.scope, self.store, self.models = settings, scope, store, models
         self.background = background
+        self.mask = masking(settings.secrets())
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
         self.offers = Offers(lambda: BY_NAME)
         self.plugins: Plugins
@@ -155,6 +157,7 @@ class App:
             consent=self.lobby.approvals.ask,
             spending=self.spending,
             compaction=self.compaction,
+            mask=self.mask,
         )
 
     def _background(self, session: str) -> str:
@@ -207,6 +210,7 @@ async def open_app(
     `lent`: providers that live in this process, by the name of the endpoint they stand in for; `patience`:
     how long a model is asked, and by which clock. `owes`: what a chat is owed for what a turn tells.
     """
+    _close_off(settings)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(Watchdog())
         store = await stack.enter_async_context(open_store(settings.home))
@@ -232,6 +236,13 @@ async def open_app(
         )
         async with _serving(app.lobby):
             yield app
+
+
+def _close_off(settings: Settings) -> None:
+    """Before anything is started: what runs here as the same user finds no secret in this process."""
+    secrets = frozenset(settings.secrets())
+    wipe_environment(resettle(lambda name, value: is_hidden(name, value, secrets)))
+    close_memory()
 
 
 def _owing(settings: Settings) -> Owing:
@@ -294,7 +305,7 @@ def _equip(app: App, keeper: Keeper) -> None:
     """The tools, and the hooks of the house itself."""
     settings, background = app.settings, app.background
     places = Places(home=os.path.expanduser("~"), own=str(settings.home))
-    env, mask = child_environment(inherited(), settings.secrets()), masking(settings.secrets())
+    env, mask = child_environment(inherited(), settings.secrets()), app.mask
     terminal = Terminal(
         places, env, Spill(settings.paths.spill), keeper=keeper, mask=mask, background=background
     )

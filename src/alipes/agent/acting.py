@@ -14,7 +14,7 @@ from alipes.hooks.relay import Relay
 from alipes.hooks.specs import Verdict
 from alipes.kernel.consent import Leave, withheld
 from alipes.kernel.errors import ConfigError, ProviderError, StoreError, ToolError
-from alipes.kernel.messages import Image, Json, ToolCall, ToolResult
+from alipes.kernel.messages import Image, Json, Outcome, ToolCall, ToolResult
 from alipes.kernel.ports import Emit, Output, Proceed, Tool
 from alipes.kernel.turns import ToolFinished, ToolProgress, ToolStarted, Turn
 from alipes.runtime.groups import first
@@ -41,6 +41,8 @@ class Desk(Struct, frozen=True):
     limit: int = LIMIT
     consent: AskPerson | None = None
     proceed: Proceed = going_on
+    mask: Callable[[str], str] = str
+    """Takes known secrets out of whatever a tool says, before anyone reads it."""
 
     def effect(self, call: ToolCall) -> Literal["read", "write"]:
         """A tool that is gone counts as one that wrote: what it did cannot be known."""
@@ -70,7 +72,7 @@ class CallAct:
         if self.over:
             return
         try:
-            await self._emit(ToolProgress(self.call_id, readable(text)))
+            await self._emit(ToolProgress(self.call_id, readable(self._desk.mask(text))))
         except StoreError as error:
             self.lost = error
             raise
@@ -203,7 +205,7 @@ async def _run(desk: Desk, call: ToolCall) -> tuple[ToolResult, Exception | None
         given = await desk.hooks.wrap(specs.around_tool, go, call.args, call=call, turn=desk.turn)
         text, images = _parts(given)
     except (ToolError, ProviderError, ConfigError) as error:  # what it asked of others, they would not give
-        return ToolResult(call.id, readable(cut(str(error), desk.limit)), "failed"), error
+        return _result(desk, call, str(error), outcome="failed"), error
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
@@ -215,11 +217,17 @@ async def _run(desk: Desk, call: ToolCall) -> tuple[ToolResult, Exception | None
             raise act.lost from None
         log.exception("tool %s broke", call.name)
         cause = first(error) if isinstance(error, ExceptionGroup) else error
-        said = readable(cut(f"{type(cause).__name__}: {cause}", desk.limit))
-        return ToolResult(call.id, said, "failed"), error
+        return _result(desk, call, f"{type(cause).__name__}: {cause}", outcome="failed"), error
     finally:
         act.over = True
-    return ToolResult(call.id, readable(cut(text, desk.limit)), images=images), None
+    return _result(desk, call, text, images=images), None
+
+
+def _result(
+    desk: Desk, call: ToolCall, text: str, *, outcome: Outcome = "ok", images: tuple[Image, ...] = ()
+) -> ToolResult:
+    # masked first: half a secret at the cut would not be known for one
+    return ToolResult(call.id, readable(cut(desk.mask(text), desk.limit)), outcome, images)
 
 
 def _parts(given: str | Output) -> tuple[str, tuple[Image, ...]]:

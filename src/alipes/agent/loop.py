@@ -55,6 +55,8 @@ class Agent(Struct, frozen=True):
     consent: AskPerson | None = None
     spending: Spending | None = None
     compaction: Compaction | None = None
+    mask: Callable[[str], str] = str
+    """Takes known secrets out of what tools say."""
 
 
 async def run_turn(
@@ -117,6 +119,7 @@ class _Life:
             limit=agent.result_limit,
             consent=agent.consent,
             proceed=proceed,
+            mask=agent.mask,
         )
         self._blanks, self._questions = 0, 0
         self._context = ""

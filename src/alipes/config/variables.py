@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -48,6 +48,15 @@ class Variables(Struct, frozen=True):
 def inherited() -> dict[str, str]:
     """The environment of this process, for whoever starts another one."""
     return dict(os.environ)
+
+
+def resettle(hidden: Callable[[str, str], bool]) -> list[str]:
+    """Set those variables anew for which `hidden(name, value)`, so that no secret lies any more where every
+    child can read it: in what this process was started with. Their names; who can, wipes them there."""
+    names = [name for name, value in os.environ.items() if value and hidden(name, value)]
+    for name in names:
+        os.environ[name] = os.environ[name]
+    return names
 
 
 def lend(variables: Variables, names: Iterable[str]) -> set[str]:

@@ -17,12 +17,13 @@ QUIET = {
 """No colours, no pager, no question: nobody is there to page or to answer."""
 
 
+def is_hidden(name: str, value: str, secrets: Collection[str]) -> bool:
+    """Is a variable named or shaped like a secret, or one of `secrets`?"""
+    return is_secret_name(name) or value in secrets or looks_secret(value)
+
+
 def child_environment(environ: Mapping[str, str], secrets: Collection[str] = ()) -> dict[str, str]:
     """`environ` for a command: less what is named or shaped like a secret or is one of `secrets`."""
     hidden = set(secrets)
-    kept = {
-        name: value
-        for name, value in environ.items()
-        if not (is_secret_name(name) or value in hidden or looks_secret(value))
-    }
+    kept = {name: value for name, value in environ.items() if not is_hidden(name, value, hidden)}
     return {**kept, **QUIET}
