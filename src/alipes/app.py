@@ -242,7 +242,8 @@ def _close_off(settings: Settings) -> None:
     """Before anything is started: what runs here as the same user finds no secret in this process."""
     secrets = frozenset(settings.secrets())
     wipe_environment(resettle(lambda name, value: is_hidden(name, value, secrets)))
-    close_memory()
+    if not settings.debuggable:
+        close_memory()
 
 
 def _owing(settings: Settings) -> Owing:

@@ -82,6 +82,13 @@ KEYS = (
         "What the log file keeps: this and everything more serious.",
     ),
     Key(
+        "debuggable",
+        FLAG,
+        False,
+        "Whether programs of the same user may look into ours: a debugger, lsof, a profiler. Then commands "
+        "that a model runs may do so too, and find the secrets in its memory.",
+    ),
+    Key(
         "embedded.gguf",
         TEXT,
         "",

@@ -89,6 +89,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     ca_file: str = ""
     """Whom TLS trusts; empty means whom the system trusts."""
     log_level: LogLevel = "info"
+    debuggable: bool = False
     embedded: Embedded = Embedded()
     terminal: Terminal = Terminal()
     serve: Serve = Serve()
@@ -156,6 +157,7 @@ def build(reading: Reading) -> Settings:
         workdir=cast("str", picked["workdir"]),
         ca_file=_ca_file(reading),
         log_level=cast("LogLevel", picked["log_level"]),
+        debuggable=cast("bool", picked["debuggable"]),
         embedded=Embedded(**_under(picked, "embedded")),
         terminal=Terminal(**_under(picked, "terminal")),
         serve=Serve(**_under(picked, "serve"), key=secret(reading, "serve.key_env")),
