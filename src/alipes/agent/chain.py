@@ -77,29 +77,32 @@ class Line:
 
         Raises `ContextTooLong` at once; when nobody is left, the error of the first asked.
         """
-        first: AlipesError | None = None
         if self._aside:
             await emit(Noted(f"{self._aside}; asking {self._names[0]}"))
             self._aside = ""
-        while True:
-            name = self._names[0]
-            try:
-                backend = await self._open(name)
-                given = await put(backend)
-            except ContextTooLong:
-                raise
-            except (ProviderError, ConfigError) as error:
-                if first is None and isinstance(error, ConfigError):
-                    raise  # a setting to be mended, not an outage to be lived through
-                self._chain.rest(name, error)
-                first = first or error
-                if len(self._names) == 1:
-                    raise first from None
-                self._names = self._names[1:]
-                await emit(Noted(f"{name} {_why(error)}; going on with {self._names[0]}"))
-            else:
-                self._chain.wake(name)
-                return given
+        first: AlipesError | None = None
+        try:
+            while True:
+                name = self._names[0]
+                try:
+                    backend = await self._open(name)
+                    given = await put(backend)
+                except ContextTooLong:
+                    raise
+                except (ProviderError, ConfigError) as error:
+                    if first is None and isinstance(error, ConfigError):
+                        raise  # a setting to be mended, not an outage to be lived through
+                    self._chain.rest(name, error)
+                    first = first or error
+                    if len(self._names) == 1:
+                        raise first from None
+                    self._names = self._names[1:]
+                    await emit(Noted(f"{name} {_why(error)}; going on with {self._names[0]}"))
+                else:
+                    self._chain.wake(name)
+                    return given
+        finally:
+            del first  # it leads back to us, and to all that the turn holds
 
     async def _open(self, name: str) -> Backend:
         if self.backend is None or self.backend.name != name:

@@ -203,17 +203,17 @@ class _Begun(Watched):
     def __init__(self, work: Some) -> None:
         self._work = work
         self._first: tuple[Any] | None = None
-        self._over: StopIteration | None = None
+        self._gave: tuple[Any] | None = None
 
     def begin(self) -> None:
         try:
             self._first = (self._work.send(None),)
         except StopIteration as over:
-            self._over = over
+            self._gave = (over.value,)  # not the error itself: its traceback leads back to us
 
     def send(self, value: Any) -> Any:
-        if self._over is not None:
-            raise StopIteration(self._over.value)
+        if self._gave is not None:
+            raise StopIteration(self._gave[0])
         if self._first is not None:
             waits_for, self._first = self._first[0], None
             return waits_for

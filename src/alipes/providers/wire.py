@@ -123,10 +123,14 @@ class Stream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
         if kind is not None or not self._reader.whole:
             self._reading.cancel()
         # The group would wrap the owner's error; it is shown only a cancellation, which may be its own.
-        if kind is not None and issubclass(kind, asyncio.CancelledError):
-            await self._group.__aexit__(kind, error, trace)
-        else:
-            await self._group.__aexit__(None, None, None)
+        try:
+            if kind is not None and issubclass(kind, asyncio.CancelledError):
+                await self._group.__aexit__(kind, error, trace)
+            else:
+                await self._group.__aexit__(None, None, None)
+        finally:  # both lead back to us, and their tracebacks to all that the turn holds
+            self._failure = None
+            del self._reading
 
     def __aiter__(self) -> AsyncIterator[Delta]:
         return self

@@ -70,6 +70,7 @@ class Session:
             try:
                 while (letter := await self._next_letter()) is not None:
                     await self._read(letter, turns)
+                    del letter  # else we sit on the last turn, and all of its history, until the next
             except asyncio.CancelledError:
                 await self._suspend()
                 raise
@@ -163,14 +164,15 @@ class Session:
                 # it waits its turn: whoever claims it will find this
                 await self._around.turns.put_control(self.key, stop)
             return
-        assert living.task is not None
-        if living.stop is not None or living.task.done():
+        task = living.task
+        assert task is not None
+        if living.stop is not None or task.done():
             return
         if stop.invalidation_reason == "stop_command" and not living.started:
             stop = structs.replace(stop, invalidation_reason="stop_command_pending")
         group.create_task(self._around.delegated.stop(living.turn, stop), name="stop of what works for it")
         await self._cut_short(living, stop)
-        group.create_task(self._see_it_end(living), name=f"end of turn {living.turn.id}")
+        group.create_task(self._see_it_end(living, task), name=f"end of turn {living.turn.id}")
 
     async def _cut_short(self, living: Living, stop: Stop) -> None:
         assert living.task is not None
@@ -179,14 +181,14 @@ class Session:
         await asyncio.sleep(0)
         living.task.cancel()
 
-    async def _see_it_end(self, living: Living) -> None:
+    async def _see_it_end(self, living: Living, task: asyncio.Task[Over]) -> None:
         """A turn that does not end when it is cancelled is left behind: it can tell nothing any more."""
-        assert living.task is not None and living.stop is not None
-        await asyncio.wait({living.task}, timeout=GRACE)
-        if not living.task.done():
+        assert living.stop is not None
+        await asyncio.wait({task}, timeout=GRACE)
+        if not task.done():
             log.error("turn %s is left behind: stopped %.1f s ago, it goes on in %s", *living.whereabouts())
             living.abandoned = True
-            living.task.cancel()
+            task.cancel()
             self._mailbox.put_nowait(Over(living, "stopped", living.stop.reason))
 
     async def _suspend(self) -> None:
@@ -205,6 +207,7 @@ class Session:
         living = "" if self._living is None else self._living.turn.session
         for session in [each for each in self._left if each != living]:
             self._lived.discard(session)
+            self._opened.pop(session, None)
             farewell = tell_leave(self.key, self._around, self._left.pop(session))
             group.create_task(farewell, name=f"farewell {session}")
 

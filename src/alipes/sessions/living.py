@@ -87,6 +87,8 @@ class Living:
             self.timer.cancel()
         if self.started:
             self.relay.release()
+        if not self.abandoned:
+            self.task = None  # what it gave, or its traceback, leads back to us
 
     @property
     def silent(self) -> float:
