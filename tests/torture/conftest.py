@@ -39,6 +39,7 @@ FILES = {
     "children": "6",
     "compaction": "12",
     "delegation": "6",
+    "discord_kills": "3",
     "gateway_kills": "3",
     "kill_resume": "7",
     "side_work": "6",

@@ -22,7 +22,7 @@ from tests.world.glass import ENTER, Glass
 from tests.world.telegram_server import TelegramServer
 
 CHATS = 4
-FULL = re.compile(r"is\s+full|No\s+space\s+left")
+FULL = re.compile(r"is\s+full|No\s+space\s+left|make\s+room")
 
 
 class Household:

@@ -219,3 +219,20 @@ async def _ending(listening):
         await listening
     except OSError as error:
         return error
+
+
+async def test_what_was_missed_where_nobody_was_known_to_write_goes_before_what_is_said_there_now(tmp_path):
+    async with DiscordServer() as server:
+        first, second = Desk(), Desk()
+        platform = open_discord(settings(server, tmp_path))
+        async with listening(platform, first):
+            await server.until(lambda: first.ready)
+            server.say("hello")
+            await server.until(lambda: first.arrivals)
+        for text in ("one", "two"):
+            server.say(text, who="bob")
+        async with listening(platform, second):
+            await server.until(lambda: second.ready)
+            server.say("three", who="bob")
+            await server.until(lambda: len(second.arrivals) == 3)
+        assert second.texts == ["one", "two", "three"]

@@ -39,7 +39,7 @@ async def test_a_hold_alone_moves_nothing(tmp_path):
 async def test_it_is_the_same_after_a_restart_and_nothing_when_broken(tmp_path):
     path = tmp_path / "folder" / "seen.json"
     seen = Seen(path)
-    seen.visit("7", "guild")
+    await seen.visit("7", "guild")
     seen.done(seen.begin(50))
     seen.begin(60)
     seen.flush()
@@ -61,11 +61,19 @@ async def test_it_is_written_by_itself(tmp_path):
         keeping.cancel()
 
 
+async def test_a_new_place_is_known_to_who_comes_after_a_kill(tmp_path):
+    path = tmp_path / "seen.json"
+    seen = Seen(path)
+    seen.begin(50)
+    await seen.visit("7", "guild")
+    assert (Seen(path).mark, Seen(path).places) == (49, {"7": "guild"})
+
+
 async def test_old_places_and_names_are_forgotten(tmp_path):
     seen = Seen(tmp_path / "seen.json")
     for number in range(PLACES + 5):
-        seen.visit(str(number), "")
-    seen.visit("6", "")
+        await seen.visit(str(number), "")
+    await seen.visit("6", "")
     assert len(seen.places) == PLACES and "4" not in seen.places and list(seen.places)[-1] == "6"
     seen.forget("6")
     assert "6" not in seen.places

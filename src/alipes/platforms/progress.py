@@ -22,6 +22,7 @@ class Progress:
         self._path, self._highest = path, mark
         self._open: dict[int, int] = {}
         self.changed = asyncio.Event()
+        self._writing = asyncio.Lock()
 
     @property
     def mark(self) -> int:
@@ -48,9 +49,14 @@ class Progress:
         """Write it down now and then, until cancelled."""
         while True:
             await self.changed.wait()
+            await self.write()
+            await asyncio.sleep(pause)
+
+    async def write(self) -> None:
+        """At once: what must be known after a kill, too."""
+        async with self._writing:
             self.changed.clear()
             await asyncio.to_thread(_write, self._path, self._encoded(), ".new")
-            await asyncio.sleep(pause)
 
     def flush(self) -> None:
         # Under a name of its own: a thread of `keep` may still be writing.

@@ -43,6 +43,8 @@ class Listening:
         self._guilds: dict[str, asyncio.Event] = {}
         self._since = 0
         """Up to which message nothing was missed before the present session."""
+        self._sought: set[str] = set()
+        """Places that are read since it began, before anything else happens there."""
 
     def hear(self, event: str, args: tuple[Any, ...]) -> None:
         match event, args:
@@ -60,6 +62,8 @@ class Listening:
 
     def _message(self, message: discord.Message, *, edited: bool = False) -> None:
         if inbound.spoken(message):
+            if message.guild is None and self._since and str(message.channel.id) not in self._sought:
+                self._read({str(message.channel.id): ""})  # what was missed there goes before it
             begun = self._seen.begin(message.id)
             self.lanes.put(str(message.channel.id), lambda: self._hand_over(message, begun, edited))
 
@@ -69,7 +73,9 @@ class Listening:
         made = inbound.arrival(message, me, per_user=settings.per_user, edited=edited)
         if self._seen.first(made.id):
             if made.addressed or settings.group == "all":
-                self._seen.visit(str(message.channel.id), str(message.guild.id) if message.guild else "")
+                await self._seen.visit(
+                    str(message.channel.id), str(message.guild.id) if message.guild else ""
+                )
                 made = await self._with_files(made, message)
             await self._take(made)
         # Not if it failed or was cut off: then it is read again.
@@ -112,7 +118,7 @@ class Listening:
 
     def _read_gaps(self) -> None:
         """A new session tells nothing of what was said before it. First in each lane: old before new."""
-        self._since, self._guilds = self._seen.since(), {}
+        self._since, self._guilds, self._sought = self._seen.since(), {}, set()
         if self._since:
             self._read(self._seen.places)
 
@@ -130,6 +136,7 @@ class Listening:
 
     def _read(self, places: dict[str, str]) -> None:
         held, left, since = self._seen.hold(), len(places), self._since
+        self._sought |= places.keys()
 
         def finished() -> None:
             nonlocal left

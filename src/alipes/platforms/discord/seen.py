@@ -46,9 +46,13 @@ class Seen(Progress):
         put(self._handed, name, None, HANDED)
         return True
 
-    def visit(self, place: str, guild: str) -> None:
+    async def visit(self, place: str, guild: str) -> None:
+        """A place that is new is written down at once: after a kill nobody else would tell us of it."""
+        new = place not in self._kept.places
         put(self._kept.places, place, guild, PLACES)
         self.changed.set()
+        if new:
+            await self.write()
 
     def forget(self, place: str) -> None:
         self._kept.places.pop(place, None)
