@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from alipes.kernel.messages import ToolResult
 from alipes.kernel.ports import ToolSpec
+from alipes.runtime.orphans import open_keeper, reap
 from alipes.tools.environment import child_environment
 from alipes.tools.execute_code import ExecuteCode, Limits
 from alipes.tools.output import Spill
@@ -122,3 +124,29 @@ async def test_it_works_in_the_folder_of_the_work_and_finds_modules_there(tmp_pa
         await run(tmp_path, "import mine, os; print(mine.word, os.getcwd())")
         == f"found {tmp_path}\n[exit code 0]"
     )
+
+
+async def test_its_files_lie_in_the_home_however_long_its_path_is(tmp_path):
+    home = tmp_path / ("h" * 200)
+    call = Call(tmp_path)
+    async with open_keeper(home / "run") as keeper:
+        code = "import sys; print(sys.argv[1]); print(look('x'))"
+        folder, seen, _ = (await run(tmp_path, code, call, keeper=keeper)).splitlines()
+        assert folder.startswith(f"{home}/run/") and seen == "seen" and not Path(folder).exists()
+    assert list((home / "run" / "children").iterdir()) == []
+
+
+async def test_what_a_killed_process_left_there_is_removed_by_the_next(tmp_path):
+    script = (
+        "import asyncio, os, sys; from pathlib import Path; from alipes.runtime.orphans import *\n"
+        "async def main():\n"
+        "    async with open_keeper(Path(sys.argv[1])) as keeper:\n"
+        "        with scratch(keeper) as folder:\n"
+        "            (folder / 'code.py').touch(); os.kill(os.getpid(), 9)\n"
+        "asyncio.run(main())"
+    )
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", script, str(tmp_path))
+    assert await child.wait() == -9
+    assert [each.name for each in tmp_path.rglob("*.py")] == ["code.py"]
+    assert reap(tmp_path) == 0
+    assert list((tmp_path / "children").iterdir()) == []

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from alipes.runtime.short_names import short
 from alipes.store import hosts
 from alipes.store.opening import open_store
 
@@ -15,7 +16,7 @@ async def test_processes_of_a_home_talk_in_its_own_folder_and_leave_nothing_in_i
         assert {each.suffix for each in (home / "run").iterdir()} == {".lock", ".sock"}
         (peer,) = store.hosts.others()
         assert peer.host == other.host and peer.socket == str(home / "run" / f"{other.host}.sock")
-        with hosts.short(peer.socket) as name:
+        with short(peer.socket) as name:
             _, writer = await asyncio.open_unix_connection(name)
         writer.close()
         await writer.wait_closed()

@@ -3,11 +3,13 @@
 import asyncio
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from alipes.runtime import kin
@@ -31,27 +33,37 @@ class Keeper:
 
     def __init__(self, records: Path) -> None:
         self.owner = kin.new_owner()
-        self._record = records / str(self.owner)
+        self._record, self._files = records / str(self.owner), _files(records, self.owner)
         self._lock = -1
         self._watchdog: subprocess.Popen[bytes] | None = None
 
     def guard(self) -> int:
         """Call before a child is started; the owner number its mark must begin with."""
         if kin.LINUX:
-            if self._lock < 0:
-                self._lock = _locked(self._record)
+            self._hold()
             if self._watchdog is None or self._watchdog.poll() is not None:
                 self._dismiss()
                 self._watchdog = _watchdog(self.owner)
         return self.owner
 
+    def folder(self) -> Path:
+        """For what is to be gone when this process is, and at the latest when the next opens."""
+        self._hold()
+        self._files.mkdir(0o700, exist_ok=True)
+        return self._files
+
     def close(self) -> None:
         """Every child scope is closed: nothing is left to keep."""
         self._dismiss()
         if self._lock >= 0:
+            shutil.rmtree(self._files, ignore_errors=True)
             self._record.unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = -1
+
+    def _hold(self) -> None:
+        if self._lock < 0:
+            self._lock = _locked(self._record)
 
     def _dismiss(self) -> None:
         if self._watchdog is not None:
@@ -75,8 +87,16 @@ async def open_keeper(run: Path) -> AsyncIterator[Keeper]:
         keeper.close()
 
 
+@contextmanager
+def scratch(keeper: Keeper | None) -> Iterator[Path]:
+    """A folder that is gone afterwards; with a keeper also when we are killed meanwhile."""
+    kept = keeper.folder() if keeper is not None and kin.LINUX else None
+    with tempfile.TemporaryDirectory(prefix="alipes-", dir=kept) as name:
+        yield Path(name)
+
+
 def reap(run: Path) -> int:
-    """End the orphans of every dead process recorded under `run`; how many there were."""
+    """End the orphans of every dead process recorded under `run`, remove its files; how many there were."""
     ended = 0
     for record in (run / "children").glob("[0-9]*"):
         try:
@@ -86,6 +106,7 @@ def reap(run: Path) -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             ended += _end_all(int(record.name))
+            shutil.rmtree(_files(record.parent, int(record.name)), ignore_errors=True)
             record.unlink(missing_ok=True)
         except BlockingIOError:  # who wrote it lives, and holds the lock
             continue
@@ -105,6 +126,10 @@ def _end_all(owner: int) -> int:
         ended.update(left)
         time.sleep(0.005)
     return len(ended)
+
+
+def _files(records: Path, owner: int) -> Path:
+    return records / f"of-{owner}"
 
 
 def _locked(record: Path) -> int:

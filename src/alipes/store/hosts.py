@@ -1,7 +1,6 @@
 """Which processes of a home are alive. Each is a locked file, which the kernel unlocks for the dead."""
 
 import asyncio
-import errno
 import fcntl
 import os
 import socket
@@ -13,10 +12,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from alipes.runtime.short_names import short
 from alipes.store.complaints import unusable
 
-SOCKET_PATH_LIMIT = 100
-"""The kernel takes 107 bytes; a longer path is named by its folder's descriptor."""
 STALE = 60.0
 
 
@@ -149,22 +147,6 @@ class Hosts:
 
     def _socket(self, host: str) -> Path:
         return self._run / f"{host}.sock"
-
-
-@contextmanager
-def short(path: str | Path) -> Iterator[str]:
-    """A name for `path` that a socket's address has room for, as long as the context lasts."""
-    if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT:
-        yield str(path)
-        return
-    if not os.path.isdir("/proc/self/fd"):
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), str(path))
-    folder, name = os.path.split(path)
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{number}/{name}"
-    finally:
-        os.close(number)
 
 
 def open_hosts(home: Path, *, within: float) -> Hosts:

@@ -13,8 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from alipes.kernel.turns import Envelope
+from alipes.runtime.short_names import short
 from alipes.store import rows
-from alipes.store.hosts import Hosts, short
+from alipes.store.hosts import Hosts
 
 log = logging.getLogger(__name__)
 

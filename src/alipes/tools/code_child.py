@@ -17,9 +17,12 @@ class ToolError(Exception):
 class _Line:
     """One question after the other, each with its answer."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, folder: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.connect(path)
+        here = os.getcwd()
+        os.chdir(folder)  # its path may be longer than a socket's address has room for
+        self._socket.connect("socket")
+        os.chdir(here)
         self._file = self._socket.makefile("rwb")
 
     def ask(self, name: str, args: dict[str, Any]) -> str:
@@ -41,7 +44,7 @@ def main(folder: str) -> None:
     with open(os.path.join(folder, "code.py"), encoding="utf-8") as file:
         code = file.read()
     os.dup2(os.open(os.path.join(folder, "stderr"), os.O_WRONLY | os.O_CREAT, 0o600), 2)
-    line = _Line(os.path.join(folder, "socket"))
+    line = _Line(folder)
     scope: dict[str, Any] = {"__name__": "__main__", "ToolError": ToolError}
     for name, parameters in tools.items():
         scope[name] = _stub(line, name, parameters)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,8 +13,9 @@ import msgspec
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import Act, ToolSpec
-from alipes.runtime.orphans import Keeper
+from alipes.runtime.orphans import Keeper, scratch
 from alipes.runtime.process import Child, open_child
+from alipes.runtime.short_names import short
 from alipes.tools import code_child
 from alipes.tools.background_job import ending
 from alipes.tools.output import Spill, Transcript
@@ -61,8 +61,7 @@ class ExecuteCode:
 
     async def run(self, args: Mapping[str, Json], act: Act) -> str:
         transcript = Transcript(self._spill, self._mask)
-        with tempfile.TemporaryDirectory(prefix="alipes-code-") as name:
-            folder = Path(name)
+        with scratch(self._keeper) as folder:
             (folder / "code.py").write_text(str(args["code"]), encoding="utf-8", errors="surrogatepass")
             (folder / "tools.json").write_text(json.dumps(self._tools))
             async with _serving(folder / "socket", _Uses(act, self._tools, self._calls)):
@@ -131,7 +130,8 @@ async def _serving(path: Path, uses: _Uses) -> AsyncIterator[None]:
         def admit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             talks.add(group.create_task(talk(reader, writer), name="execute_code"))
 
-        server = await asyncio.start_unix_server(admit, path, limit=LINE)
+        with short(path) as name:
+            server = await asyncio.start_unix_server(admit, name, limit=LINE)
         try:
             yield
         finally:

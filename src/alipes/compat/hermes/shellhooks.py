@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +23,7 @@ from alipes.config.variables import inherited
 from alipes.hooks.context import Context
 from alipes.hooks.tracking import TURN
 from alipes.kernel.errors import ConfigError
-from alipes.runtime.orphans import Keeper, open_keeper
+from alipes.runtime.orphans import Keeper, open_keeper, scratch
 from alipes.runtime.process import Child, open_child
 
 log = logging.getLogger(__name__)
@@ -171,10 +170,10 @@ async def run_hook(hook: ShellHook, told: bytes, around: Surroundings) -> Ran:
 
     Raises OSError or ValueError when it cannot be started.
     """
-    with tempfile.TemporaryDirectory(prefix="alipes-hook-") as folder:
-        complaints = Path(folder, "complaints")
+    keeper = around.keeper
+    with scratch(keeper) as folder:
+        complaints = folder / "complaints"
         argv = ["/bin/sh", "-c", _APART, str(complaints), *_runnable(hook.command)]
-        keeper = around.keeper
         async with open_child(argv, cwd=_folder(), env=around.environ, link="pipes", keeper=keeper) as child:
             async with asyncio.TaskGroup() as group:
                 feeding = group.create_task(_feed(child, told))
