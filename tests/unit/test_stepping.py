@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 
 import pytest
 
@@ -11,7 +12,11 @@ from alipes.runtime.watchdog import Watch
 
 
 class Deed:
+    patience = math.inf
+
     def blocked(self, seconds: float) -> None: ...
+
+    def interrupted(self, seconds: float) -> None: ...
 
 
 async def forever() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import threading
 import time
 
@@ -23,6 +24,8 @@ class Clock:
 class Nap:
     """A deed with a name, that remembers what it was told."""
 
+    patience = math.inf
+
     def __init__(self, name: str = "the nap") -> None:
         self.name, self.told = name, []
 
@@ -31,6 +34,9 @@ class Nap:
 
     def blocked(self, seconds: float) -> None:
         self.told.append(round(seconds, 6))
+
+    def interrupted(self, seconds: float) -> None:
+        raise AssertionError("nobody may interrupt it")
 
 
 class Heard(logging.Handler):

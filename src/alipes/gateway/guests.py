@@ -4,7 +4,9 @@ import asyncio
 from typing import Any
 
 from alipes.hooks.offers import Offers, ProviderOffer
-from alipes.hooks.tracking import TURN, on_behalf_of
+from alipes.hooks.owners import CORE
+from alipes.hooks.stepping import Watched
+from alipes.hooks.tracking import TURN, as_coroutine, done_by, on_behalf_of
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platforms import Arrival, Piece, Platform, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
@@ -30,6 +32,8 @@ class Guest:
         self.name = name
         self._offers, self._look = offers, look
         self._platform: Platform | None = None
+        self._owner = CORE
+        """Of the platform: the plugin that brings it."""
         self._welcome: Welcome | None = None
 
     def fetch_only_for(self, welcome: Welcome) -> None:
@@ -53,7 +57,7 @@ class Guest:
             turn = TURN.set(None)
             try:
                 with on_behalf_of(None):  # what becomes of it is not the plugin's doing
-                    await take(arrival)
+                    await Watched(as_coroutine(take(arrival)), None)
             finally:
                 TURN.reset(turn)
 
@@ -67,12 +71,12 @@ class Guest:
     async def _served(self, offer: ProviderOffer, take: Take, tell: Tell) -> None:
         with on_behalf_of(offer.owner):
             async with offer.thing() as platform:
-                self._platform = platform
+                self._platform, self._owner = platform, offer.owner
                 asks: Any = getattr(platform, "fetch_only_for", None)
                 if callable(asks):
                     asks(self._welcome)
                 try:
-                    await platform.listen(take, tell)
+                    await done_by(self._owner, f"{self.name}.listen", platform.listen(take, tell))
                 finally:
                     self._platform = None
         raise DeliveryError("it stopped listening")
@@ -96,16 +100,16 @@ class Guest:
         return self._open.pieces(text)
 
     async def send(self, address: Address, piece: Piece) -> str:
-        return await self._open.send(address, piece)
+        return await done_by(self._owner, f"{self.name}.send", self._open.send(address, piece))
 
     async def edit(self, address: Address, message: str, piece: Piece) -> None:
-        await self._open.edit(address, message, piece)
+        await done_by(self._owner, f"{self.name}.edit", self._open.edit(address, message, piece))
 
     async def delete(self, address: Address, message: str) -> None:
-        await self._open.delete(address, message)
+        await done_by(self._owner, f"{self.name}.delete", self._open.delete(address, message))
 
     async def typing(self, address: Address) -> None:
-        await self._open.typing(address)
+        await done_by(self._owner, f"{self.name}.typing", self._open.typing(address))
 
     async def menu(self, commands: tuple[tuple[str, str], ...]) -> None:
-        await self._open.menu(commands)
+        await done_by(self._owner, f"{self.name}.menu", self._open.menu(commands))

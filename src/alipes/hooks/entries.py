@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
@@ -9,10 +10,11 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from alipes.hooks import specs
-from alipes.hooks.owners import Owner
+from alipes.hooks.owners import CORE, Owner
 from alipes.hooks.stepping import Rest
 from alipes.hooks.tracking import as_coroutine
 from alipes.kernel.errors import PluginError
+from alipes.runtime.standing import edge
 from alipes.runtime.watchdog import Watch
 
 Hook: TypeAlias = Callable[..., Any]
@@ -59,7 +61,7 @@ class Entry:
         self.ways = USUAL
         self.sync = not inspect.iscoroutinefunction(hook)
         self.off_loop = False
-        """It blocked the loop once: from then on it runs in a worker thread."""
+        """It blocked the loop once, or had to be interrupted: from then on it runs in a worker thread."""
         self.held = 0.0
         """Seconds for which it blocked the loop, until the relay has dealt with it."""
 
@@ -70,9 +72,17 @@ class Entry:
     def title(self) -> str:
         return self.ways.title or self.name
 
+    @property
+    def patience(self) -> float:
+        return math.inf if self.owner is CORE else self.watch.patience
+
     def blocked(self, seconds: float) -> None:
         self.held = seconds
 
+    def interrupted(self, seconds: float) -> None:
+        self.held = seconds
+
+    @edge
     def begin(self, given: Mapping[str, object]) -> Any:
         """Call it, on the loop's thread, up to its end or to where it waits: its answer, or a `Rest`."""
         watch, before = self.watch, self.watch.begin(None if self.off_loop else self)
@@ -83,7 +93,8 @@ class Entry:
                 try:
                     answer = self.hook(**given)
                 finally:
-                    self.off_loop = watch.end(before) > watch.limit
+                    watch.end(before)
+                    self.off_loop = bool(self.held)
                 if answer is None or not inspect.isawaitable(answer):
                     return answer
                 work = as_coroutine(answer)

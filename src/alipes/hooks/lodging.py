@@ -21,6 +21,8 @@ from alipes.hooks.scope import open_scope
 from alipes.kernel.errors import AlipesError, ConfigError, PluginError
 from alipes.runtime.clients import ClientScope
 
+HOLDING = 5.0
+"""Seconds for which its code may hold the loop while it is opened: it may have much to get ready."""
 OPENING = 30.0
 """Seconds in which a plugin must be open."""
 
@@ -161,7 +163,8 @@ class Lodging:
 
     async def _opened(self, context: Context) -> bool:
         try:
-            await guard(self.owner, "opening", self._enter(context), deadline=self._house.opening)
+            work, deadline = self._enter(context), self._house.opening
+            await guard(self.owner, "opening", work, deadline=deadline, holding=HOLDING)
         except PluginError as error:
             self.why = told(error, self.found.path)
         return not self.why

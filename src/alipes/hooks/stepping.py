@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from typing import Any, TypeAlias
 
+from alipes.runtime.standing import edge
 from alipes.runtime.watchdog import LOOP, Deed, Watch
 
 GRACE = 0.05
@@ -45,6 +46,7 @@ class Watched(Coroutine[Any, Any, Any]):
     def throw(self, kind: Any, value: Any = None, trace: Any = None) -> Any:
         return self._step(self._work.throw, _error(kind, value))
 
+    @edge
     def close(self) -> None:
         before = self._watch.begin(self._deed)
         try:
@@ -52,6 +54,7 @@ class Watched(Coroutine[Any, Any, Any]):
         finally:
             self._watch.end(before)
 
+    @edge
     def _step(self, resume: Callable[[Any], Any], value: Any) -> Any:
         before = self._watch.begin(self._deed)
         try:
@@ -135,6 +138,7 @@ class Rest(Watched):
         self._over()
         super().close()
 
+    @edge
     def _step(self, resume: Callable[[Any], Any], value: Any) -> Any:
         self._forget()
         over, before = True, self._watch.begin(self._deed)

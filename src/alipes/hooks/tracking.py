@@ -12,8 +12,10 @@ from typing import Any, TypeVar, cast
 
 from alipes.hooks.owners import Owner
 from alipes.hooks.stepping import Rest, Watched
+from alipes.kernel.errors import PluginError
 from alipes.kernel.turns import Turn
-from alipes.runtime.watchdog import LOOP, Watch
+from alipes.runtime.standing import edge
+from alipes.runtime.watchdog import LOOP, Interrupted, Watch
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -24,11 +26,16 @@ PLUGIN: ContextVar[Owner | None] = ContextVar("alipes_plugin", default=None)
 """Set around every call of plugin code."""
 PATIENCE = 1.0
 """Seconds for a plugin's tasks to end after they were cancelled."""
+HOLDING = 1.0
+"""Seconds for which a tool, a command or a task may hold the loop; a hook may not so long."""
 _ROUNDS = 3
 
 
 class Doing:
-    """Something that a plugin does on the loop, by name. To block it is told in the log, and no strike."""
+    """Something that a plugin does on the loop, by name. To block that is told in the log, and is no strike
+    unless it had to be interrupted."""
+
+    patience = HOLDING
 
     def __init__(self, owner: Owner, what: str) -> None:
         self._owner, self._what = owner, what
@@ -38,6 +45,10 @@ class Doing:
 
     def blocked(self, seconds: float) -> None:
         return None
+
+    def interrupted(self, seconds: float) -> None:
+        if self._owner.strike(f"{self._what} blocked everybody for {seconds:.2f} s, and was interrupted"):
+            log.error("plugin %s is %s", self._owner.name, self._owner.why)
 
 
 @contextmanager
@@ -50,19 +61,24 @@ def on_behalf_of(owner: Owner | None) -> Iterator[None]:
         PLUGIN.reset(token)
 
 
+@edge
 async def done_by(owner: Owner, what: str, work: Awaitable[T], *, watch: Watch = LOOP) -> T:
     """Await something of a plugin's in its name, watched at every step. What it raises is raised: see
-    `relay.guard` where nobody else catches that. When it is cancelled and does not end, it is closed."""
+    `relay.guard` where nobody else catches that. When it is cancelled and does not end, it is closed; when
+    it holds the loop it is interrupted, and raises `PluginError`."""
     with on_behalf_of(owner):
         coroutine, deed = as_coroutine(work), Doing(owner, what)
-        before = watch.begin(deed)
         try:
-            waits_for = coroutine.send(None)
-        except StopIteration as over:
-            return cast(T, over.value)
-        finally:
-            watch.end(before)
-        return cast(T, await Rest(coroutine, waits_for, deed, watch))
+            before = watch.begin(deed)
+            try:
+                waits_for = coroutine.send(None)
+            except StopIteration as over:
+                return cast(T, over.value)
+            finally:
+                watch.end(before)
+            return cast(T, await Rest(coroutine, waits_for, deed, watch))
+        except Interrupted as error:
+            raise PluginError(owner.name, what, str(error)) from error
 
 
 def as_coroutine(work: Awaitable[T]) -> Coroutine[Any, Any, T]:

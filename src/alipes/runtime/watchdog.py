@@ -1,4 +1,4 @@
-"""Who holds the loop's thread, and for how long: named while it does. It stops nobody."""
+"""Who holds the loop's thread, and for how long: named while it does; a plugin that does is interrupted."""
 
 import logging
 import sys
@@ -9,19 +9,46 @@ from concurrent import futures
 from types import FrameType, TracebackType
 from typing import Protocol, TypeAlias
 
+from alipes.runtime.reach import KNOCK, Reach
+from alipes.runtime.standing import in_plugin, where
+
 log = logging.getLogger(__name__)
 
 LIMIT = 0.25
 """Seconds for which one step may hold the loop."""
-_FRAMES = 4
-_OURS = "alipes.hooks."
+SHARE = 0.8
+"""Of the limit: then a hook is interrupted, so that nobody waits for the loop longer than the limit."""
+DELICATE = 5.0
+"""Seconds for what is better not broken off in the middle: an import, a line on its way to the log."""
+STUBBORN = 1
+"""Interruptions that a deed may keep to itself; from the next on there is one at each of its steps."""
+_LOOKS = 4
+"""In the time after which a hook is interrupted."""
+_LONGEST = 1.0
+"""Seconds between two tries at what cannot be interrupted."""
+
+
+class Interrupted(BaseException):
+    """Raised in a deed that holds the loop. No `Exception`: who catches those must not keep this one."""
+
+    def __init__(self, seconds: float, place: str) -> None:
+        super().__init__(f"held everybody up for {seconds:.2f} s, and was interrupted at {place}")
 
 
 class Deed(Protocol):
     """Something that runs on the loop's thread; its `str` is how it is named."""
 
+    @property
+    def patience(self) -> float:
+        """Seconds after which it is interrupted; infinite: never."""
+        ...
+
     def blocked(self, seconds: float) -> None:
         """It held the loop too long, and is over now. Called on the loop's thread."""
+        ...
+
+    def interrupted(self, seconds: float) -> None:
+        """The same of one that was interrupted, also if it kept that to itself."""
         ...
 
 
@@ -39,12 +66,16 @@ class Watch:
     innermost is meant, and its time does not count for those around it.
     """
 
-    __slots__ = ("asleep", "began", "clock", "deed", "limit", "wake")
+    __slots__ = ("asleep", "began", "clock", "deed", "hit", "limit", "patience", "wake")
 
     def __init__(self, limit: float = LIMIT, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit, self.clock = limit, clock
+        self.patience = limit * SHARE
+        """Seconds after which a hook is interrupted."""
         self.deed: Deed | None = None
         self.began = 0.0
+        self.hit: Deed | None = None
+        """The deed that was interrupted, until it is over."""
         self.asleep = False
         """The watchdog sleeps, and wants `wake` to be called."""
         self.wake: Callable[[], None] = _nobody
@@ -66,18 +97,42 @@ class Watch:
         self.deed = before[0]
         if self.deed is not None:
             self.began = before[1] + took
-        if took > self.limit and deed is not None:
+        if deed is not None and (took > self.limit or deed is self.hit):
+            self._tell(deed, took)
+        return took
+
+    def _tell(self, deed: Deed, took: float) -> None:
+        if deed is not self.hit:
             log.warning("%s blocked the loop for %.2f s", deed, took)
             deed.blocked(took)
-        return took
+            return
+        self.hit = None
+        log.warning("%s blocked the loop for %.2f s, and was interrupted", deed, took)
+        deed.interrupted(took)
 
 
 LOOP = Watch()
 """Of this process's one loop."""
 
 
+class _Sight:
+    """A deed as the watchdog has seen it so far."""
+
+    def __init__(self, deed: Deed, began: float) -> None:
+        self.deed, self.began = deed, began
+        self.held = 0.0
+        self.named = False
+        self.tries = 0
+        self._looked = began
+
+    def look(self, now: float, step: float) -> None:
+        """Of the time since the last look only so much counts as is usual: perhaps all of us stood still."""
+        self.held += min(now - self._looked, step * 1.5)
+        self._looked = now
+
+
 class Watchdog:
-    """Looks at a `Watch` from a thread of its own, and names who blocks while it blocks.
+    """Looks at a `Watch` from a thread of its own, names who blocks while it blocks, and interrupts it.
 
     The thread begins with the first deed. It looks when that may have lasted too long, and again as
     long as there are others; when there were none it sleeps until it is woken, and never by itself.
@@ -89,12 +144,17 @@ class Watchdog:
         self._thread: futures.ThreadPoolExecutor | None = None
         self._woken = threading.Event()
         self._open = False
+        self._reach = Reach(self._heed)
+        self._aim: tuple[Deed, float] | None = None
+        """The one deed for which the thread was last knocked at."""
+        self._kept = 0
 
     async def __aenter__(self) -> "Watchdog":
         """Watch the thread that enters. Where another watchdog does already, that one goes on."""
         if self._watch.wake is _nobody:
             self._loop_thread, self._open = threading.get_ident(), True
             self._watch.wake, self._watch.asleep = self._wake, True
+            self._reach.open()
         return self
 
     async def __aexit__(
@@ -107,33 +167,69 @@ class Watchdog:
         self._woken.set()
         if self._thread is not None:
             self._thread.shutdown()
+        self._reach.close()
 
     def _wake(self) -> None:
         self._watch.asleep = False
+        self._reach.looked()
         self._woken.set()
         if self._thread is None:
             self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="watchdog")
             self._thread.submit(self._run).add_done_callback(_over)
 
     def _run(self) -> None:
-        watch, last, named = self._watch, -1.0, -1.0
+        watch, last, sight = self._watch, -1.0, None
         while self._open:
             self._woken.clear()
             deed, began = watch.deed, watch.began
-            pause = watch.limit
             if deed is None and began == last:
                 self._sleep(began)
                 continue
-            if deed is not None and began != named:
-                pause = began + watch.limit - watch.clock()
-                if pause <= 0:
-                    self._name(deed, began)
-                    named, pause = began, watch.limit
-            last = began
+            self._reach.looked()
+            last, pause = began, watch.patience / _LOOKS
+            if deed is not None:
+                if sight is None or sight.deed is not deed or sight.began != began:
+                    sight = _Sight(deed, began)
+                pause = self._look(sight, pause)
             self._woken.wait(pause)
+
+    def _look(self, sight: _Sight, step: float) -> float:
+        """At a deed that goes on; seconds until the next look."""
+        watch, now = self._watch, self._watch.clock()
+        sight.look(now, step)
+        left = sight.deed.patience - sight.held
+        if left <= 0:
+            sight.tries += 1
+            left = step = min(step * sight.tries, _LONGEST)
+            self._aim = sight.deed, sight.began
+            self._reach.knock()
+        if not sight.named and (until := sight.began + watch.limit - now) <= 0:
+            sight.named = True
+            self._name(sight.deed, sight.began)
+        elif not sight.named:
+            step = min(step, until)
+        return min(left, step)
+
+    def _heed(self, number: int, frame: FrameType | None) -> None:
+        """On the loop's thread: break off what it does, if that is still what was meant, and the plugin's."""
+        watch, aim = self._watch, self._aim
+        deed, held = watch.deed, watch.clock() - watch.began
+        if deed is None or held < deed.patience:
+            return
+        if number == KNOCK and (aim is None or aim[0] is not deed or aim[1] != watch.began):
+            return
+        if not in_plugin(frame, patiently=held < DELICATE):
+            return
+        self._kept = self._kept + 1 if watch.hit is deed else 0
+        watch.hit, self._aim = deed, (deed, watch.began)
+        error = Interrupted(held, where(frame))
+        if self._kept >= STUBBORN:
+            _ = KNOCK.at_once  # last of all: a call would be the step before which it comes
+        raise error
 
     def _sleep(self, began: float) -> None:
         watch = self._watch
+        self._reach.rest()
         watch.asleep = True
         # Looked at once more after saying so: a deed that began in between woke nobody.
         if watch.deed is None and watch.began == began and self._open:
@@ -141,21 +237,10 @@ class Watchdog:
         watch.asleep = False
 
     def _name(self, deed: Deed, began: float) -> None:
-        where = _where(sys._current_frames().get(self._loop_thread))
+        place = where(sys._current_frames().get(self._loop_thread))
         if self._watch.deed is deed and self._watch.began == began:
             so_far = self._watch.clock() - began
-            log.warning("%s has been blocking the loop for %.2f s; it stands at %s", deed, so_far, where)
-
-
-def _where(frame: FrameType | None) -> str:
-    """The innermost frames, down to those that are the relay's."""
-    told: list[str] = []
-    while frame is not None and len(told) < _FRAMES:
-        if told and str(frame.f_globals.get("__name__")).startswith(_OURS):
-            break
-        told.append(f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})")
-        frame = frame.f_back
-    return ", called from ".join(told)
+            log.warning("%s has been blocking the loop for %.2f s; it stands at %s", deed, so_far, place)
 
 
 def _over(run: "futures.Future[None]") -> None:

@@ -13,6 +13,8 @@ from alipes.hooks.tracking import on_behalf_of
 from alipes.kernel.errors import PluginError
 
 PATIENCE = 30.0
+HOLDING = 5.0
+"""Seconds for which one of its functions may hold the loop."""
 _YES = ("1", "true", "yes", "on")
 
 
@@ -72,4 +74,5 @@ async def _asked(entry: PlatformEntry, what: str, *given: Any) -> Any:
         with on_behalf_of(entry.owner):
             return await call(function, *given)
 
-    return await guard(Owner(entry.owner.name, lasting=True), what, ask(), deadline=PATIENCE)
+    blamed = Owner(entry.owner.name, lasting=True)
+    return await guard(blamed, what, ask(), deadline=PATIENCE, holding=HOLDING)
