@@ -6,7 +6,11 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
+from alipes.config.settings import load
+from alipes.runtime.masking import masking
+from alipes.tools.environment import child_environment
+
+by_proc = pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
 CANARY = "canary-started-with-51ac"
 WITHOUT_RIGHTS = "import ctypes; [ctypes.CDLL(None).prctl(24, number, 0, 0, 0) for number in range(64)]"
 """Root without what makes it root: no capability is left after the next `exec`."""
@@ -42,13 +46,46 @@ def run(*words: str, drop: bool = False) -> str:
     return done.stdout
 
 
+@by_proc
 def test_a_child_does_not_see_what_we_were_started_with_not_even_as_root():
     told = run("open")
     assert CANARY not in told
     assert "OTHER=plain" in told and "THE_KEY=" + "*" * len(CANARY) in told
 
 
+@by_proc
 def test_a_child_that_is_not_root_looks_neither_into_our_environment_nor_our_memory():
     told = run(drop=True)
     assert CANARY not in told and "OTHER=plain" not in told
     assert told.count("PermissionError") == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PGPASSWORD",
+        "MYSQL_PWD",
+        "DB_PASS",
+        "SSH_KEY_PASSPHRASE",
+        "PRIVATE_KEY_PEM",
+        "GITHUB_TOKEN",
+        "OPENAI_API_KEY",
+    ],
+)
+def test_what_is_named_like_a_secret_is_no_childs(name):
+    assert name not in child_environment({name: "some-value"})
+
+
+def test_what_only_sounds_like_one_stays():
+    plain = {"PWD": "/work", "OLDPWD": "/", "KEYBOARD": "de", "PASSAGE": "x", "SSH_AUTH_SOCK": "/tmp/agent"}
+    assert plain.items() <= child_environment(plain).items()
+
+
+def test_the_password_in_an_address_is_masked_and_the_address_kept(tmp_path):
+    environ = {
+        "DATABASE_URL": "postgres://me:canary-database@db/x",
+        "HTTPS_PROXY": "http://me:canary-proxy@p:1",
+    }
+    settings = load(tmp_path, environ)
+    assert child_environment(environ, settings.secrets()).keys() >= environ.keys()
+    assert masking(settings.secrets())(str(environ)).count("canary") == 0

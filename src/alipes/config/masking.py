@@ -38,9 +38,12 @@ _KEY_STARTS = (
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether something called `name` holds a secret: `api_key`, `GITHUB_TOKEN`; not `key_env`."""
-    last = name.lower().replace("-", "_").rpartition("_")[2]
-    return last.removesuffix("s") in _SECRET_NAMES
+    """Whether something called `name` holds a secret: `api_key`, `A_TOKEN`, `PGPASSWORD`; not `key_env`."""
+    name = name.lower().replace("-", "_")
+    last = name.rpartition("_")[2]
+    if last.removesuffix("s") in _SECRET_NAMES or last == "pass":
+        return True
+    return last.endswith(("password", "passphrase")) or name.endswith("_pwd") or "private_key" in name
 
 
 def looks_secret(text: str) -> bool:

@@ -1,5 +1,6 @@
 """What the operator decided, as frozen values. Nothing above `config` reads a file or a variable for it."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
@@ -34,6 +35,8 @@ from alipes.kernel.turns import Busy
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 CA_VARIABLE = "SSL_CERT_FILE"
+_PASSWORD = re.compile(r"\w[\w+.-]*://[^/\s:@]*:([^/\s@]+)@")
+"""As in the address of a database."""
 SHORTEST_SECRET = 6
 """Shorter ones are not masked in logs: they would blot out ordinary words."""
 
@@ -250,7 +253,7 @@ def _notes(reading: Reading) -> tuple[str, ...]:
 
 
 def _hidden(reading: Reading) -> set[str]:
-    """Secrets in use, what `.env` holds, variables named like secrets, passwords in proxy addresses."""
+    """Secrets in use, what `.env` holds, variables named like secrets, passwords in addresses."""
     variables = reading.variables
     plain = {spelt for name in PROXY_VARIABLES for spelt in (name, name.lower())}
     told = {
@@ -261,4 +264,6 @@ def _hidden(reading: Reading) -> set[str]:
     named = {value for name, value in variables.environ.items() if is_secret_name(name)}
     users = {variables.get(name).partition("://")[2].rpartition("@")[0] for name in plain}
     addresses = {variables.get(name) for name in plain}
-    return (reading.secrets | told | named | users | {user.partition(":")[2] for user in users}) - addresses
+    within = {found[1] for value in variables.environ.values() for found in [_PASSWORD.match(value)] if found}
+    passwords = within | {user.partition(":")[2] for user in users}
+    return (reading.secrets | told | named | users | passwords) - addresses
