@@ -231,6 +231,7 @@ async def open_app(
         _equip(app, keeper)
         aside = Aside(app.auxiliary, app.compaction, partial(entitle, store.database))
         app.hooks.add(CORE, (await stack.enter_async_context(aside)).turn_ended)
+        app.hooks.add(CORE, app.compaction.session_left)
         app.plugins = await stack.enter_async_context(
             open_plugins(settings, hooks=app.hooks, offers=app.offers, host=app.host, doors=_doors(app))
         )
@@ -248,7 +249,12 @@ def _close_off(settings: Settings) -> None:
 
 def _owing(settings: Settings) -> Owing:
     """A turn that was begun in a chat may be finished anywhere: its chat is owed the answer all the same."""
-    return Owing(tuple(settings.messengers.wanted), (str(settings.paths.outgoing),))
+    folders = (str(settings.paths.outgoing),)
+    return Owing(tuple(settings.messengers.wanted), folders, keeps=_places(settings).keeps)
+
+
+def _places(settings: Settings) -> Places:
+    return Places(home=os.path.expanduser("~"), own=str(settings.home))
 
 
 def _doors(app: App) -> Mapping[str, Callable[[], Door]]:
@@ -305,7 +311,7 @@ def _open_background(settings: Settings, keeper: Keeper) -> Background:
 def _equip(app: App, keeper: Keeper) -> None:
     """The tools, and the hooks of the house itself."""
     settings, background = app.settings, app.background
-    places = Places(home=os.path.expanduser("~"), own=str(settings.home))
+    places = _places(settings)
     env, mask = child_environment(inherited(), settings.secrets()), app.mask
     terminal = Terminal(
         places, env, Spill(settings.paths.spill), keeper=keeper, mask=mask, background=background

@@ -340,6 +340,19 @@ async def test_it_is_done_between_turns_where_nobody_waits_and_a_message_meanwhi
             assert SUMMARY in reader.asked[-1].messages[1].text and len(reader.summed) == 1
 
 
+async def test_nothing_is_remembered_of_a_conversation_that_was_left_and_its_summary_is_kept(tmp_path):
+    reader = Reader(*["w" * 3_000] * 12, window=8_000)
+    async with at_home(tmp_path, reader) as home:
+        compaction = home.side.compaction
+        while not compaction.made:
+            await home.say("the next chapter")
+            await compaction.between(await home.turn())
+        await compaction.session_left((await home.turn()).session)
+        assert not compaction.made and not compaction.fixed
+        await home.say("and now?")
+        assert SUMMARY in reader.asked[-1].messages[1].text and len(reader.summed) == 1
+
+
 async def test_a_summary_of_what_was_undone_meanwhile_is_not_kept(tmp_path):
     gate = asyncio.Event()
     reader = Reader(*["w" * 3_000] * 8, window=40_000, sums=(gate,))

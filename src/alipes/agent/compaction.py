@@ -86,7 +86,7 @@ class Shortened(Struct, frozen=True):
 
 
 class Compaction:
-    """One for all conversations of a process."""
+    """One for all conversations of a process. `session_left` is a hook."""
 
     def __init__(
         self,
@@ -107,6 +107,11 @@ class Compaction:
         self.spawn: Spawn | None = None
         """Who does what nobody waits for."""
         self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def session_left(self, session: str) -> None:
+        """Nothing lives there that could take up what was made, and what the next turn needs is kept."""
+        self.made.pop(session, None)
+        self.fixed.pop(session, None)
 
     async def beside(self, job: Job, wait: float | None) -> Shortened | AlipesError | None:
         """The same, and what went wrong if it did; None where it takes longer than `wait` seconds and goes on

@@ -34,6 +34,8 @@ from alipes.store.people import Role
 log = logging.getLogger(__name__)
 _STOPS = frozenset({"stop", "new"})
 """Commands that end what runs: nothing more is shown of it from that moment on."""
+STRANGERS = 1000
+"""Who was turned away is told to the log once; after so many, again."""
 
 
 class House(Protocol):
@@ -120,6 +122,8 @@ class Reception:
         platform, person = arrival.address.platform, arrival.sender
         self._staff.counts.strangers[platform] += 1
         if (platform, person) not in self._strangers:
+            if len(self._strangers) >= STRANGERS:
+                self._strangers.clear()
             self._strangers.add((platform, person))
             log.warning("%s may not speak on %s; they are in neither allow list nor paired", person, platform)
         if await self._staff.access.show_code(arrival):
