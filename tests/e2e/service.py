@@ -73,7 +73,7 @@ def settle(home: Home, model: ModelServer, telegram: TelegramServer | None = Non
 
 
 @asynccontextmanager
-async def serving(home: Home, *words: str, **more: str) -> AsyncIterator[Served]:
+async def serving(home: Home, *words: str, within: float = 20.0, **more: str) -> AsyncIterator[Served]:
     """`alipes serve`, once it said that it is ready."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
         path = Path(home.path.parent, f"notify-{os.urandom(3).hex()}")
@@ -82,7 +82,7 @@ async def serving(home: Home, *words: str, **more: str) -> AsyncIterator[Served]
         port = () if "--port" in words else ("--port", "0")
         async with home.started("serve", *port, *words, NOTIFY_SOCKET=str(path), **more) as process:
             served = Served(home, process, told)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(within):
                 listening = asyncio.create_task(served.heard(b"READY=1"))
                 ended = asyncio.create_task(process.wait())
                 await asyncio.wait({listening, ended}, return_when=asyncio.FIRST_COMPLETED)

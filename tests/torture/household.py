@@ -53,7 +53,7 @@ class Household:
         """Started again whenever it ended, as by a supervisor."""
         while not self.over:
             try:
-                async with serving(self.home) as served:
+                async with serving(self.home, within=90.0) as served:  # many start at once
                     self.living["serve"] = served.process.pid
                     if (held := holder(self.home.path / "run" / "serve.claim")) is not None:
                         self.address = held.address
@@ -113,7 +113,7 @@ class Household:
                     text = f"{name}-{number}"
                     glass.type(text + ENTER)
                     await glass.until(
-                        lambda g=glass, t=text: f"answer {t}" in g.text or g.status is not None, 30
+                        lambda g=glass, t=text: f"answer {t}" in g.text or g.status is not None, 90
                     )
                     if f"answer {text}" in glass.text:
                         self.told.append(text)
