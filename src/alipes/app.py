@@ -249,7 +249,12 @@ def _close_off(settings: Settings) -> None:
 
 def _owing(settings: Settings) -> Owing:
     """A turn that was begun in a chat may be finished anywhere: its chat is owed the answer all the same."""
-    return Owing(tuple(settings.messengers.wanted), (str(settings.paths.outgoing),))
+    folders = (str(settings.paths.outgoing),)
+    return Owing(tuple(settings.messengers.wanted), folders, keeps=_places(settings).keeps)
+
+
+def _places(settings: Settings) -> Places:
+    return Places(home=os.path.expanduser("~"), own=str(settings.home))
 
 
 def _doors(app: App) -> Mapping[str, Callable[[], Door]]:
@@ -306,7 +311,7 @@ def _open_background(settings: Settings, keeper: Keeper) -> Background:
 def _equip(app: App, keeper: Keeper) -> None:
     """The tools, and the hooks of the house itself."""
     settings, background = app.settings, app.background
-    places = Places(home=os.path.expanduser("~"), own=str(settings.home))
+    places = _places(settings)
     env, mask = child_environment(inherited(), settings.secrets()), app.mask
     terminal = Terminal(
         places, env, Spill(settings.paths.spill), keeper=keeper, mask=mask, background=background

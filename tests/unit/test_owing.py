@@ -5,6 +5,7 @@ import pytest
 from alipes.gateway.owing import Owing
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Said, ToolStarted, Turn, TurnEnded
+from alipes.tools.paths import Places
 
 
 def turn(platform="telegram", **more):
@@ -138,3 +139,20 @@ def test_what_came_from_no_chat_is_answered_where_it_says_and_without_the_way_th
     assert owes(resumed, said("done"))[0].id == "t1:1"
     assert Owing(["discord"])(here, said("done")) == (), "nobody serves that chat"
     assert owes(from_a_webhook(None), said("done")) == ()
+
+
+def test_no_secret_is_sent_along_whatever_it_is_called(tmp_path):
+    home, own = tmp_path / "home", tmp_path / "home" / ".alipes"
+    (home / ".ssh").mkdir(parents=True)
+    own.mkdir()
+    for path in (own / ".env", home / ".ssh" / "id_rsa", home / "plain.txt"):
+        path.write_text("x")
+    (home / "link").symlink_to(own / ".env")
+    (home / "hard").hardlink_to(own / ".env")
+    places = Places(home=str(home), own=str(own))
+    owes = Owing(["telegram"], [str(home)], keeps=places.keeps)
+    for name in (".alipes/.env", ".ssh/id_rsa", "link", "hard", "missing"):
+        (owed,) = owes(turn(), said(f"MEDIA: {home}/{name}"))
+        assert owed.media == (), name
+    (owed,) = owes(turn(), said(f"MEDIA: {home}/plain.txt"))
+    assert [each.name for each in owed.media] == ["plain.txt"]

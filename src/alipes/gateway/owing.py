@@ -35,9 +35,16 @@ class _Told:
 class Owing:
     """Called for everything that a turn records, in order, in whichever process lives it."""
 
-    def __init__(self, platforms: Collection[str], folders: Collection[str] = ()) -> None:
-        """`platforms`: whose chats are owed something. `folders`: where files lie that may be sent along."""
-        self._platforms = frozenset(platforms)
+    def __init__(
+        self,
+        platforms: Collection[str],
+        folders: Collection[str] = (),
+        *,
+        keeps: Callable[[str], bool] = lambda _real: False,
+    ) -> None:
+        """`platforms`: whose chats are owed something. `folders`: where files lie that may be sent along,
+        but for those that somebody `keeps` to themselves."""
+        self._platforms, self._keeps = frozenset(platforms), keeps
         self._folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders if folder)
         self._told: dict[tuple[str, int], _Told] = {}
         self.heard: Callable[[Turn, bool], None] = lambda _turn, _whole: None
@@ -133,7 +140,7 @@ class Owing:
 
     def _media(self, path: str, caption: str) -> Media | None:
         real = os.path.realpath(path)
-        if not real.startswith(self._folders) or not os.path.isfile(real):
+        if not real.startswith(self._folders) or not os.path.isfile(real) or self._keeps(real):
             return None
         kind = _KINDS.get(os.path.splitext(real)[1].lower(), "file")
         return Media(real, kind, os.path.basename(path), caption)

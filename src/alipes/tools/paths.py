@@ -47,6 +47,13 @@ class Places(Struct, frozen=True):
             return "personal"
         return ""
 
+    def keeps(self, real: str) -> bool:
+        """Is the file with this real path one that nobody is sent?"""
+        try:
+            return bool(self.secrecy(real)) or self.is_linked(os.stat(real))
+        except OSError:
+            return True
+
     def is_linked(self, facts: os.stat_result) -> bool:
         """Is it our file of keys under another name, by a hard link?"""
         if facts.st_nlink < 2:

@@ -25,6 +25,7 @@ from alipes.kernel.platforms import Arrival, Platform, Take, Tell
 from alipes.platforms.telegram import Telegram
 from alipes.runtime.clients import ClientScope
 from alipes.tools.environment import child_environment
+from alipes.tools.paths import Places
 from alipes.web.readiness import Line
 from alipes.web.service import Bring
 
@@ -76,7 +77,8 @@ class Front:
         self._wanted = settings.messengers.wanted
         self._patience: dict[str, float] = {}
         self.workdir = settings.workdir or os.getcwd()
-        self.owing = Owing(tuple(self._wanted), _sendable(settings, self.workdir))
+        places = Places(home=os.path.expanduser("~"), own=str(settings.home))
+        self.owing = Owing(tuple(self._wanted), _sendable(settings, self.workdir), keeps=places.keeps)
         self.gateway: Gateway
 
     def open(self, app: App, restart: Callable[[], None]) -> None:

@@ -46,7 +46,7 @@ class Files:
                 name = str(file.get("name") or name)
                 if size > self._largest:
                     raise NotHad(f"was not fetched: it is larger than {self._largest // 1_000_000} MB")
-                path = self._folder / f"{file.get('id')}-{_ODD.sub('_', name)[-80:].lstrip('.') or 'file'}"
+                path = self._folder / _ODD.sub("_", f"{file.get('id')}-{name[-80:]}").lstrip(".")
                 size = await self._save(file, path)
                 if mime in SEEN_BY_MODELS and size <= self._picture:
                     images.append(Image(mime, await asyncio.to_thread(_taken, path)))
