@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 LIMIT = 0.25
 """Seconds for which one step may hold the loop."""
-SHARE = 0.8
+SHARE = 0.7
 """Of the limit: then a hook is interrupted, so that nobody waits for the loop longer than the limit."""
 DELICATE = 5.0
 """Seconds for what is better not broken off in the middle: an import, a line on its way to the log."""

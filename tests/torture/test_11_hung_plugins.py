@@ -1,0 +1,262 @@
+"""Plugins that never return, hang and break, in the real service: each is named and switched off, the loop is free."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.program import Home
+from tests.e2e.service import serving
+from tests.torture.furnishing import furnish, texts, until, words
+from tests.torture.looking import LAG, watching
+from tests.torture.trials import LONG
+from tests.world.model_rules import since_user
+from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
+from tests.world.plugin_sources import hermes, native
+from tests.world.telegram_server import TelegramServer
+
+SUFFERING, OTHER = 10, 20
+HEAD = """
+import asyncio, queue, re, socket, subprocess, threading, time
+
+LOCK = threading.Lock()
+LOCK.acquire()
+OURS, THEIRS = socket.socketpair()
+
+
+def stubborn():
+    while True:
+        try:
+            time.sleep(10**6)
+        except BaseException:
+            continue
+
+
+def loops():
+    while True:
+        pass
+
+"""
+HOLDS = {
+    "sleep": "time.sleep(10**6)",
+    "lock": "LOCK.acquire()",
+    "queue": "queue.Queue().get()",
+    "loop": "loops()",
+    "receive": "OURS.recv(1)",
+    "child": 'subprocess.run(["sleep", "1000"])',
+    "stubborn": "stubborn()",
+    "await": "await asyncio.sleep(10**6)",
+    "raise": 'raise RuntimeError("I break")',
+}
+"""What a plugin does, by the word that it waits for."""
+SHORT = {
+    "context": ("sleep", "loop", "stubborn", "await", "raise"),
+    "event": ("sleep", "lock", "receive"),
+    "gate": ("sleep", "queue", "await"),
+}
+HOOKS = {
+    "context": "async def turn_context(context, turn):",
+    "event": "async def on_event(event, turn):",
+    "gate": "async def before_tool(call, turn):",
+}
+CALLBACKS = {
+    "dispatch": ("pre_gateway_dispatch", "event.text"),
+    "thread": ("pre_llm_call", "user_message"),
+    "ruling": ("pre_tool_call", "str(args)"),
+    "after": ("post_llm_call", "user_message"),
+}
+
+
+def hung(kind: str, hold: str) -> str:
+    return f"{HEAD}\n{HOOKS[kind]}\n    if {kind + hold!r} in turn.inbound.text:\n        {HOLDS[hold]}\n"
+
+
+def hung_of_hermes(name: str) -> str:
+    hook, said = CALLBACKS[name]
+    taken = said.partition(".")[0].removeprefix("str(").rstrip(")")
+    return (
+        f"{HEAD}\ndef hang({taken}, **more):\n    if {name!r} in {said}:\n        time.sleep(10**6)\n\n"
+        f"def register(ctx):\n    ctx.register_hook({hook!r}, hang)\n"
+    )
+
+
+def reply(body):
+    said, _ = since_user("openai-chat", body)
+    if "stalls" in words(body):
+        return Stall()
+    if words(body).startswith(("gate", "ruling")) and not said:
+        return Calls((Call("terminal", {"command": f"echo {words(body)} > gate.txt"}),))
+    return Say(f"answer {words(body)}")
+
+
+def enable(home: Home, *names: str) -> None:
+    quick = "\n".join(f"{name} = 0.4" for name in (hook for hook, _ in CALLBACKS.values()))
+    with (home.path / "config.toml").open("a") as file:
+        file.write(f"[plugins]\nenabled = {list(names)}\ndeadline = 0.4\n[plugins.deadlines]\n{quick}\n")
+
+
+def log(home: Home) -> str:
+    return (home.path / "logs" / "alipes.log").read_text()
+
+
+def off(home: Home, name: str) -> bool:
+    return f"plugin {name} is switched off" in log(home)
+
+
+def denials(model: ModelServer) -> list[str]:
+    last = [body["messages"][-1] for body in model.bodies]
+    return [str(each["content"]) for each in last if each["role"] == "tool"]
+
+
+@pytest.mark.deadline(180)
+@pytest.mark.parametrize("kind", HOOKS)
+async def test_a_hook_that_never_returns_holds_nobody_and_its_plugin_is_switched_off(tmp_path, kind, figures):
+    home, holds = Home(tmp_path / "home"), tuple(HOLDS) if LONG else SHORT[kind]
+    async with ModelServer(reply) as model, TelegramServer() as telegram:
+        furnish(home, model, telegram)
+        for hold in holds:
+            native(home.path / "plugins" / hold, hold, code=hung(kind, hold))
+        enable(home, *holds)
+        async with serving(home) as served:
+            await served.ready()
+            async with watching(served) as lag:
+                for hold in holds:
+                    for number in range(1 if kind == "event" else 3):
+                        telegram.town.say(f"{kind}{hold} {number}", chat=SUFFERING)
+                        telegram.town.say(f"well {hold} {number}", chat=OTHER)
+                        await telegram.shows(OTHER, f"answer well {hold} {number}")
+                        await telegram.shows(SUFFERING, f"answer {kind}{hold} {number}")
+                    await until(lambda hold=hold: off(home, hold), 10)
+                telegram.town.say("and now?", chat=SUFFERING)
+                await telegram.shows(SUFFERING, "answer and now?")
+            assert await served.left() == 0
+        hook = HOOKS[kind].split()[2].partition("(")[0]
+        for hold in holds:
+            assert f"plugin {hold} failed in {hook}: " in log(home), "it is named"
+        if kind == "gate":
+            assert len(denials(model)) == 3 * len(holds)
+            for denied in denials(model):
+                assert denied.startswith("not run: plugin "), "a gate that fails is closed"
+            assert not Path(home.path.parent, "gate.txt").exists()
+        figures.worst("loop lag with hung hooks, 99.9 of 100", lag.worst, "s")
+        figures.tried(len(holds))
+        lag.check()
+
+
+@pytest.mark.deadline(60)
+async def test_plain_callbacks_of_hermes_plugins_that_never_return_hold_nobody(tmp_path, figures):
+    home = Home(tmp_path / "home")
+    async with ModelServer(reply) as model, TelegramServer() as telegram:
+        furnish(home, model, telegram)
+        for name in CALLBACKS:
+            hermes(home.path / "plugins" / name, name, code=hung_of_hermes(name))
+        enable(home, *CALLBACKS)
+        async with serving(home) as served:
+            await served.ready()
+            async with watching(served) as lag:
+                for name in CALLBACKS:
+                    for number in range(3):
+                        telegram.town.say(f"{name} {number}", chat=SUFFERING)
+                        telegram.town.say(f"well {name} {number}", chat=OTHER)
+                        await telegram.shows(OTHER, f"answer well {name} {number}")
+                        await telegram.shows(SUFFERING, f"answer {name} {number}")
+                    await until(lambda name=name: off(home, name), 10)
+            assert await served.left() == 0
+        for name, (hook, _) in CALLBACKS.items():
+            assert f"plugin {name} failed in {hook}: " in log(home)
+        assert [each.startswith("not run: plugin ruling failed") for each in denials(model)] == [True] * 3
+        figures.worst("loop lag with hung callbacks, 99.9 of 100", lag.worst, "s")
+        lag.check()
+
+
+@pytest.mark.deadline(60)
+async def test_a_stop_works_whatever_is_hung_and_the_next_message_is_answered(tmp_path, figures):
+    """Four plugins hold the stop itself up, each in its way, while another holds up whoever is not stopped."""
+    home = Home(tmp_path / "home")
+    hold = "async def agent_loop_stopped(reason):\n    "
+    code = {
+        "sleeping": f"{HEAD}\n{hold}time.sleep(10**6)\n",
+        "looping": f"{HEAD}\n{hold}loops()\n",
+        "waiting": f"{HEAD}\n{hold}await asyncio.sleep(10**6)\n",
+        "context": hung("context", "sleep"),
+    }
+    plain = (
+        f"{HEAD}\ndef hang(reason, **more):\n    time.sleep(10**6)\n\n"
+        "def register(ctx):\n    ctx.register_hook('agent_loop_stopped', hang)\n"
+    )
+    async with ModelServer(reply) as model, TelegramServer() as telegram:
+        furnish(home, model, telegram)
+        for name in code:
+            native(home.path / "plugins" / name, name, code=code[name])
+        hermes(home.path / "plugins" / "plain", "plain", code=plain)
+        enable(home, *code, "plain")
+        async with serving(home) as served:
+            await served.ready()
+            async with watching(served) as lag:
+                for number in range(3):
+                    telegram.town.say(f"stalls {number}", chat=SUFFERING)
+                    await model.asked(2 * number + 1 + number)
+                    telegram.town.say(f"contextsleep {number}", chat=OTHER)
+                    telegram.town.say("/stop", chat=SUFFERING)
+                    telegram.town.say(f"next {number}", chat=SUFFERING)
+                    await telegram.shows(SUFFERING, f"answer next {number}")
+                    await telegram.shows(OTHER, f"answer contextsleep {number}")
+            assert await served.left() == 0
+        assert not [each for each in texts(telegram, SUFFERING) if "answer stalls" in each]
+        for name in ("sleeping", "looping", "waiting", "plain"):
+            assert f"plugin {name} failed in agent_loop_stopped: " in log(home)
+            assert off(home, name)
+        figures.worst("loop lag while stopping, 99.9 of 100", lag.worst, "s")
+        lag.check(3 * LAG)  # three hold it one after the other
+
+
+@pytest.mark.deadline(60)
+async def test_a_tool_a_command_and_a_task_that_never_return_are_broken_off(tmp_path, figures):
+    home = Home(tmp_path / "home")
+    code = f"""{HEAD}
+from alipes.plugin import tool
+
+
+@tool(effect="read")
+async def hold() -> str:
+    "Hold everybody."
+    time.sleep(10**6)
+
+
+async def held(args, inbound):
+    loops()
+
+
+async def setup(ctx):
+    ctx.command("hold", held)
+    ctx.run(later(), "later")
+
+
+async def later():
+    await asyncio.sleep(1)
+    LOCK.acquire()
+"""
+
+    def uses(body):
+        said, _ = since_user("openai-chat", body)
+        if "use it" in words(body) and not said:
+            return Calls((Call("hold", {}),))
+        return Say(f"answer {words(body)}")
+
+    async with ModelServer(uses) as model, TelegramServer() as telegram:
+        furnish(home, model, telegram, plugin=code)
+        async with serving(home) as served:
+            await served.ready()
+            async with watching(served) as lag:
+                telegram.town.say("use it", chat=SUFFERING)
+                telegram.town.say("well", chat=OTHER)
+                await telegram.shows(SUFFERING, "answer use it")
+                await telegram.shows(OTHER, "answer well")
+                telegram.town.say("/hold", chat=SUFFERING)
+                await telegram.shows(SUFFERING, "held everybody up")
+                await until(lambda: off(home, "trial"), 15)
+                telegram.town.say("and now?", chat=OTHER)
+                await telegram.shows(OTHER, "answer and now?")
+            assert await served.left() == 0
+        assert "held everybody up" in denials(model)[0]
+        figures.worst("loop lag with hung tools, 99.9 of 100", lag.worst, "s")
+        lag.check(3 * 1.25)
