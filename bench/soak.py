@@ -26,6 +26,8 @@ async def main(seconds: float) -> int:
     print(", ".join(f"{what} {count}" for what, count in sorted(soaked.done.items())))
     print(f"{'':12}{'start':>9}{'end':>9}{'growth':>9}{'an hour':>10}  may grow by")
     for what, (end, grown, hourly) in facts(looks).items():
+        if what not in MAY_GROW:
+            continue
         fine = grown <= MAY_GROW[what]
         good = good and fine
         start = getattr(looks[0], what)

@@ -7,12 +7,14 @@ from tests.world.soaking import Look, facts, growth, slope, soak
 
 @pytest.mark.deadline(120)
 async def test_nothing_grows_under_mixed_load_with_stops_failures_and_lost_connections(tmp_path):
-    soaked = await soak(tmp_path, seconds=12, laps=6, seed=3)
+    soaked = await soak(tmp_path, seconds=12, laps=6, seed=3, counted=True)
     assert not soaked.unanswered and not soaked.complaints, soaked
     told = facts(soaked.looks)
     assert soaked.looks[-1].turns > 20, soaked
     assert told["fds"][1] <= 6 and told["threads"][1] <= 2 and told["children"][1] <= 0, soaked
     assert told["megabytes"][1] <= 20, soaked
+    assert [look.held for look in soaked.looks] == [0] * 7, soaked  # nothing holds a turn that is over
+    assert told["things"][1] <= 1500, soaked
 
 
 def test_a_slope_is_told_an_hour_and_noise_about_a_level_has_none():

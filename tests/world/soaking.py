@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from alipes.runtime.claim import holder
-from tests.world import discord_server, parrot, telegram_control
+from tests.world import census, discord_server, parrot, telegram_control
 from tests.world.serving import Service
 from tests.world.telegram_crowd import FIRST, token
 
@@ -38,6 +38,10 @@ class Look(Struct, frozen=True):
     children: int
     megabytes: float
     turns: float
+    things: int = 0
+    """What Python holds; counted only if it is asked for."""
+    held: int = 0
+    """Parts of turns among them."""
 
 
 class Soaked(Struct):
@@ -52,9 +56,10 @@ class Soaked(Struct):
         self.done[what] = self.done.get(what, 0) + 1
 
 
-async def soak(folder: Path, *, seconds: float, laps: int, seed: int) -> Soaked:
+async def soak(folder: Path, *, seconds: float, laps: int, seed: int, counted: bool = False) -> Soaked:
+    """`counted`: at each look Python is made to look for garbage, and what it holds then is counted."""
     soaked = Soaked()
-    async with _town(folder) as town:
+    async with _town(folder, plugin=census.PLUGIN if counted else "") as town:
         load = _Load(town, random.Random(seed), soaked)
         soaked.looks.append(await town.look())
         end = time.monotonic() + seconds
@@ -71,6 +76,7 @@ class _Town(Struct):
     telegram: telegram_control.Served
     discord: discord_server.Served
     http: httpx2.AsyncClient
+    counted: bool
 
     async def look(self) -> Look:
         """Once nothing moves any more: the least of what is seen in some silent seconds."""
@@ -84,7 +90,11 @@ class _Town(Struct):
         fds, threads, children = (min(each[n] for each in seen) for n in range(3))
         told = await self.service.metrics()
         turns = sum(value for name, value in told.items() if name.startswith("alipes_turns_total"))
-        return Look(time.monotonic(), fds, threads, children, self.service.resident(), turns)
+        now = Look(time.monotonic(), fds, threads, children, self.service.resident(), turns)
+        if not self.counted:
+            return now
+        found = await census.count(self.service)
+        return structs.replace(now, things=found.things, held=found.turns)
 
     def _now(self) -> tuple[int, int, int]:
         place = Path(f"/proc/{self.service.pid}")
@@ -99,13 +109,13 @@ class _Town(Struct):
 
 
 @asynccontextmanager
-async def _town(folder: Path) -> AsyncIterator[_Town]:
+async def _town(folder: Path, *, plugin: str = "") -> AsyncIterator[_Town]:
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(parrot.serve(folder))
         telegram = await stack.enter_async_context(telegram_control.serve())
         discord = await stack.enter_async_context(discord_server.serve(folder))
         service = Service(folder)
-        service.settle(model, telegram)
+        service.settle(model, telegram, plugin=plugin)
         stack.push_async_callback(service.kill)
         with open(service.home / "config.toml", "a") as settings:
             settings.write(f'[discord]\nbase_url = "{discord.base_url}"\nallow = ["*"]\nbusy = "queue"\n')
@@ -119,7 +129,8 @@ async def _town(folder: Path) -> AsyncIterator[_Town]:
         http = httpx2.AsyncClient(
             base_url=found.address, headers={"authorization": f"Bearer {KEY}"}, timeout=PATIENCE
         )
-        yield _Town(service, telegram, discord, await stack.enter_async_context(http))
+        client = await stack.enter_async_context(http)
+        yield _Town(service, telegram, discord, client, bool(plugin))
 
 
 class _Load:
@@ -127,6 +138,8 @@ class _Load:
         self._town, self._dice, self._soaked = town, dice, soaked
         self._numbers = itertools.count(1)
         self._end = 0.0
+        self._plans: dict[tuple[str, int], list[str]] = {}
+        """By who, what they do next: everybody does everything, each in another order."""
 
     async def lap(self, seconds: float) -> None:
         """Everybody talks for so long, and is answered; meanwhile something breaks."""
@@ -142,7 +155,9 @@ class _Load:
 
     async def _busy(self, one: Callable[[int, str, int], Awaitable[None]], who: int) -> None:
         while time.monotonic() < self._end:
-            what = self._dice.choice(VERBS)
+            plan = self._plans.setdefault((one.__name__, who), [])
+            plan += () if plan else self._dice.sample(VERBS, len(VERBS))
+            what = plan.pop()
             self._soaked.did(what)
             try:
                 async with asyncio.timeout(PATIENCE):
@@ -247,7 +262,7 @@ def facts(looks: list[Look]) -> dict[str, tuple[float, float, float]]:
     """By what is counted: at the end, the growth, the slope an hour; the first third warms up."""
     kept = looks[max(1, len(looks) // 3) :]
     told: dict[str, tuple[float, float, float]] = {}
-    for name in ("fds", "threads", "children", "megabytes"):
+    for name in ("fds", "threads", "children", "megabytes", "things"):
         values: list[Any] = [getattr(each, name) for each in kept]
         told[name] = (
             values[-1], growth(values), slope([(each.at, getattr(each, name)) for each in kept])
