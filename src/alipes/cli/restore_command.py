@@ -88,15 +88,16 @@ async def _put(wish: Wish, taken: bool) -> None:
         settled = await _settle(part, keep=wish.keep)
         shutil.rmtree(part / "run", ignore_errors=True)
         if taken:
-            before = _aside(wish.home)
-            kept = Paths(wish.home).env
-            wish.home.rename(before)
+            before, kept = _aside(wish.home), Paths(wish.home).env
+            if kept.is_file():  # keys belong to the machine, not to the backup
+                shutil.copy2(kept, part / kept.name)
+            wish.home.rename(before)  # nothing between this and the next: killed there, no home is left
+            part.rename(wish.home)
             print(f"  what was there is in {before} now")
-            if (before / kept.name).is_file():  # keys belong to the machine, not to the backup
-                shutil.copy2(before / kept.name, part / kept.name)
-        elif wish.home.exists():
-            shutil.rmtree(wish.home)
-        part.rename(wish.home)
+        else:
+            if wish.home.exists():
+                shutil.rmtree(wish.home)
+            part.rename(wish.home)
     finally:
         shutil.rmtree(part, ignore_errors=True)
     facts = settled.facts
