@@ -482,3 +482,14 @@ async def test_what_is_allowed_for_good_is_that_and_no_more(opened, rule):
         assert [other for other in others - {rule} if await store.grants.allowed(other)] == []
         assert await store.grants.withdraw(rule) and not await store.grants.withdraw(rule)
         assert not await store.grants.allowed(rule)
+
+
+@pytest.mark.parametrize("verb", ["undo", "retry"])
+async def test_who_takes_up_a_turn_that_was_taken_back_while_it_lived_finds_its_stop(opened, verb):
+    async with opened() as store:
+        turn = await begin(store, "1", "first")
+        await getattr(store.sessions, verb)(HERE.key)
+    async with opened() as store:
+        taken = await store.turns.next_turn(HERE.key)
+        (stop,) = await store.turns.drain_control(HERE.key)
+        assert taken.id == turn.id and stop == Stop("user_stop", "session_interrupt", turn.id)

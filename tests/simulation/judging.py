@@ -1,22 +1,29 @@
 """What must hold once all is settled: nothing lost, nothing doubled, everything in order."""
 
+from collections import Counter
 from typing import Any
 
 import msgspec
 
 from alipes.kernel.messages import ToolResult
+from alipes.sessions.delegated import FORSAKEN
 from alipes.store import rows
-from tests.simulation.living import Witness, unanswered
+from tests.simulation.living import PLATFORM
 from tests.simulation.machine import Machine
 from tests.simulation.outside import ME, Outside
 from tests.simulation.plan import Plan
+from tests.simulation.witnessing import Witness, unanswered
 
+_NOTED = "SELECT id FROM turns WHERE json_extract(inbound, '$.notice') IS NOT NULL"
 STOPS = {"user_stop", "superseded", "reset"}
+_STOPPING = {"stop", "new", "undo", "retry"}
 ENDINGS = {"answered", "stopped", "failed", "steered", "out_of_steps"}
 
 
 def judge(machine: Machine, outside: Outside, witness: Witness, plan: Plan) -> None:
-    turns = machine.disk.rows("SELECT id, inbound_id, key, ending, detail, number FROM turns ORDER BY number")
+    turns = machine.disk.rows(
+        "SELECT id, inbound_id, platform, ending, detail, number FROM turns ORDER BY number"
+    )
     _messages(machine, outside, turns)
     _endings(machine, plan, turns)
     _transcripts(machine)
@@ -28,21 +35,28 @@ def judge(machine: Machine, outside: Outside, witness: Witness, plan: Plan) -> N
 
 
 def _messages(machine: Machine, outside: Outside, turns: list[Any]) -> None:
-    """Each that was said became one turn."""
-    by_message = [inbound for _, inbound, _, _, _, _ in turns]
+    """Each that was said became one turn, or the answer to a question; never both."""
+    became = Counter(inbound for _, inbound, _, _, _, _ in turns)
+    became.update(id for (id,) in machine.disk.rows("SELECT id FROM arrivals WHERE batch = 'answer'"))
     for (chat, number), message in outside.said.items():
-        count = by_message.count(f"{ME}:{chat}:{message}")
+        count = became[f"{ME}:{chat}:{message}"]
         if count != 1:
             machine.blame(f"message {number} of chat {chat} became {count} turns")
+    for message, chat in outside.answers.items():
+        if became[f"{ME}:{chat}:{message}"] > 1:
+            machine.blame(f"an answer in chat {chat} became a message as well")
 
 
 def _endings(machine: Machine, plan: Plan, turns: list[Any]) -> None:
     calm = not plan.faults
-    stops = plan.busy == "interrupt" or any(each.kind in ("stop", "new") for each in plan.deeds)
+    stops = plan.busy == "interrupt" or any(each.kind in _STOPPING for each in plan.deeds)
     for id, _, _, ending, detail, _ in turns:
         if ending not in ENDINGS:
             machine.blame(f"turn {id} has no ending: {ending}")
-        if (calm and ending == "failed") or (ending == "stopped" and (not stops or detail not in STOPS)):
+        forsaken = ending == "stopped" and detail == FORSAKEN  # with whom it worked for
+        if (calm and ending == "failed") or (
+            ending == "stopped" and (not stops or detail not in STOPS) and not forsaken
+        ):
             machine.blame(f"turn {id} {ending} without a reason: {detail}")
 
 
@@ -73,26 +87,31 @@ def _order(machine: Machine, debts: list[Any]) -> None:
 def _answers(
     machine: Machine, outside: Outside, witness: Witness, turns: list[Any], debts: list[Any], plan: Plan
 ) -> None:
-    by_id = {debt[0]: debt for debt in debts}
+    owed = {(debt[0].partition(":")[0], msgspec.json.decode(debt[2]).get("text")): debt for debt in debts}
     deaths = sum(each.kind not in ("net", "hook") for each in plan.faults)
-    for id, _, _, ending, _, _ in turns:
+    noted = {id for (id,) in machine.disk.rows(_NOTED)}
+    for id, _, platform, ending, _, _ in turns:
+        if platform != PLATFORM or id in noted:
+            continue  # it works for another, or brings what such a one said
         said = [each for each in witness.said(id) if each.role in ("assistant", "tool")]
         if ending == "answered" and not deaths and witness.told[id] != 1:
             machine.blame(f"the end of turn {id} was told {witness.told[id]} times")
         if ending == "answered" and (not said or said[-1].role != "assistant" or said[-1].calls):
             machine.blame(f"turn {id} counts as answered without an answer")
-        for number, message in enumerate(said):
+        for message in said:
             if message.role == "assistant" and message.text.strip():
-                _shown(machine, outside, message.text, by_id.get(f"{id}:{number}"))
+                debt, head = owed.get((id, message.text)), message.text.split("\n")[0]
+                same = [each for (_, text), each in owed.items() if text and text.startswith(head)]
+                _shown(machine, outside, message.text, debt=debt, same=same)
     if not any(debt[5] for debt in debts) and all(turn[3] == "answered" for turn in turns):
         for bubble in outside.bubbles:
             if bubble.text.endswith("…") and not bubble.gone:
                 machine.blame(f"an unfinished answer stays: {bubble.text[:40]}")
 
 
-def _shown(machine: Machine, outside: Outside, text: str, debt: Any) -> None:
+def _shown(machine: Machine, outside: Outside, text: str, *, debt: Any, same: list[Any]) -> None:
     """What was said is there, once; what is marked as uncertain may be there twice, however often we died, or
-    not, and then the chat is told."""
+    not, and then the chat is told. `same`: all that is owed to say the same there, as after a /retry."""
     if debt is None:
         machine.blame(f"nothing is owed for {text[:40]}")
         return
@@ -103,8 +122,13 @@ def _shown(machine: Machine, outside: Outside, text: str, debt: Any) -> None:
         for each in outside.bubbles
         if each.chat == chat and not each.gone and each.text.startswith(head) and not each.text.endswith("…")
     ]
-    state, uncertain, why = debt[3], bool(debt[5]), debt[6]
-    if len(there) > 1 + uncertain:
+    if len(there) > len(same) + sum(bool(each[5]) for each in same):
         machine.blame(f"{debt[0]} is there {len(there)} times: {head}")
-    if not there and not (uncertain and state == "dead"):
-        machine.blame(f"{debt[0]} is not there ({state} {why}): {head}")
+    if not there and not (debt[5] and debt[3] == "dead"):
+        machine.blame(f"{debt[0]} is not there ({debt[3]} {debt[6]}): {head}")
+    if (
+        debt[5]
+        and debt[3] == "dead"
+        and not any("whether my last message" in each.text for each in outside.bubbles)
+    ):
+        machine.blame(f"{debt[0]} was given up, and the chat is not told")

@@ -52,6 +52,8 @@ class SeededLoop(asyncio.BaseEventLoop):
         self.on_task: Callable[[SeededTask, Any], None] = lambda _task, _work: None
         self.on_rest: Callable[[], None] = lambda: None
         """Called whenever all has been done that can be done at this moment."""
+        self.on_step: Callable[[], None] = lambda: None
+        """Called after every step."""
         self._last_answer = 0.0
 
     def time(self) -> float:
@@ -80,6 +82,7 @@ class SeededLoop(asyncio.BaseEventLoop):
             if self.steps == self.crash_at:
                 self.on_crash()
             handle._run()
+            self.on_step()
 
     def _advance(self) -> None:
         """To the moment of the next timer; those of one moment in any order."""

@@ -76,6 +76,12 @@ class Outside:
         self._text_of: dict[int, str] = {}
         self.allowed: set[str] = set()
         """What people said yes to."""
+        self.yes: Counter[int] = Counter()
+        """By chat, how often."""
+        self.worded: set[int] = set()
+        """Chats in which somebody answered in words: those count for whatever is asked by then."""
+        self.answers: dict[int, int] = {}
+        """Messages that were written to answer a question, and their chats."""
         self._presses: list[tuple[float, Bubble, str]] = []
         """Buttons that will be pressed: when, where, which."""
         self._numbers, self._messages = 0, 100
@@ -83,6 +89,11 @@ class Outside:
         self._faults = {(each.verb, each.nth): each.how for each in faults if each.kind == "net"}
         self._flights: dict[Flight, None] = {}
         self._parked: list[Flight] = []
+
+    @property
+    def expected(self) -> bool:
+        """Is there something that somebody did, or has in mind to do, and we have not heard?"""
+        return bool(self.updates or self._presses)
 
     # --- people
 
@@ -99,17 +110,24 @@ class Outside:
             if message is not None:
                 self._update(deed.chat, message, deed.text, "edited_message")
             return
-        text = deed.text if deed.kind == "say" else f"/{deed.kind} {deed.text}".strip()
-        self._messages += 1
-        if deed.kind == "say":
-            self.said[deed.chat, deed.of] = self._messages
-        self._text_of[self._messages] = text
-        self._update(deed.chat, self._messages, text)
+        said = deed.kind in ("say", "album")
+        album = f"album {deed.of}" if deed.kind == "album" else ""
+        message = self._write(deed.chat, deed.text if said else f"/{deed.kind} {deed.text}".strip(), album)
+        if said:
+            self.said[deed.chat, deed.of] = message
+        if album:
+            self._write(deed.chat, "and this", album)
 
-    def _update(self, chat: int, message: int, text: str, kind: str = "message") -> None:
+    def _write(self, chat: int, text: str, album: str = "") -> int:
+        self._messages += 1
+        self._text_of[self._messages] = text
+        self._update(chat, self._messages, text, album=album)
+        return self._messages
+
+    def _update(self, chat: int, message: int, text: str, kind: str = "message", *, album: str = "") -> None:
         person = {"id": chat, "first_name": f"P{chat}"}
         told = {"message_id": message, "chat": {"id": chat, "type": "private"}, "from": person, "text": text}
-        self._tell({kind: told})
+        self._tell({kind: told | ({"media_group_id": album} if album else {})})
 
     def _tell(self, update: dict[str, Any]) -> None:
         self._numbers += 1
@@ -124,9 +142,17 @@ class Outside:
             self.machine.loop.call_at(max(press[0], self.machine.loop.time()), self._press, press)
 
     def _ask(self, bubble: Bubble, markup: dict[str, Any]) -> None:
-        """Somebody reads a question, and will press a button."""
+        """Somebody reads a question, and will press a button, or write; once in a while again, or never."""
         data = [button["callback_data"] for row in markup["inline_keyboard"] for button in row]
-        press = (self.machine.clock[0] + self.dice.random() * 5.0, bubble, self.dice.choice(data))
+        chosen, chance = self.dice.choice(data), self.dice.random()
+        if data[0].startswith("reply:") and chance < 0.1:
+            return
+        if chance > 0.6:
+            chosen = self.dice.choice(("yes", "no") if data[0].startswith("ask:") else ("1", "blue"))
+        self._will(self.dice.random() * 5.0, bubble, chosen)
+
+    def _will(self, later: float, bubble: Bubble, what: str) -> None:
+        press = (self.machine.clock[0] + later, bubble, what)
         self._presses.append(press)
         if not self.machine.loop.dead:
             self.machine.loop.call_at(press[0], self._press, press)
@@ -135,12 +161,28 @@ class Outside:
         self._presses.remove(press)
         _, bubble, data = press
         self.machine.note("press", bubble.chat, data.rpartition(":")[2])
-        if not data.endswith(":no"):
+        if ":" not in data:
+            self._answer(bubble, data)
+            return
+        if data.startswith("ask:") and not data.endswith(":no"):
+            self.yes[bubble.chat] += 1
             self.allowed.update(_WHAT.findall(bubble.text))
         self._numbers += 1
         place = {"message_id": bubble.id, "chat": {"id": bubble.chat, "type": "private"}}
         query = {"id": str(self._numbers), "from": {"id": bubble.chat, "first_name": "P"}}
         self._tell({"callback_query": {**query, "message": place, "data": data}})
+
+    def _answer(self, bubble: Bubble, text: str) -> None:
+        chat = bubble.chat
+        if text.isdecimal() and int(text) in self._text_of:  # the platform brings it a second time
+            self._update(chat, int(text), self._text_of[int(text)])
+            return
+        self.yes[chat] += text == "yes"
+        self.worded.add(chat)
+        message = self._write(chat, text)
+        self.answers[message] = chat
+        if self.dice.random() < 0.4:
+            self._will(self.dice.random() * 6.0, bubble, str(message))
 
     # --- the wires
 
@@ -163,7 +205,7 @@ class Outside:
         self, _method: str, _url: str, *, headers: Any = None, content: bytes = b""
     ) -> AsyncIterator[Answer]:
         flight = self._depart("model", content)
-        session = str(flight.given["prompt_cache_key"])
+        session = str(flight.given.get("prompt_cache_key"))
         self.asking[session] += 1
         try:
             yield await flight.told
@@ -309,7 +351,7 @@ class Outside:
         return Answer(b"", 200, self._flow(flight))
 
     async def _flow(self, flight: Flight) -> AsyncIterator[bytes]:
-        pieces = chunks(flight.given["messages"], flight.how)
+        pieces = chunks(flight.given["messages"], flight.how, tools=bool(flight.given.get("tools")))
         slow = pieces.slow
         for index, piece in enumerate(pieces.data):
             await asyncio.sleep(self.dice.random() * slow)

@@ -4,9 +4,13 @@ import random
 
 from msgspec import Struct, structs
 
-VERBS = ("echo", "echo", "act", "act", "look", "both", "twice", "slow", "long", "trip", "risk", "risk")
+VERBS = (
+    *("echo", "echo", "echo", "act", "act", "act", "look", "both", "twice", "slow", "long", "long", "trip"),
+    *("risk", "risk", "risk", "ask", "ask", "send", "apart"),
+)
 """What the model is asked for: words, something written, read, both, two steps, something slow, many words,
-a tool that breaks, and one that a person must allow."""
+a tool that breaks, one that a person must allow, a question to a person, subagents that are waited for, and
+one that works on in the background."""
 NET = {
     "sendMessage": ("refused", "lost", "reset", "cut", "mute", "429", "500", "502", "odd"),
     "editMessageText": ("refused", "cut", "mute", "429", "500"),
@@ -25,7 +29,8 @@ class Deed(Struct, frozen=True):
     at: float
     chat: int
     kind: str
-    """`say`, `again` (the platform brings the message a second time), `edit`, or a command's name."""
+    """`say`, `album` (the same in two parts), `again` (the platform brings the message a second time), `edit`,
+    or a command's name."""
     text: str = ""
     of: int = 0
     """`again`, `edit`: which of the chat's messages."""
@@ -46,6 +51,8 @@ class Plan(Struct, frozen=True):
     seed: int
     busy: str = "queue"
     progress: str = "off"
+    window: int = 0
+    """Tokens that the model takes; zero: as many as there are."""
     deeds: tuple[Deed, ...] = ()
     faults: tuple[Fault, ...] = ()
 
@@ -66,6 +73,7 @@ class Taste(Struct, frozen=True):
     fails: float = 0.5
     """Chance that something outside fails."""
     wires: tuple[str, ...] = tuple(NET)
+    windows: tuple[int, ...] = (0, 0, 0, 0, 0, 0, 3000)
 
 
 USUAL = Taste()
@@ -78,6 +86,7 @@ def plan(seed: int, taste: Taste = USUAL) -> Plan:
         seed,
         busy=dice.choice(BUSY),
         progress=dice.choice(("off", "off", "short")),
+        window=dice.choice(taste.windows),
         deeds=deeds,
         faults=tuple(_faults(dice, taste)),
     )
@@ -98,7 +107,8 @@ def _deeds(dice: random.Random, taste: Taste) -> list[Deed]:
         at = dice.random() * 0.5
         for number in range(1, dice.choice((1, 2, 2, 3)) + 1):
             word = dice.choice(taste.verbs)
-            deeds.append(Deed(at, chat, "say", f"{word} c{chat}m{number}", of=number))
+            kind = "album" if dice.random() < 0.05 else "say"
+            deeds.append(Deed(at, chat, kind, f"{word} c{chat}m{number}", of=number))
             deeds += _more(dice, chat, number, at, taste.stops)
             at += dice.choice((0.01, 0.1, 1.0, 4.0)) * dice.random()
     return deeds
@@ -118,6 +128,9 @@ def _more(dice: random.Random, chat: int, number: int, at: float, stops: float) 
     if chance < 0.4:
         kind = dice.choice(("steer", "queue"))
         return [Deed(later, chat, kind, f"{dice.choice(VERBS)} c{chat}{kind[0]}{number}")]
+    if chance < 0.5:
+        kind = dice.choice(("undo", "retry", "compress", "background"))
+        return [Deed(later, chat, kind, f"act c{chat}b{number}" if kind == "background" else "")]
     return []
 
 

@@ -7,11 +7,12 @@ from msgspec import Struct
 
 from alipes.kernel.errors import StoreError
 from tests.simulation.judging import judge
-from tests.simulation.living import Witness, live
+from tests.simulation.living import live
 from tests.simulation.loop import MORGUE, Crashed, SeededLoop, Stuck
 from tests.simulation.machine import Machine, collect, running
 from tests.simulation.outside import Outside
 from tests.simulation.plan import Fault, Plan
+from tests.simulation.witnessing import Witness
 
 PATIENCE = 700.0
 """Virtual seconds after the last thing that was done, in which all must be settled."""
@@ -59,7 +60,7 @@ class _Run:
         machine.disk.cuts = any(each.kind == "power" for each in plan.faults)
         self._deeds = list(plan.deeds)
         self._over = False
-        self._seen = -1
+        self._seen = self._stepped = -1
         self._limit = 100.0 + max((each.at for each in plan.deeds), default=0.0) + PATIENCE
         self.steps = self.lives = 0
 
@@ -77,7 +78,7 @@ class _Run:
         loop = machine.loop = SeededLoop(machine.clock, machine.dice)
         self._witness.turns.clear()
         self._witness.acting.clear()
-        loop.on_task, loop.on_rest = self._witness.on_task, self._rest
+        loop.on_task, loop.on_rest, loop.on_step = self._witness.on_task, self._rest, self._step
         loop.set_exception_handler(self._unheard)
         root = loop.create_task(live(machine, self._outside, self._witness, self._plan))
         root.add_done_callback(lambda _root: loop.stop())
@@ -118,6 +119,12 @@ class _Run:
         self._deeds.remove(deed)  # type: ignore[arg-type]
         self._outside.happen(deed)  # type: ignore[arg-type]
 
+    def _step(self) -> None:
+        """After every step that changed something outside the process."""
+        if self._machine.notes != self._stepped:
+            self._stepped = self._machine.notes
+            self._witness.look(rest=False)
+
     def _rest(self) -> None:
         """At every moment at which nothing can be done at once."""
         machine = self._machine
@@ -130,15 +137,16 @@ class _Run:
         if machine.notes == self._seen:
             return
         self._seen = machine.notes
-        self._witness.rest()
-        if not self._over and not self._deeds and not self._outside.updates and self._settled():
+        self._witness.look(rest=True)
+        if not self._over and not self._deeds and not self._outside.expected and self._settled():
             self._over = True
             machine.loop.call_later(8.0, machine.loop.stop)
 
     def _settled(self) -> bool:
         (open_,) = self._machine.disk.rows(
             "SELECT (SELECT count(*) FROM turns WHERE ending IS NULL) + "
-            "(SELECT count(*) FROM debts WHERE state IN ('owed', 'trying'))"
+            "(SELECT count(*) FROM debts WHERE state IN ('owed', 'trying')) + "
+            "(SELECT count(*) FROM arrivals WHERE done IS NULL)"
         )
         return not open_[0]
 

@@ -4,8 +4,12 @@ import asyncio
 
 import pytest
 
+from alipes.gateway.anteroom import Anteroom
 from alipes.gateway.channels import Channel
+from alipes.gateway.group import Group
 from alipes.platforms.telegram.order import Order
+from alipes.store.opening import open_store
+from tests.world.gatehouse import arrival
 from tests.world.messenger import Messenger
 
 
@@ -51,3 +55,22 @@ async def test_a_platform_that_breaks_as_it_is_told_to_end_ends_all_the_same():
     with pytest.raises(asyncio.CancelledError):
         async with asyncio.timeout(5):
             await serving
+
+
+async def test_what_stands_in_no_line_because_its_bringer_was_cut_off_is_joined_by_its_copy(tmp_path):
+    """As when the platform breaks while the first part of an album is being kept (seed 379)."""
+    became = []
+
+    async def become(arrivals):
+        became.append([each.id for each in arrivals])
+
+    async with open_store(tmp_path) as store, asyncio.TaskGroup() as tasks:
+        group = Group()
+        group.open(tasks)
+        room = Anteroom(store.arrivals, become, burst=0.05, group=group)
+        first, second = arrival("a", id="1", album="x"), arrival("b", id="2", album="x")
+        await store.arrivals.keep(first)  # and its bringer is no more
+        await room.take(first)
+        await room.take(first)
+        await room.take(second)
+    assert became == [["1", "2"]]

@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-STEPS = {"act": 1, "look": 1, "both": 1, "twice": 2, "trip": 1, "risk": 1}
+STEPS = {"act": 1, "look": 1, "both": 1, "twice": 2, "trip": 1, "risk": 1, "ask": 1, "send": 1, "apart": 1}
 """How often it calls tools before it answers."""
-_TOKEN = re.compile(r"\b(echo|act|look|both|twice|slow|long|trip|risk) (c\d+[a-z]\d+)\b")
+_TOKEN = re.compile(r"\b(echo|act|look|both|twice|slow|long|trip|risk|ask|send|apart) (c\d+[a-z]\d+)\b")
+
+_PARTS = re.compile(r"(c\d+)([a-z])(\d+)")
 
 
 class Pieces(Struct):
@@ -41,14 +43,16 @@ def words(content: Any) -> str:
     return str(content or "")
 
 
-def chunks(messages: list[dict[str, Any]], how: str = "") -> Pieces:
-    """What the model streams."""
-    verb, token, done = _asked(messages)
+def chunks(messages: list[dict[str, Any]], how: str = "", *, tools: bool = True) -> Pieces:
+    """What the model streams. Without tools it is asked to sum up."""
+    verb, token, done = _asked(messages) if tools else ("sum", "", 0)
     slow = 3.0 if verb == "slow" else 0.3
     if how == "garbage":
         return Pieces([b"data: {nonsense\n\n"], slow)
     if done < STEPS.get(verb, 0):
         return Pieces(_called(verb, token, done), slow)
+    if not tools:
+        return Pieces([_line({"content": "it was about this and that"}), *_end("stop")], slow)
     heard = [each for message in _since(messages) for _, each in _TOKEN.findall(words(message["content"]))]
     text = f"answer to {' '.join(dict.fromkeys(heard)) or 'nothing'} is here"
     if verb == "long":
@@ -90,18 +94,38 @@ def _called(verb: str, token: str, done: int) -> list[bytes]:
             names = ["see", "do", "see"]
         case "trip" | "risk":
             names = [verb]
+        case "ask":
+            names = ["clarify"]
+        case "send" | "apart":
+            names = ["delegate_task"]
         case _:
             names = ["do"]
     calls = [
         {
             "index": n,
             "id": f"{token}-{done}-{n}",
-            "function": {"name": name, "arguments": f'{{"what": "{token}-{done}-{n}"}}'},
+            "function": {"name": name, "arguments": _given(verb, token, f"{token}-{done}-{n}")},
         }
         for n, name in enumerate(names)
     ]
     said = [_line({"content": f"let me see {token} {done}"})] if verb == "both" else []
     return [*said, _line({"tool_calls": calls}), *_end("tool_calls")]
+
+
+def _given(verb: str, token: str, what: str) -> str:
+    """The arguments of a call. Who works for another has a token of its own."""
+    chat, letter, number = _PARTS.fullmatch(token).groups()  # type: ignore[union-attr]
+    child = f"{number}{ord(letter)}"
+    match verb:
+        case "ask":
+            given: dict[str, Any] = {"question": f"which one for {token}?", "choices": ["red", "blue"]}
+        case "send":
+            given = {"tasks": [{"goal": f"act {chat}x{child}"}, {"goal": f"look {chat}y{child}"}]}
+        case "apart":
+            given = {"goal": f"look {chat}z{child}", "background": True}
+        case _:
+            given = {"what": what}
+    return msgspec.json.encode(given).decode()
 
 
 def _line(delta: dict[str, Any], finish: str | None = None) -> bytes:

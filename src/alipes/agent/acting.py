@@ -13,7 +13,7 @@ from alipes.hooks import specs
 from alipes.hooks.relay import Relay
 from alipes.hooks.specs import Verdict
 from alipes.kernel.consent import Leave, withheld
-from alipes.kernel.errors import ConfigError, ProviderError, StoreError, ToolError
+from alipes.kernel.errors import ConfigError, Fenced, Held, ProviderError, StoreError, ToolError
 from alipes.kernel.messages import Image, Json, Outcome, ToolCall, ToolResult
 from alipes.kernel.ports import Emit, Output, Proceed, Tool
 from alipes.kernel.turns import ToolFinished, ToolProgress, ToolStarted, Turn
@@ -215,8 +215,10 @@ async def _run(desk: Desk, call: ToolCall) -> tuple[ToolResult, Exception | None
     except Exception as error:  # bulkhead: a broken tool must not end the turn
         if act.lost is not None:
             raise act.lost from None
-        log.exception("tool %s broke", call.name)
         cause = first(error) if isinstance(error, ExceptionGroup) else error
+        if isinstance(cause, StoreError) and not isinstance(cause, Fenced | Held):
+            raise cause from None  # who cannot remember must not act
+        log.exception("tool %s broke", call.name)
         return _result(desk, call, f"{type(cause).__name__}: {cause}", outcome="failed"), error
     finally:
         act.over = True

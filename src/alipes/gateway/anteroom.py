@@ -41,8 +41,12 @@ class Anteroom:
         return arrival.address.key in self._lines or _pictures(arrival) or is_voice(arrival)
 
     async def take(self, arrival: Arrival) -> None:
-        """It is kept once this returns; a second copy is nothing."""
-        if await self._arrivals.keep(arrival):
+        """It is kept once this returns; a second copy is nothing, unless who brought the first was cut off
+        before it stood in line."""
+        platform, line = arrival.address.platform, self._lines.get(arrival.address.key)
+        fresh = await self._arrivals.keep(arrival)
+        here = line is not None and any(each.arrival.id == arrival.id for each in line.waiting)
+        if fresh or (not here and await self._arrivals.waits(platform, arrival.id)):
             self._join(Waiting(arrival, ""))
 
     async def amend(self, edit: Arrival) -> bool:

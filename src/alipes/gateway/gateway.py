@@ -52,7 +52,7 @@ class Gateway:
         transcribe: Transcribe | None = None,
     ) -> None:
         """`restart`: asks for a new process; it must return at once. `transcribe`: see `hearing`."""
-        self._house, self._rules = house, rules
+        self._house, self._rules, self._born = house, rules, time.time()
         self.counts = Counts()
         self._channels = {name: Channel(platform) for name, platform in platforms.items()}
         self.delivery = Delivery(house.store, self._channels, rules, counts=self.counts)
@@ -145,7 +145,8 @@ class Gateway:
                 continue
             self._stage.watch(standing.address)
             for turn in (await store.sessions.unfinished(key))[:1]:
-                if turn.begun is not None and not await self._answered_already(turn.id):
+                before = turn.begun is not None and turn.begun < self._born
+                if before and not await self._answered_already(turn.id):
                     text = f"I was started anew, and go on with {brief(turn.text)}."
                     id = f"resumed:{turn.id}:{store.host}"
                     await store.outbox.owe(Outbound(id, standing.address, text, notice=True, fleeting=True))

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -26,6 +27,7 @@ from alipes.hooks.relay import Hooks
 from alipes.kernel.errors import NotTaken
 from alipes.kernel.platforms import Arrival
 from alipes.kernel.turns import Inbound
+from alipes.runtime.groups import to_the_end
 from alipes.sessions.commands import BY_NAME, Context, Parsed, Reply, run
 from alipes.sessions.lobby import Lobby, admissible
 from alipes.store.opening import Store
@@ -36,6 +38,9 @@ _STOPS = frozenset({"stop", "new"})
 """Commands that end what runs: nothing more is shown of it from that moment on."""
 STRANGERS = 1000
 """Who was turned away is told to the log once; after so many, again."""
+
+_ONCE = frozenset({"undo", "retry"})
+"""Commands that would do more when they are given a second time."""
 
 
 class House(Protocol):
@@ -138,10 +143,13 @@ class Reception:
         worded = choice if alone and questions.waits(key, sender, role) else None
         if not worded and not arrival.pressed.startswith(f"{BUTTON}:"):
             return False
-        if await self._arrivals.answered(platform, arrival.id):
-            pressed = await questions.pressed(arrival.pressed, sender, platform) if not worded else ""
-            told = await questions.answer(key, worded, sender) if worded else pressed
-            await self._tell(arrival, told or "")
+
+        async def give() -> str:
+            if worded:
+                return await questions.answer(key, worded, sender) or ""
+            return await questions.pressed(arrival.pressed, sender, platform)
+
+        await to_the_end(partial(self._give, arrival, give))
         return True
 
     async def _replies(self, arrival: Arrival) -> bool:
@@ -149,14 +157,14 @@ class Reception:
         inquiries = self._staff.inquiries
         if not inquiries.concern(arrival):
             return False
-        # kept first: if we die here it is asked anew, and what answered it does not become a message
-        if await self._arrivals.answered(arrival.address.platform, arrival.id):
-            await self._tell(arrival, await inquiries.answered(arrival))
+        await to_the_end(partial(self._give, arrival, partial(inquiries.answered, arrival)))
         return True
 
-    async def _tell(self, arrival: Arrival, text: str) -> None:
-        if text:
-            await self._staff.delivery.owe(replying.note(arrival, replying.as_it_is(text)))
+    async def _give(self, arrival: Arrival, give: Callable[[], Awaitable[str]]) -> None:
+        """An answer is kept, then given, then its giver told. If we die in between it is asked anew: what was
+        an answer once never becomes a message."""
+        if await self._arrivals.answered(arrival.address.platform, arrival.id) and (told := await give()):
+            await self._staff.delivery.owe(replying.note(arrival, replying.as_it_is(told)))
 
     async def _settle(self, arrival: Arrival, text: str) -> None:
         """It is dealt with, and this is said about it, if anything."""
@@ -176,11 +184,18 @@ class Reception:
         if name in _STOPS:
             self._staff.stage.hush(arrival.address.key)
         ours = name in BY_NAME or name in {each.name for each in self._staff.commands.known()}
-        if ours:
+        if name in _ONCE:
+            await to_the_end(partial(self._run_once, arrival, parsed))
+        elif ours:
             await self._run(arrival, parsed)
         else:  # a plugin's may take its time, and nobody's /stop waits for it
             await self._arrivals.settle(platform, arrival.id)
             self._staff.group.start(self._run(arrival, parsed), f"/{name} {arrival.id}")
+
+    async def _run_once(self, arrival: Arrival, parsed: Parsed) -> None:
+        """Rather not at all, if we die in between, than a second time when it is brought again."""
+        await self._arrivals.settle(arrival.address.platform, arrival.id)
+        await self._run(arrival, parsed)
 
     async def _run(self, arrival: Arrival, parsed: Parsed) -> None:
         context = self._house.context(composing.inbound([arrival], workdir=self._rules.workdir), files=False)

@@ -11,6 +11,7 @@ def ungrouped() -> Iterator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
+        heed()
         raise first(group) from group
 
 

@@ -14,6 +14,7 @@ from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.ports import Act
 from alipes.kernel.turns import Address, Event, Inbound, Origin, ToolStarted, Turn, TurnEnded
 from alipes.kernel.wording import brief
+from alipes.runtime.groups import ungrouped
 from alipes.sessions.delegated import Child
 from alipes.sessions.delegating_words import INSTRUCTIONS, outcome, prompt, reports, started
 from alipes.sessions.following import Following
@@ -61,11 +62,12 @@ class Delegation:
         if order.background:
             return await self._detach(children, parent)
         slots = self._slots.setdefault(parent.id, asyncio.Semaphore(self._limits.parallel))
-        async with asyncio.TaskGroup() as group:
-            lived = [
-                group.create_task(self._live(child, parent, act, slots), name=f"subagent {child.id}")
-                for child in children
-            ]
+        with ungrouped():
+            async with asyncio.TaskGroup() as group:
+                lived = [
+                    group.create_task(self._live(child, parent, act, slots), name=f"subagent {child.id}")
+                    for child in children
+                ]
         found = [task.result() for task in lived]
         told = reports([errand.goal for errand in order.errands], found)
         if not any(facts is not None and facts.ending == "answered" for facts in found):

@@ -46,21 +46,24 @@ class SqliteArrivals:
         await self._database.run(lambda db: db.execute(sql, row).rowcount)
 
     async def known(self, platform: str, id: str) -> bool:
-        """Was it kept, dealt with, or has it become a turn?"""
-        sql = (
-            "SELECT 1 FROM arrivals WHERE platform = ? AND id = ? "
-            "UNION ALL SELECT 1 FROM turns WHERE platform = ? AND inbound_id = ?"
-        )
-        row = (platform, rows.whole(id)) * 2
+        """Was it kept, or dealt with?"""
+        sql, row = "SELECT 1 FROM arrivals WHERE platform = ? AND id = ?", (platform, rows.whole(id))
+        return await self._database.read(lambda db: db.execute(sql, row).fetchone()) is not None
+
+    async def waits(self, platform: str, id: str) -> bool:
+        """Was it kept, and is not settled yet?"""
+        sql = "SELECT 1 FROM arrivals WHERE platform = ? AND id = ? AND done IS NULL"
+        row = (platform, rows.whole(id))
         return await self._database.read(lambda db: db.execute(sql, row).fetchone()) is not None
 
     async def answered(self, platform: str, id: str) -> bool:
         """It was said as the answer to a question, and is nothing else from now on: a second copy becomes no
-        turn. False where it was known before."""
-        if await self.known(platform, id):
-            return False
-        sql = "INSERT OR IGNORE INTO arrivals (platform, id, batch, created, done) VALUES (?, ?, ?, ?, ?)"
-        row = (platform, rows.whole(id), ANSWER, self._clock(), self._clock())
+        turn. False where it was known before, also as a message."""
+        sql = (
+            "INSERT OR IGNORE INTO arrivals (platform, id, batch, created, done) SELECT ?1, ?2, ?3, ?4, ?4 "
+            "WHERE NOT EXISTS (SELECT 1 FROM turns WHERE platform = ?1 AND inbound_id = ?2)"
+        )
+        row = (platform, rows.whole(id), ANSWER, self._clock())
         return bool(await self._database.run(lambda db: db.execute(sql, row).rowcount))
 
     async def settle(self, platform: str, *ids: str, owed: tuple[Outbound, ...] = ()) -> None:

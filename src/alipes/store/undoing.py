@@ -6,7 +6,7 @@ from itertools import islice
 from msgspec import structs
 
 from alipes.kernel.places import Retried, Undone
-from alipes.kernel.turns import Address, Inbound
+from alipes.kernel.turns import Address, Inbound, Stop
 from alipes.store import admitting, lineage, rows
 
 
@@ -14,6 +14,7 @@ def undo(db: sqlite3.Connection, key: str, count: int) -> tuple[Undone, ...]:
     session, _ = _standing(db, key)
     turns = list(islice(lineage.begun(db, session), max(count, 0)))
     _hide(db, session, [number for number, *_ in turns])
+    _stop(db, key, [id for _, id, _, unfinished in turns if unfinished])
     return tuple(_undone(id, inbound, unfinished) for _, id, inbound, unfinished in turns)
 
 
@@ -30,6 +31,7 @@ def retry(db: sqlite3.Connection, key: str, fresh: str, now: float) -> Retried |
     )
     texts = [inbound, *(text for (text,) in db.execute(steered, (number, id)))]
     _hide(db, session, [number])
+    _stop(db, key, [id] if unfinished else [])
     again = [_again(text, address, f"{fresh}:{n}", now) for n, text in enumerate(texts)]
     for entry in again:
         admitting.insert(db, entry, session, "queue" if entry is again[0] else "steer")
@@ -45,6 +47,12 @@ def _standing(db: sqlite3.Connection, key: str) -> tuple[str, Address | None]:
 
 def _hide(db: sqlite3.Connection, session: str, numbers: list[int]) -> None:
     db.executemany("INSERT INTO hidden VALUES (?, ?)", [(session, number) for number in numbers])
+
+
+def _stop(db: sqlite3.Connection, key: str, living: list[str]) -> None:
+    """What lives of it is told as well; this is for who takes it up if that one dies before."""
+    stops = [(key, rows.dump(Stop("user_stop", "session_interrupt", id))) for id in living]
+    db.executemany("INSERT INTO controls (key, kind, op) VALUES (?, 'stop', ?)", stops)
 
 
 def _undone(id: str, inbound: str, unfinished: bool) -> Undone:
