@@ -196,7 +196,7 @@ async def test_a_link_that_leads_in_circles_and_a_file_we_may_not_read_are_told(
     (tmp_path / "circle").symlink_to("circle")
     with pytest.raises(ToolError, match="cannot be read: Too many levels"):
         await read("circle")
-    with pytest.raises(ToolError, match="cannot be read"):
+    with pytest.raises(ToolError, match="zero byte"):
         await read("a\0b")
     with pytest.raises(ToolError, match="cannot be read: File name too long"):
         await read("x" * 5000)

@@ -157,7 +157,7 @@ async def test_what_is_no_plain_file_is_refused(put, work, tmp_path):
         ("file/below", "Not a directory"),
         ("", "does not name a file"),
         ("new/", "does not name a file"),
-        ("nul\0byte", "null"),
+        ("nul\0byte", "zero byte"),
         ("half\ud800", "cannot be used"),
         ("n" * 300, "File name too long"),
         ("/proc/sys/kernel/nonsense", "cannot be written"),

@@ -10,6 +10,7 @@ from alipes.agent.shell_words import Word
 from alipes.hooks.relay import Hook
 from alipes.hooks.specs import Verdict
 from alipes.kernel.consent import Leave, withheld
+from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Turn
 from alipes.tools.patch import touched
@@ -39,6 +40,13 @@ def approval(places: Places, ask: Ask | None = None) -> Hook:
 
 def assess(call: ToolCall, workdir: str, places: Places) -> Risk | None:
     """The risk of a call, the same in every mode; None when it needs no question."""
+    try:
+        return _assessed(call, workdir, places)
+    except ToolError:  # no file has such a name, and the tool says so
+        return None
+
+
+def _assessed(call: ToolCall, workdir: str, places: Places) -> Risk | None:
     match call.name, call.args:
         case "terminal", {"command": str(command), **more}:
             folder = more.get("workdir")

@@ -7,6 +7,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from alipes.kernel.errors import ToolError
+
 Secrecy: TypeAlias = Literal["", "ours", "personal"]
 """`ours`: no tool reads it; `personal`: somebody must have said yes."""
 
@@ -32,7 +34,9 @@ class Places(Struct, frozen=True):
     """Where everybody may leave and clear things."""
 
     def locate(self, path: str, workdir: str) -> Path:
-        """Where what the model calls `path` lies. Links are not followed yet."""
+        """Where what the model calls `path` lies. Links are not followed yet. Raises `ToolError`."""
+        if "\0" in path:
+            raise ToolError("a name with a zero byte in it cannot be read or written")
         if path == "~" or path.startswith("~/"):
             path = self.home + path[1:]
         return Path(os.path.join(workdir or os.getcwd(), path))
