@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from alipes.store import database, opening
+from alipes.store import database, opening, syncing
 from alipes.store.hosts import Hosts
 from tests.simulation.loop import MORGUE, SeededLoop, Thread
 
@@ -71,6 +71,9 @@ class Machine:
     def connect(self, *_args: Any, **_more: Any) -> "Disk":
         return self.disk
 
+    def sync(self, *_args: Any) -> None:
+        self.disk.sync()
+
     def hosts(self, _home: Path, *, within: float) -> "Alone":
         return Alone(self, within)
 
@@ -111,9 +114,14 @@ class Disk(sqlite3.Connection):
             raise error
         done = super().execute("COMMIT")
         machine.note("commit", changed)
-        if self.cuts and self._waits:
-            self.durable = self.serialize()
+        if self._waits:
+            self.sync()
         return done
+
+    def sync(self) -> None:
+        """What was committed is on disk for good."""
+        if self.cuts:
+            self.durable = self.serialize()
 
     def close(self) -> None:
         self.halt()
@@ -215,6 +223,7 @@ def running(machine: Machine) -> Iterator[None]:
         (sqlite3, "connect", machine.connect),
         (database, "ThreadPoolExecutor", machine.thread),
         (database, "_make", lambda _path: None),
+        (syncing.Log, "sync", machine.sync),
         (database, "LOG", 0),
         (opening, "open_hosts", machine.hosts),
     ]

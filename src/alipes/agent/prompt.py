@@ -69,15 +69,18 @@ def notes_file(workdir: Path) -> Path | None:
     Outside a repository only `workdir` itself is looked at. A link that leads out of the
     repository is not followed: whoever wrote it chose a file that is not theirs to show.
     """
-    folders = [workdir, *workdir.parents]
-    depth = next((n for n, folder in enumerate(folders) if os.path.exists(folder / ".git")), 0)
-    root = os.path.realpath(folders[depth])
+    folders = [str(workdir), *map(str, workdir.parents)]  # plain names: this is done for every turn
+    depth = next((n for n, folder in enumerate(folders) if os.path.exists(f"{folder}/.git")), 0)
     for name in ("AGENTS.md", "CLAUDE.md"):
         for folder in folders[: depth + 1]:
-            path = folder / name
-            if os.path.isfile(path) and os.path.commonpath((root, os.path.realpath(path))) == root:
-                return path
+            path = os.path.join(folder, name)
+            if os.path.isfile(path) and _within(os.path.realpath(folders[depth]), path):
+                return Path(path)
     return None
+
+
+def _within(root: str, path: str) -> bool:
+    return os.path.commonpath((root, os.path.realpath(path))) == root
 
 
 def _surroundings(turn: Turn) -> str:

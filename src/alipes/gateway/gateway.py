@@ -23,7 +23,7 @@ from alipes.gateway.scene import Direction
 from alipes.gateway.sending import addressed
 from alipes.gateway.stage import Stage
 from alipes.hooks import specs
-from alipes.kernel.delivery import Outbound
+from alipes.kernel.delivery import Outbound, lane
 from alipes.kernel.errors import AlipesError, DeliveryError
 from alipes.kernel.platforms import Arrival, Platform
 from alipes.kernel.turns import Address, ApprovalAnswered, ApprovalAsked, Asked, Heard, Turn
@@ -162,6 +162,8 @@ class Gateway:
         self._stage.watch(turn.inbound.address)
         if whole:
             self._stage.curtain(turn)
+            # who looks for it now finds it with the same write by which it is owed
+            self.delivery.nudge(turn.inbound.address.platform, lane(turn.inbound.address))
 
     def _ready(self, channel: Channel) -> None:
         self._group.start(self._greet(channel), f"greeting {channel.name}")

@@ -106,18 +106,26 @@ class Tool(Protocol):
 class TurnStore(Protocol):
     """Where promises are rows. Every method returns after its rows are on disk, but for rows that nobody
     acts on before the next is there, which get there with that one: a claim, the message that a turn begins
-    with, an answer that makes calls (before any of them is run), the end of a turn that was answered, and
-    giving up a session."""
+    with, an answer that makes calls (before any of them is run) or is owed to a chat (before it is sent), the
+    end of a turn that was answered, and giving up a session. For `admit` see there."""
 
     async def accept(self, inbound: Inbound) -> str | None:
         """Id of the new turn that waits for its session, or None if this inbound was accepted before."""
         ...
 
-    async def admit(
+    def admit(
         self, inbound: Inbound, *, busy: Busy | None = None, usual: Busy = "queue"
-    ) -> Admitted | None:
-        """`accept`, and say what lay ahead. `busy` is what was asked for with the message; else the
-        session's own mode counts, else the `usual` one."""
+    ) -> Awaitable[Admitted | None]:
+        """Take it in, and say what lay ahead; None if that was done before. `busy` is what was asked for with
+        the message; else the session's own mode counts, else the `usual` one.
+
+        Asked for by the call itself: who looks for a turn from then on finds it, so that it may begin at
+        once. But whoever brought it may forget it only when it is `kept`.
+        """
+        ...
+
+    async def kept(self) -> None:
+        """Return once all that was written so far is on disk."""
         ...
 
     async def next_turn(self, key: str) -> Turn | None:

@@ -134,15 +134,20 @@ class Lobby:
         await self._open.wait()
         if not ruled:
             inbound = await admissible(inbound, self._hooks.relay)
-        admitted = await self._store.turns.admit(inbound, busy=busy, usual=usual or self.habits.busy)
+        admitting = self._store.turns.admit(inbound, busy=busy, usual=usual or self.habits.busy)
         key = inbound.address.key
+        woken = self._store.dispatcher.wake_here(key)  # who looks for it now, looks after it is there
+        admitted = await admitting
         if admitted is None:
             if await self._store.turns.waits(key):  # its first bringer may have been cut off here
                 await self._store.dispatcher.wake(key)
+            await self._store.turns.kept()
             return None
-        await self._store.dispatcher.wake(key)
+        if not woken:
+            await self._store.dispatcher.wake(key)
         for op in consequences(admitted):
             await self.post(key, op)
+        await self._store.turns.kept()  # its turn is at work meanwhile
         return admitted.turn
 
     async def wake(self, key: str) -> None:

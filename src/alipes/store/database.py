@@ -18,6 +18,7 @@ import msgspec
 from alipes.kernel.errors import AlipesError, StoreError
 from alipes.store.complaints import ours
 from alipes.store.migrations import migrate
+from alipes.store.syncing import Sync
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,9 @@ BATCH = 256
 """Writes that share one commit at most, so that other processes get the file in between."""
 TOGETHER = 16
 """Askers that are told in one breath."""
+BREATH = 0.002
+"""Seconds in which another write may take along what somebody waits for on disk; and its asker is not the one
+in a hurry: who acts on it goes first."""
 LOG, FILLER = 6_000_000, 1_000_000
 """Bytes that are written in vain to stretch the log, which takes those that find no place in the cache."""
 
@@ -57,10 +61,20 @@ class Database:
     each in a savepoint of its own: one that fails takes no other along.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, thread: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        thread: ThreadPoolExecutor,
+        beside: ThreadPoolExecutor,
+    ) -> None:
+        """`thread` alone touches the connection; `beside` waits for the disk meanwhile."""
         self.path = path
         self._connection, self._thread = connection, thread
+        self._sync = Sync(path, beside, self._lose)
         self._waits_for_disk = True
+        self._loose = False
+        """Something was written that may not be on disk yet."""
         self._queue: deque[_Job[Any]] = deque()
         self._single: deque[_Job[Any]] = deque()
         self._untold: deque[tuple[_Job[Any], Any]] = deque()
@@ -71,10 +85,14 @@ class Database:
         self._closed: asyncio.Future[None] | None = None
 
     async def run(self, work: Callable[[sqlite3.Connection], T], *, soon: bool = False) -> T:
+        """`ask`, and wait for it."""
+        return await self.ask(work, soon=soon)
+
+    def ask(self, work: Callable[[sqlite3.Connection], T], *, soon: bool = False) -> "asyncio.Future[T]":
         """Do `work` in one transaction; once asked for, it happens, even if the asker is cancelled.
 
         `soon`: another write follows before anything is done about it, so that it reaches the disk with
-        that one; if we are killed it is there, after a power cut it may not be.
+        that one, or `kept` is awaited; if we are killed it is there, after a power cut it may not be.
         `work` may be tried more than once and must touch nothing but the connection.
         Raises what `work` raises; SQLite's own complaints as `StoreError`. After a write that failed when its
         asker was gone already, all raise that: who cannot remember must not act.
@@ -82,11 +100,21 @@ class Database:
         self._refuse_when_closed()
         if self._lost is not None:
             raise StoreError(str(self._lost)) from self._lost
-        told: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[T] = loop.create_future()
         self._queue.append(_Job(work, told, soon))
         if not self._busy:
-            self._next()
-        return await told
+            self._busy = True
+            loop.call_soon(loop.call_soon, self._next)  # what others ask for in the same breath comes along
+        return told
+
+    async def kept(self) -> None:
+        """Return once all that was written so far is on disk; other writes go on meanwhile."""
+        self._refuse_when_closed()
+        if self._loose:
+            await asyncio.sleep(BREATH)
+        if self._loose:  # nothing else took it along
+            await self._sync.reached()
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work`, which only reads, on one consistent view of the file."""
@@ -108,6 +136,9 @@ class Database:
     def _refuse_when_closed(self) -> None:
         if self._closed is not None:
             raise StoreError(f"the store {self.path} is closed")
+
+    def _lose(self, error: BaseException) -> None:
+        self._lost = error if isinstance(error, StoreError) else StoreError(str(error))
 
     def _next(self) -> None:
         while self._lost is not None and (self._single or self._queue):
@@ -144,6 +175,7 @@ class Database:
     def _tell(self, batch: list[_Job[Any]], done: "Future[list[Any]]") -> None:
         error = done.exception()
         if error is None:
+            self._loose = all(job.soon for job in batch)
             telling = bool(self._untold)
             self._untold.extend(zip(batch, done.result(), strict=True))
             if not telling:
@@ -164,6 +196,7 @@ class Database:
 
     def _let_go(self, closing: "Future[None]") -> None:
         closing.result()
+        self._sync.close()
         if self._untold:
             asyncio.get_running_loop().call_soon(self._let_go, closing)
         elif self._closed is not None:
@@ -267,10 +300,13 @@ async def open_database(path: Path, *, patience: float = 10.0) -> AsyncIterator[
     `patience`: the seconds a write waits for another process's before it fails.
     """
     loop = asyncio.get_running_loop()
-    with ThreadPoolExecutor(1, thread_name_prefix="sqlite") as thread:
+    with (
+        ThreadPoolExecutor(1, thread_name_prefix="disk") as beside,
+        ThreadPoolExecutor(1, thread_name_prefix="sqlite") as thread,
+    ):
         opening = loop.run_in_executor(thread, partial(_connect, path, patience))
         try:
-            database = Database(path, await surely(opening), thread)
+            database = Database(path, await surely(opening), thread, beside)
         except asyncio.CancelledError:
             if opening.exception() is None:
                 thread.submit(opening.result().close)

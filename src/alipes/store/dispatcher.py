@@ -24,14 +24,20 @@ class LocalDispatcher:
         self._serving = asyncio.Event()
         self._early: list[tuple[str, Op]] = []
 
+    def wake_here(self, key: str) -> bool:
+        """Where we are alone nobody else can hold it: then it is woken at once, else not at all."""
+        if alone := not self._hosts.others():
+            self._deliver(key, Take())
+        return alone
+
     async def wake(self, key: str) -> None:
-        while self._hosts.others():  # where we are alone nobody else can hold it
+        while not self.wake_here(key):
             holder = await self._turns.holder(key)
             if holder in (None, self._hosts.me):
-                break
+                self._deliver(key, Take())
+                return
             if await self._told(holder, wire.Wake(key)):
                 return
-        self._deliver(key, Take())
 
     async def signal(self, key: str, op: Op) -> None:
         """As the port says. Where nobody holds the session and a turn waits, whoever claims that turn

@@ -43,13 +43,17 @@ class SqliteTurns:
 
     async def accept(self, inbound: Inbound) -> str | None:
         admitted = await self.admit(inbound)
+        await self.kept()
         return None if admitted is None else admitted.turn
 
-    async def admit(
+    def admit(
         self, inbound: Inbound, *, busy: Busy | None = None, usual: Busy = "queue"
-    ) -> Admitted | None:
+    ) -> Awaitable[Admitted | None]:
         entry = admitting.entry(inbound, self._clock())
-        return await self._database.run(lambda db: admitting.admit(db, entry, busy, usual))
+        return self._database.ask(lambda db: admitting.admit(db, entry, busy, usual), soon=True)
+
+    async def kept(self) -> None:
+        await self._database.kept()
 
     async def next_turn(self, key: str) -> Turn | None:
         if self._before_claim is not None:
@@ -97,8 +101,8 @@ class SqliteTurns:
                     "DELETE FROM acts WHERE turn = ? AND call_id = ?", [(number, id) for id in anew]
                 )
 
-        # calls are followed by the intent to run them, or by their results, and a person's words, which are
-        # kept already, by an answer: nothing is done before that write
+        # calls are followed by the intent to run them, or by their results, and a person's words by an
+        # answer: nothing is done before that write
         await self._database.run(work, soon=bool(anew) or (said.message.role == "user" and not debts))
 
     async def _act(self, turn: Turn, call_id: str, result: str | None) -> None:
