@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from alipes.hooks import specs
-from alipes.hooks.owners import Owner
+from alipes.hooks.owners import CORE, Owner
 from alipes.hooks.relay import Hooks
 from alipes.kernel.turns import Address, Inbound, Noted, Turn
 from alipes.runtime.watchdog import LOOP, Watchdog
@@ -17,7 +17,8 @@ from bench.measure import Row, bounded
 TURN = Turn("t", "s", Inbound("1", Address("bench", "me"), "me", "hi"))
 EVENT = Noted("x")
 LAPS, EVENTS = 7, 5_000
-BLOCK = 1.0
+BLOCK, FOREVER = 1.0, 10**6
+HANGS = 20
 
 
 async def observe(event: object, turn: object) -> None: ...
@@ -30,10 +31,27 @@ async def observe_and_yield(event: object, turn: object) -> None:
     await asyncio.sleep(0)
 
 
+async def sleeps(event: object) -> None:
+    time.sleep(FOREVER)
+
+
+async def loops(event: object) -> None:
+    while True:
+        pass
+
+
+async def keeps(event: object) -> None:
+    while True:
+        try:
+            time.sleep(FOREVER)
+        except BaseException:
+            continue
+
+
 async def relay() -> list[Row]:
     async with Watchdog():
         rows = [*await _costs(), *await _stops()]
-        return [*rows, await _named()]
+        return [*rows, await _named(), *[await _free(hook) for hook in (sleeps, loops, keeps)]]
 
 
 async def _costs() -> list[Row]:
@@ -149,7 +167,7 @@ async def _named() -> Row:
 
     ear, logger = Ear(), logging.getLogger("alipes.runtime.watchdog")
     hooks = Hooks()
-    hooks.add(Owner("sleepy"), blocks, name="on_event")
+    hooks.add(CORE, blocks, name="on_event")  # the house's own: it alone is not interrupted
     async with AsyncExitStack() as stack:
         logger.addHandler(ear)
         logger.propagate = False
@@ -158,3 +176,19 @@ async def _named() -> Row:
         began = time.perf_counter()
         await hooks.relay.tell(specs.on_event, event=EVENT, turn=TURN)
     return bounded(f"a sync hook that blocks {BLOCK:g} s is named after", (seen[0] - began) * 1000, 350, "ms")
+
+
+async def _free(hook: Callable[..., Any]) -> Row:
+    """How long does a hook that never returns hold the loop?"""
+    took = []
+    logging.getLogger("alipes").setLevel(logging.CRITICAL)
+    for _ in range(HANGS):
+        hooks = Hooks()
+        hooks.add(Owner("hung"), hook, name="on_event")
+        began = time.perf_counter()
+        await hooks.relay.tell(specs.on_event, event=EVENT, turn=TURN)
+        took.append((time.perf_counter() - began) * 1000)
+        await asyncio.sleep(0.01)
+    logging.getLogger("alipes").setLevel(logging.NOTSET)
+    what = f"a hook that never returns ({hook.__name__}): the loop is free again after, worst of {HANGS}"
+    return bounded(what, max(took), 250, "ms")

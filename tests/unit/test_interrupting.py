@@ -17,7 +17,7 @@ from alipes.hooks import specs
 from alipes.hooks.owners import CORE, Owner
 from alipes.hooks.relay import Hooks, guard
 from alipes.hooks.specs import Verdict
-from alipes.hooks.tracking import done_by, on_behalf_of, tracking
+from alipes.hooks.tracking import called_by, done_by, on_behalf_of, tracking
 from alipes.kernel.errors import PluginError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Noted, Turn
@@ -285,6 +285,15 @@ async def test_a_tool_that_holds_the_loop_fails_and_is_a_strike():
     async with Watchdog():
         with pytest.raises(PluginError, match=r"the tool x: held everybody up for 1.*interrupted at"):
             await done_by(owner, "the tool x", works())
+    assert owner.strikes == 1 and LOOP.deed is None
+
+
+async def test_a_plain_call_that_holds_the_loop_fails_and_is_a_strike():
+    owner = Owner("heavy")
+    async with Watchdog():
+        with pytest.raises(PluginError, match=r"lines\.pieces: held everybody up"):
+            called_by(owner, "lines.pieces", sleeps)
+        assert called_by(owner, "lines.pieces", lambda: 3) == 3
     assert owner.strikes == 1 and LOOP.deed is None
 
 

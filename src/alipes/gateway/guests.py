@@ -6,7 +6,7 @@ from typing import Any
 from alipes.hooks.offers import Offers, ProviderOffer
 from alipes.hooks.owners import CORE
 from alipes.hooks.stepping import Watched
-from alipes.hooks.tracking import TURN, as_coroutine, done_by, on_behalf_of
+from alipes.hooks.tracking import TURN, as_coroutine, called_by, done_by, on_behalf_of
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platforms import Arrival, Piece, Platform, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
@@ -47,7 +47,9 @@ class Guest:
     def role(self, person: str) -> Role | None:
         """Whom the platform itself knows; most know nobody."""
         asked: Any = getattr(self._platform, "role", None)
-        role = asked(person) if callable(asked) else None
+        if not callable(asked):
+            return None
+        role = called_by(self._owner, f"{self.name}.role", lambda: asked(person))
         return role if role in ("owner", "user") else None
 
     async def listen(self, take: Take, tell: Tell) -> None:
@@ -97,7 +99,8 @@ class Guest:
         return self._platform
 
     def pieces(self, text: str) -> tuple[Piece, ...]:
-        return self._open.pieces(text)
+        platform = self._open
+        return called_by(self._owner, f"{self.name}.pieces", lambda: platform.pieces(text))
 
     async def send(self, address: Address, piece: Piece) -> str:
         return await done_by(self._owner, f"{self.name}.send", self._open.send(address, piece))

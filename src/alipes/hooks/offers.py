@@ -179,7 +179,10 @@ class _Lent:
         owner = self._offer.owner
         if owner.off:
             raise ToolError(f"not run: the plugin {owner.name} is {owner.why}")
-        return await done_by(owner, f"the tool {self._offer.name}", self._offer.tool.run(args, act))
+        return await done_by(owner, f"the tool {self._offer.name}", self._run(args, act))
+
+    async def _run(self, args: Mapping[str, Json], act: Act) -> str | Output:
+        return await self._offer.tool.run(args, act)
 
 
 async def _available(offer: ToolOffer) -> bool:

@@ -5,7 +5,7 @@ A task that a plugin's code begins is the plugin's: it is remembered here, and e
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context, ContextVar
 from typing import Any, TypeVar, cast
@@ -79,6 +79,19 @@ async def done_by(owner: Owner, what: str, work: Awaitable[T], *, watch: Watch =
             return cast(T, await Rest(coroutine, waits_for, deed, watch))
         except Interrupted as error:
             raise PluginError(owner.name, what, str(error)) from error
+
+
+@edge
+def called_by(owner: Owner, what: str, act: Callable[[], T], *, watch: Watch = LOOP) -> T:
+    """The same of a plain call, in which nobody can wait."""
+    with on_behalf_of(owner):
+        before = watch.begin(Doing(owner, what))
+        try:
+            return act()
+        except Interrupted as error:
+            raise PluginError(owner.name, what, str(error)) from error
+        finally:
+            watch.end(before)
 
 
 def as_coroutine(work: Awaitable[T]) -> Coroutine[Any, Any, T]:

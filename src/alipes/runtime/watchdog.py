@@ -22,7 +22,7 @@ DELICATE = 5.0
 """Seconds for what is better not broken off in the middle: an import, a line on its way to the log."""
 STUBBORN = 1
 """Interruptions that a deed may keep to itself; from the next on there is one at each of its steps."""
-_LOOKS = 4
+_LOOKS = 3
 """In the time after which a hook is interrupted."""
 _LONGEST = 1.0
 """Seconds between two tries at what cannot be interrupted."""
@@ -200,7 +200,7 @@ class Watchdog:
         left = sight.deed.patience - sight.held
         if left <= 0:
             sight.tries += 1
-            left = step = min(step * sight.tries, _LONGEST)
+            left = step = min(step * sight.tries / 2, _LONGEST)
             self._aim = sight.deed, sight.began
             self._reach.knock()
         if not sight.named and (until := sight.began + watch.limit - now) <= 0:
