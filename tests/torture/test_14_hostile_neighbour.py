@@ -13,6 +13,7 @@ from tests.torture.trials import LONG
 from tests.world.glass import ENTER, Glass
 from tests.world.model_server import Call, Calls, ModelServer, Say
 from tests.world.telegram_server import TelegramServer
+from tests.world.tricks import TRICKS
 
 RISKY = (
     "git push --force; touch {}",
@@ -30,9 +31,13 @@ RISKY = (
     "nohup git push --force & touch {}",
 )
 """None of these does harm in an empty folder, should one of them run all the same."""
+TRICKY = tuple(f"{each}\ntouch {{}}" for each in TRICKS if "git push --force" in each and "{" not in each)
+"""The same from the corpus, each in a way of its own."""
 HARMLESS = ("echo push --force; touch {}", "grep -r 'rm -rf' . ; touch {}", "# git push --force\ntouch {}")
 FREE = {"/health"}
 """Tell that the process lives, and nothing else."""
+OPEN_HERE = ("/ready", "/metrics", "/openapi.json")
+"""Ask for a key only where others than this machine can reach them."""
 
 
 def commands(corpus: tuple[str, ...]) -> list[str]:
@@ -60,9 +65,17 @@ def ran(folder, corpus: tuple[str, ...]) -> list[str]:
     return [corpus[number] for number in numbers]
 
 
-@pytest.mark.deadline(90)
-async def test_the_same_commands_are_refused_in_every_mode(tmp_path):
-    home, corpus = Home(tmp_path / "home"), (*RISKY, *HARMLESS)
+def tried(few: int) -> tuple[str, ...]:
+    """All in the long pass; in the short one those above and some of the corpus, others in every part of it."""
+    step = max(len(TRICKY) // few, 1)
+    return (*RISKY, *(TRICKY if LONG else TRICKY[::step]))
+
+
+@pytest.mark.deadline(180)
+async def test_the_same_commands_are_refused_in_every_mode(tmp_path, figures):
+    risky = tried(10)
+    home, corpus = Home(tmp_path / "home"), (*risky, *HARMLESS)
+    figures.tried(len(corpus) * 3)
     async with ModelServer(script(corpus)) as model, TelegramServer() as telegram:
         furnish(home, model, telegram)
         assert (await home.run("ask", "go")).status == 0
@@ -76,14 +89,14 @@ async def test_the_same_commands_are_refused_in_every_mode(tmp_path):
                         asked += 1
                         told = await front.ask("POST", f"/runs/{run}/approval", {"choice": "no"})
                         assert told.status_code == 202, told.text
-            assert asked == len(RISKY) and ran(tmp_path, corpus) == list(HARMLESS), "API"
+            assert asked == len(risky) and ran(tmp_path, corpus) == list(HARMLESS), "API"
             await served.ready()
             telegram.town.say("go", chat=OWNER)
-            for number in range(len(RISKY)):
+            for number in range(len(risky)):
                 await telegram.until(lambda number=number: len(questions(telegram)) > number)
                 telegram.town.say("no", chat=OWNER)
             await telegram.shows(OWNER, "All done.")
-            assert len(questions(telegram)) == len(RISKY)
+            assert len(questions(telegram)) == len(risky)
             assert ran(tmp_path, corpus) == list(HARMLESS), "gateway"
             assert await served.left() == 0
 
@@ -152,31 +165,99 @@ async def test_always_allows_what_was_allowed_and_no_more(tmp_path):
 
 
 @pytest.mark.deadline(90)
-async def test_every_route_refuses_strangers_other_pages_and_rebound_names(tmp_path):
+async def test_every_route_refuses_strangers_other_pages_and_rebound_names(tmp_path, figures):
+    home = Home(tmp_path / "home")
+    async with ModelServer(lambda body: Say("well")) as model, TelegramServer() as telegram:
+        brought = {"mode": '"webhook"', "webhook_url": '"https://bot.example/telegram"'}
+        furnish(home, model, telegram, **brought)
+        keys = await _keys(home)
+        assert (await home.run("webhook", "add", "push", "--prompt", "Look at it.")).status == 0
+        async with serving(home) as served:
+            async with httpx2.AsyncClient(base_url=served.address, trust_env=False, timeout=20) as client:
+                routes = await _routes(client)
+                assert len(routes) > 20
+                for method, path in routes:
+                    await _strangers(client, method, path, *keys)
+                for path in ("/hooks/push", "/telegram"):
+                    await _unsigned(client, path)
+    assert len(model.requests) == 0
+    figures.tried(len(routes))
+
+
+async def _keys(home: Home) -> tuple[str, tuple[str, ...]]:
+    """One that only reads, and some that open nothing any more."""
+    made = await home.run("serve", "key", "add", "reader", "--scope", "read")
+    revoked = await home.run("serve", "key", "add", "former", "--scope", "admin")
+    old = await home.run("serve", "key", "add", "old", "--scope", "admin", "--days", "0.000001")
+    assert (made.status, revoked.status, old.status) == (0, 0, 0)
+    assert (await home.run("serve", "key", "revoke", "former")).status == 0
+    return made.out.strip(), (revoked.out.strip(), old.out.strip())
+
+
+async def _routes(client: httpx2.AsyncClient) -> list[tuple[str, str]]:
+    """Those of the document, and those that have no place in it."""
+    document = (await client.get("/openapi.json", headers={"authorization": "Bearer key-ann"})).json()
+    told = [
+        (method.upper(), re.sub(r"\{\w+\}", "x", path))
+        for path, methods in document["paths"].items()
+        for method in methods
+        if method in ("get", "post", "put", "patch", "delete")
+    ]
+    beside = [("GET", path) for path in ("/health", "/ready", "/metrics", "/openapi.json")]
+    return [
+        *told,
+        *(each for each in beside if each not in told),
+        ("POST", "/hooks/push"),
+        ("POST", "/telegram"),
+    ]
+
+
+async def _unsigned(client: httpx2.AsyncClient, path: str) -> None:
+    """What is brought without the secret of who may bring it is nobody's, and a key is no such secret."""
+    body = (
+        b'{"update_id": 1, "message": {"message_id": 1, "chat": {"id": 7, "type": "private"}, "text": "hi"}}'
+    )
+    for headers in (
+        {},
+        {"authorization": "Bearer key-ann"},
+        {"x-telegram-bot-api-secret-token": ""},
+        {"x-telegram-bot-api-secret-token": "wrong"},
+        {"x-hub-signature-256": "sha256="},
+        {
+            "x-signature": "wrong",
+            "webhook-signature": "v1,wrong",
+            "webhook-id": "1",
+            "webhook-timestamp": "1",
+        },
+    ):
+        told = await client.post(path, content=body, headers=headers)
+        assert told.status_code in (400, 401, 403), (path, headers, told.status_code)
+
+
+@pytest.mark.deadline(60)
+async def test_what_can_be_reached_from_elsewhere_wants_a_key_for_everything_but_being_alive(tmp_path):
     home = Home(tmp_path / "home")
     async with ModelServer(lambda body: Say("well")) as model:
         furnish(home, model)
-        made = await home.run("serve", "key", "add", "reader", "--scope", "read")
-        old = await home.run("serve", "key", "add", "former", "--scope", "admin")
-        assert (made.status, old.status) == (0, 0)
-        assert (await home.run("serve", "key", "revoke", "former")).status == 0
-        async with serving(home) as served:
-            async with httpx2.AsyncClient(base_url=served.address, trust_env=False, timeout=20) as client:
-                own = {"authorization": "Bearer key-ann"}
-                document = (await client.get("/openapi.json", headers=own)).json()
-                routes = [
-                    (method.upper(), re.sub(r"\{\w+\}", "x", path))
-                    for path, methods in document["paths"].items()
-                    for method in methods
-                    if method in ("get", "post", "put", "patch", "delete")
-                ]
-                assert len(routes) > 15
-                for method, path in routes:
-                    await _strangers(client, method, path, made.out.strip(), old.out.strip())
-    assert len(model.requests) == 0
+        kept = (home.path / ".env").read_text()
+        (home.path / ".env").write_text("")
+        refused = await home.run("serve", "--host", "0.0.0.0", "--port", "0")
+        assert refused.status == 2 and "there is no key" in refused.err
+        (home.path / ".env").write_text(kept)
+        async with serving(home, "--host", "0.0.0.0") as served:
+            port = served.address.rpartition(":")[2]
+            async with httpx2.AsyncClient(
+                base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20
+            ) as client:
+                for method, path in await _routes(client):
+                    told = await client.request(method, path, content=b"{}")
+                    assert (told.status_code < 300) is (path in FREE), (method, path, told.status_code)
+                    rebound = await client.request(method, path, headers={"host": "rebound.example"})
+                    assert rebound.status_code == 421, (method, path)
+            assert await served.left() == 0
 
 
-async def _strangers(client, method: str, path: str, reader: str, former: str) -> None:
+async def _strangers(client, method: str, path: str, reader: str, gone: tuple[str, ...]) -> None:
     body = {"content": b'{"input":"x"}', "headers": {"content-type": "application/json"}}
 
     async def ask(**headers: str) -> httpx2.Response:
@@ -187,17 +268,25 @@ async def _strangers(client, method: str, path: str, reader: str, former: str) -
     assert rebound.status_code in (400, 403, 421), where
     other = await ask(origin="https://evil.example", **{"sec-fetch-site": "cross-site"}, **known)
     assert "access-control-allow-origin" not in other.headers, where
-    if method != "GET" and not path.startswith("/hooks"):
+    if method != "GET":
         assert other.status_code == 403, (where, other.status_code)
-    if path in FREE or path in ("/ready", "/metrics"):
+    if path in FREE or path in OPEN_HERE:
         return
-    for shown in ("", "Bearer", "Bearer wrong", f"Bearer {former}", "key-ann"):
+    for shown in (
+        "",
+        "Bearer",
+        "Bearer wrong",
+        *(f"Bearer {key}" for key in gone),
+        "key-ann",
+        "Basic key-ann",
+    ):
         told = await ask(**({"authorization": shown} if shown else {}))
         assert told.status_code in (401, 403, 404), (where, shown, told.status_code)
-        assert told.status_code != 404 or path.startswith("/hooks"), where
+        assert told.status_code != 404 or path == "/hooks/x", where
     if method != "GET":
         narrow = await ask(authorization=f"Bearer {reader}")
-        assert narrow.status_code in (403, 404, 405), (where, narrow.status_code)
+        own = (401,) if path in ("/hooks/push", "/telegram") else ()  # they know no keys
+        assert narrow.status_code in (403, 404, 405, *own), (where, narrow.status_code)
 
 
 @pytest.mark.deadline(60)
