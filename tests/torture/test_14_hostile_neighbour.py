@@ -272,13 +272,11 @@ async def _strangers(client, method: str, path: str, reader: str, gone: tuple[st
         assert other.status_code == 403, (where, other.status_code)
     if path in FREE or path in OPEN_HERE:
         return
+    wrong = ("Bearer", "Bearer wrong", "key-ann", "Basic key-ann")
     for shown in (
         "",
-        "Bearer",
-        "Bearer wrong",
         *(f"Bearer {key}" for key in gone),
-        "key-ann",
-        "Basic key-ann",
+        *(wrong if LONG else (wrong[len(path) % len(wrong)],)),
     ):
         told = await ask(**({"authorization": shown} if shown else {}))
         assert told.status_code in (401, 403, 404), (where, shown, told.status_code)
