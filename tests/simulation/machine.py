@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from alipes.store import database, opening, syncing
+from alipes.store import committing, database, opening, syncing
 from alipes.store.hosts import Hosts
 from tests.simulation.loop import MORGUE, SeededLoop, Thread
 
@@ -224,7 +224,7 @@ def running(machine: Machine) -> Iterator[None]:
         (database, "ThreadPoolExecutor", machine.thread),
         (database, "_make", lambda _path: None),
         (syncing.Log, "sync", machine.sync),
-        (database, "LOG", 0),
+        (committing, "LOG", 0),
         (opening, "open_hosts", machine.hosts),
     ]
     for function, where, defaults in _clocks():

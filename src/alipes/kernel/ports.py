@@ -120,12 +120,8 @@ class TurnStore(Protocol):
         the message; else the session's own mode counts, else the `usual` one.
 
         Asked for by the call itself: who looks for a turn from then on finds it, so that it may begin at
-        once. But whoever brought it may forget it only when it is `kept`.
+        once. But whoever brought it may forget it only when the database has `kept` it.
         """
-        ...
-
-    async def kept(self) -> None:
-        """Return once all that was written so far is on disk."""
         ...
 
     async def next_turn(self, key: str) -> Turn | None:

@@ -141,13 +141,13 @@ class Lobby:
         if admitted is None:
             if await self._store.turns.waits(key):  # its first bringer may have been cut off here
                 await self._store.dispatcher.wake(key)
-            await self._store.turns.kept()
+            await self._store.database.kept()
             return None
         if not woken:
             await self._store.dispatcher.wake(key)
         for op in consequences(admitted):
             await self.post(key, op)
-        await self._store.turns.kept()  # its turn is at work meanwhile
+        await self._store.database.kept()  # its turn is at work meanwhile
         return admitted.turn
 
     async def wake(self, key: str) -> None:

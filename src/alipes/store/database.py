@@ -6,16 +6,15 @@ import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
-
-import msgspec
+from typing import Any, TypeVar
 
 from alipes.kernel.errors import AlipesError, StoreError
+from alipes.store.committing import Failed, Job, Writer, look, settle, stretch
 from alipes.store.complaints import ours
 from alipes.store.migrations import migrate
 from alipes.store.syncing import Sync
@@ -30,28 +29,6 @@ TOGETHER = 16
 BREATH = 0.002
 """Seconds in which another write may take along what somebody waits for on disk; and its asker is not the one
 in a hurry: who acts on it goes first."""
-LOG, FILLER = 6_000_000, 1_000_000
-"""Bytes that are written in vain to stretch the log, which takes those that find no place in the cache."""
-
-
-class _Job(Generic[T]):
-    __slots__ = ("soon", "told", "work")
-
-    def __init__(
-        self, work: Callable[[sqlite3.Connection], T], told: "asyncio.Future[T]", soon: bool
-    ) -> None:
-        self.work, self.told, self.soon = work, told, soon
-
-    def tell(self, outcome: T | "_Failed") -> StoreError | None:
-        """To whoever asked; it is done also if they were cancelled meanwhile. If it failed then, that is
-        given back where the store is to blame: nobody else knows that it lacks what was asked for."""
-        if not self.told.done():
-            _settle(self.told, outcome)
-        elif isinstance(outcome, _Failed):
-            log.warning("a write failed after its asker was cancelled: %s", outcome.error)
-            if type(outcome.error) is StoreError:
-                return outcome.error
-        return None
 
 
 class Database:
@@ -71,13 +48,13 @@ class Database:
         """`thread` alone touches the connection; `beside` waits for the disk meanwhile."""
         self.path = path
         self._connection, self._thread = connection, thread
+        self._writer = Writer(path, connection)
         self._sync = Sync(path, beside, self._lose)
-        self._waits_for_disk = True
         self._loose = False
         """Something was written that may not be on disk yet."""
-        self._queue: deque[_Job[Any]] = deque()
-        self._single: deque[_Job[Any]] = deque()
-        self._untold: deque[tuple[_Job[Any], Any]] = deque()
+        self._queue: deque[Job[Any]] = deque()
+        self._single: deque[Job[Any]] = deque()
+        self._untold: deque[tuple[Job[Any], Any]] = deque()
         """Askers whose rows are on disk, and what they are to be told."""
         self._lost: StoreError | None = None
         """A write that failed unheard: what is asked for after it counts on it, so no more is written."""
@@ -102,7 +79,7 @@ class Database:
             raise StoreError(str(self._lost)) from self._lost
         loop = asyncio.get_running_loop()
         told: asyncio.Future[T] = loop.create_future()
-        self._queue.append(_Job(work, told, soon))
+        self._queue.append(Job(work, told, soon))
         if not self._busy:
             self._busy = True
             loop.call_soon(loop.call_soon, self._next)  # what others ask for in the same breath comes along
@@ -118,12 +95,12 @@ class Database:
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work`, which only reads, on one consistent view of the file."""
-        return await self._given(partial(_look, self._connection, self.path, work))
+        return await self._given(partial(look, self._connection, self.path, work))
 
     async def stretch(self) -> None:
         """Give the write-ahead log the size that it would grow to: written in place, a row is on disk in half
         the time. For processes that live long; it costs some milliseconds of the thread."""
-        await self._given(partial(_fill, self._connection))
+        await self._given(partial(stretch, self._connection))
 
     async def close(self) -> None:
         """Finish what was asked for, then let go of the file. A cancellation waits until that is done."""
@@ -142,14 +119,14 @@ class Database:
 
     def _next(self) -> None:
         while self._lost is not None and (self._single or self._queue):
-            (self._single or self._queue).popleft().tell(_Failed(StoreError(str(self._lost))))
+            (self._single or self._queue).popleft().tell(Failed(StoreError(str(self._lost))))
         if self._single:
             batch = [self._single.popleft()]
         else:
             batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
         self._busy = bool(batch)
         if batch:
-            self._aside(partial(self._commit_together, batch), partial(self._tell, batch))
+            self._aside(partial(self._writer.commit, batch), partial(self._tell, batch))
         elif self._closed is not None:
             self._aside(self._connection.close, self._let_go)
 
@@ -161,7 +138,7 @@ class Database:
         def tell(done: "Future[T]") -> None:
             if not told.done():
                 error = done.exception()
-                _settle(told, done.result() if error is None else _Failed(error))
+                settle(told, done.result() if error is None else Failed(error))
 
         self._aside(work, tell)
         return await told
@@ -172,7 +149,7 @@ class Database:
         loop = asyncio.get_running_loop()
         self._thread.submit(work).add_done_callback(lambda done: loop.call_soon_threadsafe(then, done))
 
-    def _tell(self, batch: list[_Job[Any]], done: "Future[list[Any]]") -> None:
+    def _tell(self, batch: list[Job[Any]], done: "Future[list[Any]]") -> None:
         error = done.exception()
         if error is None:
             self._loose = all(job.soon for job in batch)
@@ -181,7 +158,7 @@ class Database:
             if not telling:
                 self._tell_some()
         elif len(batch) == 1:
-            self._lost = batch[0].tell(_Failed(ours(error, self.path))) or self._lost
+            self._lost = batch[0].tell(Failed(ours(error, self.path))) or self._lost
         else:  # nothing of it was kept, and whose fault it was is found out one by one
             self._single.extend(batch)
         self._next()
@@ -201,83 +178,6 @@ class Database:
             asyncio.get_running_loop().call_soon(self._let_go, closing)
         elif self._closed is not None:
             self._closed.set_result(None)
-
-    def _commit_together(self, batch: list[_Job[Any]]) -> list[Any]:
-        """On the thread: the outcomes, all on disk; raises when the transaction as a whole was lost."""
-        db = self._connection
-        try:
-            self._wait_for_disk(not all(job.soon for job in batch))
-            db.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            return [_Failed(ours(error, self.path)) for _ in batch]
-        with _ending(db):
-            if len(batch) == 1:
-                return [batch[0].work(db)]
-            return [self._apart(job) for job in batch]
-
-    def _wait_for_disk(self, wanted: bool) -> None:
-        if self._waits_for_disk is not wanted:
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
-            self._waits_for_disk = wanted
-
-    def _apart(self, job: _Job[Any]) -> Any:
-        db = self._connection
-        db.execute("SAVEPOINT job")
-        try:
-            outcome = job.work(db)
-        except AlipesError as error:  # what SQLite complains of is found out one by one
-            db.execute("ROLLBACK TO job")
-            outcome = _Failed(error)
-        db.execute("RELEASE job")
-        return outcome
-
-
-def _fill(connection: sqlite3.Connection) -> None:
-    """On the thread: what does not fit into the cache goes to the log, and is not kept."""
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            connection.execute("CREATE TABLE filler (data BLOB)")
-            for _ in range(LOG // FILLER):
-                connection.execute("INSERT INTO filler VALUES (zeroblob(?))", (FILLER,))
-        finally:
-            connection.execute("ROLLBACK")
-    except sqlite3.Error as error:  # a full disk, a busy neighbour: then it grows as it always did
-        log.info("the write-ahead log was not stretched: %s", error)
-
-
-def _look(connection: sqlite3.Connection, path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
-    """On the thread: one view for all that it reads."""
-    try:
-        connection.execute("BEGIN")
-        with _ending(connection):
-            return work(connection)
-    except (sqlite3.Error, msgspec.DecodeError) as error:
-        raise ours(error, path) from error
-
-
-class _Failed:
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-@contextmanager
-def _ending(db: sqlite3.Connection) -> Iterator[None]:
-    try:
-        yield
-        db.execute("COMMIT")
-    finally:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-
-
-def _settle(told: "asyncio.Future[T]", outcome: T | _Failed) -> None:
-    if isinstance(outcome, _Failed):
-        told.set_exception(outcome.error)
-    else:
-        told.set_result(outcome)
 
 
 async def surely(future: "asyncio.Future[T]") -> T:

@@ -43,7 +43,7 @@ class SqliteTurns:
 
     async def accept(self, inbound: Inbound) -> str | None:
         admitted = await self.admit(inbound)
-        await self.kept()
+        await self._database.kept()
         return None if admitted is None else admitted.turn
 
     def admit(
@@ -51,9 +51,6 @@ class SqliteTurns:
     ) -> Awaitable[Admitted | None]:
         entry = admitting.entry(inbound, self._clock())
         return self._database.ask(lambda db: admitting.admit(db, entry, busy, usual), soon=True)
-
-    async def kept(self) -> None:
-        await self._database.kept()
 
     async def next_turn(self, key: str) -> Turn | None:
         if self._before_claim is not None:
