@@ -54,13 +54,14 @@ MISSING = {
     "6": "an MCP call: the product has no MCP client",
     "10": "all of it: the product has no MCP client",
     "13": "all of it: the product has no schedules",
-    "14": "schedules as a mode of approval: the product has none",
-    "15": "memory, PDF, MCP descriptions and a sandbox: the product has none of them",
+    "14": "schedules as a mode of approval, and the page: the product has neither",
+    "15": "memory, web pages, PDF, MCP descriptions and a sandbox: the product has none of them",
 }
 ELSEWHERE = {
     "4": "tests/conformance/test_surviving.py",
     "5": "tests/conformance/test_stopping.py",
-    "14": "tests/e2e/test_front_door.py, test_api_keys.py",
+    "14": "tests/unit/test_approval*.py, test_guarded.py, tests/conformance/test_hostile.py, tests/e2e/test_api_keys.py",
+    "15": "tests/unit/test_masking.py, test_secrecy.py",
     "spare": "tests/e2e/test_stale_clients.py, test_terminal_*.py, test_backup.py, tests/contract",
 }
 BEGAN = time.monotonic()

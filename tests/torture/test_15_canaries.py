@@ -16,7 +16,7 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, serving
-from tests.torture.furnishing import furnish, texts
+from tests.torture.furnishing import door, furnish, texts
 from tests.world.model_server import Call, Calls, ModelServer, Say
 from tests.world.telegram_server import TelegramServer
 from tests.world.telegram_town import Media
@@ -192,6 +192,43 @@ async def test_no_canary_is_in_what_leaves_the_house(tmp_path, word, figures):
         masked = max(asked.raw.count(b"***") for asked in model.requests[theirs:])
         assert masked >= (20 if word == "yes" else 6), "what was read was masked, and something was read"
     figures.tried(len(orders))
+
+
+@pytest.mark.deadline(60)
+async def test_nobody_finds_what_was_said_to_others(tmp_path):
+    """Neither in a chat nor over the API, by no word and no number."""
+    home = Home(tmp_path / "home")
+    async with ModelServer(lambda body: Say("noted")) as model, TelegramServer() as telegram:
+        furnish(home, model, telegram, owners=f"[{OWNER}]")
+        made = await home.run("serve", "key", "add", "guest", "--scope", "run")
+        async with serving(home) as served, door(served) as front:
+            await served.ready()
+            telegram.town.say(f"remember {TALK}", chat=OWNER)
+            await telegram.shows(OWNER, "noted")
+            theirs = (await front.ask("GET", "/sessions")).json()["sessions"][0]["id"]
+            for words in (
+                "/search canary",
+                "/sessions",
+                f"/resume {theirs}",
+                "/export",
+                "/undo",
+                "/copy",
+                "hello",
+            ):
+                before = len(telegram.town.mine(OTHER))
+                telegram.town.say(words, chat=OTHER)
+                await telegram.until(lambda before=before: len(telegram.town.mine(OTHER)) > before)
+            shown = str(
+                [sent.given for sent in telegram.calls if str(sent.given.get("chat_id")) == str(OTHER)]
+            )
+            front.client.headers["authorization"] = f"Bearer {made.out.strip()}"
+            for path in ("", "/search?q=canary", f"/{theirs}", f"/{theirs}/messages", f"/{theirs}/export"):
+                told = await front.client.get(f"/v1/sessions{path}")
+                shown += told.text
+            asked = b"".join(each.raw for each in model.requests[1:] if b"hello" in each.raw)
+            assert await served.left() == 0
+    assert leaks("what others are shown", shown, TALK) == []
+    assert asked and leaks("a request of others", asked, TALK) == []
 
 
 def plant(home: Home, work: Path) -> None:
