@@ -39,7 +39,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not ALL and not any(part in str(item.path.relative_to(item.config.rootpath)) for part in TIGHT):
             continue
-        if isinstance(item, pytest.Function) and LEAKS not in item.fixturenames:
+        if isinstance(item, pytest.Function):
+            if LEAKS in item.fixturenames:
+                item.fixturenames.remove(LEAKS)
             wide = [name for name in item.fixturenames if _scope(item, name) != "function"]
             last = max(map(item.fixturenames.index, wide), default=-1)
             item.fixturenames.insert(last + 1, LEAKS)

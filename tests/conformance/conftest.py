@@ -1,10 +1,12 @@
 """The table of surfaces, and how a conversation is run on each: on the loop where the surface's world lives."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from inspect import iscoroutinefunction
 
 import pytest
 
+from alipes.testing.counting import Look
+from alipes.testing.leaks import LeakCheck
 from tests.conformance.discord import Discord
 from tests.conformance.email import Email
 from tests.conformance.irc import Irc
@@ -37,14 +39,15 @@ def pytest_configure(config: pytest.Config) -> None:
 class Stand:
     """A surface of one kind, made anew after a conversation that went wrong."""
 
-    def __init__(self, kind: type[Surface], folders: pytest.TempPathFactory) -> None:
-        self.kind, self._folders = kind, folders
+    def __init__(self, kind: type[Surface], folders: pytest.TempPathFactory, leaks: LeakCheck) -> None:
+        self.kind, self._folders, self._leaks = kind, folders, leaks
         self._surface: Surface | None = None
 
     def open(self) -> Surface:
         if self._surface is not None and self._surface.spoilt:
             self.close()
         if self._surface is None:
+            self._leaks.begin()
             made = self.kind(self._folders.mktemp("on") / self.kind.name)
             made.open()
             self._surface = made
@@ -54,22 +57,26 @@ class Stand:
         surface, self._surface = self._surface, None
         if surface is not None:
             surface.close()
+            self._leaks.verify()
 
 
 @pytest.fixture(scope="package", params=SURFACES, ids=lambda kind: kind.name)
-def stand(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    made = Stand(request.param, tmp_path_factory)
+def stand(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, leak_looks: Mapping[str, Look]
+) -> Iterator[Stand]:
+    made = Stand(request.param, tmp_path_factory, LeakCheck(also=leak_looks))
     yield made
     made.close()
 
 
 @pytest.fixture
-def surface(request: pytest.FixtureRequest, stand: Stand) -> Surface:
+def surface(request: pytest.FixtureRequest, stand: Stand, leaks: LeakCheck) -> Iterator[Surface]:
     needed = [what for mark in request.node.iter_markers("needs") for what in mark.args]
     for what in needed:
         if what in stand.kind.cannot:
             pytest.skip(f"{stand.kind.name}: {stand.kind.cannot[what]}")
-    return stand.open()
+    with leaks.lent():  # its world lives longer than a conversation, and is looked at when it closes
+        yield stand.open()
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ async def test_a_dispatcher_of_aiogram_talks_in_a_topic() -> None:
             await message.reply(f"_{message.text}_", parse_mode="MarkdownV2")
 
         async with asyncio.TaskGroup() as tasks:
-            polling = tasks.create_task(
+            tasks.create_task(
                 dispatcher.start_polling(
                     bot, polling_timeout=10, handle_signals=False, close_bot_session=False
                 )
@@ -97,7 +97,7 @@ async def test_a_dispatcher_of_aiogram_talks_in_a_topic() -> None:
             assert kept.text == "hello" and kept.wire["message_thread_id"] == thread
             assert kept.wire["reply_to_message"]["message_id"] == said["message_id"]
             await server.confirmed()
-            polling.cancel()
+            await dispatcher.stop_polling()
 
 
 async def test_both_read_every_kind_of_message() -> None:

@@ -5,7 +5,7 @@ import os
 import re
 import sqlite3
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 import openai
 import pytest
@@ -32,7 +32,7 @@ async def served(tmp_path, plan):
 
 
 def sessions(home):
-    with sqlite3.connect(home.path / "alipes.db") as db:
+    with closing(sqlite3.connect(home.path / "alipes.db")) as db:
         return db.execute("SELECT count(*) FROM sessions").fetchone()[0]
 
 
@@ -108,7 +108,7 @@ async def test_a_client_of_the_package_that_leaves_ends_the_request_to_the_model
 
 
 def _endings(home):
-    with sqlite3.connect(home.path / "alipes.db") as db:
+    with closing(sqlite3.connect(home.path / "alipes.db")) as db:
         return db.execute("SELECT ending, detail FROM turns").fetchall()
 
 

@@ -219,7 +219,7 @@ async def test_the_tests_of_a_new_plugin_pass(home, tmp_path, words):
     done = await home.run("plugins", "new", "my-notes", *words)
     assert done.status == 0, done.err
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'base'}"),
         cwd=tmp_path / "my-notes",
         env=home.environ(),
         stdout=asyncio.subprocess.PIPE,

@@ -114,10 +114,12 @@ async def test_a_client_that_fails_to_close_for_another_reason_is_shown(shown):
         async def aclose(self) -> None:
             raise RuntimeError("something else")
 
+    odd = Odd(transport=httpx2.MockTransport(print))
     with guarding(shown.append):
-        start(Odd(transport=httpx2.MockTransport(print)).aclose())
+        start(odd.aclose())
         await settle()
     assert "something else" in shown[0]
+    await super(Odd, odd).aclose()
 
 
 async def test_a_plain_client_dropped_unclosed_is_named_in_the_log_and_a_closed_one_is_not(shown, caplog):

@@ -2,6 +2,7 @@
 children any more. Each worker has a temporary folder of its own, so what lies there was put there by its tests."""
 
 import os
+import resource
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,9 @@ class Leftovers:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._mark = f"{TMPDIR}={folder}\0".encode()
+        self._faults = -1
+        self._ours: list[str] = []
+        self._others: set[str] = set()
         self.looks: dict[str, Look] = {"files": self.files, "strays": self.strays}
 
     def files(self) -> Iterator[tuple[str, Tell]]:
@@ -28,16 +32,26 @@ class Leftovers:
             yield name, partial(_file, self.folder / name)
 
     def strays(self) -> Iterator[tuple[str, Tell]]:
-        """Everybody there is; who is none of ours turns out to be nobody when told of."""
-        for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
-            if name.isdecimal():
-                yield name, partial(self._stray, name)
+        """Who is left by a parent that is gone: its end is counted among what our children have used."""
+        faults = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
+        if faults != self._faults and os.path.isdir("/proc/self"):
+            self._faults = faults
+            there = {name for name in os.listdir("/proc") if name.isdecimal()}
+            self._others &= there
+            self._ours = [pid for pid in there - self._others if self._is_ours(pid)]
+        for pid in self._ours:
+            yield pid, partial(self._stray, pid)
+
+    def _is_ours(self, pid: str) -> bool:
+        with suppress(OSError):
+            given = Path("/proc", pid, "environ").read_bytes()
+            if given and self._mark not in given:  # with nothing it is on its way to another program
+                self._others.add(pid)
+            return self._mark in given
+        return False
 
     def _stray(self, pid: str) -> str:
-        with suppress(OSError):
-            if self._mark in Path("/proc", pid, "environ").read_bytes():
-                return f"{pid}: {command(pid)}"
-        return ""
+        return f"{pid}: {command(pid)}" if self._is_ours(pid) else ""
 
 
 def _file(path: Path) -> str:
@@ -49,6 +63,7 @@ def _file(path: Path) -> str:
 def own_temporary_folder() -> Iterator[Path]:
     """This process and those it starts put temporary files here. It is gone at the end."""
     with tempfile.TemporaryDirectory(prefix="at-") as name, pytest.MonkeyPatch.context() as patch:
+        os.chmod(name, 0o711)  # servers that give up being root find what is theirs
         patch.setenv("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # folders of tests stay where they are
         patch.setenv(TMPDIR, name)
         patch.setattr(tempfile, "tempdir", None)

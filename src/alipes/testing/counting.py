@@ -7,9 +7,11 @@ import socket
 import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -25,7 +27,7 @@ _CLIENTS = (
     ("aiohttp", "ClientSession"),
 )
 _ASYNCIO = os.path.dirname(asyncio.__file__)
-_POOL = "asyncio_"
+_POOLS = ("asyncio_", "AnyIO worker thread")
 """How threads of a loop's own pool are named; they end with the loop."""
 _TRACKER = "multiprocessing.resource_tracker"
 _TASKS = "/proc/self/task"
@@ -58,31 +60,41 @@ def where(task: asyncio.Task[Any]) -> str:
 class Clients:
     """Among all objects there are: nobody else knows of a client that a library made for itself.
 
-    Each object holds its class, so while nobody took hold of a class there is no new client, and what was
-    found the last time is still all there is.
+    Each object holds its class. While a class is held as often as before, but for those that are gone, there
+    is no new client, and what was found the last time is still all there is.
     """
 
     def __init__(self) -> None:
         self._holds: dict[type, int] = {}
-        self._known: tuple[weakref.ref[Any], ...] = ()
+        self._known: list[tuple[type, weakref.ref[Any]]] = []
 
     def __call__(self) -> Iterator[tuple[Hashable, Tell]]:
         loaded = ((sys.modules.get(module), name) for module, name in _CLIENTS)
         kinds = _with_subclasses(getattr(module, name) for module, name in loaded if hasattr(module, name))
         if self._changed(kinds):
-            self._known = tuple(weakref.ref(each) for each in gc.get_objects() if type(each) in kinds)
+            self._known = [(type(each), weakref.ref(each)) for each in _instances(kinds)]
             self._holds = _holds(kinds)
-        for known in self._known:
+        for _, known in self._known:
             client = known()
             if client is not None and not getattr(client, "is_closed", getattr(client, "closed", True)):
                 yield known, partial(_client, known)
 
     def _changed(self, kinds: set[type]) -> bool:
-        return self._holds != _holds(kinds) or any(known() is None for known in self._known)
+        gone = Counter(kind for kind, known in self._known if known() is None)
+        if gone:
+            self._known = [each for each in self._known if each[1]() is not None]  # each held its class twice
+            self._holds = {kind: held - 2 * gone[kind] for kind, held in self._holds.items()}
+            gone.clear()  # it held classes, too
+        return self._holds != _holds(kinds)
 
 
 def _holds(kinds: set[type]) -> dict[type, int]:
     return {kind: sys.getrefcount(kind) for kind in kinds}
+
+
+def _instances(kinds: set[type]) -> list[Any]:
+    there = gc.get_objects()
+    return list(compress(there, map(kinds.__contains__, map(type, there))))
 
 
 def _client(known: "weakref.ref[Any]") -> str:
@@ -149,7 +161,7 @@ def _peer(number: int, target: str) -> str:
 def threads() -> Iterator[tuple[Hashable, Tell]]:
     """Those of Python; a library's own in C are not ours to end."""
     for thread in threading.enumerate():
-        if not thread.name.startswith(_POOL):
+        if not thread.name.startswith(_POOLS):
             yield thread, partial(_thread, thread.name, thread.daemon)
 
 

@@ -122,7 +122,7 @@ class LeakCheck:
     @asynccontextmanager
     async def inside(self) -> AsyncIterator[None]:
         """The same for what is opened and closed within, by a check of its own: it knows the loop's tasks."""
-        check = LeakCheck(also=self._also).begin()
+        check = LeakCheck().begin()
         yield
         check.within, check.allowed = self.within, self.allowed
         await check.settle()

@@ -1,8 +1,8 @@
 """A session to talk to: a whole app in a home of its own, a scripted model, plugins. Nothing is patched."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -157,7 +157,7 @@ async def open_agent(
     speaker = Model(model) if model is None or isinstance(model, Iterable) else model
     caught = _Caught()
     async with AsyncExitStack() as stack:
-        spare = Path(stack.enter_context(TemporaryDirectory(prefix="alipes-")))
+        spare = stack.enter_context(_spare(home))
         place = home or spare / "home"
         settings = _settings(place, config or {}, stack.enter_context(installed(place, plugins)))
         patience = Patience() if clock is None else Patience(clock=clock, sleep=clock.sleep)
@@ -174,6 +174,15 @@ async def open_agent(
         conversation.leave()
     if caught.error is not None:
         raise caught.error
+
+
+@contextmanager
+def _spare(home: Path | None) -> Iterator[Path]:
+    """A folder that is gone at the end: beside the home, so that even who is killed leaves none elsewhere."""
+    if home is not None:
+        home.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="alipes-", dir=home and home.parent) as name:
+        yield Path(name)
 
 
 def _settings(home: Path, config: Mapping[str, Any], plugins: tuple[str, ...]) -> Settings:
