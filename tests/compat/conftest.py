@@ -18,12 +18,6 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def glassy(leaks):
-    """For tests of the real program: who is killed leaves children behind, and they are ours then."""
-    leaks.allow("processes")
-
-
-@pytest.fixture
 def home(tmp_path):
     (tmp_path / "home").mkdir()
     return tmp_path / "home"

@@ -93,7 +93,6 @@ async def test_injected_words_reach_the_chat_of_the_moment(everything):
         assert chat.agent.model.requests[-1].messages[-1].text == "by the way"
 
 
-@pytest.mark.usefixtures("glassy")
 async def test_commands_injected_words_skills_and_programs_at_a_real_terminal(home):
     shutil.copytree(EVERYTHING, home / "plugins" / "everything")
     async with ModelServer([Say("One."), Say("Two.")]) as server:

@@ -12,7 +12,7 @@ from tests.e2e.program import Home
 from tests.world.glass import CTRL_C, CTRL_D, ENTER, Glass
 from tests.world.model_server import Call, Calls, Fail, ModelServer, Say, Stall
 
-pytestmark = [pytest.mark.deadline(90), pytest.mark.usefixtures("glassy")]
+pytestmark = pytest.mark.deadline(90)
 PAUSE = 0.7
 """Longer than the quiet that a question wants before a key answers it."""
 

@@ -73,7 +73,6 @@ async def test_a_file_hook_hears_the_gateway_start_and_commands_in_a_chat(home, 
         await chat.until(lambda: "command:status" in told())
 
 
-@pytest.mark.usefixtures("glassy")
 async def test_a_file_hook_hears_commands_while_a_turn_runs_at_a_real_terminal(home, told):
     async with ModelServer([Stall("Once upon"), Say("fine")]) as server:
         Home(home).use(server)
@@ -161,7 +160,6 @@ async def test_a_shell_hook_may_add_context_and_a_broken_gate_is_closed(home):
         assert reply.result("terminal").outcome == "denied" and "failed" in reply.result("terminal").text
 
 
-@pytest.mark.usefixtures("glassy")
 async def test_consent_at_a_real_terminal(home, gate):
     run = Calls((Call("terminal", {"command": "echo hi"}),))
     async with ModelServer([run, Say("Done."), run, Say("Not done.")]) as server:

@@ -147,7 +147,6 @@ async def test_on_a_platform_the_tools_are_offered_and_cut_off_the_same_way(home
         assert await wire.notices() == ["cancelled"]
 
 
-@pytest.mark.usefixtures("glassy")
 async def test_at_a_real_terminal_the_client_is_told_of_every_way_to_stop(home, diary):
     for plugin in (REMOTE, RECORDER):
         shutil.copytree(plugin, home / "plugins" / plugin.name)
