@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, serving
-from tests.torture.furnishing import calling, furnish
+from tests.torture.furnishing import calling, furnish, until
 from tests.torture.trials import LONG
 from tests.world.glass import ENTER, Glass
 from tests.world.model_server import Call, Calls, ModelServer, Say
@@ -75,11 +75,12 @@ def tried(few: int) -> tuple[str, ...]:
 async def test_the_same_commands_are_refused_in_every_mode(tmp_path, figures):
     risky = tried(10)
     home, corpus = Home(tmp_path / "home"), (*risky, *HARMLESS)
-    figures.tried(len(corpus) * 3)
+    figures.tried(len(corpus) * 4)
     async with ModelServer(script(corpus)) as model, TelegramServer() as telegram:
         furnish(home, model, telegram)
         assert (await home.run("ask", "go")).status == 0
         assert ran(tmp_path, corpus) == list(HARMLESS), "one-shot"
+        assert (await home.run("webhook", "add", "push", "--prompt", "go")).status == 0
         async with calling(home) as (served, front):
             run = await front.begin("go")
             async with front.listening(run) as listener:
@@ -91,6 +92,10 @@ async def test_the_same_commands_are_refused_in_every_mode(tmp_path, figures):
                         assert told.status_code == 202, told.text
             assert asked == len(risky) and ran(tmp_path, corpus) == list(HARMLESS), "API"
             await served.ready()
+            before = ends(model)
+            assert (await home.run("webhook", "test", "push")).status == 0
+            await until(lambda: ends(model) > before)
+            assert ran(tmp_path, corpus) == list(HARMLESS), "webhook"
             telegram.town.say("go", chat=OWNER)
             for number in range(len(risky)):
                 await telegram.until(lambda number=number: len(questions(telegram)) > number)
@@ -99,6 +104,11 @@ async def test_the_same_commands_are_refused_in_every_mode(tmp_path, figures):
             assert len(questions(telegram)) == len(risky)
             assert ran(tmp_path, corpus) == list(HARMLESS), "gateway"
             assert await served.left() == 0
+
+
+def ends(model: ModelServer) -> int:
+    """How often the results of all the calls were brought."""
+    return sum(body["messages"][-1]["role"] == "tool" for body in model.bodies if body.get("tools"))
 
 
 def questions(telegram: TelegramServer) -> set[int]:
