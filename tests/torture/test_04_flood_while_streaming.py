@@ -1,6 +1,7 @@
 """Flood control and lost answers while an answer grows in a chat: people see it once, whole and formatted."""
 
 import random
+import time
 
 import pytest
 
@@ -31,7 +32,7 @@ def harm(dice: random.Random, wait: int) -> list[Fault]:
 
 @pytest.mark.deadline(300)
 @pytest.mark.parametrize("seed", seeds(2, 20))
-async def test_people_see_one_whole_answer(tmp_path, seed):
+async def test_people_see_one_whole_answer(tmp_path, seed, figures):
     """Now and then in the long pass the wait is as long as it was for those who told of it."""
     dice, home = random.Random(seed), Home(tmp_path / "home")
     replies = [Say(STORY, pieces=30, delay=0.08), Say("Good night.")]
@@ -42,7 +43,9 @@ async def test_people_see_one_whole_answer(tmp_path, seed):
             for fault in harm(dice, 34 if LONG and seed % 5 == 0 else dice.choice((1, 2))):
                 telegram.fault(fault)
             telegram.town.say("tell me a story", chat=OWNER)
+            began = time.monotonic()
             await telegram.until(lambda: any(SEEN.strip() in text for text in texts(telegram, OWNER)))
+            figures.worst("until the answer was whole", time.monotonic() - began, "s")
             telegram.town.say("good night", chat=OWNER)
             await telegram.shows(OWNER, "Good night.")
             assert await served.left() == 0

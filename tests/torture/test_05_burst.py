@@ -3,6 +3,7 @@
 import asyncio
 import random
 import signal
+import time
 
 import pytest
 
@@ -50,7 +51,7 @@ async def transcript(home: Home) -> tuple[list[str], list[str]]:
 @pytest.mark.deadline(60)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "left"])
 @pytest.mark.parametrize("seed", seeds(1, 10))
-async def test_what_waits_is_answered_once_and_in_order(tmp_path, seed, how):
+async def test_what_waits_is_answered_once_and_in_order(tmp_path, seed, how, figures):
     dice, home = random.Random(seed), Home(tmp_path / "home")
     async with ModelServer(reply) as model, TelegramServer() as telegram:
         furnish(home, model, telegram, lines=("serve.drain = 1",))
@@ -63,8 +64,10 @@ async def test_what_waits_is_answered_once_and_in_order(tmp_path, seed, how):
         for wire in said:  # who was restarted must know them still
             telegram._told("message", wire)
         await burst(telegram, dice, (5,))
+        began = time.monotonic()
         async with serving(home) as served:
             await telegram.shows(OWNER, "answer to message 5")
+            figures.worst("from the restart to the last answer", time.monotonic() - began, "s")
             await telegram.confirmed()
             assert await served.left() == 0
         answers = [text for text in texts(telegram, OWNER) if text.startswith(("answer", "I look"))]

@@ -74,7 +74,7 @@ async def until(fact, seconds: float = 20):
 
 
 @pytest.mark.deadline(300)
-async def test_a_resisting_tree_is_gone_when_its_scope_is_left_at_any_moment(seed=2026):
+async def test_a_resisting_tree_is_gone_when_its_scope_is_left_at_any_moment(figures, seed=2026):
     dice = random.Random(seed)
     took = []
     for trial in range(TRIALS):
@@ -91,10 +91,8 @@ async def test_a_resisting_tree_is_gone_when_its_scope_is_left_at_any_moment(see
         await asyncio.wait([task])
         took.append(time.perf_counter() - began)
         assert living(name) == [], f"trial {trial} of seed {seed}, stopped after {moment:.3f} s"
-    took.sort()
-    print(
-        f"\nstop of a resisting tree: p50 {statistics.median(took) * 1e3:.0f} ms, p99 {took[-1] * 1e3:.0f} ms"
-    )
+    figures.tried(TRIALS)
+    figures.worst("end of a resisting tree", max(took), "s")
     assert statistics.median(took) < 1
 
 

@@ -129,13 +129,16 @@ CHAPTERS = [f"Now chapter {n}." for n in range(1, 9)]
 
 @pytest.mark.deadline(120)
 @pytest.mark.parametrize("kind", BAD)
-async def test_a_summariser_that_fails_is_asked_twice_then_it_is_told_and_the_talk_goes_on(tmp_path, kind):
+async def test_a_summariser_that_fails_is_asked_twice_then_it_is_told_and_the_talk_goes_on(
+    tmp_path, kind, figures
+):
     author = Author(BAD[kind])
     async with ModelServer(author) as server:
         home, folder = settle(tmp_path, server.url("openai-chat"), timeout=0.3)
         status, _, errors = await talk(home, folder, FIRST, "wait beside", "measure it", *CHAPTERS)
     assert status == 0, errors
     assert author.summed == 2, author.summed
+    figures.worst("tries of a summariser that fails", author.summed)
     assert "could not be summed up" in errors
     _, turn, shown, tries = await look(home)
     assert tries.count == 2 and turn.digest.upto > 0

@@ -16,6 +16,7 @@ from alipes.kernel.turns import Address, Inbound, Stop, TurnEnded
 from alipes.store.opening import open_store
 from alipes.testing import call, every_stop, open_agent
 from tests.torture.test_children import living, tree, unique, until
+from tests.torture.trials import seeds
 from tests.world.delegates import Mind, delegate, message, open_family
 
 TRIALS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "50")) // 4
@@ -47,7 +48,7 @@ async def _ended(app) -> bool:
 
 
 @pytest.mark.deadline(120)
-async def test_nested_subagents_stopped_at_random_points_leave_nothing_alive(tmp_path, seed=2027):
+async def test_nested_subagents_stopped_at_random_points_leave_nothing_alive(tmp_path, figures, seed=2027):
     dice, took = random.Random(seed), []
     async with open_app(load(a_home(tmp_path / "home"), {})) as app:
         for trial in range(TRIALS):
@@ -70,11 +71,14 @@ async def test_nested_subagents_stopped_at_random_points_leave_nothing_alive(tmp
             assert ends == ["answered"], where
         assert app.lobby.delegated._children == {}
         await until(lambda: list(app.lobby._sessions) == [HERE.key])
-    print(f"\nstop of nested subagents, slowest of {TRIALS}: {max(took) * 1e3:.0f} ms")
+    figures.tried(TRIALS)
+    figures.worst("stop of nested subagents", max(took), "s")
 
 
 @pytest.mark.deadline(120)
-async def test_a_crowd_of_quick_subagents_stopped_at_any_moment_leaves_no_row_behind(tmp_path, seed=5):
+async def test_a_crowd_of_quick_subagents_stopped_at_any_moment_leaves_no_row_behind(
+    tmp_path, figures, seed=5
+):
     """Also those that are being accepted just then: nobody may be left to wait for ever."""
     dice = random.Random(seed)
 
@@ -94,6 +98,7 @@ async def test_a_crowd_of_quick_subagents_stopped_at_any_moment_leaves_no_row_be
             assert ends[0] in ("stopped", "answered")
             await family.lobby.settled()
             assert await family.store.subagents.unfinished() == (), f"trial {trial} of seed {seed}"
+        figures.tried(TRIALS * 4)
         assert family.lobby.delegated._children == {} and family.lobby.delegated._parents == {}
 
 
@@ -123,7 +128,7 @@ async def killed(home, text: str, after: float) -> None:
 
 
 @pytest.mark.deadline(60)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2, 20))
 async def test_a_family_that_was_killed_goes_on_and_nobody_in_it_is_begun_twice(tmp_path, seed):
     dice, home = random.Random(seed), a_home(tmp_path)
     text = order("delegate_task", tasks=[{"goal": f"!wait 0.6\n!say did {n}"} for n in range(3)])

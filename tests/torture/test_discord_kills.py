@@ -38,7 +38,7 @@ async def talk(server, who, dice, said, over):
 
 
 @pytest.mark.deadline(60 + 10 * KILLS)
-async def test_every_message_is_answered_once_and_in_order_however_often_it_is_killed(tmp_path):
+async def test_every_message_is_answered_once_and_in_order_however_often_it_is_killed(tmp_path, figures):
     dice, said, over = random.Random(7), {who: [] for who in PEOPLE}, asyncio.Event()
 
     def answers(who):
@@ -63,3 +63,5 @@ async def test_every_message_is_answered_once_and_in_order_however_often_it_is_k
             await server.until(lambda: all(set(said[who]) <= set(answers(who)) for who in PEOPLE))
             assert await served.left() == 0
         assert {who: answers(who) for who in PEOPLE} == said
+    figures.tried(KILLS)
+    figures.worst("messages of one person", max(map(len, said.values())))

@@ -11,11 +11,12 @@ ROUNDS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "12")) * 5
 
 @pytest.mark.deadline(600)
 @pytest.mark.parametrize("seed", [1])
-async def test_rounds_of_side_work_leave_nothing_behind(tmp_path, seed, capfd):
+async def test_rounds_of_side_work_leave_nothing_behind(tmp_path, seed, capfd, figures):
     left = await work(tmp_path / "w", rounds=ROUNDS, seed=seed)
     assert at_baseline(left.before, left.after), (left.before, left.after)
     assert left.complaints == [] and capfd.readouterr().err == ""
     assert len(left.pools) == len(set(left.pools)), left.pools
+    figures.tried(ROUNDS)
     assert left.endings["stopped"] > 3 and left.endings["answered"] > 3
 
 

@@ -16,6 +16,7 @@ import pytest
 from alipes.kernel.messages import user
 from alipes.kernel.turns import Address, Envelope, Inbound, Said, Stop, Take, TextDelta
 from alipes.store.opening import open_store
+from tests.torture.trials import seeds
 
 HERE = Address("cli", "here")
 ROOT = Path(__file__).parents[2]
@@ -188,7 +189,7 @@ async def test_whoever_wakes_a_session_while_its_holder_is_killed_gets_the_work(
 
 
 @pytest.mark.deadline(120)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3, 20))
 async def test_nothing_acknowledged_is_lost_by_killing_writers_at_any_moment(tmp_path, seed):
     dice = random.Random(seed)
     acknowledged = []
