@@ -64,6 +64,9 @@ def _transcripts(machine: Machine) -> None:
     for (session,) in machine.disk.rows("SELECT DISTINCT session FROM said"):
         sql = "SELECT message FROM said WHERE session = ? ORDER BY number"
         messages = [rows.messages.decode(row) for (row,) in machine.disk.rows(sql, session)]
+        left = not machine.disk.rows("SELECT 1 FROM seats WHERE session = ?", session)
+        if left and messages and messages[-1].calls:
+            messages.pop()  # left while nobody lived it: what is said there next answers them first
         if wrong := unanswered(messages):
             machine.blame(f"in the transcript of {session}: {wrong}")
         parts = [part for each in messages for part in each.parts if isinstance(part, ToolResult)]

@@ -79,7 +79,8 @@ class Hand:
     async def run(self, args: Mapping[str, Any], act: Act) -> str:
         witness, what = self._witness, str(args["what"])
         machine, writes = witness.machine, self.spec.effect == "write"
-        turn = witness.turn_of(act.call_id)
+        living = TURN.get()
+        turn = living.id if living is not None else ""
         witness.acting[turn] += 1
         machine.note("tool", self.spec.name, what)
         if self.spec.name == "risk":

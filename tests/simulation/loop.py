@@ -28,7 +28,9 @@ def _die() -> None:
 class SeededTask(asyncio.Task[Any]):
     """Sets of tasks are walked by hash: with a number of its own for one, the same way each time."""
 
-    number = 0
+    def __init__(self, work: Any, *, number: int, **more: Any) -> None:
+        self.number = number  # asked for as soon as it is made
+        super().__init__(work, **more)
 
     def __hash__(self) -> int:
         return self.number
@@ -60,8 +62,8 @@ class SeededLoop(asyncio.BaseEventLoop):
         return self.clock[0]
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> SeededTask:
-        task = SeededTask(coro, loop=self, name=name or "task", context=context)
-        task.number = len(self.everyone) + 1
+        number = len(self.everyone) + 1
+        task = SeededTask(coro, number=number, loop=self, name=name or "task", context=context)
         self.everyone.append(task)
         _ALL.discard(task)  # it is ours; and there all that were ever dropped would have the same hashes
         self.on_task(task, coro)

@@ -14,9 +14,11 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from alipes.platforms.telegram import markup
 from alipes.store import committing, database, opening, syncing
 from alipes.store.hosts import Hosts
 from tests.simulation.loop import MORGUE, SeededLoop, Thread
@@ -171,6 +173,8 @@ class Alone(Hosts):
         return None
 
 
+_pieces = lru_cache(maxsize=4096)(markup.pieces)
+"""The same words come again and again, in seed after seed."""
 _images: list[bytes] = []
 
 
@@ -226,6 +230,7 @@ def running(machine: Machine) -> Iterator[None]:
         (syncing.Log, "sync", machine.sync),
         (committing, "LOG", 0),
         (opening, "open_hosts", machine.hosts),
+        (markup, "pieces", _pieces),
     ]
     for function, where, defaults in _clocks():
         ours.append((function, where, _virtual(defaults, machine)))

@@ -9,9 +9,11 @@ import pytest
 from msgspec import structs
 
 from alipes.agent import acting, loop
+from alipes.gateway import channels
 from alipes.gateway.channels import Channel
 from alipes.gateway.delivery import Delivery
 from alipes.gateway.gateway import Gateway
+from alipes.gateway.questions import Questions
 from alipes.gateway.trying import Tries
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.messages import ToolResult
@@ -20,7 +22,9 @@ from alipes.platforms.telegram.poll import Poller
 from alipes.sessions import actor
 from alipes.sessions.actor import Session
 from alipes.sessions.course import Course
+from alipes.sessions.delegated import Delegated
 from alipes.store import admitting
+from alipes.store.arrivals import SqliteArrivals
 from alipes.store.database import Database
 from alipes.store.outbox import SqliteOutbox
 from alipes.store.turns import SqliteTurns
@@ -32,6 +36,11 @@ KILLED = Taste(stops=0.0, dies=1.0, fails=0.0)
 KILLED_AT_WORK = Taste(verbs=("act", "twice"), stops=0.0, dies=1.0, fails=0.0)
 KILLED_ASKING = Taste(verbs=("risk",), chats=(2,), stops=0.0, dies=1.0, fails=0.0)
 UNANSWERED = Taste(verbs=("echo",), stops=0.0, dies=0.0, fails=1.0, wires=("sendMessage",))
+ASKED_IN_VAIN = Taste(verbs=("risk", "ask"), stops=0.0, dies=0.0, fails=1.0, wires=("sendMessage",))
+ASKED = Taste(verbs=("risk", "ask"), stops=0.0, dies=0.6, fails=0.2, wires=("getUpdates",))
+BROKEN = Taste(dies=1.0, fails=1.0, wires=("getUpdates",), hows=("odd",), ends=("term",))
+SENT = Taste(verbs=("send",), stops=0.5, dies=0.3, fails=0.0)
+KILLED_SENDING = Taste(verbs=("echo",), chats=(1,), stops=0.0, dies=1.0, fails=0.0)
 TRIPPED = Taste(verbs=("trip",), dies=0.0, fails=0.0)
 MUTATIONS: dict[str, tuple[Callable[[Patch], None], Taste]] = {}
 """By the rule that is taken away: how, and in what kind of world that is looked for."""
@@ -166,7 +175,7 @@ def _(patch: Patch) -> None:
     async def marked_only(self: Any, living: Any, stop: Any) -> None:
         living.mark(stop)
 
-    async def nobody_looks(self: Any, living: Any) -> None:
+    async def nobody_looks(self: Any, living: Any, task: Any) -> None:
         return None
 
     patch.setattr(Session, "_cut_short", marked_only)
@@ -301,3 +310,50 @@ def _(patch: Patch) -> None:
         await failed(self, channel, debt, DeliveryError(str(error), retry_after=error.retry_after))
 
     patch.setattr(Tries, "_failed", sure)
+
+
+@_rule("what may be there twice is not sent a third time", KILLED_SENDING)
+def _(patch: Patch) -> None:
+    async def again(self: Any, _channel: Any, debt: Any) -> None:
+        await self._outbox.postpone(debt, 0.0, "cut off", uncertain=True)
+
+    patch.setattr(Tries, "cut_off", again)
+
+
+# --- questions
+
+
+@_rule("nobody waits for the answer to a question that reached nobody", ASKED_IN_VAIN)
+def _(patch: Patch) -> None:
+    async def nothing(self: Any) -> None:
+        return None
+
+    patch.setattr(Questions, "review", nothing)
+
+
+@_rule("an answer is nothing else, however often it is brought", ASKED)
+def _(patch: Patch) -> None:
+    patch.setattr(admitting, "ANSWER", "nothing")
+
+
+@_rule("a message that is brought again answers nothing", ASKED)
+def _(patch: Patch) -> None:
+    async def always(self: Any, platform: str, id: str) -> bool:
+        sql = "INSERT OR IGNORE INTO arrivals (platform, id, batch, created, done) VALUES (?, ?, 'answer', 0, 1e12)"
+        return bool(await self._database.run(lambda db: db.execute(sql, (platform, id)).rowcount))
+
+    patch.setattr(SqliteArrivals, "answered", always)
+
+
+@_rule("who is asked to end ends, whatever breaks at that moment", BROKEN)
+def _(patch: Patch) -> None:
+    patch.setattr(channels, "heed", lambda: None)
+
+
+@_rule("subagents end with who waits for them", SENT)
+def _(patch: Patch) -> None:
+    async def left_alone(self: Any, *_args: Any) -> None:
+        return None
+
+    patch.setattr(Delegated, "stop", left_alone)
+    patch.setattr(Delegated, "leave", left_alone)

@@ -73,6 +73,9 @@ class Taste(Struct, frozen=True):
     fails: float = 0.5
     """Chance that something outside fails."""
     wires: tuple[str, ...] = tuple(NET)
+    hows: tuple[str, ...] = ()
+    """How calls fail; empty: in every way there is."""
+    ends: tuple[str, ...] = ("crash", "crash", "power", "term")
     windows: tuple[int, ...] = (0, 0, 0, 0, 0, 0, 3000)
 
 
@@ -139,11 +142,11 @@ def _faults(dice: random.Random, taste: Taste) -> list[Fault]:
     if dice.random() < taste.dies:
         for _ in range(dice.choice((1, 1, 2, 3))):
             step = dice.randint(10, dice.choice((100, 300, 600)))
-            faults.append(Fault(dice.choice(("crash", "crash", "power", "term")), step))
+            faults.append(Fault(dice.choice(taste.ends), step))
     if dice.random() < taste.fails:
         for _ in range(dice.randint(1, 4)):
             verb = dice.choice(taste.wires)
-            faults.append(Fault("net", dice.randint(1, 4), verb, dice.choice(NET[verb])))
+            faults.append(Fault("net", dice.randint(1, 4), verb, dice.choice(taste.hows or NET[verb])))
     if dice.random() < 0.1:
         faults.append(Fault("full", dice.randint(1, 40)))
     if dice.random() < 0.2:

@@ -35,7 +35,7 @@ class Outcome(Struct, frozen=True):
 
 
 def run(plan: Plan) -> Outcome:
-    if len(MORGUE) > 1000:
+    if len(MORGUE) > 2000:
         collect()
     machine = Machine(plan.seed)
     outside = Outside(machine, plan.faults)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.simulation.plan import plan
+from tests.simulation.plan import VERBS, plan
 from tests.simulation.running import run
 from tests.simulation.shrinking import shrink
 
@@ -45,7 +45,10 @@ def test_the_first_seeds_have_everything_that_may_go_wrong():
     kinds = {fault.kind for each in plans for fault in each.faults}
     deeds = {deed.kind for each in plans for deed in each.deeds}
     assert kinds == {"crash", "power", "term", "full", "net", "hook"}
-    assert deeds == {"say", "again", "edit", "stop", "new", "steer", "queue"}
+    commands = {"stop", "new", "steer", "queue", "undo", "retry", "compress", "background"}
+    assert deeds == {"say", "album", "again", "edit"} | commands
+    assert {deed.text.split()[0] for each in plans for deed in each.deeds if deed.kind == "say"} == set(VERBS)
+    assert {bool(each.window) for each in plans} == {True, False}
     assert {each.busy for each in plans} == {"queue", "interrupt", "steer"}
 
 

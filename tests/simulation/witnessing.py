@@ -56,10 +56,6 @@ class Witness:
                 return living
         return None
 
-    def turn_of(self, call: str) -> str:
-        living = (each for turns in self.turns.values() for task, each in turns if not task.done())
-        return next((each.turn.id for each in living if call in each.acts), "")
-
     def _waited_for(self, turn: str) -> list[str]:
         """Turns that go on, and work for one that is over, though they were not sent into the background."""
         living = (each for turns in self.turns.values() for task, each in turns if not task.done())
@@ -92,7 +88,7 @@ class Witness:
         kept, known = self.machine.disk.rows(count, living.turn.id)[0][0], len(living.said)
         if kept > known and not self._steers:
             self.machine.blame(f"the journal is ahead of turn {living.turn.id}")
-        if kept != known and (rest or not self._steers) and not self.machine.loop.working:
+        if kept != known and rest and not self.machine.loop.working:
             self.machine.blame(f"turn {living.turn.id} knows of {known} messages, its journal of {kept}")
 
     def forget(self) -> None:
