@@ -59,6 +59,29 @@ async def test_a_connection_that_the_server_closed_is_not_used_again():
         assert len(server.connections) == 2
 
 
+@pytest.mark.parametrize(("seconds", "opened"), [(60.0, 4), (0.0, 2)], ids=["in doubt", "no more"])
+async def test_a_server_that_hangs_up_on_one_that_waited_gets_new_ones_for_a_while(
+    monkeypatch, seconds, opened
+):
+    async def answer(seen: Seen) -> None:
+        if "/gone" in seen.requests[-1][0]:
+            seen.writer.close()
+        else:
+            seen.send(reply(b"here"))
+
+    monkeypatch.setattr(straight, "DOUBT", seconds)
+    async with open_loopback(answer) as server, ClientScope() as scope:
+        http = scope.http("model", base_url=server.url)
+        for _ in range(2):
+            await blocks(http)
+        assert len(server.connections) == 1
+        with pytest.raises(httpx2.RemoteProtocolError):
+            await http.request("GET", "/gone")
+        for _ in range(3):
+            await blocks(http)
+        assert len(server.connections) == opened
+
+
 async def test_a_server_that_wants_to_close_is_let_go():
     async with open_loopback(saying(reply(b"bye", more="connection: close\r\n"))) as server:
         async with ClientScope() as scope:

@@ -1,6 +1,7 @@
 """HTTP/1.1 straight to a server, on connections that are kept for the next request. It knows no proxy."""
 
 import asyncio
+import math
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +20,9 @@ KEPT = 64
 request waits for the end of strangers' requests."""
 IDLE = 300.0
 """Seconds that one waits."""
+DOUBT = 10.0
+"""Seconds in which a server gets new connections only, once it hung up on one that had waited: who asks
+again is not to find the next that is about to be closed."""
 LARGEST_HEAD = 100 * 1024
 _PORTS = {"http": 80, "https": 443}
 
@@ -33,6 +37,8 @@ class Straight(httpx2.AsyncBaseTransport):
         self._idle: dict[_Connection, None] = {}
         """Those who wait, longest first."""
         self.busy: set[_Connection] = set()
+        self._doubts: dict[Origin, float] = {}
+        """Until when."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         limits: Mapping[str, float | None] = request.extensions.get("timeout", {})
@@ -41,6 +47,10 @@ class Straight(httpx2.AsyncBaseTransport):
         head: h11.Response | None = None
         try:
             head = await connection.ask(request, limits)
+        except (httpx2.RemoteProtocolError, httpx2.ReadError):
+            if connection.waited:
+                self._doubt(connection.origin)
+            raise
         finally:
             if head is None:
                 self._drop(connection)
@@ -75,10 +85,12 @@ class Straight(httpx2.AsyncBaseTransport):
                 f"an address begins with http:// or https://, not {url.scheme!r}"
             )
         origin = (url.scheme, url.host, url.port or _PORTS[url.scheme])
+        if self._doubts.get(origin, math.inf) < time.monotonic():
+            del self._doubts[origin]
         for connection in reversed(tuple(self._idle)):
             if connection.origin == origin:
                 del self._idle[connection]
-                if connection.alive:
+                if connection.alive and origin not in self._doubts:
                     return connection
                 connection.abort()
         return _Connection(origin, await self._open(origin, limit))
@@ -98,6 +110,11 @@ class Straight(httpx2.AsyncBaseTransport):
                 line.abort()
         return secure
 
+    def _doubt(self, origin: Origin) -> None:
+        now = time.monotonic()
+        self._doubts = {each: until for each, until in self._doubts.items() if until > now}
+        self._doubts[origin] = now + DOUBT
+
     def _drop(self, connection: "_Connection") -> None:
         self.busy.discard(connection)
         self._idle.pop(connection, None)
@@ -111,6 +128,8 @@ class _Connection:
         self.origin, self._line = origin, line
         self._talk = h11.Connection(h11.CLIENT, max_incomplete_event_size=LARGEST_HEAD)
         self._until = 0.0
+        self.waited = False
+        """It has answered before, and was kept."""
         self._broken: h11.RemoteProtocolError | None = None
 
     @property
@@ -126,7 +145,7 @@ class _Connection:
         if self._talk.our_state is not h11.DONE or self._talk.their_state is not h11.DONE:
             return False
         self._talk.start_next_cycle()
-        self._until = time.monotonic() + IDLE
+        self._until, self.waited = time.monotonic() + IDLE, True
         return not self._line.readable and not self._talk.trailing_data[0]
 
     async def ask(self, request: httpx2.Request, limits: Mapping[str, float | None]) -> h11.Response:
