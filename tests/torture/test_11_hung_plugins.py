@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.program import Home
-from tests.e2e.service import serving
+from tests.e2e.service import Served, serving
 from tests.torture.furnishing import furnish, texts, until, words
-from tests.torture.looking import LAG, watching
+from tests.torture.looking import watching
 from tests.torture.trials import LONG
 from tests.world.model_rules import since_user
 from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
@@ -94,6 +94,14 @@ def enable(home: Home, *names: str) -> None:
         file.write(f"[plugins]\nenabled = {list(names)}\ndeadline = 0.4\n[plugins.deadlines]\n{quick}\n")
 
 
+async def warm(served: Served, telegram: TelegramServer) -> None:
+    """What is slow the first time, in any chat, is no plugin's doing."""
+    await served.ready()
+    for chat in (SUFFERING, OTHER):
+        telegram.town.say("hello", chat=chat)
+        await telegram.shows(chat, "answer hello")
+
+
 def log(home: Home) -> str:
     return (home.path / "logs" / "alipes.log").read_text()
 
@@ -117,7 +125,7 @@ async def test_a_hook_that_never_returns_holds_nobody_and_its_plugin_is_switched
             native(home.path / "plugins" / hold, hold, code=hung(kind, hold))
         enable(home, *holds)
         async with serving(home) as served:
-            await served.ready()
+            await warm(served, telegram)
             async with watching(served) as lag:
                 for hold in holds:
                     for number in range(1 if kind == "event" else 3):
@@ -151,7 +159,7 @@ async def test_plain_callbacks_of_hermes_plugins_that_never_return_hold_nobody(t
             hermes(home.path / "plugins" / name, name, code=hung_of_hermes(name))
         enable(home, *CALLBACKS)
         async with serving(home) as served:
-            await served.ready()
+            await warm(served, telegram)
             async with watching(served) as lag:
                 for name in CALLBACKS:
                     for number in range(3):
@@ -190,11 +198,11 @@ async def test_a_stop_works_whatever_is_hung_and_the_next_message_is_answered(tm
         hermes(home.path / "plugins" / "plain", "plain", code=plain)
         enable(home, *code, "plain")
         async with serving(home) as served:
-            await served.ready()
+            await warm(served, telegram)
             async with watching(served) as lag:
                 for number in range(3):
                     telegram.town.say(f"stalls {number}", chat=SUFFERING)
-                    await model.asked(2 * number + 1 + number)
+                    await model.asked(3 + 3 * number)
                     telegram.town.say(f"contextsleep {number}", chat=OTHER)
                     telegram.town.say("/stop", chat=SUFFERING)
                     telegram.town.say(f"next {number}", chat=SUFFERING)
@@ -206,7 +214,7 @@ async def test_a_stop_works_whatever_is_hung_and_the_next_message_is_answered(tm
             assert f"plugin {name} failed in agent_loop_stopped: " in log(home)
             assert off(home, name)
         figures.worst("loop lag while stopping, 99.9 of 100", lag.worst, "s")
-        lag.check(3 * LAG)  # three hold it one after the other
+        lag.check()
 
 
 @pytest.mark.deadline(60)
@@ -245,7 +253,7 @@ async def later():
     async with ModelServer(uses) as model, TelegramServer() as telegram:
         furnish(home, model, telegram, plugin=code)
         async with serving(home) as served:
-            await served.ready()
+            await warm(served, telegram)
             async with watching(served) as lag:
                 telegram.town.say("use it", chat=SUFFERING)
                 telegram.town.say("well", chat=OTHER)
@@ -259,4 +267,4 @@ async def later():
             assert await served.left() == 0
         assert "held everybody up" in denials(model)[0]
         figures.worst("loop lag with hung tools, 99.9 of 100", lag.worst, "s")
-        lag.check(3 * 1.25)
+        lag.check(1.25)  # the second that they have, and what comes to it

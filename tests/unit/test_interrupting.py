@@ -26,6 +26,7 @@ from alipes.runtime.watchdog import LOOP, Interrupted, Watch, Watchdog
 
 TURN = Turn("t", "s", Inbound("1", Address("test", "me"), "me", "hi"))
 CALL = ToolCall("c", "terminal", {})
+END = {"turn": TURN, "ending": "answered", "detail": "", "said": (), "usage": None}
 LIMIT = 0.1
 FOREVER = 60
 
@@ -192,6 +193,27 @@ async def test_a_plain_hook_leaves_the_loop_afterwards_and_an_async_one_is_off_t
     assert [each is threading.main_thread() for each in threads] == [True, False, False, False]
     assert [(owner.strikes, owner.off) for owner in house.owners] == [(1, False), (3, True)]
     assert "switched off after 3 failures" in house.words[-1]
+
+
+@pytest.mark.parametrize("spec", [specs.on_event, specs.turn_ended])
+async def test_others_have_their_turn_between_two_that_hold_the_loop(spec):
+    def hang():
+        time.sleep(FOREVER)
+
+    house = House(hang, hang, hang, name=spec.__name__)
+    given = {"event": Noted("x"), "turn": TURN} if spec is specs.on_event else END
+    beats = []
+
+    async def beat() -> None:
+        while True:
+            beats.append(house.owners[0].strikes + house.owners[1].strikes + house.owners[2].strikes)
+            await asyncio.sleep(0)
+
+    async with Watchdog(house.watch), asyncio.TaskGroup() as group:
+        beating = group.create_task(beat())
+        await house.hooks.relay.tell(spec, **given)
+        beating.cancel()
+    assert {1, 2} <= set(beats)
 
 
 async def test_one_that_keeps_it_to_itself_and_returns_has_its_strike_too():

@@ -41,6 +41,7 @@ class Entry:
         "deadline",
         "first",
         "held",
+        "hits",
         "hook",
         "name",
         "off_loop",
@@ -64,6 +65,8 @@ class Entry:
         """It blocked the loop once, or had to be interrupted: from then on it runs in a worker thread."""
         self.held = 0.0
         """Seconds for which it blocked the loop, until the relay has dealt with it."""
+        self.hits = 0
+        """How often it was interrupted."""
 
     def __str__(self) -> str:
         return f"plugin {self.owner.name} in {self.title}"
@@ -81,6 +84,7 @@ class Entry:
 
     def interrupted(self, seconds: float) -> None:
         self.held = seconds
+        self.hits += 1
 
     @edge
     def begin(self, given: Mapping[str, object]) -> Any:
