@@ -11,7 +11,8 @@ import pytest
 from hypothesis import settings
 
 from alipes.testing.counting import Look
-from tests.world.leftovers import Leftovers, own_temporary_folder
+from alipes.testing.leaks import LeakCheck
+from tests.world.leftovers import LASTING, Leftovers, own_temporary_folder
 
 settings.register_profile("same", derandomize=True)
 if "ALIPES_FUZZ" not in os.environ:  # the long pass looks for new cases, the short one tries the same again
@@ -20,25 +21,11 @@ pytest_plugins = ["alipes.testing.pytest_plugin"]
 
 PR_SET_CHILD_SUBREAPER = 36
 LEAKS = "leaks"
-ALL = "ALIPES_LEAKS_ALL" in os.environ
-TIGHT = (
-    "compat",
-    "hook",
-    "kit_",
-    "loader",
-    "offers",
-    "plugin_commands",
-    "remote",
-    "stop_contract",
-    "toolmaking",
-)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test closes what it opens. What outlives it, fixtures of a wider scope open before it begins."""
     for item in items:
-        if not ALL and not any(part in str(item.path.relative_to(item.config.rootpath)) for part in TIGHT):
-            continue
         if isinstance(item, pytest.Function):
             if LEAKS in item.fixturenames:
                 item.fixturenames.remove(LEAKS)
@@ -53,10 +40,18 @@ def _scope(item: pytest.Function, name: str) -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def leak_looks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Look]]:
+def leak_looks(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Look]]:
+    """Opened before everything else and closed after it: worlds that tests share leave nothing either."""
     tmp_path_factory.getbasetemp()
     with own_temporary_folder() as folder:
-        yield Leftovers(folder).looks
+        looks = Leftovers(folder).looks
+        check = LeakCheck(also=looks).begin()
+        yield looks
+        LASTING.close()
+        if not request.session.testsfailed:
+            check.verify()
 
 
 def pytest_runtest_teardown() -> None:

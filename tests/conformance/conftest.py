@@ -47,8 +47,8 @@ class Stand:
         if self._surface is not None and self._surface.spoilt:
             self.close()
         if self._surface is None:
-            self._leaks.begin()
             made = self.kind(self._folders.mktemp("on") / self.kind.name)
+            self._leaks.begin()
             made.open()
             self._surface = made
         return self._surface

@@ -5,7 +5,7 @@ import os
 import resource
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,8 @@ import pytest
 from alipes.testing.counting import Look, Tell, command
 
 TMPDIR = "TMPDIR"
+LASTING = ExitStack()
+"""Closes what all tests share, once the last is done."""
 
 
 class Leftovers:
@@ -51,7 +53,22 @@ class Leftovers:
         return False
 
     def _stray(self, pid: str) -> str:
-        return f"{pid}: {command(pid)}" if self._is_ours(pid) else ""
+        return f"{pid}: {command(pid)}" if self._is_ours(pid) and not _descends(pid) else ""
+
+
+def _descends(pid: str) -> bool:
+    """Is it of our living family? Who has a parent there is looked after."""
+    while pid not in ("", "0", "1"):
+        if pid == str(os.getpid()):
+            return True
+        pid = _parent(pid)
+    return False
+
+
+def _parent(pid: str) -> str:
+    with suppress(OSError):
+        return Path("/proc", pid, "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
+    return ""
 
 
 def _file(path: Path) -> str:

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.conftest import require
+from tests.world.leftovers import LASTING
 
 NAME = "alipes.test"
 PYTHON = Path(__file__).parents[2] / ".services/matrix-synapse/bin/python"
@@ -72,7 +73,8 @@ def synapse() -> str:
             [python, "-m", "synapse.app.homeserver", "-c", str(folder / "homeserver.yaml")],
             cwd=folder, stdout=out, stderr=out, stdin=subprocess.DEVNULL, preexec_fn=_end_with_us,
         )  # fmt: skip
-    atexit.register(_end, process, folder)
+    LASTING.callback(_end, process, folder)
+    atexit.register(LASTING.close)  # for who uses it without pytest
     _until_it_answers(f"http://127.0.0.1:{port}", process, folder)
     return f"http://127.0.0.1:{port}"
 
