@@ -1,6 +1,7 @@
 """Every test of every suite is looked after: what it leaves open, in the temporary folder or running is told."""
 
 import asyncio
+import fcntl
 import gc
 import os
 import re
@@ -17,7 +18,7 @@ import pytest
 
 from alipes.testing import LeakCheck, Leaked
 from alipes.testing.counting import Clients, command
-from tests.world.leftovers import Leftovers, own_temporary_folder
+from tests.world.leftovers import PREFIX, Leftovers, own_temporary_folder
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs /proc")
 ROOT = Path(__file__).parents[2]
@@ -144,6 +145,20 @@ def test_files_and_strays_are_left_only_once_and_only_by_who_made_them():
         (folder / "made" / "sock").unlink()
         (folder / "made").rmdir()
         check.verify()
+
+
+def test_the_folder_of_a_run_that_was_killed_is_removed_by_a_later_one_and_no_other():
+    with own_temporary_folder() as place:
+        dead, held, young = (place / f"{PREFIX}{name}" for name in ("dead", "held", "young"))
+        for each in (dead, held, young):
+            each.mkdir()
+        for each in (dead, held):
+            os.utime(each, (0, 0))
+        lock = os.open(held, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with own_temporary_folder():
+            assert not dead.exists() and young.exists() and held.exists()
+        os.close(lock)
 
 
 def test_what_is_lent_belongs_to_who_lent_it(tmp_path):

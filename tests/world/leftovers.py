@@ -1,9 +1,12 @@
 """What a test leaves behind outside of this process: in the temporary folder, and as processes that are nobody's
 children any more. Each worker has a temporary folder of its own, so what lies there was put there by its tests."""
 
+import fcntl
 import os
 import resource
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -14,6 +17,7 @@ import pytest
 from alipes.testing.counting import Look, Tell, command
 
 TMPDIR = "TMPDIR"
+PREFIX = "alipes-tests-"
 LASTING = ExitStack()
 """Closes what all tests share, once the last is done."""
 
@@ -78,10 +82,36 @@ def _file(path: Path) -> str:
 
 @contextmanager
 def own_temporary_folder() -> Iterator[Path]:
-    """This process and those it starts put temporary files here. It is gone at the end."""
-    with tempfile.TemporaryDirectory(prefix="at-") as name, pytest.MonkeyPatch.context() as patch:
+    """This process and those it starts put temporary files here. It is gone at the end; where we are killed, the
+    next who needs one removes it, as the kernel has let go of its lock then."""
+    _sweep(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as name, pytest.MonkeyPatch.context() as patch:
+        lock = _locked(name)
         os.chmod(name, 0o711)  # servers that give up being root find what is theirs
         patch.setenv("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # folders of tests stay where they are
         patch.setenv(TMPDIR, name)
         patch.setattr(tempfile, "tempdir", None)
-        yield Path(name)
+        try:
+            yield Path(name)
+        finally:
+            os.close(lock)
+
+
+def _sweep(place: Path) -> None:
+    long_ago = time.time() - 600  # a younger one may be about to be locked
+    for old in place.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            if old.stat().st_mtime < long_ago:
+                os.close(_locked(old))
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def _locked(folder: str | Path) -> int:
+    """Raises `OSError` when somebody else holds it."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
