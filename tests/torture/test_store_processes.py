@@ -1,7 +1,6 @@
 """The store among real processes: who is killed frees its sessions, what was acknowledged is there."""
 
 import asyncio
-import json
 import os
 import random
 import signal
