@@ -1,7 +1,9 @@
 """Approval against a corpus of tricks: each is asked about, alone and wrapped; and what looks like one is not."""
 
 import os
+import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -92,3 +94,99 @@ def test_a_text_with_many_readings_is_judged_quickly(world, unit):
     judge("x " + unit * 300, *world)
     judge(unit * 300 + "ls", *world)
     assert time.process_time() - began < 4
+
+
+PIECES = (
+    *(
+        "halt",
+        " ",
+        "\n",
+        ";",
+        "&&",
+        "||",
+        "|",
+        "'",
+        '"',
+        "`",
+        "$(",
+        ")",
+        "(",
+        "{ ",
+        "; }",
+        "\\",
+        "$X",
+        "${X:-",
+        "}",
+    ),
+    *(
+        "<<E",
+        "<<'E'",
+        "<<-E",
+        "\nE\n",
+        "#",
+        "x=",
+        "case x in ",
+        "esac",
+        ";;",
+        "x)",
+        "if ",
+        "then ",
+        "fi",
+        "do ",
+    ),
+    *(
+        "done",
+        "\x0c",
+        "\u00a0",
+        "<x",
+        ">f",
+        "$'",
+        "[[ ",
+        " ]]",
+        "((",
+        "))",
+        "$((",
+        "{a,b}",
+        "&",
+        "!",
+        '$"',
+        "f() ",
+    ),
+)
+SCRIPTS = (
+    "echo 'a b'; halt",
+    "cat <<E\nhi\nE\nhalt",
+    "cat <<'E'\n$X\nE\nhalt",
+    "echo $(echo a); halt",
+    "echo a # it's\nhalt",
+    "case x in a|b) :;; *) halt;; esac",
+    "echo ${X#\\'}; halt",
+    "if [[ a =~ ^(a|b)$ ]]; then halt; fi",
+    "echo $(cat <<E\n)\nE\n); halt",
+    "echo $'a\\'b'; halt",
+    "f() { halt; }; f",
+    "ha''lt",
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    script=some.sampled_from(SCRIPTS),
+    changes=some.lists(some.tuples(some.integers(0, 40), some.sampled_from(PIECES)), max_size=4),
+)
+def test_whatever_bash_runs_was_seen_before(world, tmp_path_factory, script, changes):
+    for at, piece in changes:
+        script = script[:at] + piece + script[at:]
+    if judge(script, *world) is not None:
+        return
+    folder = tmp_path_factory.mktemp("bash", numbered=True)
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            ["/bin/bash", "--norc", "-c", script],
+            cwd=folder,
+            env={"PATH": "", "BASH_FUNC_halt%%": f"() {{ echo > {folder}/ran; }}"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=5,
+        )
+    assert not (folder / "ran").exists(), script

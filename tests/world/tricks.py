@@ -413,6 +413,22 @@ _TRICKS = r"""
     cat /proc/$PPID/root/etc/shadow
     cat /proc/$PPID/cwd/home/.alipes/.env
     cat /proc/self/root$HOME/.alipes/.env
+    cat <<$X\Nhi\N$X\Nrm -rf ~
+    X=EOF; cat <<$X\Nhi\N$X\Nrm -rf ~
+    cat <<`x`\Nhi\N`x`\Nrm -rf ~
+    cat <<~\Nhi\N~\Nrm -rf ~
+    cat <<"$X"\Nhi\N$X\Nrm -rf ~
+    cat <<E\Nhi
+    perl -pi -e x ~/.bashrc
+    ed ~/.bashrc <<E\Nq\NE
+    git clone x ~/.ssh/x
+    env -C / rm -rf etc
+    env --chdir=/ rm -rf x
+    find . -fprint /etc/passwd
+    find . -fls /etc/passwd
+    {fd}>x rm -rf ~
+    a[$(rm -rf ~)]=1
+    for ((;;)) { rm -rf ~; }
 """
 """What each would do stands in it in plain sight, or is kept out of sight."""
 _HARMLESS = r"""
@@ -576,4 +592,6 @@ def _lines(text: str) -> tuple[str, ...]:
     return tuple(line.strip().replace("\\N", "\n") for line in text.strip().splitlines())
 
 
-TRICKS, HARMLESS = _lines(_TRICKS), _lines(_HARMLESS)
+BLANKS = tuple(f"ls {blank}; rm -rf ~ #'" for blank in "\x0b\x0c\x85\xa0\u2028")
+"""Blanks that are none to a shell, and were once taken for quotes."""
+TRICKS, HARMLESS = (*_lines(_TRICKS), *BLANKS), _lines(_HARMLESS)

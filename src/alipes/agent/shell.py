@@ -172,7 +172,11 @@ class _Reader:
             words.at = found.end()
             draft.assigned.append((found[1], self._assigned()))
         else:
+            start = words.at
             draft.words += words.words()
+            written = words.text[start : words.at]
+            if "\\\n" in written and re.match(_ASSIGNMENT, written.replace("\\\n", "")):
+                raise Unclear("a line goes on in the middle of a name")
 
     def _is_language(self, literal: str) -> bool:
         """Step over a reserved word and what belongs to it."""
@@ -181,7 +185,7 @@ class _Reader:
             found = re.compile(_CONDITION).match(words.text, words.at)
             if not found:
                 raise Unclear("`[[` is not closed")
-            WordReader(found[1], self._known, self._inside).value()
+            WordReader(found[1], self._known, self._inside).value(code=True)
             words.at = found.end()
         elif literal == "case":
             self._cases += 1
@@ -212,8 +216,10 @@ class _Reader:
         if not words.text.startswith("(", words.at):
             return next(iter(words.words(split=False)), Word(""))
         end = matching(words.text, words.at)
-        WordReader(words.text[words.at + 1 : end], self._known, self._inside).value()
+        WordReader(words.text[words.at + 1 : end], self._known, self._inside).value(code=True)
         words.at = end + 1
+        if words.text[words.at : end + 2] not in ("", *BREAKS):
+            raise Unclear("something is glued to a list")
         return Word(HOLE)
 
     def _redirect(self, found: re.Match[str]) -> None:
@@ -224,8 +230,9 @@ class _Reader:
         if target is None:
             raise Unclear("a redirection leads nowhere")
         if found[1] in ("<<", "<<-"):
-            quoted = any(mark in words.text[start : words.at] for mark in "'\"\\")
-            self._awaited.append((self._draft, target.text, quoted, found[1] == "<<-"))
+            written = words.text[start : words.at]
+            quoted = any(mark in written for mark in "'\"\\")
+            self._awaited.append((self._draft, _delimiter(written), quoted, found[1] == "<<-"))
         elif found[1] == "<<<":
             self._draft.stdin = target
         else:
@@ -243,6 +250,17 @@ class _Reader:
                 if line == delimiter:
                     break
                 lines.append(line)
+            else:
+                raise Unclear("a here-document does not end")
             body = "\n".join(lines)
             command.stdin = Word(body if quoted else WordReader(body, self._known, self._inside).value())
         self._awaited.clear()
+
+
+def _delimiter(written: str) -> str:
+    """The line that ends a here-document: as it is written, without quotes; nothing in it is expanded."""
+    if "$'" in written or '$"' in written:
+        raise Unclear("what ends a here-document is not clear")
+    return re.sub(
+        r"(?s)\\(.)|'([^']*)'|\"([^\"]*)\"", lambda part: next(filter(None, part.groups()), ""), written
+    )

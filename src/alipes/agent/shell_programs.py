@@ -125,6 +125,8 @@ def git(args: Args, ground: Ground) -> Risk | None:
     if reason and (rest.uncertain or rest.has(letters, *names.split())):
         return Risk("git", reason)
     operands = [word.text for word in rest.operands]
+    if name == "clone" and (risk := _first(map(ground.writing, rest.operands[1:2]))):
+        return risk
     if name == "push" and any(text.startswith(("+", ":")) for text in operands):
         return Risk("git", _TAKES)
     everything = name in ("checkout", "restore") and any(text in (".", "./", "*", ":/") for text in operands)
@@ -247,6 +249,11 @@ def edit(args: Args, ground: Ground) -> Risk | None:
     return write(args, ground) if args.has("i", "in-place") else None
 
 
+def in_place(args: Args, ground: Ground) -> Risk | None:
+    """`perl`, `ruby`: with `-i` they write to the files they read"""
+    return write(args, ground) if args.has("i") else None
+
+
 def query(args: Args, ground: Ground) -> Risk | None:
     """`psql`, `mysql` and others"""
     if any(re.search(_SQL_LOSES, word.text) for word in args.words):
@@ -302,6 +309,9 @@ def debug(args: Args, ground: Ground) -> Risk | None:
 def find(args: Args, ground: Ground) -> Risk | None:
     names = {word.text for word in args.options}
     paths = args.words[: next((at for at, word in enumerate(args.words) if word.text.startswith("-")), 0)]
+    pairs = zip(args.words, args.words[1:], strict=False)
+    if risk := _first(ground.writing(file) for word, file in pairs if re.match("-f(?:print|ls)", word.text)):
+        return risk
     if names & {"-exec", "-execdir", "-ok", "-okdir"} and (risk := _first(map(ground.carrying_off, paths))):
         return risk
     if "-delete" not in names:
@@ -327,6 +337,8 @@ RULES: dict[str, Rule] = {
     "mv": move,
     **each("tee touch truncate mkdir mkfifo mknod sponge fallocate", write),
     **each("sed gsed", edit),
+    **each("perl ruby", in_place),
+    **each("ed ex vi vim nvim nano", write),
     **each("curl wget", download),
     **each("tar bsdtar unzip cpio zip 7z", unpack),
     **each("sort shuf gpg openssl csplit", output),

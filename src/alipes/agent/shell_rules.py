@@ -30,7 +30,7 @@ _CARRIERS = {
         0,
     ),
     **each("prlimit choom setpriv numactl chronic rlwrap valgrind proot fakeroot eatmydata xvfb-run", 0),
-    **each("dbus-launch linux32 linux64 i386 x86_64 npx bunx uvx pipx", 0),
+    **each("! dbus-launch linux32 linux64 i386 x86_64 npx bunx uvx pipx", 0),
     **each("timeout flock chroot taskset chrt ssh faketime script entr setarch", 1),
 }
 """Programs that run another, and how many operands stand before it."""
@@ -142,6 +142,8 @@ class _Judge:
         unseen = [Word(HOLE)] if name in ("xargs", "parallel") else []
         if unseen:
             args = Args(_filled(args.words))
+        if name == "env" and (folder := args.values("C", "chdir")):
+            self._ground.go(folder[0])
         plain = [
             at for at, word in enumerate(args.words) if not word.text.startswith("-") and "=" not in word.text
         ]

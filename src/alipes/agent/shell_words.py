@@ -12,7 +12,8 @@ DEEPEST = 20
 MOST = 200
 """Words that one word may become."""
 BREAKS = " \t\r\n;&|<>()"
-PLAIN = r"[^\s\\'\"$`<>;&|()]+"
+PLAIN = r"[^ \t\r\n\\'\"$`<>;&|()]+"
+"""Other blanks, such as a form feed, are letters like any other."""
 _NAME = r"[A-Za-z_]\w*|[0-9@*#?$!-]"
 _BACKTICK = r"(?s)((?:[^`\\]|\\.)*)`"
 _ESCAPE = r"(?s)\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))"
@@ -70,15 +71,20 @@ class WordReader:
         home = self._known.get("HOME", HOLE) if self.text.startswith(("~", "{"), start) else "~"
         return _finished(chars, home, split=split)
 
-    def value(self, ending: str = "") -> str:
-        """The value of the text up to `ending`, read as between double quotes; the ending is stepped over."""
+    def value(self, ending: str = "", *, code: bool = False) -> str:
+        """The value of the text up to `ending`, read as between double quotes; the ending is stepped over.
+
+        `code`: it stands between none, so that `<( )` is run in it too.
+        """
         value: list[str] = []
         while self.at < len(self.text):
             char = self.text[self.at]
             if char == ending:
                 self.at += 1
                 return "".join(value)
-            if char in "$`":
+            if code and char in "<>" and self.text.startswith("(", self.at + 1):
+                value.append(self._substitution(self.at + 1))
+            elif char in "$`":
                 value += (part.char for part in self._special(quoted=True))
             elif char == "\\" and self.text[self.at + 1 : self.at + 2] in ("$", "`", '"', "\\", "\n"):
                 value.append(self.text[self.at + 1].strip("\n"))
@@ -145,7 +151,7 @@ class WordReader:
         self.at = end + 1
         if inner.isidentifier():
             return self._known.get(inner, HOLE)
-        WordReader(inner, self._known, self._inside).value()
+        WordReader(inner, self._known, self._inside).value(code=True)
         return HOLE
 
     def _backtick(self) -> str:
