@@ -304,6 +304,16 @@ async def test_damage_found_while_reading_names_the_way_out(path):
             await database.read(names)
 
 
+async def test_damage_to_the_index_of_words_is_told_as_damage_too(path):
+    async with open_database(path):
+        pass
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE words_config SET v = 0 WHERE k = 'version'")
+    async with open_database(path) as database:
+        with pytest.raises(StoreError, match="damaged; bring back a good backup with `alipes restore`"):
+            await database.run(lambda db: db.execute("INSERT INTO words (rowid, text) VALUES (1, 'a')"))
+
+
 def sqlite_page_of(path, table):
     with closing(sqlite3.connect(path)) as db:
         return db.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()

@@ -1,6 +1,7 @@
 """`execute_code` with a real Python: what it prints comes back, its tools pass the gates, nothing is left."""
 
 import asyncio
+import gc
 import os
 import sys
 from pathlib import Path
@@ -108,6 +109,21 @@ async def test_stopped_it_leaves_nothing_behind(tmp_path, waits):
     with pytest.raises(asyncio.CancelledError):
         await running
     assert not Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
+async def test_stopped_while_it_begins_it_leaves_no_socket_open(tmp_path):
+    """At each of its first steps: a server that nobody was handed yet could not be closed."""
+    await run(tmp_path, "")
+    before = len(os.listdir("/proc/self/fd"))
+    for steps in range(40):
+        running = asyncio.create_task(run(tmp_path, "import time; time.sleep(1000)"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 async def test_secrets_are_masked_and_the_environment_is_what_it_was_given(tmp_path):

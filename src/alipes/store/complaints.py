@@ -25,6 +25,8 @@ def ours(error: BaseException, path: Path) -> BaseException:
     match error:
         case sqlite3.Error():
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code == sqlite3.SQLITE_ERROR and "fts5" in str(error):
+                code = sqlite3.SQLITE_CORRUPT  # what the index of words says of damage
             why = _SENTENCES.get(code, "the store {path} failed")
             sentence = f"{why.format(path=path)} ({error})"
         case msgspec.DecodeError():

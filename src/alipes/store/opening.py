@@ -64,8 +64,11 @@ async def open_store(home: Path, *, patience: float = 10.0, within: float = 2.0)
                 bus = LocalBus(hosts, tasks.spawn, turns.abandoned)
                 dispatcher = LocalDispatcher(turns, hosts)
                 node = Node(tasks, bus, dispatcher)
-                server = await asyncio.start_unix_server(node.admit, sock=door, limit=wire.LINE)
+                server = await asyncio.start_unix_server(
+                    node.admit, sock=door, limit=wire.LINE, start_serving=False
+                )
                 last.callback(server.close)
+                await server.start_serving()
                 tasks.spawn(_announce(hosts, announced))
                 try:
                     yield Store(

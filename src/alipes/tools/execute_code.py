@@ -131,8 +131,9 @@ async def _serving(path: Path, uses: _Uses) -> AsyncIterator[None]:
             talks.add(group.create_task(talk(reader, writer), name="execute_code"))
 
         with short(path) as name:
-            server = await asyncio.start_unix_server(admit, name, limit=LINE)
+            server = await asyncio.start_unix_server(admit, name, limit=LINE, start_serving=False)
         try:
+            await server.start_serving()  # who is cancelled while it starts must have it to close
             yield
         finally:
             server.close()
