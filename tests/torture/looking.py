@@ -56,10 +56,12 @@ class Lag:
 
 @asynccontextmanager
 async def watching(served: Served) -> AsyncIterator[Lag]:
-    lag = Lag()
+    lag, both = Lag(), asyncio.Barrier(3)
 
     async def ask(address: str, path: str, took: list[float]) -> None:
         async with httpx2.AsyncClient(base_url=address, trust_env=False, timeout=90) as client:
+            await client.get(path)
+            await both.wait()  # to make a client is work for this loop, which would be taken for theirs
             while True:
                 began = time.monotonic()
                 await client.get(path)
@@ -71,6 +73,7 @@ async def watching(served: Served) -> AsyncIterator[Lag]:
             group.create_task(ask(served.address, "/health", lag.took)),
             group.create_task(ask(address, "/", lag.idle)),
         ]
+        await both.wait()
         yield lag
         for each in looking:
             each.cancel()
