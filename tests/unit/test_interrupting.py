@@ -246,8 +246,9 @@ async def test_an_except_clause_for_errors_does_not_see_it_and_a_finally_does():
     assert seen == ["finally"] and not issubclass(Interrupted, Exception)
 
 
-async def test_the_houses_own_code_is_never_broken_off_whoever_calls_it():
-    ours = {"__name__": "alipes.pretended", "time": time}
+@pytest.mark.parametrize("module", ["alipes.pretended", "pdb"])
+async def test_the_houses_own_code_and_a_debugger_are_never_broken_off_whoever_calls_them(module):
+    ours = {"__name__": module, "time": time}
     exec("def rests(seconds):\n    time.sleep(seconds)\n    return 'whole'", ours)
     got = []
 

@@ -11,6 +11,8 @@ _FRAMES = 4
 _HOUSE = "alipes"
 _DELICATE = ("logging", "importlib", "_frozen_importlib", "_frozen_importlib_external")
 """Broken off in the middle, these leave behind a lock that nobody opens, or half a module."""
+_DEBUGGERS = frozenset(("bdb", "pdb", "IPython", "pydevd", "_pydevd_bundle", "debugpy"))
+"""Who stands there waits for a person."""
 
 
 def edge(function: F) -> F:
@@ -30,7 +32,7 @@ def in_plugin(frame: FrameType | None, *, patiently: bool) -> bool:
         return False
     # Beyond the edge there may be a door of ours, which translates; then all is the plugin's.
     theirs = list(dropwhile(_HOUSE.__eq__, reversed(names)))
-    if not theirs or _HOUSE in theirs:
+    if not theirs or _HOUSE in theirs or not _DEBUGGERS.isdisjoint(theirs):
         return False
     return not (patiently and (names[0] == "asyncio" or any(name in _DELICATE for name in theirs)))
 
