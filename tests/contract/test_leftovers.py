@@ -71,6 +71,7 @@ CARELESS = """
 """
 BRIEFLY = """
     import pytest
+    from tests.conftest import leak_looks
 
     @pytest.fixture(autouse=True)
     def briefly(leaks):
@@ -105,21 +106,17 @@ def orphaned() -> int:
 
 
 def test_a_test_of_any_suite_is_told_of_each_kind_that_it_leaves(tmp_path):
-    folder = ROOT / "tests" / "contract" / f"careless_{os.getpid()}"
+    folder = tmp_path / "careless"
     folder.mkdir()
-    try:
-        (folder / "test_careless.py").write_text(textwrap.dedent(CARELESS))
-        (folder / "conftest.py").write_text(textwrap.dedent(BRIEFLY))
-        said = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:xdist", "-rA", f"--basetemp={tmp_path / 'base'}", folder],
-            cwd=ROOT, capture_output=True, text=True, check=False,
-        ).stdout  # fmt: skip
-    finally:
-        for each in sorted(folder.rglob("*"), reverse=True):
-            each.rmdir() if each.is_dir() else each.unlink()
-        folder.rmdir()
-        for pid in re.findall(r"(?:strays|processes) +(\d+): sleep", said):
-            os.kill(int(pid), signal.SIGKILL)
+    (folder / "test_careless.py").write_text(textwrap.dedent(CARELESS))
+    (folder / "conftest.py").write_text(textwrap.dedent(BRIEFLY))
+    ours = ("-c", ROOT / "pyproject.toml", f"--rootdir={ROOT}", "-p", "tests.conftest")
+    said = subprocess.run(
+        [sys.executable, "-m", "pytest", *ours, "-p", "no:xdist", "-rA", f"--basetemp={tmp_path / 'base'}", folder],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, cwd=ROOT, capture_output=True, text=True, check=False,
+    ).stdout  # fmt: skip
+    for pid in re.findall(r"(?:strays|processes) +(\d+): sleep", said):
+        os.kill(int(pid), signal.SIGKILL)
     for name, told in TOLD.items():
         assert re.search(rf"(?:ERROR|FAILED) \S+::test_{name} - ", said), (name, said)
         assert re.search(told, said), (name, said)
