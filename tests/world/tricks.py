@@ -429,6 +429,11 @@ _TRICKS = r"""
     {fd}>x rm -rf ~
     a[$(rm -rf ~)]=1
     for ((;;)) { rm -rf ~; }
+    [ -n "$(echo $(case x in x) rm -rf ~;; esac))" ]
+    echo "${X:-$(echo $(case x in x) rm -rf ~;; esac))}"
+    a=([cat <(rm -rf ~)0]=x)
+    x=(a)b rm -rf ~
+    echo ${X:-<(rm -rf ~)}
 """
 """What each would do stands in it in plain sight, or is kept out of sight."""
 _HARMLESS = r"""

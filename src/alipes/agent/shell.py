@@ -84,8 +84,8 @@ class _Reader:
                 self._control(control[0])
             else:
                 self._word()
-        if self._brackets:
-            raise Unclear("a bracket is not closed")
+        if self._brackets or self._cases:
+            raise Unclear("a bracket or a `case` is not closed")
         self._end()
         words.at = len(words.text)
         self._here_documents()
