@@ -162,6 +162,9 @@ class SeededLoop(asyncio.BaseEventLoop):
 class Nobody:
     """A server that nobody ever calls."""
 
+    async def start_serving(self) -> None:
+        return None
+
     def close(self) -> None:
         return None
 

@@ -108,7 +108,7 @@ def _deeds(dice: random.Random, taste: Taste) -> list[Deed]:
     deeds = []
     for chat in range(1, dice.choice(taste.chats) + 1):
         at = dice.random() * 0.5
-        for number in range(1, dice.choice((1, 2, 2, 3)) + 1):
+        for number in range(1, dice.choice((1, 1, 2, 3)) + 1):
             word = dice.choice(taste.verbs)
             kind = "album" if dice.random() < 0.05 else "say"
             deeds.append(Deed(at, chat, kind, f"{word} c{chat}m{number}", of=number))

@@ -68,6 +68,7 @@ async def test_what_stands_in_no_line_because_its_bringer_was_cut_off_is_joined_
         group = Group()
         group.open(tasks)
         room = Anteroom(store.arrivals, become, burst=0.05, group=group)
+        await room.recall(())
         first, second = arrival("a", id="1", album="x"), arrival("b", id="2", album="x")
         await store.arrivals.keep(first)  # and its bringer is no more
         await room.take(first)

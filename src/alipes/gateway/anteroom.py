@@ -29,12 +29,15 @@ class Anteroom:
         """`burst`: seconds that a picture waits for another."""
         self._arrivals, self._become, self._burst, self._group = arrivals, become, burst, group
         self._lines: dict[str, _Line] = {}
+        self._recalled = False
+        """Does all stand in line that an earlier process left here?"""
 
     async def recall(self, platforms: Sequence[str]) -> None:
         """Go on with what an earlier process left here."""
         for platform in platforms:
             for waiting in await self._arrivals.waiting(platform):
                 self._join(waiting)
+        self._recalled = True
 
     def wanted(self, arrival: Arrival) -> bool:
         """Does it have to wait here? Something is ahead of it, or it has to be made whole."""
@@ -46,7 +49,8 @@ class Anteroom:
         platform, line = arrival.address.platform, self._lines.get(arrival.address.key)
         fresh = await self._arrivals.keep(arrival)
         here = line is not None and any(each.arrival.id == arrival.id for each in line.waiting)
-        if fresh or (not here and await self._arrivals.waits(platform, arrival.id)):
+        lost = self._recalled and not fresh and not here
+        if fresh or (lost and await self._arrivals.waits(platform, arrival.id)):
             self._join(Waiting(arrival, ""))
 
     async def amend(self, edit: Arrival) -> bool:

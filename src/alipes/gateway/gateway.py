@@ -105,7 +105,8 @@ class Gateway:
                 await self._reception.recall(tuple(self._channels))
                 group.create_task(self.delivery.run(), name="delivery")
                 group.create_task(self._tidy(), name="tidying")
-                group.create_task(self._review(), name="questions")
+                asked = self._questions, self._inquiries
+                group.create_task(_review(*asked, every=self._rules.poll), name="questions")
                 group.create_task(self._renew_menus(), name="menus")
                 for name, channel in self._channels.items():
                     channel.on_ready = partial(self._ready, channel)
@@ -198,13 +199,6 @@ class Gateway:
         else:
             await self._questions.close(answered, self._channels)
 
-    async def _review(self) -> None:
-        """No turn waits for the answer to a question that will reach nobody, whoever gave that up."""
-        while True:
-            await asyncio.sleep(self._rules.poll)
-            await self._questions.review()
-            await self._inquiries.review()
-
     async def _tidy(self) -> None:
         while True:
             await self._house.store.outbox.forget()
@@ -212,6 +206,14 @@ class Gateway:
             await self._house.store.arrivals.forget()
             await asyncio.to_thread(clear_out, self._rules.outgoing, time.time() - KEPT)
             await asyncio.sleep(TIDY)
+
+
+async def _review(questions: Questions, inquiries: Inquiries, *, every: float) -> None:
+    """No turn waits for the answer to a question that will reach nobody, whoever gave that up."""
+    while True:
+        await asyncio.sleep(every)
+        await questions.review()
+        await inquiries.review()
 
 
 def _asking(lobby: Lobby, key: str) -> tuple[tuple[str, ApprovalAsked | Asked], ...]:

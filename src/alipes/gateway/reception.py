@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 from weakref import WeakValueDictionary
@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from alipes.gateway import composing, replying
 from alipes.gateway.access import Access
+from alipes.gateway.answering import Answering
 from alipes.gateway.anteroom import Anteroom, is_voice
 from alipes.gateway.commands import OWNERS, ChatCommands
 from alipes.gateway.counts import Counts
@@ -20,7 +21,7 @@ from alipes.gateway.hearing import Transcribe, in_words
 from alipes.gateway.inquiries import BUTTON as REPLY
 from alipes.gateway.inquiries import Inquiries
 from alipes.gateway.manners import Rules
-from alipes.gateway.questions import BUTTON, WORDS, Questions
+from alipes.gateway.questions import BUTTON, Questions
 from alipes.gateway.stage import Stage
 from alipes.hooks.offers import Offers
 from alipes.hooks.relay import Hooks
@@ -82,6 +83,7 @@ class Reception:
     def __init__(self, house: House, rules: Rules, staff: Staff) -> None:
         self._house, self._rules, self._staff = house, rules, staff
         self._arrivals = house.store.arrivals
+        self._answering = Answering(self._arrivals, staff.questions, staff.inquiries, staff.delivery)
         self._anteroom = Anteroom(self._arrivals, self._become, burst=rules.burst, group=staff.group)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._strangers: set[tuple[str, str]] = set()
@@ -108,7 +110,7 @@ class Reception:
             await self._turn_away(arrival)
         elif refused:
             await self._settle(arrival, refused)
-        elif await self._answers(arrival, role) or await self._replies(arrival):
+        elif await self._answering.take(arrival, role):
             return
         elif _meant(arrival, self._rules):
             parsed = self._staff.commands.parse(arrival.text, self._house.offers)
@@ -133,38 +135,6 @@ class Reception:
             log.warning("%s may not speak on %s; they are in neither allow list nor paired", person, platform)
         if await self._staff.access.show_code(arrival):
             self._staff.delivery.nudge(platform, replying.note(arrival, "").lane)
-
-    async def _answers(self, arrival: Arrival, role: Role) -> bool:
-        """Was it a word on a question, by a button or as a whole message? Then it is given."""
-        key, questions = arrival.address.key, self._staff.questions
-        platform, sender = arrival.address.platform, arrival.sender
-        choice = WORDS.get(arrival.text.strip().rstrip(".!").lower())
-        alone = not (arrival.images or arrival.files or arrival.edits)
-        worded = choice if alone and questions.waits(key, sender, role) else None
-        if not worded and not arrival.pressed.startswith(f"{BUTTON}:"):
-            return False
-
-        async def give() -> str:
-            if worded:
-                return await questions.answer(key, worded, sender) or ""
-            return await questions.pressed(arrival.pressed, sender, platform)
-
-        await to_the_end(partial(self._give, arrival, give))
-        return True
-
-    async def _replies(self, arrival: Arrival) -> bool:
-        """Was it an answer to a question of the model's? Then it is given."""
-        inquiries = self._staff.inquiries
-        if not inquiries.concern(arrival):
-            return False
-        await to_the_end(partial(self._give, arrival, partial(inquiries.answered, arrival)))
-        return True
-
-    async def _give(self, arrival: Arrival, give: Callable[[], Awaitable[str]]) -> None:
-        """An answer is kept, then given, then its giver told. If we die in between it is asked anew: what was
-        an answer once never becomes a message."""
-        if await self._arrivals.answered(arrival.address.platform, arrival.id) and (told := await give()):
-            await self._staff.delivery.owe(replying.note(arrival, replying.as_it_is(told)))
 
     async def _settle(self, arrival: Arrival, text: str) -> None:
         """It is dealt with, and this is said about it, if anything."""
