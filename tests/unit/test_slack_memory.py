@@ -2,7 +2,7 @@
 
 import asyncio
 
-from alipes.platforms.slack.begun import LARGEST, Begun
+from alipes.platforms.slack.begun import LARGEST, RECENT, Begun
 from alipes.platforms.slack.seen import HANDED, OVERLAP, PLACES, Seen, moment, stamp
 
 SECOND = 1_000_000
@@ -93,6 +93,21 @@ def test_a_send_is_known_until_its_end_is(tmp_path):
     with open(path, "ab") as file:
         file.write(b'{"id": "c", "at')  # the machine died while this was written
     assert Begun(path).begin("b") is not None and Begun(path).begin("c") is None
+
+
+def test_what_is_there_is_looked_for_by_who_comes_after_a_kill_and_not_by_us(tmp_path):
+    path = tmp_path / "begun.jsonl"
+    begun = Begun(path)
+    begun.begin("a")
+    begun.there("a")
+    assert Begun(path).begin("a") is not None, "killed before anybody kept that it was sent"
+    assert begun.begin("a") is None, "here it is sent again on purpose"
+    begun.there("a")
+    for number in range(RECENT):
+        begun.begin(str(number))
+        begun.there(str(number))
+    again = Begun(path)
+    assert again.begin("a") is None and again.begin("0") is not None
 
 
 def test_the_file_does_not_grow_for_ever(tmp_path):

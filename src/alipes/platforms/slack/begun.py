@@ -15,6 +15,8 @@ OLDEST = 86_400.0
 """Seconds after which a send that was begun is not looked for any more."""
 LARGEST = 100_000
 """Bytes after which the file is written anew, with what is still open."""
+RECENT = 200
+"""Sends that are there and count as open on disk still: a kill may be quicker than the outbox."""
 
 
 class Entry(Struct, omit_defaults=True):
@@ -31,6 +33,7 @@ class Begun:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._open = _read(path)
+        self._there: dict[str, Entry] = {}
         self._size = 0
         self._fresh()
 
@@ -38,6 +41,7 @@ class Begun:
         """What is known of an earlier try; None if there was none. From now on there is one."""
         before = self._open.get(id)
         if id and before is None:
+            self._there.pop(id, None)
             self._write(Entry(id, time.time()))
         return before
 
@@ -45,8 +49,17 @@ class Begun:
         if id:
             self._write(Entry(id, self._open[id].at, note))
 
+    def there(self, id: str) -> None:
+        """It is there. The next process looks for it all the same, unless much was sent since."""
+        if id in self._open:
+            self._there[id] = self._open.pop(id)
+        if len(self._there) > RECENT:
+            oldest = next(iter(self._there))
+            del self._there[oldest]
+            self._write(Entry(oldest, 0.0))
+
     def done(self, id: str) -> None:
-        """It is there, or surely is not."""
+        """It surely is not there."""
         if id in self._open:
             self._write(Entry(id, 0.0))
 
@@ -64,7 +77,9 @@ class Begun:
 
     def _fresh(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        lines = b"".join(msgspec.json.encode(each) + b"\n" for each in self._open.values())
+        lines = b"".join(
+            msgspec.json.encode(each) + b"\n" for each in (*self._there.values(), *self._open.values())
+        )
         fresh = self._path.with_suffix(".new")
         fresh.write_bytes(lines)
         os.replace(fresh, self._path)

@@ -36,7 +36,7 @@ class Speaking:
         if not found:
             place = outbound.place(address, piece.reply_to)
             found = await self._post(place, piece)
-        self._begun.done(piece.id)
+        self._begun.there(piece.id)
         self._unsign(address)
         return found
 
@@ -86,7 +86,7 @@ class Speaking:
                 if not error.uncertain:
                     self._begun.done(piece.id)
                 raise
-        self._begun.done(piece.id)
+        self._begun.there(piece.id)
         self._unsign(address)
         return f"{FILE}{file}"
 
