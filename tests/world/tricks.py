@@ -434,6 +434,8 @@ _TRICKS = r"""
     a=([cat <(rm -rf ~)0]=x)
     x=(a)b rm -rf ~
     echo ${X:-<(rm -rf ~)}
+    time /bin/r?
+    nohup ./*
 """
 """What each would do stands in it in plain sight, or is kept out of sight."""
 _HARMLESS = r"""
@@ -597,6 +599,6 @@ def _lines(text: str) -> tuple[str, ...]:
     return tuple(line.strip().replace("\\N", "\n") for line in text.strip().splitlines())
 
 
-BLANKS = tuple(f"ls {blank}; rm -rf ~ #'" for blank in "\x0b\x0c\x85\xa0\u2028")
+BLANKS = tuple(f"ls {blank}; rm -rf ~ #'" for blank in "\r\x0b\x0c\x85\xa0\u2028")
 """Blanks that are none to a shell, and were once taken for quotes."""
 TRICKS, HARMLESS = (*_lines(_TRICKS), *BLANKS), _lines(_HARMLESS)

@@ -52,6 +52,8 @@ def read(text: str, known: Mapping[str, str], depth: int = 0) -> list[Command]:
     """
     if len(text) > LONGEST:
         raise Unclear("it is too long")
+    if re.search(r"\r(?!\n)", text):  # a letter to a shell, and a blank to who reads it
+        raise Unclear("there is a carriage return in it")
     given = Counter(re.findall(r"(?<![\w$])([A-Za-z_]\w*)\+?=", text))
     unsteady = {name: HOLE for name, times in given.items() if times > 1}
     reader = _Reader(text, {"IFS": " \t\n", **known, **unsteady}, depth)

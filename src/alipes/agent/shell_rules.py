@@ -113,7 +113,7 @@ class _Judge:
         if self.tired:
             return _ENDLESS
         first, args = words[0], Args(words[1:])
-        if not first.sure or (first.glob and first.text != "["):
+        if _unseen(first):
             return _HIDDEN
         name = os.path.basename(first.text)
         if name.startswith("mkfs."):
@@ -147,7 +147,7 @@ class _Judge:
         plain = [
             at for at, word in enumerate(args.words) if not word.text.startswith("-") and "=" not in word.text
         ]
-        if any(not args.words[at].sure for at in plain[: _CARRIERS[name] + 1]):
+        if any(_unseen(args.words[at]) for at in plain[: _CARRIERS[name] + 1]):
             return _HIDDEN
         for at in plain:  # which of them is the command depends on options of many programs: try each
             inner = args.words[at:]
@@ -265,6 +265,11 @@ def _filled(words: Sequence[Word]) -> list[Word]:
             found.append(word)
     holed = re.compile("|".join(map(re.escape, marks)))
     return [Word(holed.sub(HOLE, word.text), word.glob) for word in found]
+
+
+def _unseen(word: Word) -> bool:
+    """Is it known only at the run which command that is?"""
+    return not word.sure or (word.glob and word.text != "[")
 
 
 def _is_bomb(text: str) -> bool:
