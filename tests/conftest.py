@@ -47,7 +47,9 @@ def leak_looks(
     tmp_path_factory.getbasetemp()
     with own_temporary_folder() as folder:
         looks = Leftovers(folder).looks
-        check = LeakCheck(also=looks).begin()
+        check = LeakCheck(
+            "fds", also=looks
+        ).begin()  # libuv, under llmock, keeps a pipe as long as the process
         yield looks
         LASTING.close()
         if not request.session.testsfailed:
