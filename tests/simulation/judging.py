@@ -90,7 +90,8 @@ def _order(machine: Machine, debts: list[Any]) -> None:
 def _answers(
     machine: Machine, outside: Outside, witness: Witness, turns: list[Any], debts: list[Any], plan: Plan
 ) -> None:
-    owed = {(debt[0].partition(":")[0], msgspec.json.decode(debt[2]).get("text")): debt for debt in debts}
+    texts = [(str(msgspec.json.decode(debt[2]).get("text")), debt) for debt in debts]
+    owed = {(debt[0].partition(":")[0], text): debt for text, debt in texts}
     deaths = sum(each.kind not in ("net", "hook") for each in plan.faults)
     noted = {id for (id,) in machine.disk.rows(_NOTED)}
     for id, _, platform, ending, _, _ in turns:
@@ -104,7 +105,7 @@ def _answers(
         for message in said:
             if message.role == "assistant" and message.text.strip():
                 debt, head = owed.get((id, message.text)), message.text.split("\n")[0]
-                same = [each for (_, text), each in owed.items() if text and text.startswith(head)]
+                same = [each for text, each in texts if text.startswith(head)]
                 _shown(machine, outside, message.text, debt=debt, same=same)
     if not any(debt[5] for debt in debts) and all(turn[3] == "answered" for turn in turns):
         for bubble in outside.bubbles:

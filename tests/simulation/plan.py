@@ -133,7 +133,7 @@ def _more(dice: random.Random, chat: int, number: int, at: float, stops: float) 
         return [Deed(later, chat, kind, f"{dice.choice(VERBS)} c{chat}{kind[0]}{number}")]
     if chance < 0.5:
         kind = dice.choice(("undo", "retry", "compress", "background"))
-        return [Deed(later, chat, kind, f"act c{chat}b{number}" if kind == "background" else "")]
+        return [Deed(later, chat, kind, f"look c{chat}b{number}" if kind == "background" else "")]
     return []
 
 
