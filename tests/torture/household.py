@@ -78,7 +78,9 @@ class Household:
         while not self.over:
             number += 1
             text = f"{name}-{number}"
-            async with self.home.started("ask", "--session", name, text) as process:
+            # who is spoken to by another process in its last moment leaves it to its exit to hang up
+            quiet = {"PYTHONWARNINGS": "ignore::ResourceWarning"}
+            async with self.home.started("ask", "--session", name, text, **quiet) as process:
                 self.living[name] = process.pid
                 done = await finished(process)
             self.living.pop(name, None)

@@ -23,7 +23,7 @@ from tests.world.telegram_server import TelegramServer
 ASKERS = 20 if LONG else 2
 SECONDS = 40.0 if LONG else 5.0
 DISK = 24_000_000
-SAID = "SELECT count(*) FROM turns WHERE json_extract(inbound, '$.text') = ? AND ending = 'answered'"
+SAID = "SELECT ending FROM turns WHERE json_extract(inbound, '$.text') = ?"
 DOUBTFUL = "SELECT json_extract(outbound, '$.text') FROM debts WHERE uncertain"
 
 
@@ -54,7 +54,10 @@ def judge(house: Household, seed: int, figures: Figures) -> None:
     with closing(sqlite3.connect(house.home.path / "alipes.db")) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         for text in house.told:
-            assert db.execute(SAID, (text,)).fetchone() == (1,), f"{text} was told and is not kept"
+            endings = db.execute(SAID, (text,)).fetchall()
+            # a terminal shows an answer as it grows: whoever cannot keep it afterwards says that it failed
+            shown = [("failed",)] if house.refused and text.startswith("desk") else [("answered",)]
+            assert endings in ([("answered",)], shown), f"{text} was told and is not kept: {endings}"
         doubtful = {row[0] for row in db.execute(DOUBTFUL)}
     for chat, count in house.asked.items():
         seen = [text for text in texts(house.telegram, chat) if text.startswith("answer")]
