@@ -38,9 +38,11 @@ KILLED_ASKING = Taste(verbs=("risk",), chats=(2,), stops=0.0, dies=1.0, fails=0.
 UNANSWERED = Taste(verbs=("echo",), stops=0.0, dies=0.0, fails=1.0, wires=("sendMessage",))
 ASKED_IN_VAIN = Taste(verbs=("risk", "ask"), stops=0.0, dies=0.0, fails=1.0, wires=("sendMessage",))
 ASKED = Taste(verbs=("risk", "ask"), stops=0.0, dies=0.6, fails=0.2, wires=("getUpdates",))
-BROKEN = Taste(dies=1.0, fails=1.0, wires=("getUpdates",), hows=("odd",), ends=("term",))
+BROKEN = Taste(dies=1.0, fails=1.0, wires=("getUpdates",), hows=("odd",), ends=("term",), within=(150,))
 SENT = Taste(verbs=("send",), stops=0.5, dies=0.3, fails=0.0)
-KILLED_SENDING = Taste(verbs=("echo",), chats=(1,), stops=0.0, dies=1.0, fails=0.0)
+KILLED_SENDING = Taste(
+    verbs=("echo",), chats=(1,), stops=0.0, dies=1.0, fails=0.0, ends=("crash",), deaths=(4,), within=(200,)
+)
 TRIPPED = Taste(verbs=("trip",), dies=0.0, fails=0.0)
 MUTATIONS: dict[str, tuple[Callable[[Patch], None], Taste]] = {}
 """By the rule that is taken away: how, and in what kind of world that is looked for."""

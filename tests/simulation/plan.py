@@ -76,6 +76,9 @@ class Taste(Struct, frozen=True):
     hows: tuple[str, ...] = ()
     """How calls fail; empty: in every way there is."""
     ends: tuple[str, ...] = ("crash", "crash", "power", "term")
+    deaths: tuple[int, ...] = (1, 1, 2, 3)
+    within: tuple[int, ...] = (100, 300, 600)
+    """Steps of a process in which it dies."""
     windows: tuple[int, ...] = (0, 0, 0, 0, 0, 0, 3000)
 
 
@@ -140,8 +143,8 @@ def _more(dice: random.Random, chat: int, number: int, at: float, stops: float) 
 def _faults(dice: random.Random, taste: Taste) -> list[Fault]:
     faults = []
     if dice.random() < taste.dies:
-        for _ in range(dice.choice((1, 1, 2, 3))):
-            step = dice.randint(10, dice.choice((100, 300, 600)))
+        for _ in range(dice.choice(taste.deaths)):
+            step = dice.randint(10, dice.choice(taste.within))
             faults.append(Fault(dice.choice(taste.ends), step))
     if dice.random() < taste.fails:
         for _ in range(dice.randint(1, 4)):
