@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from alipes.testing.counting import Look
-from alipes.testing.leaks import LeakCheck
+from alipes.testing.leaks import LeakCheck, census
 from tests.world.leftovers import LASTING, Leftovers, own_temporary_folder
 
 settings.register_profile("same", derandomize=True)
@@ -77,4 +77,5 @@ def pytest_collection_finish() -> None:
     """What was loaded stays: whoever looks through all objects there are, such as the check for leaks, need
     not look at these."""
     gc.collect()
+    census()  # after this, the collector does not tell of clients that were made while loading
     gc.freeze()

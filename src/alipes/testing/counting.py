@@ -72,12 +72,18 @@ class Clients:
         loaded = ((sys.modules.get(module), name) for module, name in _CLIENTS)
         kinds = _with_subclasses(getattr(module, name) for module, name in loaded if hasattr(module, name))
         if self._changed(kinds):
-            self._known = [(type(each), weakref.ref(each)) for each in _instances(kinds)]
+            self._known = self._search(kinds)
             self._holds = _holds(kinds)
         for _, known in self._known:
             client = known()
             if client is not None and not getattr(client, "is_closed", getattr(client, "closed", True)):
                 yield known, partial(_client, known)
+
+    def _search(self, kinds: set[type]) -> list[tuple[type, weakref.ref[Any]]]:
+        """Also what was known and is not found again: the collector does not tell what is frozen."""
+        known = [each for _, known in self._known if (each := known()) is not None]
+        there = {id(each): each for each in (*known, *_instances(kinds))}
+        return [(type(each), weakref.ref(each)) for each in there.values()]
 
     def _changed(self, kinds: set[type]) -> bool:
         gone = Counter(kind for kind, known in self._known if known() is None)
