@@ -35,6 +35,8 @@ from alipes.store.opening import Store
 from alipes.store.people import Role
 
 log = logging.getLogger(__name__)
+UNHURRIED = 0.005
+"""Seconds that a messenger may wait to hear that we have a message: its turn goes first."""
 _STOPS = frozenset({"stop", "new"})
 """Commands that end what runs: nothing more is shown of it from that moment on."""
 STRANGERS = 1000
@@ -212,7 +214,8 @@ class Reception:
     async def _submit(self, inbound: Inbound) -> None:
         self._staff.stage.watch(inbound.address)
         usual = self._rules.of(inbound.address.platform).busy
-        await self._house.lobby.submit(inbound, usual=usual, ruled=True)
+        await self._house.lobby.admit(inbound, usual=usual, ruled=True)
+        await self._house.store.database.kept(UNHURRIED)  # only now may the messenger forget it
 
 
 def _meant(arrival: Arrival, rules: Rules) -> bool:

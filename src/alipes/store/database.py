@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,9 +26,6 @@ BATCH = 256
 """Writes that share one commit at most, so that other processes get the file in between."""
 TOGETHER = 16
 """Askers that are told in one breath."""
-BREATH = 0.002
-"""Seconds in which another write may take along what somebody waits for on disk; and its asker is not the one
-in a hurry: who acts on it goes first."""
 
 
 class Database:
@@ -50,8 +47,8 @@ class Database:
         self._connection, self._thread = connection, thread
         self._writer = Writer(path, connection)
         self._sync = Sync(path, beside, self._lose)
-        self._loose = False
-        """Something was written that may not be on disk yet."""
+        self._loose, self._tight = False, asyncio.Event()
+        """Was something written that may not be on disk yet? And is all of it?"""
         self._queue: deque[Job[Any]] = deque()
         self._single: deque[Job[Any]] = deque()
         self._untold: deque[tuple[Job[Any], Any]] = deque()
@@ -85,12 +82,17 @@ class Database:
             loop.call_soon(loop.call_soon, self._next)  # what others ask for in the same breath comes along
         return told
 
-    async def kept(self) -> None:
-        """Return once all that was written so far is on disk; other writes go on meanwhile."""
+    async def kept(self, patience: float = 0.0) -> None:
+        """Return once all that was written so far is on disk; other writes go on meanwhile.
+
+        `patience`: seconds in which another write may take it along, before the disk is asked for it alone.
+        """
         self._refuse_when_closed()
+        if self._loose and patience:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._tight.wait()
         if self._loose:
-            await asyncio.sleep(BREATH)
-        if self._loose:  # nothing else took it along
             await self._sync.reached()
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -153,6 +155,7 @@ class Database:
         error = done.exception()
         if error is None:
             self._loose = all(job.soon for job in batch)
+            (self._tight.clear if self._loose else self._tight.set)()
             telling = bool(self._untold)
             self._untold.extend(zip(batch, done.result(), strict=True))
             if not telling:
