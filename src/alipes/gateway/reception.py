@@ -214,8 +214,7 @@ class Reception:
     async def _submit(self, inbound: Inbound) -> None:
         self._staff.stage.watch(inbound.address)
         usual = self._rules.of(inbound.address.platform).busy
-        await self._house.lobby.admit(inbound, usual=usual, ruled=True)
-        await self._house.store.database.kept(UNHURRIED)  # only now may the messenger forget it
+        await self._house.lobby.submit(inbound, usual=usual, ruled=True, unhurried=UNHURRIED)
 
 
 def _meant(arrival: Arrival, rules: Rules) -> bool:

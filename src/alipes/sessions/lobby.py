@@ -125,21 +125,10 @@ class Lobby:
         *,
         usual: Busy | None = None,
         ruled: bool = False,
+        unhurried: float = 0.0,
     ) -> str | None:
-        """Accept a message; its turn's id, or None if it was accepted before. It is safe once we return."""
-        turn = await self.admit(inbound, busy, usual=usual, ruled=ruled)
-        await self._store.database.kept()
-        return turn
-
-    async def admit(
-        self,
-        inbound: Inbound,
-        busy: Busy | None = None,
-        *,
-        usual: Busy | None = None,
-        ruled: bool = False,
-    ) -> str | None:
-        """As `submit`; but it is safe only when the database has `kept` it. Its turn is at work meanwhile.
+        """Accept a message; its turn's id, or None if it was accepted before. It is safe once we return, and
+        its turn is at work by then. `unhurried`: see `Database.kept`.
 
         `busy`: what it does if a turn is at work; by default what was chosen for the session, else the
         `usual`. `ruled`: plugins let it pass already. Raises `NotTaken` where a plugin will not have it.
@@ -154,11 +143,13 @@ class Lobby:
         if admitted is None:
             if await self._store.turns.waits(key):  # its first bringer may have been cut off here
                 await self._store.dispatcher.wake(key)
+            await self._store.database.kept()
             return None
         if not woken:
             await self._store.dispatcher.wake(key)
         for op in consequences(admitted):
             await self.post(key, op)
+        await self._store.database.kept(unhurried)
         return admitted.turn
 
     async def wake(self, key: str) -> None:
