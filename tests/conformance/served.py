@@ -1,5 +1,6 @@
 """`alipes serve` as the program behind a messenger, and how the house speaks in every chat."""
 
+import asyncio
 import signal
 from contextlib import AsyncExitStack
 
@@ -48,6 +49,10 @@ class Messenger(Surface):
         else:
             await self.leave()
             await self.left()
+
+    async def knows(self) -> None:
+        while await self._running().metric('alipes_queue_depth{queue="outbox"}'):
+            await asyncio.sleep(0.02)
 
     async def doubted(self) -> int:
         """How many messages this process sent although they may have been there."""

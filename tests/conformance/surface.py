@@ -215,6 +215,10 @@ class Surface(ABC):
         """With -9."""
 
     @abstractmethod
+    async def knows(self) -> None:
+        """Return when it knows that all it sent has arrived: killed before, it would have to doubt that."""
+
+    @abstractmethod
     async def end(self) -> None:
         """Let nothing of it be left, in whatever state it is."""
 

@@ -63,6 +63,9 @@ class Terminal(Surface):
         assert self.glass is not None
         self.glass.signal(signal.SIGTERM)
 
+    async def knows(self) -> None:
+        return
+
     async def kill(self) -> None:
         assert self.glass is not None
         self.glass.signal(signal.SIGKILL)

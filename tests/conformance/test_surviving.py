@@ -122,6 +122,7 @@ async def test_kill_between_two_things_that_one_turn_says(surface, room, mind, t
     await room.say("look, and tell me")
     await room.shows("First I look.")
     await room.until(lambda: (tmp_path / "pid").exists() and "First I look." in room.seen())
+    await surface.knows()
     await surface.kill()
     await surface.start()
     await room.shows(STORY.begun)
