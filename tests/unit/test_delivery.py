@@ -214,7 +214,7 @@ async def test_what_may_have_arrived_is_sent_again_once_and_marked(tmp_path):
             p.delivery.nudge("test", lane(ME))
             dead = await p.until("1", "dead")
             assert "it may be there" in dead.why
-            await messenger.until_said("text 1", "text 1", "text 2")
+            await messenger.until_said("text 1", "text 1", "text 2", UNSURE)
 
 
 async def test_a_platform_that_remembers_is_asked_again_without_harm(tmp_path):

@@ -1,5 +1,6 @@
 import asyncio
 import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -33,14 +34,16 @@ def written(path):
 async def test_who_asks_while_the_disk_is_busy_is_told_after_the_next_time(tmp_path):
     lost = []
     with written(tmp_path / "a.db"), Counted(1) as thread:
-        sync = Sync(tmp_path / "a.db", thread, lost.append)
+        sync, busy = Sync(tmp_path / "a.db", thread, lost.append), threading.Event()
+        thread.submit(busy.wait, 10)
         first = asyncio.create_task(sync.reached())
         await asyncio.sleep(0)
         others = [asyncio.create_task(sync.reached()) for _ in range(5)]
         await asyncio.sleep(0)
-        assert thread.asked == 1
+        assert thread.asked == 2
+        busy.set()
         await asyncio.wait([first, *others])
-        assert thread.asked == 2 and not lost
+        assert thread.asked == 3 and not lost
         sync.close()
 
 
