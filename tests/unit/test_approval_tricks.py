@@ -59,7 +59,7 @@ def test_a_harmless_command_before_it_hides_no_trick(world, trick, harmless):
     assert judge(f"{harmless}\n{trick}", *world) is not None, (harmless, trick)
 
 
-def turn(workdir: str = "/work") -> Turn:
+def turn(workdir: str = "/here") -> Turn:
     return Turn("t", "s", Inbound("i", Address("cli", "c"), "me", "hi", workdir=workdir))
 
 
@@ -70,19 +70,19 @@ def turn(workdir: str = "/work") -> Turn:
     more=some.sampled_from(
         ["", " ", "\n", "#", ";ls", " -x", "\u200b", "\0", "'", '"', "}", '","workdir":"/']
     ),
-    folder=some.sampled_from(["/work", "/work/", "/work in /", "", "/"]),
+    folder=some.sampled_from(["/here", "/here/", "/here in /", "", "/"]),
 )
 def test_what_is_allowed_for_good_is_that_call_in_that_folder_and_no_other(one, other, more, folder):
     given = exactly(ToolCall("c", "terminal", {"command": one}), turn())
     for name, args, where in (
         ("terminal", {"command": one + more}, folder),
         ("terminal", {"command": other}, folder),
-        ("terminal", {"command": one, "workdir": "/"}, "/work"),
-        ("terminal", {"command": one, "background": True}, "/work"),
-        ("execute_code", {"command": one}, "/work"),
-        ("execute_code", {"code": one}, "/work"),
+        ("terminal", {"command": one, "workdir": "/"}, "/here"),
+        ("terminal", {"command": one, "background": True}, "/here"),
+        ("execute_code", {"command": one}, "/here"),
+        ("execute_code", {"code": one}, "/here"),
     ):
-        same = (name, args, where) == ("terminal", {"command": one}, "/work")
+        same = (name, args, where) == ("terminal", {"command": one}, "/here")
         assert (exactly(ToolCall("d", name, args), turn(where)) == given) is same
 
 
