@@ -192,13 +192,18 @@ async def test_an_interrupting_message_ends_the_turn_and_is_answered_next(tmp_pa
 
 
 async def test_of_a_burst_the_last_is_answered_and_all_are_heard_in_order(tmp_path):
-    async with at_work(tmp_path, "five", busy="interrupt") as (house, _, provider, turn):
-        turns = [await house.lobby.submit(inbound(str(n), f"m{n}")) for n in (2, 3, 4, 5)]
-        assert await house.lobby.submit(inbound("3", "m3")) is None
+    gate, provider = Gate(), Scripted()
+    async with open_house(tmp_path, provider, gate, busy="interrupt") as house:
+        turns = [await house.lobby.submit(inbound("1", "!call gate"))]
+        await gate.running.wait()
+        endless = [f"!wait 600\nm{n}" for n in (2, 3, 4)]
+        for n, text in enumerate((*endless, "m5"), 2):
+            turns.append(await house.lobby.submit(inbound(str(n), text)))
+        assert await house.lobby.submit(inbound("3", endless[1])) is None
         assert (await ended(house, turns[-1])).ending == "answered"
-        assert {(await ended(house, each)).ending for each in (turn, *turns[:-1])} == {"stopped"}
+        assert {(await ended(house, each)).ending for each in turns[:-1]} == {"stopped"}
         said = [text for text in texts(provider.asked[-1]) if text]
-        assert said == ["first", "m2", "m3", "m4", "m5"]
+        assert said == ["!call gate", *endless, "m5"]
 
 
 async def test_what_was_queued_on_purpose_keeps_its_place_before_an_interrupting_message(tmp_path):
