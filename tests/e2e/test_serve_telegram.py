@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, serving, settle
+from tests.world.model_rules import since_user
 from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
 from tests.world.telegram_server import Fault, TelegramServer
 
@@ -298,16 +299,20 @@ async def test_what_is_brought_to_the_webhook_is_answered_if_it_is_telegram_who_
 
 
 async def test_a_turn_that_a_one_shot_finishes_is_still_answered_in_its_chat(home):
-    async with (
-        ModelServer([Stall("Half"), Say("The whole."), Say("Mine.")]) as model,
-        TelegramServer() as telegram,
-    ):
+    def answer(body):
+        if since_user("openai-chat", body)[1] != "hello":
+            return Say("Mine.")
+        return Say("The whole.") if killed else Stall("Half")
+
+    killed = []
+    async with ModelServer(answer) as model, TelegramServer() as telegram:
         settle(home, model, telegram)
         async with serving(home) as served:
             await served.ready()
             telegram.town.say("hello", chat=OWNER)
             await telegram.shows(OWNER, "Half")
             await served.left(by=signal.SIGKILL)
+            killed.append(True)
         done = await home.run("ask", "something else")
         assert done.status == 0, done.err
         async with serving(home) as served:

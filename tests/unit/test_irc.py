@@ -217,7 +217,7 @@ async def test_a_server_that_ends_is_told_and_what_was_read_is_still_handed_over
 
 async def test_a_server_that_hangs_is_noticed_and_what_was_being_said_is_uncertain(tmp_path: Path) -> None:
     async with Ngircd(tmp_path / "irc") as server:
-        platform = irc(server, quiet=0.3)
+        platform = irc(server, quiet=1.0)
         async with listening(platform) as ears:
             await ears.ready()
             server.freeze()
