@@ -44,6 +44,21 @@ async def test_what_was_accepted_waits_with_all_that_came_with_it(opened):
     assert turn.began > 0
 
 
+async def test_what_a_turn_begins_with_is_said_with_its_claim_and_known_as_untold(opened):
+    def opening(turn):
+        return (turn.inbound.message,) if turn.attempt == 1 else ()
+
+    async with opened() as store:
+        await store.turns.accept(said("7"))
+        turn = await store.turns.next_turn(HERE.key, opening)
+        assert turn.said == turn.fresh == (user("hello"),)
+        assert (await store.archive.turn(turn.id)).said == (user("hello"),)
+        again = await store.turns.next_turn(HERE.key, opening)
+        assert (again.said, again.fresh) == ((user("hello"),), ())
+        with pytest.raises(Fenced):
+            await store.turns.record(turn, Said(assistant("too late")))
+
+
 async def test_the_second_copy_is_refused_also_by_another_process_and_after_a_restart(opened):
     async with opened() as first, opened() as second:
         assert await first.turns.accept(said("7"))

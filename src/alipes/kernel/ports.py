@@ -103,6 +103,10 @@ class Tool(Protocol):
         ...
 
 
+Opening: TypeAlias = Callable[[Turn], tuple[Message, ...]]
+"""What a turn says as it begins. May be asked more than once, on any thread."""
+
+
 class TurnStore(Protocol):
     """Where promises are rows. Every method returns after its rows are on disk, but for rows that nobody
     acts on before the next is there, which get there with that one: a claim, the message that a turn begins
@@ -124,11 +128,11 @@ class TurnStore(Protocol):
         """
         ...
 
-    async def next_turn(self, key: str) -> Turn | None:
+    async def next_turn(self, key: str, opening: Opening = lambda _turn: ()) -> Turn | None:
         """Claim the oldest unfinished turn of the session `key`; None when nothing waits.
 
-        Each claim raises the epoch and counts an attempt. Raises `Held` while another
-        living process holds the session.
+        Each claim raises the epoch and counts an attempt. What `opening` gives for the turn is said in the
+        same transaction, and is `fresh` in it. Raises `Held` while another living process holds the session.
         """
         ...
 

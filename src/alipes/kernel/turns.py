@@ -63,7 +63,9 @@ class Turn(Struct, frozen=True):
     history: tuple[Message, ...] = ()
     """What the session had said before this turn."""
     said: tuple[Message, ...] = ()
-    """What this turn had already said; empty unless it is being resumed."""
+    """What this turn had already said; empty unless it is being resumed, but for what is `fresh`."""
+    fresh: tuple[Message, ...] = ()
+    """The end of `said`: said with the claim, and told to nobody yet."""
     acts: dict[str, ToolResult | None] = {}
     """By call id: what finished calls gave; None for a call that was begun and never finished."""
     epoch: int = 0

@@ -1,7 +1,9 @@
 """The next turn of a session, claimed; and whether it is over before it begins. Nothing here lives a turn."""
 
+from alipes.agent.mending import opening
 from alipes.kernel.errors import Held
-from alipes.kernel.turns import Ending, Reset, Stop
+from alipes.kernel.messages import Message
+from alipes.kernel.turns import Ending, Reset, Stop, Turn
 from alipes.sessions.living import Living
 from alipes.sessions.surroundings import Surroundings
 
@@ -12,13 +14,21 @@ LEFT = "reset"
 async def claim(key: str, around: Surroundings) -> Living | None:
     """The oldest turn that waits; None when there is none, or when another process has it."""
     try:
-        turn = await around.turns.next_turn(key)
+        turn = await around.turns.next_turn(key, _first_words)
         if turn is None:
             await around.turns.release(key)
     except Held:
         await around.pass_on(key)
         return None
     return None if turn is None else Living(turn, around.hooks.relay)
+
+
+def _first_words(turn: Turn) -> tuple[Message, ...]:
+    """What it says with its claim: the person's message, unless the turn may be over before it begins, or
+    something must be said before that."""
+    plain = turn.alone and turn.attempt == 1 and not turn.inbound.notice and turn.inbound.origin is None
+    said = opening(turn, turn.said) if plain else ()
+    return said if len(said) == 1 else ()
 
 
 async def already_over(living: Living, around: Surroundings) -> tuple[Ending, str] | None:

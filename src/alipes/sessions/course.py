@@ -60,6 +60,8 @@ class Course:
         await self.note(TurnStarted(turn.id, turn.session, turn.attempt, text))
         if notice:
             await self.note(Noted(brief(turn.inbound.text.partition("\n")[0], 200)[1:-1]))
+        for message in turn.fresh:
+            await self._tell_kept(Said(message))
 
     async def note(self, event: Event) -> None:
         """The order is memory, journal, observers, screen. A turn marked as stopped says nothing more."""
@@ -73,6 +75,13 @@ class Course:
                 return
             await self._around.turns.record(living.turn, event, *self._around.owes(living.turn, event))
         await self._show(*living.unheld(), event)
+
+    async def _tell_kept(self, said: Said) -> None:
+        """What the journal has already, and with it our memory."""
+        await self.proceed()
+        self._living.hear(said)
+        self._around.owes(self._living.turn, said)  # a person's words are owed to nobody, but are heard
+        await self._show(said)
 
     async def _show(self, *events: Event) -> None:
         """To observers, then to the screen: also when a stop comes in between, if they are kept already."""

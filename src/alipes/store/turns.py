@@ -4,10 +4,13 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable
 
+from msgspec import structs
+
 from alipes.kernel.delivery import Outbound
 from alipes.kernel.errors import Held
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.places import Admitted
+from alipes.kernel.ports import Opening
 from alipes.kernel.turns import Busy, Ending, Inbound, Op, Recorded, Said, ToolFinished, ToolStarted, Turn
 from alipes.store import admitting, lineage, outbox, rows, speaking
 from alipes.store.database import Database
@@ -52,7 +55,7 @@ class SqliteTurns:
         entry = admitting.entry(inbound, self._clock())
         return self._database.ask(lambda db: admitting.admit(db, entry, busy, usual), soon=True)
 
-    async def next_turn(self, key: str) -> Turn | None:
+    async def next_turn(self, key: str, opening: Opening = lambda _turn: ()) -> Turn | None:
         if self._before_claim is not None:
             await self._before_claim()
         now = self._clock()
@@ -71,7 +74,12 @@ class SqliteTurns:
                 "WHERE number = ?",
                 (epoch, now, number),
             )
-            return load(db, int(number))
+            turn = load(db, int(number))
+            if not (fresh := opening(turn)):
+                return turn
+            for message in fresh:
+                speaking.say(db, int(number), turn.session, speaking.utterance(Said(message)), now)
+            return structs.replace(turn, said=(*turn.said, *fresh), fresh=fresh)
 
         # nothing is done before the turn writes again; and who dies here loses nothing but a number
         return await self._database.run(work, soon=True)
