@@ -6,7 +6,7 @@ import time
 import pytest
 from msgspec import structs
 
-from alipes.gateway.channels import Channel
+from alipes.gateway.channels import PREPARED, Channel
 from alipes.gateway.delivery import Delivery
 from alipes.gateway.manners import Rules
 from alipes.kernel.delivery import Button, Media, Outbound, lane
@@ -476,3 +476,24 @@ async def test_a_text_that_breaks_the_platform_is_poison_and_does_not_stay_in_th
             await p.owe(word("1", text="POISON"), word("2"))
             await hurry(now, lambda: p.is_now("1", "dead"))
             await messenger.until_said("text 2")
+
+
+async def test_pieces_that_were_prepared_are_not_made_again_and_what_cannot_be_prepared_is_told_later():
+    messenger, asked = Messenger(talents=TALENTS), []
+    channel, make = Channel(messenger), messenger.pieces
+    messenger.pieces = lambda text: asked.append(text) or make(text)
+    messenger.faults["pieces"] = None
+    for text in ("hello", "POISON"):
+        await channel.prepare(text)
+    assert await channel.pieces("hello") == make("hello")
+    with pytest.raises(DeliveryError):
+        await channel.pieces("POISON")
+    assert await channel.pieces("hello") == make("hello")
+    assert asked == ["hello", "POISON", "POISON", "hello"]
+
+
+async def test_what_is_prepared_for_nobody_is_forgotten():
+    channel = Channel(Messenger(talents=TALENTS))
+    for number in range(PREPARED + 5):
+        await channel.prepare(f"text {number}")
+    assert len(channel._prepared) == PREPARED

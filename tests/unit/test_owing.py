@@ -62,11 +62,12 @@ def test_an_end_is_told_where_nobody_else_tells_it(ending, detail, words):
 def test_other_surfaces_are_owed_nothing():
     heard = []
     owes = Owing(["telegram"])
-    owes.heard = lambda turn, whole: heard.append(whole)
+    owes.heard = lambda turn, owed: heard.append(owed)
     assert owes(turn("terminal"), said("hi")) == () and heard == []
     owes(turn(), Said(user("hello")))
-    owes(turn(), said("hi"))
-    assert heard == [False, True]
+    assert heard == [None]
+    owed = owes(turn(), said("hi"))
+    assert heard == [None, owed] and owed
 
 
 def test_files_that_are_named_go_along_if_they_may(tmp_path):

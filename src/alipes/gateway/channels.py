@@ -5,6 +5,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -22,6 +23,8 @@ WITHIN = 120.0
 """Seconds in which a message must be sent, files and all."""
 LIVELY = 15.0
 """Seconds for what is only worth something now: an unfinished answer, a sign of typing."""
+PREPARED = 64
+"""Texts whose pieces are kept at most."""
 STEADY = 60.0
 """Seconds of good service after which an earlier trouble is forgotten."""
 HOPELESS = 60.0
@@ -65,6 +68,8 @@ class Channel:
         """Called each time it becomes ready."""
         self._since, self._polled, self._cause = clock(), 0.0, "it has not been connected yet"
         self._fatal: StoreError | None = None
+        self._prepared: dict[str, tuple[Piece, ...]] = {}
+        """By their text."""
 
     @property
     def ready(self) -> bool:
@@ -143,7 +148,17 @@ class Channel:
         if changed and state == "ready":
             self.on_ready()
 
+    async def prepare(self, text: str) -> None:
+        """Make the pieces of a text that is about to be sent, for whoever asks for them first."""
+        while len(self._prepared) >= PREPARED:  # those that nobody came for
+            del self._prepared[next(iter(self._prepared))]
+        with suppress(DeliveryError):  # whoever asks is told
+            self._prepared[text] = await self.pieces(text)
+
     async def pieces(self, text: str) -> tuple[Piece, ...]:
+        if (made := self._prepared.pop(text, None)) is not None:
+            return made
+
         async def work() -> tuple[Piece, ...]:
             return self._platform.pieces(text)
 

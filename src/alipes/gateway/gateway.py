@@ -158,13 +158,15 @@ class Gateway:
         last = facts.said[-1] if facts is not None and facts.said else None
         return last is not None and last.role == "assistant" and not last.calls
 
-    def _heard(self, turn: Turn, whole: bool) -> None:
+    def _heard(self, turn: Turn, owed: tuple[Outbound, ...] | None) -> None:
         """A turn that came in by another door is watched as well."""
         self._stage.watch(turn.inbound.address)
-        if whole:
+        if owed is not None:
             self._stage.curtain(turn)
             # who looks for it now finds it with the same write by which it is owed
             self.delivery.nudge(turn.inbound.address.platform, lane(turn.inbound.address))
+        for each in owed or ():
+            self._house.store.database.meanwhile.append(partial(_prepare, self._channels, self._group, each))
 
     def _ready(self, channel: Channel) -> None:
         self._group.start(self._greet(channel), f"greeting {channel.name}")
@@ -206,6 +208,12 @@ class Gateway:
             await self._house.store.arrivals.forget()
             await asyncio.to_thread(clear_out, self._rules.outgoing, time.time() - KEPT)
             await asyncio.sleep(TIDY)
+
+
+def _prepare(channels: Mapping[str, Channel], group: Group, outbound: Outbound) -> None:
+    """Begin with what can be done before it is owed."""
+    if channel := channels.get(outbound.address.platform):
+        group.start(channel.prepare(outbound.text), f"preparing {outbound.id}")
 
 
 async def _review(questions: Questions, inquiries: Inquiries, *, every: float) -> None:

@@ -47,9 +47,9 @@ class Owing:
         self._platforms, self._keeps = frozenset(platforms), keeps
         self._folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders if folder)
         self._told: dict[tuple[str, int], _Told] = {}
-        self.heard: Callable[[Turn, bool], None] = lambda _turn, _whole: None
-        """Called with each turn in a chat as it goes on, for who shows it; and whether an answer, of which
-        something may have been shown, is whole now. It is owed only after this."""
+        self.heard: Callable[[Turn, tuple[Outbound, ...] | None], None] = lambda _turn, _owed: None
+        """Called with each turn in a chat as it goes on, for who shows it; and, if an answer of which
+        something may have been shown is whole now, with what is owed for it right after this."""
 
     def serve(self, *platforms: str) -> None:
         """Chats there are owed something as well."""
@@ -60,8 +60,9 @@ class Owing:
             return self._passed_on(turn, event)
         match event:
             case Said(message):
-                self.heard(turn, message.role == "assistant")
-                return self._spoken(turn, message)
+                owed = self._spoken(turn, message)
+                self.heard(turn, owed if message.role == "assistant" else None)
+                return owed
             case Noted(text):  # of a turn beside the conversation
                 return (Outbound(f"{turn.id}:told", turn.inbound.address, text),)
             case TurnEnded(_, ending, detail):
@@ -76,7 +77,7 @@ class Owing:
         if origin is not None and origin.address.platform in self._platforms and isinstance(event, Said):
             # who works for a chat owes it nothing, but may have to ask there
             self.heard(
-                structs.replace(turn, inbound=structs.replace(turn.inbound, address=origin.address)), False
+                structs.replace(turn, inbound=structs.replace(turn.inbound, address=origin.address)), None
             )
         if to is None or to.platform not in self._platforms:
             return ()

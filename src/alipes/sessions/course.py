@@ -73,8 +73,11 @@ class Course:
             if isinstance(event, ToolFinished) and living.all_answered():
                 living.held = event  # what it gave is said next, all results at once: one row, one wait
                 return
-            await self._around.turns.record(living.turn, event, *self._around.owes(living.turn, event))
-        await self._show(*living.unheld(), event)
+            owed = self._around.owes(living.turn, event)
+            await self._around.turns.record(living.turn, event, *owed)
+            await self._show(*living.unheld(), event, owed=bool(owed))
+        else:
+            await self._show(*living.unheld(), event)
 
     async def _tell_kept(self, said: Said) -> None:
         """What the journal has already, and with it our memory."""
@@ -83,10 +86,12 @@ class Course:
         self._around.owes(self._living.turn, said)  # a person's words are owed to nobody, but are heard
         await self._show(said)
 
-    async def _show(self, *events: Event) -> None:
+    async def _show(self, *events: Event, owed: bool = False) -> None:
         """To observers, then to the screen: also when a stop comes in between, if they are kept already."""
         living = self._living
         try:
+            if owed:  # whoever pays it learnt of it with us, and goes first
+                await asyncio.sleep(0)
             for event in events:
                 await living.relay.tell(specs.on_event, event=event, turn=living.turn)
         finally:

@@ -45,8 +45,9 @@ class Writer:
         self._path, self.connection = path, connection
         self._waits_for_disk = True
 
-    def commit(self, batch: list[Job[Any]]) -> list[Any]:
-        """On the thread: the outcomes, all on disk; raises when the transaction as a whole was lost."""
+    def commit(self, batch: list[Job[Any]], waits: Callable[[], object] | None = None) -> list[Any]:
+        """On the thread: the outcomes, all on disk; raises when the transaction as a whole was lost.
+        `waits` is called before the disk is waited for."""
         db = self.connection
         try:
             self._wait_for_disk(not all(job.soon for job in batch))
@@ -54,8 +55,20 @@ class Writer:
         except sqlite3.Error as error:
             return [Failed(ours(error, self._path)) for _ in batch]
         with _ending(db):
-            if len(batch) == 1:
-                return [batch[0].work(db)]
+            outcomes = self._together(batch)
+            if waits is not None:
+                waits()
+        return outcomes
+
+    def _together(self, batch: list[Job[Any]]) -> list[Any]:
+        """Mostly nobody has anything to object; if somebody has, all is begun again, each by itself."""
+        if len(batch) == 1:
+            return [batch[0].work(self.connection)]
+        try:
+            return [job.work(self.connection) for job in batch]
+        except AlipesError:
+            self.connection.execute("ROLLBACK")
+            self.connection.execute("BEGIN IMMEDIATE")
             return [self._apart(job) for job in batch]
 
     def _wait_for_disk(self, wanted: bool) -> None:

@@ -53,6 +53,8 @@ class Database:
         self._single: deque[Job[Any]] = deque()
         self._untold: deque[tuple[Job[Any], Any]] = deque()
         """Askers whose rows are on disk, and what they are to be told."""
+        self.meanwhile: deque[Callable[[], None]] = deque()
+        """Called, once, while the thread waits for the disk to take what is asked for next."""
         self._lost: StoreError | None = None
         """A write that failed unheard: what is asked for after it counts on it, so no more is written."""
         self._busy = False
@@ -120,6 +122,7 @@ class Database:
         self._lost = error if isinstance(error, StoreError) else StoreError(str(error))
 
     def _next(self) -> None:
+        loop = asyncio.get_running_loop()
         while self._lost is not None and (self._single or self._queue):
             (self._single or self._queue).popleft().tell(Failed(StoreError(str(self._lost))))
         if self._single:
@@ -128,7 +131,8 @@ class Database:
             batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
         self._busy = bool(batch)
         if batch:
-            self._aside(partial(self._writer.commit, batch), partial(self._tell, batch))
+            waits = partial(loop.call_soon_threadsafe, _use, self.meanwhile) if self.meanwhile else None
+            self._aside(partial(self._writer.commit, batch, waits), partial(self._tell, batch))
         elif self._closed is not None:
             self._aside(self._connection.close, self._let_go)
 
@@ -181,6 +185,11 @@ class Database:
             asyncio.get_running_loop().call_soon(self._let_go, closing)
         elif self._closed is not None:
             self._closed.set_result(None)
+
+
+def _use(time: deque[Callable[[], None]]) -> None:
+    while time:
+        time.popleft()()
 
 
 async def surely(future: "asyncio.Future[T]") -> T:
