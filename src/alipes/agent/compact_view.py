@@ -96,6 +96,4 @@ def _width(value: object) -> int:
 
 def fixed(request: Request) -> int:
     """Letters of a request that no shortening takes away: the system prompt and the tools."""
-    return len(request.system) + sum(
-        len(spec.name) + len(spec.description) + len(str(spec.schema)) for spec in request.tools
-    )
+    return len(request.system) + sum(spec.letters for spec in request.tools)

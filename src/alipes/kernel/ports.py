@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import cached_property
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -28,12 +29,17 @@ Proceed: TypeAlias = Callable[[], Awaitable[None]]
 Effort: TypeAlias = Literal["", "low", "medium", "high"]
 
 
-class ToolSpec(Struct, frozen=True):
+class ToolSpec(Struct, frozen=True, dict=True):
     name: str
     description: str
     schema: dict[str, Json]
     effect: Literal["read", "write"] = "write"
     """`read` tools run side by side and are run again after a crash; `write` tools neither."""
+
+    @cached_property
+    def letters(self) -> int:
+        """How much of a model's window it takes."""
+        return len(self.name) + len(self.description) + len(str(self.schema))
 
 
 class Request(Struct, frozen=True):
