@@ -207,7 +207,7 @@ def load(db: sqlite3.Connection, number: int) -> Turn:
     before, own = transcript(db, session, number)
     every = [*before, *own]
     digest, last = lineage.digest(db, session, [row[0] for row in every])
-    acts = db.execute("SELECT call_id, result FROM acts WHERE turn = ?", (number,)).fetchall()
+    acts = db.execute("SELECT call_id, result FROM acts WHERE turn = ?", (number,)) if attempts > 1 else ()
     read = rows.messages.decode
     return Turn(
         id=id,
