@@ -31,8 +31,8 @@ TOGETHER = 16
 class Database:
     """Transactions in the order they were asked for; each asker is told after its rows are on disk.
 
-    Writes that arrive while one commit is under way are committed together by the next,
-    each in a savepoint of its own: one that fails takes no other along.
+    Writes that arrive while one commit is under way are committed together by the next;
+    one that fails takes no other along.
     """
 
     def __init__(
