@@ -6,11 +6,11 @@ import pytest
 
 from tests.e2e.program import ROOT, Home
 from tests.e2e.service import serving
-from tests.torture.furnishing import furnish, texts, words
+from tests.torture.furnishing import furnish, texts, until, words
 from tests.torture.looking import watching
 from tests.torture.trials import LONG
 from tests.world.model_server import ModelServer, Say
-from tests.world.telegram_server import TelegramServer
+from tests.world.telegram_server import Fault, TelegramServer
 
 SUFFERING, OTHER = 10, 20
 STALL = 30 if LONG else 3
@@ -47,6 +47,22 @@ class Slow(sqlite3.Connection):
 
 
 sqlite3.connect = lambda *where, **how: real(*where, **{"factory": Slow, **how})
+'''
+SLOW_LOG = '''
+"""The same for the disk that the log is on."""
+
+import os, time
+
+real = os.stat
+
+
+def slow(path, *words, **named):
+    while str(path).endswith("alipes.log") and os.path.lexists(os.environ["STALL_FILE"]):
+        time.sleep(0.05)
+    return real(path, *words, **named)
+
+
+os.stat = slow
 '''
 
 
@@ -114,4 +130,33 @@ async def test_a_disk_that_stalls_holds_the_loop_up_for_nobody(tmp_path, figures
             assert await served.left() == 0
         assert texts(telegram, SUFFERING) == ["answer meanwhile"]
         figures.worst("loop lag with a slow disk, 99.9 of 100", lag.worst, "s")
+        lag.check()
+
+
+@pytest.mark.deadline(150)
+async def test_the_disk_of_the_log_may_stall_and_everybody_is_answered(tmp_path, figures):
+    """What happens meanwhile is in the log afterwards."""
+    home, path = Home(tmp_path / "home"), tmp_path / "path"
+    log = home.path / "logs" / "alipes.log"
+
+    def told() -> int:
+        return log.read_text().count("was not sent, and is tried again")
+
+    async with ModelServer(reply) as model, TelegramServer() as telegram:
+        furnish(home, model, telegram)
+        async with serving(home, **customised(path, SLOW_LOG)) as served:
+            await served.ready()
+            async with watching(served) as lag:
+                (path / "stall").touch()
+                for number in range(3):
+                    telegram.fault(Fault("fail", ("sendMessage",), status=502))
+                    telegram.town.say(f"meanwhile {number}", chat=OTHER)
+                    await telegram.shows(OTHER, f"answer meanwhile {number}")
+                if LONG:
+                    await asyncio.sleep(STALL)
+                assert told() == 0
+                (path / "stall").unlink()
+                await until(lambda: told() == 3)
+            assert await served.left() == 0
+        figures.worst("loop lag with a log that waits, 99.9 of 100", lag.worst, "s")
         lag.check()
