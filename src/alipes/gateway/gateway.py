@@ -19,6 +19,7 @@ from alipes.gateway.owing import Owing
 from alipes.gateway.questions import Questions
 from alipes.gateway.reception import House, Reception, Staff
 from alipes.gateway.replying import clear_out
+from alipes.gateway.resuming import Resuming
 from alipes.gateway.scene import Direction
 from alipes.gateway.sending import addressed
 from alipes.gateway.stage import Stage
@@ -27,7 +28,6 @@ from alipes.kernel.delivery import Outbound, lane
 from alipes.kernel.errors import AlipesError, DeliveryError
 from alipes.kernel.platforms import Arrival, Platform
 from alipes.kernel.turns import Address, ApprovalAnswered, ApprovalAsked, Asked, Heard, Turn
-from alipes.kernel.wording import brief
 from alipes.runtime.groups import first
 from alipes.sessions.lobby import Lobby
 
@@ -52,7 +52,7 @@ class Gateway:
         transcribe: Transcribe | None = None,
     ) -> None:
         """`restart`: asks for a new process; it must return at once. `transcribe`: see `hearing`."""
-        self._house, self._rules, self._born = house, rules, time.time()
+        self._house, self._rules = house, rules
         self.counts = Counts()
         self._channels = {name: Channel(platform) for name, platform in platforms.items()}
         self.delivery = Delivery(house.store, self._channels, rules, counts=self.counts)
@@ -72,6 +72,8 @@ class Gateway:
         # what is taken up from an earlier process may have to ask before its chat is watched again
         chats = tuple(f"agent:main:{name}:" for name in platforms)
         house.lobby.reaches = lambda key: key.startswith(chats)
+        self._resuming = Resuming(house.store, self._channels)
+        house.lobby.resuming = self._resuming.tell
         self._group = Group()
         self._stage = Stage(self._channels, rules, direction, counts=self.counts, group=self._group)
         if owing is not None:
@@ -98,8 +100,7 @@ class Gateway:
         try:
             await self._house.store.database.stretch()
             async with asyncio.TaskGroup() as group:
-                for name in self._channels:  # before a turn that is taken up can ask anew
-                    await self._house.store.outbox.withdraw(name)
+                await self._resuming.tell(())  # before a turn that is taken up can ask anew
                 self._group.open(group)
                 await self._resume()
                 await self._reception.recall(tuple(self._channels))
@@ -137,26 +138,13 @@ class Gateway:
         return tuple(channel.state for channel in self._channels.values())
 
     async def _resume(self) -> None:
-        """Watch what the lobby took up from an earlier process, and tell the chats."""
-        store = self._house.store
-        left = await store.turns.orphans()  # what the lobby has not looked for yet
-        for key in dict.fromkeys((*self._house.lobby.recovered, *left)):
-            standing = await store.sessions.standing(key)
-            if standing is None or standing.address.platform not in self._channels:
-                continue
-            self._stage.watch(standing.address)
-            for turn in (await store.sessions.unfinished(key))[:1]:
-                before = turn.begun is not None and turn.begun < self._born
-                if before and not await self._answered_already(turn.id):
-                    text = f"I was started anew, and go on with {brief(turn.text)}."
-                    id = f"resumed:{turn.id}:{store.host}"
-                    await store.outbox.owe(Outbound(id, standing.address, text, notice=True, fleeting=True))
-
-    async def _answered_already(self, turn: str) -> bool:
-        """Was all said, and only its end not written any more?"""
-        facts = await self._house.store.archive.turn(turn)
-        last = facts.said[-1] if facts is not None and facts.said else None
-        return last is not None and last.role == "assistant" and not last.calls
+        """Watch what the lobby took up from an earlier process, and tell the chats that were not told yet."""
+        left = await self._house.store.turns.orphans()  # what the lobby has not looked for yet
+        keys = tuple(dict.fromkeys((*self._house.lobby.recovered, *left)))
+        await self._resuming.tell(keys)
+        for key in keys:
+            if (address := await self._resuming.address(key)) is not None:
+                self._stage.watch(address)
 
     def _heard(self, turn: Turn, owed: tuple[Outbound, ...] | None) -> None:
         """A turn that came in by another door is watched as well."""

@@ -1,7 +1,7 @@
 """Where sessions live: brings what is accepted, asked or left behind to the session it belongs to."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from msgspec import Struct, structs
@@ -64,6 +64,8 @@ class Lobby:
         self._store, self._hooks = store, hooks
         self.reaches: Callable[[str], bool] = lambda _key: False
         """Can a person be asked under `key`, though nobody watches it yet? Who does later, asks then."""
+        self.resuming: Callable[[tuple[str, ...]], Awaitable[None]] = _in_silence
+        """Awaited with the keys whose turns are about to be taken up, for who has a word to say first."""
 
         def heard(key: str) -> bool:
             return store.bus.heard(key) or self.reaches(key)
@@ -109,6 +111,7 @@ class Lobby:
         async with asyncio.TaskGroup() as self._group:
             self.recovered = await self._store.turns.orphans()
             shaken = await self._store.turns.orphans(SHAKEN)
+            await self.resuming(self.recovered)
             for key in self.recovered:
                 if key not in shaken:
                     self._on_op(key, Take())
@@ -242,6 +245,10 @@ class Lobby:
     def _rested(self, key: str) -> None:
         self._busy.discard(key)
         self._settled.set()
+
+
+async def _in_silence(_keys: tuple[str, ...]) -> None:
+    pass
 
 
 def _worth_a_session(op: Op, relay: Relay) -> bool:
