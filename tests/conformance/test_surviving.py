@@ -96,6 +96,25 @@ async def test_kill_while_a_tool_runs(surface, room, mind, tmp_path):
     assert len(mind.requests) == 3
 
 
+@pytest.mark.needs("absence")
+async def test_kill_while_a_person_is_asked(surface, room, mind):
+    """Their word while nobody is there is on the question that they saw; it is no message."""
+    command = "git push --force 2>/dev/null; touch pushed"
+    (surface.workdir / "pushed").unlink(missing_ok=True)
+    mind.answers(run(command), Say("So be it."), Say("You are welcome."))
+    await room.say("push it")
+    await room.shows(command)
+    await surface.knows()
+    await surface.kill()
+    await room.say("yes")
+    await surface.start()
+    await room.shows("So be it.")
+    assert (surface.workdir / "pushed").exists()
+    await room.say("thanks")
+    await room.shows("You are welcome.")
+    assert len(mind.requests) == 3
+
+
 @pytest.mark.needs("limits")
 async def test_429(room, mind):
     """On sending, and on the edits that an unfinished answer becomes whole by."""

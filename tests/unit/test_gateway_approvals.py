@@ -13,10 +13,13 @@ from alipes.kernel.consent import withheld
 from alipes.kernel.errors import DeliveryError, Gone
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import ToolSpec
+from alipes.kernel.turns import Address
 from alipes.providers.scripted import Scripted
+from alipes.store.asked import unanswered
 from tests.world.gatehouse import open_gatehouse
 from tests.world.messenger import Messenger
 
+KEY = Address("test", "me").key
 TEAM = {"chat": "team", "chat_type": "group", "group": True}
 PEOPLE = Manners(allow=("me", "you", "boss"), owners=("boss",), busy="queue", progress="off")
 
@@ -215,6 +218,94 @@ async def test_all_turns_that_are_resumed_ask_again_also_before_their_chats_are_
             await g.take(pressed=data(asked, "Yes"), chat=chat)
         await messenger.until(lambda: all("ok" in messenger.said(chat) for chat in chats))
         assert len(hand.ran) == 4
+
+
+@asynccontextmanager
+async def open_anew(home, *script, reason="*explodes*", command="rm -rf `x`"):
+    """A house that was cut off in the midst of a question; in this one nothing is asked before `ask` is set."""
+    async with open_guarded(home, call(command=command)) as (g, _):
+        await g.take("go", sender="me")
+        await question(g)
+        while [debt.state for debt in await g.store.outbox.look()] != ["sent"]:
+            await asyncio.sleep(0.005)
+    hand, hooks, ask = Hand(), Hooks(), asyncio.Event()
+
+    async def before_tool(call, turn):
+        await ask.wait()
+        word = await g.lobby.approvals.ask(call, reason, turn)
+        return Verdict("deny", "not run") if withheld(word) else None
+
+    hooks.add(CORE, before_tool, patient=True)
+    provider = Scripted(script)
+    async with open_gatehouse(home, provider, hand, hooks=hooks, manners=PEOPLE) as g:
+        yield g, hand, ask
+
+
+async def held(g):
+    """Until the word waits for the question."""
+    while not g.gateway._questions.standing._stood[KEY].over._waiters:
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize(("word", "ran"), [("yes", True), ("no", False)])
+async def test_a_word_on_a_question_that_is_not_yet_asked_anew_answers_it(tmp_path, word, ran):
+    async with (
+        open_anew(tmp_path, "ok", "a message?") as (g, hand, ask),
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(g.take(word, id="y1", sender="me"))
+        await held(g)
+        ask.set()
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+        await g.quiet()
+        assert bool(hand.ran) is ran
+        await g.take(word, id="y1", sender="me")
+        await g.quiet()
+        assert "a message?" not in g.messenger.said()
+
+
+@pytest.mark.parametrize("other", ["another reason", "too long to be seen", "another person"])
+async def test_a_word_from_before_allows_nothing_but_what_was_seen_and_by_whom_it_may(tmp_path, other):
+    command = "x" * 2000 if other == "too long to be seen" else "x"
+    reason = "melts" if other == "another reason" else "*explodes*"
+    opened = open_anew(tmp_path, "ok", "what yes?", reason=reason, command=command)
+    async with opened as (g, hand, ask), asyncio.TaskGroup() as group:
+        taking = group.create_task(g.take("yes", sender="you" if other == "another person" else "me"))
+        await held(g)
+        ask.set()
+        await taking
+        await question(g)
+        assert hand.ran == [] and len(await g.lobby.unfinished(KEY)) == 2
+        await g.take("/deny", sender="me")
+        await g.messenger.until(lambda: "what yes?" in g.messenger.said())
+        assert hand.ran == []
+
+
+async def test_a_word_is_a_message_where_nothing_is_asked_anew_for_long(tmp_path, monkeypatch):
+    monkeypatch.setattr("alipes.gateway.standing.HELD", 0.05)
+    async with open_anew(tmp_path, "ok", "what yes?") as (g, hand, ask):
+        await g.take("yes", sender="me")
+        ask.set()
+        await g.take(pressed=data(await question(g), "No"), sender="me")
+        await g.messenger.until(lambda: "what yes?" in g.messenger.said())
+        assert hand.ran == []
+
+
+async def test_a_question_that_was_answered_does_not_stand_any_more(tmp_path):
+    """The next one may have the same words, and nobody has seen it."""
+    messenger = Messenger()
+    async with open_guarded(tmp_path, call("c1"), asyncio.Event(), messenger=messenger) as (g, hand):
+        await g.take("go", sender="me")
+        await question(g)
+        (turn,) = await g.lobby.unfinished(KEY)
+        while "hand: rm" not in await unanswered(g.store.database, turn):
+            await asyncio.sleep(0.005)
+        await g.take("yes", sender="me")
+        while not hand.ran:
+            await asyncio.sleep(0.005)
+        assert await unanswered(g.store.database, turn) == ""
+        await g.take("/stop", sender="me")
+        await g.lobby.settled()
 
 
 async def waits(g):

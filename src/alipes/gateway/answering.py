@@ -8,6 +8,7 @@ from alipes.gateway.delivery import Delivery
 from alipes.gateway.inquiries import Inquiries
 from alipes.gateway.questions import BUTTON, WORDS, Questions
 from alipes.kernel.platforms import Arrival
+from alipes.kernel.turns import Consent
 from alipes.runtime.groups import to_the_end
 from alipes.store.arrivals import SqliteArrivals
 from alipes.store.people import Role
@@ -23,6 +24,8 @@ class Answering:
     async def take(self, arrival: Arrival, role: Role) -> bool:
         """Was it an answer, by a button or in words? Then it is given, unless it is a second copy."""
         give = self._consent(arrival, role) or self._reply(arrival)
+        if give is None and _word(arrival) and await self._questions.standing.again(arrival.address.key):
+            give = self._consent(arrival, role)  # it was said to what is asked anew only now
         if give is None:
             return False
         # who broke off here, and was brought the same again, would take it for a copy that was given
@@ -32,9 +35,8 @@ class Answering:
     def _consent(self, arrival: Arrival, role: Role) -> Callable[[], Awaitable[str | None]] | None:
         """A word on a question before a dangerous call."""
         key, platform, sender = arrival.address.key, arrival.address.platform, arrival.sender
-        choice = WORDS.get(arrival.text.strip().rstrip(".!").lower())
-        alone = not (arrival.images or arrival.files or arrival.edits)
-        if choice and alone and self._questions.waits(key, sender, role):
+        choice = _word(arrival)
+        if choice and self._questions.waits(key, sender, role):
             return partial(self._questions.answer, key, choice, sender)
         if arrival.pressed.startswith(f"{BUTTON}:"):
             return partial(self._questions.pressed, arrival.pressed, sender, platform)
@@ -50,3 +52,9 @@ class Answering:
         answer once never becomes a message."""
         if await self._arrivals.answered(arrival.address.platform, arrival.id) and (told := await give()):
             await self._delivery.owe(replying.note(arrival, replying.as_it_is(told)))
+
+
+def _word(arrival: Arrival) -> Consent | None:
+    """What it says to a question before a dangerous call, if it is nothing but a word on one."""
+    alone = not (arrival.images or arrival.files or arrival.edits)
+    return WORDS.get(arrival.text.strip().rstrip(".!").lower()) if alone else None

@@ -144,6 +144,7 @@ class Gateway:
         await self._resuming.tell(keys)
         for key in keys:
             if (address := await self._resuming.address(key)) is not None:
+                await self._questions.standing.recall(key)
                 self._stage.watch(address)
 
     def _heard(self, turn: Turn, owed: tuple[Outbound, ...] | None) -> None:

@@ -10,11 +10,13 @@ from alipes.gateway.bubble import escaped
 from alipes.gateway.channels import Channel
 from alipes.gateway.delivery import Delivery
 from alipes.gateway.posing import UNREACHED, posed, undelivered
+from alipes.gateway.standing import Standing
 from alipes.kernel.delivery import Button, Outbound, lane
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Answer, ApprovalAnswered, ApprovalAsked, Consent
 from alipes.sessions.lobby import Lobby
+from alipes.store import asked as asking
 from alipes.store.opening import Store
 from alipes.store.people import Role
 
@@ -42,6 +44,8 @@ class Question(Struct, frozen=True):
     address: Address
     asker: str
     """Whose message led to it: the one person who may answer, beside owners."""
+    id: str
+    """Under which it is owed to the chat."""
 
 
 class Questions:
@@ -50,12 +54,12 @@ class Questions:
     def __init__(self, store: Store, lobby: Lobby, access: Access, delivery: Delivery) -> None:
         self._store, self._lobby, self._access, self._delivery = store, lobby, access, delivery
         self._open: dict[str, Question] = {}
+        self.standing = Standing(store)
 
     async def put(self, address: Address, turn: str, asked: ApprovalAsked) -> None:
         """Ask it in the chat."""
         facts = await self._store.archive.turn(turn)
         asker = facts.inbound.sender if facts is not None else ""
-        self._open[asked.ask] = Question(asked, address, asker)
         owner = await self._access.role(address.platform, asker) == "owner"
         choices: tuple[Consent, ...] = (
             ("once", "session", "always", "no") if owner else ("once", "session", "no")
@@ -63,7 +67,10 @@ class Questions:
         buttons = tuple(Button(_LABELS[each], f"{BUTTON}:{asked.ask}:{each}") for each in choices)
         reply_to = facts.inbound.reply_to if facts is not None else ""
         text = f"{_shown(asked)}Answer _yes_ (once), _session_ or _no_{', or _always_' if owner else ''}."
-        await self._delivery.owe(posed(_id(asked.ask), address, text, buttons=buttons, reply_to=reply_to))
+        question = Question(asked, address, asker, asking.question(turn, asked.ask))
+        self._open[asked.ask] = question
+        self.standing.asked(address.key, turn, "" if len(_whole(asked.call)) > LONGEST else text)
+        await self._delivery.owe(posed(question.id, address, text, buttons=buttons, reply_to=reply_to))
 
     async def close(self, answered: ApprovalAnswered, channels: Mapping[str, Channel]) -> None:
         """It is answered: the question in the chat says so, and has no buttons any more."""
@@ -72,7 +79,8 @@ class Questions:
             return
         channel = channels[question.address.platform]
         async with self._delivery.lock(lane(question.address)):
-            debt = await self._store.outbox.find(_id(answered.ask))
+            await asking.answered(self._store.database, question.id)  # also if that was said elsewhere
+            debt = await self._store.outbox.find(question.id)
             if debt is None:
                 return
             if debt.state == "owed":
@@ -89,7 +97,7 @@ class Questions:
     async def review(self) -> None:
         """Whoever waits for the answer to one that is not sent any more is told that nobody was asked."""
         for ask, question in tuple(self._open.items()):
-            if why := await undelivered(self._store.outbox, _id(ask)):
+            if why := await undelivered(self._store.outbox, question.id):
                 self._open.pop(ask, None)
                 await self._lobby.post(question.address.key, Answer(ask, "no", unasked=why))
                 text = f"{UNREACHED}, so it counts as a _no_:\n\n{_fenced(_call(question.asked.call))}"
@@ -121,12 +129,9 @@ class Questions:
             return "Only who asked for it, or an owner, can answer that."
         if choice == "always" and role != "owner":
             return "Only an owner can allow something for good."
+        await asking.answered(self._store.database, question.id)
         await self._lobby.post(question.address.key, Answer(question.asked.ask, choice, person))
         return ""
-
-
-def _id(ask: str) -> str:
-    return f"ask:{ask}"
 
 
 def _shown(asked: ApprovalAsked) -> str:
@@ -135,10 +140,14 @@ def _shown(asked: ApprovalAsked) -> str:
 
 
 def _call(call: ToolCall) -> str:
+    whole = _whole(call)
+    return whole if len(whole) <= LONGEST else f"{whole[:LONGEST]} … ({len(whole) - LONGEST} letters more)"
+
+
+def _whole(call: ToolCall) -> str:
     command = call.args.get("command")
     text = str(command) if command and len(call.args) == 1 else msgspec.json.encode(call.args).decode()
-    whole = f"{call.name}: {text}"
-    return whole if len(whole) <= LONGEST else f"{whole[:LONGEST]} … ({len(whole) - LONGEST} letters more)"
+    return f"{call.name}: {text}"
 
 
 def _fenced(text: str) -> str:
