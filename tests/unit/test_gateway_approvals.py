@@ -291,6 +291,16 @@ async def test_a_word_is_a_message_where_nothing_is_asked_anew_for_long(tmp_path
         assert hand.ran == []
 
 
+async def test_a_command_does_not_wait_behind_a_word_that_waits(tmp_path):
+    async with open_anew(tmp_path, "ok", "what yes?") as (g, hand, ask), asyncio.TaskGroup() as group:
+        group.create_task(g.take("yes", sender="me"))
+        await held(g)
+        await g.take("/stop", sender="me")
+        assert not ask.is_set()
+        await g.messenger.until(lambda: any("top" in each for each in g.messenger.said()))
+        assert hand.ran == []
+
+
 async def test_a_question_that_was_answered_does_not_stand_any_more(tmp_path):
     """The next one may have the same words, and nobody has seen it."""
     messenger = Messenger()

@@ -97,6 +97,8 @@ class Reception:
     async def take(self, arrival: Arrival) -> None:
         """It is dealt with or kept once this returns; a second copy changes nothing."""
         self._staff.counts.arrived[arrival.address.platform] += 1
+        if arrival.text.startswith("/"):
+            self._staff.questions.standing.give_up(arrival.address.key)
         async with self._locks.setdefault(arrival.address.key, asyncio.Lock()):
             await self._take(arrival)
 

@@ -34,6 +34,10 @@ class Standing:
             stood.same = (turn, text) == (stood.turn, stood.text)
             stood.over.set()
 
+    def give_up(self, key: str) -> None:
+        """Something came that nothing there may hold up: a word that waits is a message."""
+        self.asked(key, "", "")
+
     async def again(self, key: str) -> bool:
         """Wait until something is asked there; is it what stood there before?"""
         if (stood := self._stood.get(key)) is None:
