@@ -155,6 +155,58 @@ async def test_answers_without_a_body_and_words_before_the_answer_are_understood
         assert len(server.connections) == 1
 
 
+@pytest.mark.parametrize(
+    ("said", "hang_up", "ours"),
+    [
+        (reply(b"ok") + b"HTTP/1.1 200 OK\r\n\r\n", False, ""),
+        (reply(b"ok").replace(b"HTTP/1.1", b"HTTP/1.0"), False, ""),
+        (b"HTTP/1.1 200 OK\r\n\r\nok", True, ""),
+        (reply(b"ok"), False, "close"),
+    ],
+    ids=["more than asked", "HTTP/1.0", "no length", "we said so"],
+)
+async def test_a_connection_of_which_nobody_knows_what_comes_next_is_not_used_again(said, hang_up, ours):
+    async with open_loopback(saying(said, hang_up=hang_up)) as server, ClientScope() as scope:
+        http = scope.http("model", base_url=server.url)
+        for _ in range(2):
+            answer = await http.request("GET", "/", headers={"connection": ours} if ours else None)
+            assert answer.content == b"ok"
+        assert len(server.connections) == 2 and not http._client._transport._straight.busy
+
+
+async def test_head_is_answered_without_a_body():
+    async with open_loopback(saying(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n")) as server:
+        async with ClientScope() as scope:
+            answer = await scope.http("model", base_url=server.url).request("HEAD", "/")
+            assert answer.content == b"" and answer.headers["content-length"] == "9"
+
+
+async def test_a_body_without_a_length_is_sent_as_it_is_made():
+    async def made():
+        yield b"one"
+        yield b"two"
+
+    async def answer(seen: Seen) -> None:
+        heard.append(await seen.reader.readuntil(b"\r\n0\r\n\r\n"))
+        seen.send(reply(b"ok"))
+
+    heard: list[bytes] = []
+    async with open_loopback(answer) as server, ClientScope() as scope:
+        http = scope.http("model", base_url=server.url)
+        for _ in range(2):
+            response = await http._client.post("/", content=made())
+            assert response.content == b"ok"
+        assert heard == [b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"] * 2 and len(server.connections) == 1
+
+
+async def test_what_cannot_be_asked_is_our_fault_and_costs_one_connection():
+    async with open_loopback() as server, ClientScope() as scope:
+        http = scope.http("model", base_url=server.url)
+        with pytest.raises(httpx2.LocalProtocolError):
+            await http.request("GET", "/", headers={"authorization": "Bearer key\nx: y"})
+        assert server.requests == [] and not http._client._transport._straight.busy
+
+
 async def test_another_scheme_is_refused():
     async with ClientScope() as scope:
         with pytest.raises(httpx2.UnsupportedProtocol):

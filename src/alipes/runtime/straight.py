@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Self, TypeAlias
 
-import h11
 import httpx2
 
+from alipes.runtime.http1 import Answer, Head, Question
 from alipes.runtime.sockets import Permits, Sockets, Stream, secured
 
 Origin: TypeAlias = tuple[str, str, int]
@@ -23,7 +23,6 @@ IDLE = 300.0
 DOUBT = 10.0
 """Seconds in which a server gets new connections only, once it hung up on one that had waited: who asks
 again is not to find the next that is about to be closed."""
-LARGEST_HEAD = 100 * 1024
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -44,7 +43,7 @@ class Straight(httpx2.AsyncBaseTransport):
         limits: Mapping[str, float | None] = request.extensions.get("timeout", {})
         connection = await self._connected(request.url, limits.get("connect"))
         self.busy.add(connection)
-        head: h11.Response | None = None
+        head: Head | None = None
         try:
             head = await connection.ask(request, limits)
         except (httpx2.RemoteProtocolError, httpx2.ReadError):
@@ -55,10 +54,10 @@ class Straight(httpx2.AsyncBaseTransport):
             if head is None:
                 self._drop(connection)
         return httpx2.Response(
-            head.status_code,
-            headers=head.headers.raw_items(),
+            head.status,
+            headers=head.headers,
             stream=_Body(self, connection, limits.get("read")),
-            extensions={"http_version": b"HTTP/" + head.http_version, "reason_phrase": bytes(head.reason)},
+            extensions={"http_version": head.version, "reason_phrase": head.reason},
         )
 
     async def release(self, connection: "_Connection") -> None:
@@ -126,11 +125,13 @@ class _Connection:
 
     def __init__(self, origin: Origin, line: Stream) -> None:
         self.origin, self._line = origin, line
-        self._talk = h11.Connection(h11.CLIENT, max_incomplete_event_size=LARGEST_HEAD)
+        self._answer: Answer | None = None
+        """To the last question."""
+        self._asked = False
+        """All of the question was sent, and another may follow."""
         self._until = 0.0
         self.waited = False
         """It has answered before, and was kept."""
-        self._broken: h11.RemoteProtocolError | None = None
 
     @property
     def alive(self) -> bool:
@@ -139,66 +140,50 @@ class _Connection:
 
     def abort(self) -> None:
         self._line.abort()
+        if self._answer is not None:
+            self._answer.close()
 
     def renew(self) -> bool:
         """Is it ready for another question?"""
-        if self._talk.our_state is not h11.DONE or self._talk.their_state is not h11.DONE:
+        answer = self._answer
+        if not self._asked or answer is None or not answer.over or answer.last:
             return False
-        self._talk.start_next_cycle()
         self._until, self.waited = time.monotonic() + IDLE, True
-        return not self._line.readable and not self._talk.trailing_data[0]
+        return not self._line.readable
 
-    async def ask(self, request: httpx2.Request, limits: Mapping[str, float | None]) -> h11.Response:
+    async def ask(self, request: httpx2.Request, limits: Mapping[str, float | None]) -> Head:
         """Send it, and read the head of the answer."""
-        try:
-            with suppress(httpx2.WriteError):  # who hangs up on us may have said why
-                await self._send(request, limits.get("write"))
-            while True:
-                event = await self._hear(limits.get("read"))
-                if isinstance(event, h11.Response):
-                    return event
-        except h11.LocalProtocolError as error:
-            raise httpx2.LocalProtocolError(str(error)) from error
-        except h11.RemoteProtocolError as error:
-            raise httpx2.RemoteProtocolError(str(error)) from error
+        self._asked = False
+        self._answer = answer = Answer(request.method)
+        with suppress(httpx2.WriteError):  # who hangs up on us may have said why
+            await self._send(request, limits.get("write"))
+        while answer.head is None and not answer.broken:
+            answer.feed(await self._line.read(limits.get("read")))
+        if answer.head is None:
+            raise httpx2.RemoteProtocolError(answer.broken)
+        return answer.head
 
     async def _send(self, request: httpx2.Request, limit: float | None) -> None:
-        target, headers = request.url.raw_path, request.headers.raw
-        head = h11.Request(method=request.method.encode("ascii"), target=target, headers=headers)
-        await self._say(head, limit)
+        question = Question(request.method, request.url.raw_path, request.headers.raw)
+        await self._line.write(question.head, limit)
         assert isinstance(request.stream, httpx2.AsyncByteStream)
         async for chunk in request.stream:
-            await self._say(h11.Data(data=chunk), limit)
-        await self._say(h11.EndOfMessage(), limit)
-
-    async def _say(self, event: h11.Event, limit: float | None) -> None:
-        if data := self._talk.send(event):
+            if data := question.piece(chunk):
+                await self._line.write(data, limit)
+        if data := question.end():
             await self._line.write(data, limit)
-
-    async def _hear(self, limit: float | None) -> h11.Event | type[h11.PAUSED]:
-        while (event := self._talk.next_event()) is h11.NEED_DATA:
-            data = await self._line.read(limit)
-            if not data and self._talk.their_state is h11.SEND_RESPONSE:
-                raise httpx2.RemoteProtocolError("the server hung up without an answer")
-            self._talk.receive_data(data)
-        assert not isinstance(event, type) or event is h11.PAUSED
-        return event
+        self._asked = not question.last
 
     async def block(self, limit: float | None) -> bytes:
         """More of the answer's body: all that is there already, at once. Nothing at its end."""
-        pieces: list[bytes] = []
-        while self._talk.their_state in (h11.SEND_BODY, h11.ERROR):
-            try:
-                event = self._talk.next_event() if pieces else await self._hear(limit)
-            except h11.RemoteProtocolError as error:
-                self._broken = self._broken or error
-                if pieces:  # what came is given first; the next call fails
-                    break
-                raise httpx2.RemoteProtocolError(str(self._broken)) from error
-            if not isinstance(event, h11.Data):
-                break
-            pieces.append(bytes(event.data))
-        return b"".join(pieces)
+        answer = self._answer
+        assert answer is not None
+        while not (answer.pieces or answer.over or answer.broken):
+            answer.feed(await self._line.read(limit))
+        data = answer.take()
+        if not data and answer.broken:  # what came before is given first
+            raise httpx2.RemoteProtocolError(answer.broken)
+        return data
 
 
 class _Body(httpx2.AsyncByteStream):
