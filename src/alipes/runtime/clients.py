@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _Handle: TypeAlias = tuple[str, str, float, float, Permits | None]
+_Asked: TypeAlias = tuple[str, str, Mapping[str, str], bytes | None]
+"""Method, address, headers, content."""
 NO_KEY = "none"
 """What an SDK sends to an endpoint without a key; given nothing, it would take one from the environment."""
 
@@ -267,32 +269,29 @@ class Http:
         Read it to its end and the connection serves the next request; leave earlier and the
         connection is closed before this context is left.
         """
-        client = await self._living()
-        timeout = self._timeout if stall is None else _timeout(stall, self._timeout.connect or stall)
-        asked = (method, url, dict(headers or {}), content)
-        response = await self._answer(client, asked, timeout)
+        response = await self._answer((method, url, headers or {}, content), stall)
         try:
             yield response
         finally:
             if not response.is_closed:
                 await to_the_end(response.aclose)
 
-    async def _answer(
-        self,
-        client: httpx2.AsyncClient,
-        asked: tuple[str, str, dict[str, str], bytes | None],
-        timeout: httpx2.Timeout,  # noqa: ASYNC109 - the library's own
-    ) -> httpx2.Response:
+    async def _answer(self, asked: _Asked, stall: float | None) -> httpx2.Response:
+        client = await self._living()
+        timeout = self._timeout if stall is None else _timeout(stall, self._timeout.connect or stall)
         method, url, headers, content = asked
         if self._wire is None:
             built = client.build_request(method, url, headers=headers, content=content, timeout=timeout)
             return await client.send(built, stream=True)
         # What the client would add to this (cookies, redirects, hooks) is switched off, and costs a third.
-        given = {**self._headers, **{name.lower(): value for name, value in headers.items()}}
-        place, more = _place(self.base_url, url), self._extensions
-        if timeout is not self._timeout:
-            more = {"timeout": timeout.as_dict()}
-        built = httpx2.Request(method, place, headers=given, content=content, extensions=more)
+        place, host = _place(self.base_url, url)
+        given = {"host": host, **self._headers, **{name.lower(): value for name, value in headers.items()}}
+        if content or method in ("POST", "PUT", "PATCH"):
+            given.setdefault("content-length", str(len(content or b"")))
+        # All headers are there already; given `content`, it would make and read through them four times.
+        stream = httpx2.ByteStream(content or b"")
+        more = self._extensions if timeout is self._timeout else {"timeout": timeout.as_dict()}
+        built = httpx2.Request(method, place, headers=given, stream=stream, extensions=more)
         response = await self._wire.handle_async_request(built)
         response.request = built
         return response
@@ -308,15 +307,23 @@ class Http:
         stall: float | None = None,
     ) -> httpx2.Response:
         """Ask, and give the answer read whole; `timeout` limits the whole of it; `stall`: see `stream`."""
+        asked = (method, url, headers or {}, content)
+        if timeout is None:
+            return await self._whole(asked, stall)
         try:
             async with asyncio.timeout(timeout):
-                async with self.stream(
-                    method, url, headers=headers, content=content, stall=stall
-                ) as response:
-                    await response.aread()
-                return response
+                return await self._whole(asked, stall)
         except TimeoutError as late:
             raise httpx2.ReadTimeout(f"no complete answer within {timeout} s") from late
+
+    async def _whole(self, asked: _Asked, stall: float | None) -> httpx2.Response:
+        response = await self._answer(asked, stall)
+        try:
+            await response.aread()
+        finally:
+            if not response.is_closed:
+                await to_the_end(response.aclose)
+        return response
 
     async def _living(self) -> httpx2.AsyncClient:
         self._scope._here()
@@ -340,10 +347,12 @@ class Http:
 
 
 @lru_cache(maxsize=256)
-def _place(base: str, url: str) -> httpx2.URL:
-    """Read once: the same few are asked again and again."""
+def _place(base: str, url: str) -> tuple[httpx2.URL, str]:
+    """An address, and its host as the header says it. Read once: the same few are asked again and again."""
     place = httpx2.URL(url)
-    return httpx2.URL(f"{base.rstrip('/')}/{url.lstrip('/')}") if place.is_relative_url else place
+    if place.is_relative_url:
+        place = httpx2.URL(f"{base.rstrip('/')}/{url.lstrip('/')}")
+    return place, place.netloc.decode("ascii")
 
 
 def _timeout(stall: float, connect: float) -> httpx2.Timeout:

@@ -53,7 +53,12 @@ class Straight(httpx2.AsyncBaseTransport):
         finally:
             if head is None:
                 self._drop(connection)
-        return httpx2.Response(
+        kind = (
+            httpx2.Response
+            if any(name.lower() == b"content-encoding" for name, _ in head.headers)
+            else _Plain
+        )
+        return kind(
             head.status,
             headers=head.headers,
             stream=_Body(self, connection, limits.get("read")),
@@ -166,12 +171,14 @@ class _Connection:
     async def _send(self, request: httpx2.Request, limit: float | None) -> None:
         question = Question(request.method, request.url.raw_path, request.headers.raw)
         await self._line.write(question.head, limit)
-        assert isinstance(request.stream, httpx2.AsyncByteStream)
-        async for chunk in request.stream:
-            if data := question.piece(chunk):
-                await self._line.write(data, limit)
-        if data := question.end():
-            await self._line.write(data, limit)
+        if isinstance(request.stream, httpx2.ByteStream):  # which is there already
+            data = b"".join(map(question.piece, request.stream))
+        else:
+            assert isinstance(request.stream, httpx2.AsyncByteStream)
+            async for chunk in request.stream:
+                await self._line.write(question.piece(chunk), limit)
+            data = b""
+        await self._line.write(data + question.end(), limit)
         self._asked = not question.last
 
     async def block(self, limit: float | None) -> bytes:
@@ -184,6 +191,21 @@ class _Connection:
         if not data and answer.broken:  # what came before is given first
             raise httpx2.RemoteProtocolError(answer.broken)
         return data
+
+
+class _Plain(httpx2.Response):
+    """An answer that is not compressed: read whole, it is what came, and needs none of what decodes."""
+
+    async def aread(self) -> bytes:
+        if self.is_stream_consumed or self.is_closed:
+            return await super().aread()
+        self.is_stream_consumed = True
+        assert isinstance(self.stream, httpx2.AsyncByteStream)
+        try:
+            self._content = b"".join([block async for block in self.stream])
+        finally:
+            await self.aclose()
+        return self._content
 
 
 class _Body(httpx2.AsyncByteStream):
