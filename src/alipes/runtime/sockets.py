@@ -66,7 +66,7 @@ class Sockets:
 
     def __init__(self, each: float = EACH, *, permits: Permits | None = None) -> None:
         """`permits`: asked for each address that a host turns out to have; only those it allows are tried."""
-        self._reading, self._permits = 0, permits
+        self.reading, self._permits = 0, permits
         self._turnstile = _Turnstile(each)
 
     async def connect(self, host: str, port: int, limit: float | None) -> Stream:
@@ -113,17 +113,9 @@ class Sockets:
             for line in reached:
                 line.abort()
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        self._reading += 1
-        try:
-            yield
-        finally:
-            self._reading -= 1
-
     @property
     def crowded(self) -> bool:
-        return self._reading > CROWD
+        return self.reading > CROWD
 
     async def rest(self) -> None:
         """Until it is our turn again to read."""
@@ -218,11 +210,14 @@ class _Line(asyncio.Protocol):
     async def read(self, limit: float | None) -> bytes:
         self._flush()
         self._reads += 1
-        with self._sockets.reading():
+        self._sockets.reading += 1
+        try:
             if self._reads > FREE and not self._over and self._sockets.crowded:
                 await self._rest()
             if not self.readable:
                 await self._more(limit)
+        finally:
+            self._sockets.reading -= 1
         return self._take()
 
     async def _rest(self) -> None:
@@ -235,14 +230,18 @@ class _Line(asyncio.Protocol):
                 self._transport.resume_reading()
 
     async def _more(self, limit: float | None) -> None:
-        self._news = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._news = loop.create_future()
+        # A timeout of asyncio's cancels a task: that is more than a future of our own needs.
+        late = None if limit is None else loop.call_later(limit, self._wake)
         try:
-            async with asyncio.timeout(limit):
-                await self._news
-        except TimeoutError as late:
-            raise httpx2.ReadTimeout(f"nothing came for {limit} s") from late
+            await self._news
         finally:
             self._news = None
+            if late is not None:
+                late.cancel()
+        if not self.readable:
+            raise httpx2.ReadTimeout(f"nothing came for {limit} s")
 
     def _take(self) -> bytes:
         if not self._came:
