@@ -278,6 +278,7 @@ def test_it_does_not_matter_where_an_answer_is_cut_however_bad_it_is(pieces):
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n", "gzip"),
         (b"HTTP/1.1 101 Other\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nx", "101"),
         (b"HTTP/1.1 101 Other\r\n\r\nx", "101"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: " + b"0" * 5000 + b"3\r\n\r\nabc", "too many digits"),
         (b"HTTP/1.1 099 Low\r\n\r\nx", "99"),
     ],
 )
@@ -348,6 +349,15 @@ def test_a_signal_that_comes_while_the_parser_works_is_not_lost():
 
     with pytest.raises(KeyboardInterrupt):
         Interrupted("GET").feed(reply(b"abc"))
+
+
+def test_an_answer_that_we_gave_up_does_not_wait_for_more():
+    answer = Answer("GET")
+    answer.feed(chunked(b"one", ending=False))
+    answer.close()
+    assert answer.take() == b"one" and "we hung up" in answer.broken
+    answer.feed(b"3\r\ntwo\r\n")
+    assert answer.take() == b"" and not answer.over
 
 
 @pytest.mark.parametrize("data", [reply(b"abc"), b"nonsense", chunked(b"one", ending=False)])

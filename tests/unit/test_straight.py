@@ -207,6 +207,22 @@ async def test_what_cannot_be_asked_is_our_fault_and_costs_one_connection():
         assert server.requests == [] and not http._client._transport._straight.busy
 
 
+@pytest.mark.parametrize("said", [b"", chunked(b"one", ending=False)], ids=["asking", "reading"])
+async def test_who_reads_when_the_pool_is_closed_is_told(said):
+    async with open_loopback(saying(said)) as server, ClientScope() as scope:
+        http = scope.http("model", base_url=server.url)
+
+        async def read() -> None:
+            with pytest.raises(httpx2.RemoteProtocolError):
+                await http.request("GET", "/")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(read())
+            while not server.requests:
+                await asyncio.sleep(0.001)
+            await http._client._transport.aclose()
+
+
 async def test_another_scheme_is_refused():
     async with ClientScope() as scope:
         with pytest.raises(httpx2.UnsupportedProtocol):

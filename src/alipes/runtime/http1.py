@@ -16,6 +16,8 @@ from msgspec import Struct
 
 LARGEST_HEAD = 100 * 1024
 """Bytes that may come before they make a head, a piece of a body, or an end."""
+DIGITS = 20
+"""Those that a length may have."""
 _TOKEN = re.compile(rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")
 _TARGET = re.compile(rb"[\x21-\x7e]+")
 _VALUE = re.compile(rb"(?:[^\0\s]+(?:[ \t]+[^\0\s]+)*)?")
@@ -80,7 +82,7 @@ def _framed(special: Headers) -> tuple[bool, int, bool]:
     match bodies:
         case []:
             return False, 0, last
-        case [(b"content-length", length)] if length.isdigit():
+        case [(b"content-length", length)] if length.isdigit() and len(length) <= DIGITS:
             return False, int(length), last
         case [(b"transfer-encoding", b"chunked")]:
             return True, 0, last
@@ -146,8 +148,10 @@ class Answer:
             self.close()
 
     def close(self) -> None:
-        """No more will be fed. Until then it and its parser hold each other."""
+        """No more will be read. Until then it and its parser hold each other."""
         self._parser = None
+        if not self.over:
+            self.broken = self.broken or "we hung up before the end of the answer"
 
     def take(self) -> bytes:
         """All of the body that came since the last time."""
@@ -222,6 +226,8 @@ class Answer:
             if b"\0" in value or name.endswith(b" "):
                 self._refuse(f"the server's answer has a header that is none: {name!r}")
             match name.lower():
+                case b"content-length" if len(value) > DIGITS:
+                    self._refuse("the server's answer has a length of too many digits")
                 case b"content-length":
                     self._length = int(value)
                 case b"transfer-encoding" if self._chunked or value.lower() != b"chunked":

@@ -53,11 +53,8 @@ class Straight(httpx2.AsyncBaseTransport):
         finally:
             if head is None:
                 self._drop(connection)
-        kind = (
-            httpx2.Response
-            if any(name.lower() == b"content-encoding" for name, _ in head.headers)
-            else _Plain
-        )
+        coded = any(name.lower() == b"content-encoding" for name, _ in head.headers)
+        kind = httpx2.Response if coded else _Plain
         return kind(
             head.status,
             headers=head.headers,
@@ -170,16 +167,20 @@ class _Connection:
 
     async def _send(self, request: httpx2.Request, limit: float | None) -> None:
         question = Question(request.method, request.url.raw_path, request.headers.raw)
-        await self._line.write(question.head, limit)
-        if isinstance(request.stream, httpx2.ByteStream):  # which is there already
-            data = b"".join(map(question.piece, request.stream))
+        await self._say(question.head, limit)
+        if isinstance(request.stream, httpx2.ByteStream):  # it is all there: nothing to wait for
+            for chunk in request.stream:
+                await self._say(question.piece(chunk), limit)
         else:
             assert isinstance(request.stream, httpx2.AsyncByteStream)
             async for chunk in request.stream:
-                await self._line.write(question.piece(chunk), limit)
-            data = b""
-        await self._line.write(data + question.end(), limit)
+                await self._say(question.piece(chunk), limit)
+        await self._say(question.end(), limit)
         self._asked = not question.last
+
+    async def _say(self, data: bytes, limit: float | None) -> None:
+        if data:
+            await self._line.write(data, limit)
 
     async def block(self, limit: float | None) -> bytes:
         """More of the answer's body: all that is there already, at once. Nothing at its end."""
