@@ -62,7 +62,7 @@ async def open_chat(
         lobby._around = structs.replace(lobby._around, owes=owing)
         guest = Guest("oldchat", agent.app.offers)
         known = structs.replace(manners or Manners(allow=("7",), progress="off"), knows=guest.role)
-        rules = Rules(manners={"oldchat": known}, pairing=False, burst=0.05, poll=0.05, first=0.05)
+        rules = Rules(manners={"oldchat": known}, pairing=False, burst=0.4, poll=0.05, first=0.05)
         gateway = Gateway(agent.app, {"oldchat": guest}, rules, owing=owing)
         serving = asyncio.create_task(gateway.run())
         try:

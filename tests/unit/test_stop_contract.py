@@ -223,11 +223,11 @@ async def test_who_waits_for_a_person_is_not_silent(tmp_path):
 
     diary = Diary("agent_loop_stopped")
     diary.hooks.add(diary.owner, ask, name="before_tool", patient=True)
-    async with house(tmp_path, diary, silence=0.05, interactive=True) as the:
+    async with house(tmp_path, diary, silence=0.6, interactive=True) as the:
         async with the.lobby.ask(inbound("1", "first")) as following:
             async for event in following:
                 if isinstance(event, ApprovalAsked):
-                    await asyncio.sleep(0.3)
+                    await asyncio.sleep(1.0)
                     await the.lobby.post(KEY, Answer(event.ask, "once"))
                     diary.tool.answer.set()
                     break

@@ -19,7 +19,7 @@ from alipes.sessions.commands.context import Context
 from tests.world.house import House, One, open_house
 from tests.world.messenger import Messenger
 
-RULES: dict[str, Any] = {"first": 0.02, "poll": 0.05, "burst": 0.1, "edits": 1000.0, "linger": 60.0}
+RULES: dict[str, Any] = {"first": 0.02, "poll": 0.05, "burst": 0.4, "edits": 1000.0, "linger": 60.0}
 _numbers = count(1)
 
 

@@ -69,8 +69,9 @@ def fresh(slug: str, folder: Path) -> ModuleType:
 
 def forget(name: str) -> None:
     """Take the package and all in it out of what is imported; who still holds something of it keeps that."""
-    for each in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
-        del sys.modules[each]
+    for each in tuple(sys.modules):  # others import meanwhile
+        if each == name or each.startswith(f"{name}."):
+            sys.modules.pop(each, None)
 
 
 def _prepare() -> None:

@@ -182,7 +182,7 @@ async def chatting(home, script, *, plugin=OLDEST, manners=None, settings=None, 
         known = {
             "first": 0.02,
             "poll": 0.05,
-            "burst": 0.1,
+            "burst": 0.4,
             "edits": 1000.0,
             "outgoing": str(home),
             **(rules or {}),

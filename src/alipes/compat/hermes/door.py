@@ -7,11 +7,12 @@ from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.ctx import PluginContext, manifest_of
 from alipes.compat.hermes.filehooks import open_file_hook
 from alipes.compat.hermes.hooks import take_notes
-from alipes.compat.hermes.importing import forget, module_name, register_of
+from alipes.compat.hermes.importing import module_name, register_of
 from alipes.compat.hermes.shellhooks import open_shell_hooks
 from alipes.config.settings import Settings
 from alipes.hooks.context import Context, Host
 from alipes.hooks.finding import Found
+from alipes.hooks.importing import forget
 from alipes.hooks.owners import Owner
 from alipes.hooks.tracking import on_behalf_of
 

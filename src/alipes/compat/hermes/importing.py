@@ -44,12 +44,6 @@ def register_of(found: Found, name: str) -> Callable[[Any], Any]:
     return register
 
 
-def forget(name: str) -> None:
-    """Take a folder's modules out of what is imported; who still holds something of them keeps that."""
-    for each in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
-        del sys.modules[each]
-
-
 def _folder(found: Found, folder: Path, name: str) -> ModuleType:
     file = folder / "__init__.py"
     if not file.is_file():
