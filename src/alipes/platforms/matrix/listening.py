@@ -16,10 +16,11 @@ from alipes.kernel.platforms import Tell
 from alipes.platforms.matrix.client import TROUBLE, Client, Refusal, given
 from alipes.platforms.matrix.hearing import Hearing
 from alipes.platforms.matrix.kept import Batch, Progress
+from alipes.platforms.matrix.login import judged
 from alipes.platforms.matrix.outbound import ours
 from alipes.platforms.matrix.signing import Signer
-from alipes.platforms.matrix.trouble import Trouble
 from alipes.platforms.matrix.unread import Unread
+from alipes.platforms.trouble import Trouble
 from alipes.runtime.retry import backoff
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class Listening:
 
     async def run(self, tell: Tell, poll: float) -> None:
         """Serve until cancelled. Raises `LoggedOut`."""
-        trouble = Trouble(tell)
+        trouble = Trouble("Matrix", tell, judged)
         while True:
             try:
                 await self._round(poll)

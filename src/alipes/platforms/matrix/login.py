@@ -4,12 +4,24 @@ from typing import Any
 
 import nio  # type: ignore[import-untyped]
 
-from alipes.kernel.errors import ConfigError
+from alipes.kernel.errors import ConfigError, DeliveryError
 from alipes.platforms.matrix import MatrixSettings
 from alipes.platforms.matrix.client import Client, Refusal, given
 from alipes.platforms.matrix.kept import Kept, Login
+from alipes.platforms.matrix.outbound import ours
 
 LOGGED_OUT = ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN")
+
+
+class LoggedOut(Exception):
+    """The homeserver ended our login."""
+
+
+def judged(theirs: Exception, _count: int) -> DeliveryError:
+    """What keeps us from listening. Raises `LoggedOut` when waiting does not help."""
+    if isinstance(theirs, Refusal) and theirs.code in LOGGED_OUT:
+        raise LoggedOut(theirs.why) from theirs
+    return ours(theirs, "waiting for messages")
 
 
 async def log_in(client: Client, settings: MatrixSettings, kept: Kept) -> Login:

@@ -14,12 +14,12 @@ from alipes.platforms.matrix.hearing import Hearing
 from alipes.platforms.matrix.inbound import Reader
 from alipes.platforms.matrix.kept import Heard, Kept, Login, Progress
 from alipes.platforms.matrix.listening import Listening
-from alipes.platforms.matrix.login import bad_token, log_in, lost_keys
+from alipes.platforms.matrix.login import LoggedOut, bad_token, judged, log_in, lost_keys
 from alipes.platforms.matrix.recall import Recall
 from alipes.platforms.matrix.signing import Signer
 from alipes.platforms.matrix.speaking import TYPING, Speaker
-from alipes.platforms.matrix.trouble import LoggedOut, Trouble
 from alipes.platforms.matrix.unread import Unread
+from alipes.platforms.trouble import Trouble
 from alipes.runtime.clients import Http
 from alipes.runtime.groups import first
 
@@ -58,7 +58,7 @@ class Matrix:
             self._http, settings.folder, encryption=settings.encryption, patience=settings.patience
         )
         try:
-            login = await self._log_in(client, kept, Trouble(tell))
+            login = await self._log_in(client, kept, Trouble("Matrix", tell, judged))
             client.enter(login)
             await self._serve(client, kept, take, tell)
         except LoggedOut as ended:

@@ -1,7 +1,6 @@
 """The messenger port on slack_sdk: one connection per `listen`, and every call out tried once."""
 
 import asyncio
-import logging
 from contextlib import suppress
 
 from alipes.kernel.errors import ConfigError, DeliveryError, Gone
@@ -16,10 +15,9 @@ from alipes.platforms.slack.listening import Door, Listening
 from alipes.platforms.slack.seen import Seen
 from alipes.platforms.slack.socket import Connection
 from alipes.platforms.slack.speaking import Speaking
+from alipes.platforms.trouble import Trouble
 from alipes.runtime.groups import first, to_the_end
-from alipes.runtime.retry import backoff
 
-log = logging.getLogger(__name__)
 TALENTS = Talents(
     longest=markup.LONGEST,
     edits=True,
@@ -59,7 +57,7 @@ class Slack:
                     self._settings, calls, seen, lanes=Lanes(tasks), door=Door(take, self._welcome)
                 )
                 listening.known = self._known
-                listening.me = await _log_in(calls, tell)
+                listening.me = await _log_in(calls, Trouble("Slack", tell, _judged))
                 connection = Connection(calls, listening.hear, beat=self._settings.beat, tasks=tasks)
                 connection.on_gap = Gaps(calls, seen, listening).read
                 self._listening = listening
@@ -102,22 +100,23 @@ class Slack:
         return self._speaking
 
 
-async def _log_in(calls: Calls, tell: Tell) -> str:
+async def _log_in(calls: Calls, trouble: Trouble) -> str:
     """Our own id, however long it takes to learn that."""
-    failures = 0
     while True:
         try:
             return str((await calls("logging in", "auth_test"))["user_id"])
         except DeliveryError as error:
-            if code(error) in UNKNOWN_TOKEN:
-                raise ConfigError(
-                    "Slack does not know the bot's token: it begins with xoxb-, and is shown where the app "
-                    f"was installed ({code(error)})."
-                ) from error
-            failures += 1
-            log.warning("%s", error)
-            tell("broken", str(error))
-            await asyncio.sleep(backoff(failures) if error.retry_after is None else error.retry_after)
+            await trouble.wait(error)
+
+
+def _judged(error: Exception, _count: int) -> DeliveryError:
+    assert isinstance(error, DeliveryError)
+    if code(error) in UNKNOWN_TOKEN:
+        raise ConfigError(
+            "Slack does not know the bot's token: it begins with xoxb-, and is shown where the app "
+            f"was installed ({code(error)})."
+        ) from error
+    return error
 
 
 async def _anyone(_: Arrival) -> bool:

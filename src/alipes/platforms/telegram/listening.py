@@ -14,8 +14,9 @@ from alipes.platforms.telegram.api import FAILURES, Api, ours
 from alipes.platforms.telegram.files import Fetcher
 from alipes.platforms.telegram.inbound import Reader, arrival, attached
 from alipes.platforms.telegram.order import Order
-from alipes.platforms.telegram.poll import Poller, Trouble
+from alipes.platforms.telegram.poll import Poller, judged
 from alipes.platforms.telegram.words import LISTENED, Update, User, WebhookInfo
+from alipes.platforms.trouble import Trouble
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class Listener:
         self._order = Order()
 
     async def poll(self, take: Take, tell: Tell) -> None:
-        await self._introduce(Trouble(tell), "deleteWebhook", {})
+        await self._introduce(Trouble("Telegram", tell, judged), "deleteWebhook", {})
         self._take = take
         try:
             await Poller(self._api, self._bring, tell, seconds=self._seconds).run()
@@ -44,7 +45,7 @@ class Listener:
     async def watch(self, take: Take, tell: Tell, url: str, secret: str) -> None:
         """Be reached at `url`; Telegram knows whether it reaches us, so it is asked."""
         hook = {"url": url, "secret_token": secret, "allowed_updates": LISTENED}
-        trouble = Trouble(tell)
+        trouble = Trouble("Telegram", tell, judged)
         self._take, self._reached = take, trouble.over
         try:
             await self._introduce(trouble, "setWebhook", hook)

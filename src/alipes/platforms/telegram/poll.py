@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platforms import Tell
 from alipes.platforms.telegram.api import FAILURES, Api, Refusal, bad_token, ours
 from alipes.platforms.telegram.words import LISTENED, Numbered, Update
-from alipes.runtime.retry import backoff
+from alipes.platforms.trouble import Trouble
 
 log = logging.getLogger(__name__)
 
@@ -21,43 +22,17 @@ LONGEST_PAUSE = 2.0
 CONFLICT = 5.0
 
 
-class Trouble:
-    """What a failed call means for whoever listens: told once, waited out."""
-
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
-        self._count, self._cause = 0, ""
-
-    def over(self) -> None:
-        if self._cause:
-            log.info("Telegram answers again")
-        self._count, self._cause = 0, ""
-        self._tell("ready", "")
-
-    async def wait(self, theirs: Exception) -> None:
-        """Tell why, and wait as long as it takes. Raises ConfigError when waiting does not help."""
-        self._count += 1
-        why, pause = self._judge(theirs)
-        self.told(why)
-        await asyncio.sleep(pause)
-
-    def told(self, why: str) -> None:
-        if why != self._cause:
-            log.warning("listening to Telegram: %s", why)
-        self._cause = why
-        self._tell("broken", why)
-
-    def _judge(self, theirs: Exception) -> tuple[str, float]:
-        match theirs:
-            case Refusal(code=401 | 404):
-                raise bad_token() from theirs
-            case Refusal(code=409) if theirs.says("webhook"):
-                return "Updates go to a webhook (409): it is being removed.", PAUSE
-            case Refusal(code=409):
-                why = "Another process listens with the same bot token (409): stop it, or use two bots."
-                return why, min(CONFLICT, 0.5 * self._count)
-        error = ours(theirs, "waiting for messages")
-        return str(error), backoff(self._count) if error.retry_after is None else error.retry_after
+def judged(theirs: Exception, count: int) -> DeliveryError:
+    """What keeps us from listening, and how long. Raises ConfigError when waiting does not help."""
+    match theirs:
+        case Refusal(code=401 | 404):
+            raise bad_token() from theirs
+        case Refusal(code=409) if theirs.says("webhook"):
+            return DeliveryError("Updates go to a webhook (409): it is being removed.", retry_after=PAUSE)
+        case Refusal(code=409):
+            why = "Another process listens with the same bot token (409): stop it, or use two bots."
+            return DeliveryError(why, retry_after=min(CONFLICT, 0.5 * count))
+    return ours(theirs, "waiting for messages")
 
 
 class Poller:
@@ -67,7 +42,7 @@ class Poller:
         self, api: Api, bring: Callable[[Update], Awaitable[None]], tell: Tell, *, seconds: float
     ) -> None:
         self._api, self._bring, self._seconds = api, bring, seconds
-        self._trouble = Trouble(tell)
+        self._trouble = Trouble("Telegram", tell, judged)
         self._next = 0
         """The offset behind everything seen."""
         self._pending: dict[int, None] = {}
