@@ -35,6 +35,14 @@ _Asked: TypeAlias = tuple[str, str, Mapping[str, str], bytes | None]
 """Method, address, headers, content."""
 NO_KEY = "none"
 """What an SDK sends to an endpoint without a key; given nothing, it would take one from the environment."""
+NOT_SENT = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+)
+"""Raised before anything of a request has left: whatever it asked for was not done."""
 
 
 class OpenClient(Struct, frozen=True):

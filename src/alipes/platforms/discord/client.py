@@ -18,6 +18,7 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.platforms import Tell
 from alipes.platforms.discord.http import Http
 from alipes.platforms.discord.socket import GRACE, Socket
+from alipes.platforms.unanswered import brief
 from alipes.runtime.retry import backoff
 
 log = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ class Client(discord.Client):
                 await self._rest(f"Discord closed the connection with {closed.code}")
             except TROUBLE as trouble:
                 knot = self._knot() or knot
-                await self._rest(f"Discord's gateway cannot be reached ({_brief(trouble)})")
+                await self._rest(f"Discord's gateway cannot be reached ({brief(trouble)})")
 
     async def _reach(self, token: str) -> yarl.URL:
         """Log in, however long that takes, and ask for the gateway."""
@@ -133,7 +134,7 @@ class Client(discord.Client):
                     "Discord does not know the bot's token: check it, or make a new one."
                 ) from unknown
             except TROUBLE as trouble:
-                await self._rest(f"Discord cannot be reached ({_brief(trouble)})")
+                await self._rest(f"Discord cannot be reached ({brief(trouble)})")
             else:
                 return yarl.URL(told["url"])
 
@@ -174,7 +175,3 @@ class Client(discord.Client):
         if isinstance(self.ws, Socket) and self.ws.heart:
             self.ws.heart.stop()
         await self.http.close()
-
-
-def _brief(trouble: BaseException) -> str:
-    return f"{type(trouble).__name__}: {trouble}" if str(trouble) else type(trouble).__name__

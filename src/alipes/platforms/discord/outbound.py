@@ -11,6 +11,7 @@ import msgspec
 from alipes.kernel.delivery import Button
 from alipes.kernel.errors import DeliveryError, Gone
 from alipes.kernel.platforms import Piece
+from alipes.platforms.unanswered import brief, unanswered
 
 NONCE = 25
 ROW, ROWS, LABEL = 5, 5, 80
@@ -77,15 +78,8 @@ def ours(theirs: BaseException, doing: str) -> DeliveryError:
             return DeliveryError(f"Discord does not accept the bot's token ({doing}).")
         case discord.HTTPException():
             return Gone(f"Discord refuses it ({doing}: {theirs.text or theirs}).")
-        case aiohttp.ClientConnectorError() | aiohttp.ServerTimeoutError() if _never_sent(theirs):
-            return DeliveryError(f"Discord cannot be reached ({doing}: {theirs}).")
-        case TimeoutError():
-            return DeliveryError(f"Discord did not answer in time ({doing}).", uncertain=True)
-    return DeliveryError(f"The connection to Discord broke while {doing} ({theirs!r}).", uncertain=True)
-
-
-def _never_sent(theirs: BaseException) -> bool:
-    return isinstance(theirs, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    sent = not isinstance(theirs, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    return unanswered("Discord", doing, brief(theirs), sent=sent, late=isinstance(theirs, TimeoutError))
 
 
 def _name(piece: Piece) -> str:

@@ -13,6 +13,8 @@ from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
 from alipes.platforms.matrix.client import Refusal
 from alipes.platforms.matrix.markup import marked
+from alipes.platforms.unanswered import brief, unanswered
+from alipes.runtime.clients import NOT_SENT
 
 Content: TypeAlias = dict[str, Any]
 
@@ -23,13 +25,6 @@ LABEL = 60
 FALLBACK = 200
 """Letters of a change that a client shows which knows no changes."""
 _GONE = ("M_FORBIDDEN", "M_NOT_FOUND", "M_TOO_LARGE", "M_BAD_JSON", "M_NOT_JSON", "M_INVALID_PARAM")
-_NOT_SENT = (
-    httpx2.ConnectError,
-    httpx2.ConnectTimeout,
-    httpx2.PoolTimeout,
-    httpx2.ProxyError,
-    httpx2.UnsupportedProtocol,
-)
 
 
 def place(address: Address) -> Address:
@@ -105,14 +100,5 @@ def ours(theirs: Exception, doing: str) -> DeliveryError:
             )
         case nio.EncryptionError() | nio.LocalProtocolError():
             return DeliveryError(f"It could not be encrypted ({doing}: {theirs}).")
-        case _ if isinstance(theirs, _NOT_SENT):
-            return DeliveryError(f"The homeserver cannot be reached ({doing}: {_named(theirs)}).")
-        case httpx2.TimeoutException():
-            return DeliveryError(f"The homeserver did not answer in time ({doing}).", uncertain=True)
-    return DeliveryError(
-        f"The connection to the homeserver broke while {doing} ({_named(theirs)}).", uncertain=True
-    )
-
-
-def _named(theirs: Exception) -> str:
-    return f"{type(theirs).__name__}: {theirs}" if str(theirs) else type(theirs).__name__
+    sent, late = not isinstance(theirs, NOT_SENT), isinstance(theirs, httpx2.TimeoutException)
+    return unanswered("the homeserver", doing, brief(theirs), sent=sent, late=late)

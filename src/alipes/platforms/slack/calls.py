@@ -16,6 +16,7 @@ from yarl import URL
 
 from alipes.kernel.errors import DeliveryError, Gone
 from alipes.platforms.slack import SlackSettings
+from alipes.platforms.unanswered import brief, unanswered
 
 UPLOAD = 120.0
 PAGE, PAGES = 200, 5
@@ -114,7 +115,7 @@ class Calls:
             ):
                 status = response.status
         except TROUBLE as theirs:
-            raise DeliveryError(f"A file could not be brought to Slack ({brief(theirs)}).") from theirs
+            raise DeliveryError(f"A file could not be brought to Slack ({discreet(theirs)}).") from theirs
         if status != 200:
             raise DeliveryError(f"A file could not be brought to Slack (status {status}).")
 
@@ -136,11 +137,8 @@ def ours(theirs: BaseException, doing: str) -> DeliveryError:
     """A failed call of theirs, by who acts next."""
     if isinstance(theirs, SlackApiError):
         return _refused(theirs, doing)
-    if isinstance(theirs, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-        return DeliveryError(f"Slack cannot be reached ({doing}: {theirs}).")
-    if isinstance(theirs, TimeoutError):
-        return DeliveryError(f"Slack did not answer in time ({doing}).", uncertain=True)
-    return DeliveryError(f"The connection to Slack broke while {doing} ({brief(theirs)}).", uncertain=True)
+    sent = not isinstance(theirs, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    return unanswered("Slack", doing, discreet(theirs), sent=sent, late=isinstance(theirs, TimeoutError))
 
 
 def _refused(theirs: SlackApiError, doing: str) -> DeliveryError:
@@ -168,8 +166,8 @@ def _told(theirs: SlackApiError) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def brief(trouble: BaseException) -> str:
+def discreet(trouble: BaseException) -> str:
     """Without addresses: those of lines and of uploads are secrets while they last."""
     if isinstance(trouble, aiohttp.ClientResponseError):
         return f"{type(trouble).__name__}: {trouble.status} {trouble.message}"
-    return f"{type(trouble).__name__}: {trouble}" if str(trouble) else type(trouble).__name__
+    return brief(trouble)

@@ -18,7 +18,7 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 
 from alipes.kernel.errors import ConfigError, DeliveryError
 from alipes.kernel.platforms import Tell
-from alipes.platforms.slack.calls import TROUBLE, UNKNOWN_TOKEN, Calls, brief, code
+from alipes.platforms.slack.calls import TROUBLE, UNKNOWN_TOKEN, Calls, code, discreet
 from alipes.runtime.retry import backoff
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Line:
                 ) from error
             self.why, self.pause = str(error), error.retry_after
         except TROUBLE as trouble:
-            self.why = f"the line to Slack broke ({brief(trouble)})"
+            self.why = f"the line to Slack broke ({discreet(trouble)})"
         finally:
             self.up, self.gone = False, True
             self.changed.set()

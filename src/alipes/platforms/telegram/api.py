@@ -14,19 +14,13 @@ from msgspec import Struct
 
 from alipes.kernel.endpoints import Secret
 from alipes.kernel.errors import ConfigError, DeliveryError, Gone
-from alipes.runtime.clients import Http
+from alipes.platforms.unanswered import unanswered
+from alipes.runtime.clients import NOT_SENT, Http
 
 T = TypeVar("T")
 
 PATIENCE = 30.0
 """Seconds for one call, but for polls and files."""
-_NOT_SENT = (
-    httpx2.ConnectError,
-    httpx2.ConnectTimeout,
-    httpx2.PoolTimeout,
-    httpx2.ProxyError,
-    httpx2.UnsupportedProtocol,
-)
 
 
 class Parameters(Struct, frozen=True):
@@ -144,13 +138,9 @@ def ours(theirs: Exception, doing: str) -> DeliveryError:
             return DeliveryError(
                 f"Telegram answered with {status} and no word of its own ({doing}).", uncertain=True
             )
-        case _ if isinstance(theirs, _NOT_SENT):
-            return DeliveryError(f"Telegram cannot be reached ({doing}: {_named(theirs)}).")
-        case httpx2.TimeoutException():
-            return DeliveryError(f"Telegram did not answer in time ({doing}).", uncertain=True)
-    return DeliveryError(
-        f"The connection to Telegram broke while {doing} ({_named(theirs)}).", uncertain=True
-    )
+    sent, late = not isinstance(theirs, NOT_SENT), isinstance(theirs, httpx2.TimeoutException)
+    # Only the kind of the failure: its text may hold the address, and so the token.
+    return unanswered("Telegram", doing, type(theirs).__name__, sent=sent, late=late)
 
 
 FAILURES = (Refusal, Garbled, httpx2.HTTPError)
@@ -162,11 +152,6 @@ def bad_token() -> ConfigError:
         "Telegram does not know the bot's token: copy it from @BotFather into the variable that "
         "telegram.token_env names (TELEGRAM_BOT_TOKEN)."
     )
-
-
-def _named(theirs: Exception) -> str:
-    """The kind of a failure; its text may hold the address, and so the token."""
-    return type(theirs).__name__
 
 
 def _form(given: Mapping[str, Any], upload: Upload) -> tuple[bytes, str]:
