@@ -50,7 +50,7 @@ def _discord(settings: Settings, folder: Path, _scope: ClientScope) -> Platform:
     )
 
 
-def _slack(settings: Settings, folder: Path, scope: ClientScope) -> Platform:
+def _slack(settings: Settings, folder: Path, _scope: ClientScope) -> Platform:
     chosen = settings.messengers.slack
     return open_slack(
         SlackSettings(
@@ -61,8 +61,7 @@ def _slack(settings: Settings, folder: Path, scope: ClientScope) -> Platform:
             group=chosen.group,
             per_user=chosen.per_user,
             proxy=_proxy(settings),
-        ),
-        scope,
+        )
     )
 
 

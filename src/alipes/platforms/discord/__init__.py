@@ -1,6 +1,5 @@
 """Discord as a platform: how it is configured and opened. What needs discord.py is loaded by opening."""
 
-import warnings
 from pathlib import Path
 from typing import Literal
 
@@ -9,15 +8,14 @@ from msgspec import Struct
 from alipes.kernel.endpoints import Secret
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.platforms import Platform
-
-BASE_URL = "https://discord.com/api/v10"
+from alipes.platforms.optional import needed
 
 
 class DiscordSettings(Struct, frozen=True, kw_only=True):
     token: Secret
     folder: Path
     """Where files that come along are kept, and how far we have listened."""
-    base_url: str = BASE_URL
+    base_url: str = "https://discord.com/api/v10"
     """The gateway's address is asked for there."""
     group: Literal["mention", "all"] = "mention"
     """With `mention` what is attached to words that are not meant for us is not fetched."""
@@ -39,11 +37,6 @@ def open_discord(settings: DiscordSettings) -> Platform:
     """Nothing is connected before `listen`. Raises ConfigError without a token or without discord.py."""
     if not settings.token:
         raise ConfigError("Discord needs the bot's token: set the variable that [discord] token_env names.")
-    try:
-        with warnings.catch_warnings():
-            # It loads parts for voice calls that Python is about to drop, and that we do not use.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            from alipes.platforms.discord.platform import Discord  # noqa: PLC0415
-    except ModuleNotFoundError as missing:
-        raise ConfigError(f"Discord needs discord.py ({missing}): pip install 'alipes[discord]'") from missing
+    with needed("Discord", "discord.py", "discord"):
+        from alipes.platforms.discord.platform import Discord  # noqa: PLC0415
     return Discord(settings)

@@ -8,6 +8,7 @@ from msgspec import Struct
 from alipes.kernel.endpoints import Secret
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.platforms import Platform
+from alipes.platforms.optional import needed
 
 
 class EmailSettings(Struct, frozen=True, kw_only=True):
@@ -41,8 +42,6 @@ def open_email(settings: EmailSettings) -> Platform:
                 f"email.{key}_security: `none` would show the password to everybody on the way to {host}; "
                 "it is for servers on this machine."
             )
-    try:
+    with needed("Mail", "aiosmtplib", "email"):
         from alipes.platforms.email.platform import Email  # noqa: PLC0415
-    except ModuleNotFoundError as missing:
-        raise ConfigError(f"Mail needs aiosmtplib ({missing}): pip install 'alipes[email]'") from missing
     return Email(settings)

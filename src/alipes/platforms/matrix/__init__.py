@@ -1,6 +1,5 @@
 """Matrix as a platform: how it is configured and opened. What needs matrix-nio is loaded by opening."""
 
-import warnings
 from pathlib import Path
 from typing import Literal
 
@@ -9,6 +8,7 @@ from msgspec import Struct
 from alipes.kernel.endpoints import Secret
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.platforms import Platform
+from alipes.platforms.optional import needed
 from alipes.runtime.clients import ClientScope
 
 SLACK = 15.0
@@ -26,7 +26,6 @@ class MatrixSettings(Struct, frozen=True, kw_only=True):
     encryption: bool = True
     group: Literal["mention", "all"] = "mention"
     per_user: bool = False
-    """Not looked at: the scope's connections know their own way."""
     poll: float = 30.0
     """Seconds that one question for news may wait for them."""
     patience: float = 30.0
@@ -47,12 +46,7 @@ def open_matrix(settings: MatrixSettings, scope: ClientScope) -> Platform:
             "Matrix needs an access token or a password: set the variable that [matrix] token_env or "
             "password_env names."
         )
-    try:
-        with warnings.catch_warnings():
-            # Its parts of parts use what Python is about to drop; none of that is ours to mend.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            from alipes.platforms.matrix.platform import Matrix  # noqa: PLC0415
-    except ModuleNotFoundError as missing:
-        raise ConfigError(f"Matrix needs matrix-nio ({missing}): pip install 'alipes[matrix]'") from missing
+    with needed("Matrix", "matrix-nio", "matrix"):
+        from alipes.platforms.matrix.platform import Matrix  # noqa: PLC0415
     stall = max(settings.poll + SLACK, 4 * settings.patience)
     return Matrix(settings, scope.http("matrix", base_url=settings.base_url, stall=stall))

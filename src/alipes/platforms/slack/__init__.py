@@ -8,7 +8,7 @@ from msgspec import Struct
 from alipes.kernel.endpoints import Secret
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.platforms import Platform
-from alipes.runtime.clients import ClientScope
+from alipes.platforms.optional import needed
 
 
 class SlackSettings(Struct, frozen=True, kw_only=True):
@@ -32,15 +32,13 @@ class SlackSettings(Struct, frozen=True, kw_only=True):
     """Bytes up to which a picture is shown to the model; larger ones are kept as files."""
 
 
-def open_slack(settings: SlackSettings, _scope: ClientScope | None = None) -> Platform:
+def open_slack(settings: SlackSettings) -> Platform:
     """Nothing is connected before `listen`. Raises ConfigError without its tokens or without slack_sdk."""
     if not settings.token or not settings.app_token:
         raise ConfigError(
             "Slack needs two tokens, the bot's (xoxb-) and the app's own (xapp-): set the variables that "
             "[slack] token_env and app_token_env name."
         )
-    try:
+    with needed("Slack", "slack_sdk", "slack"):
         from alipes.platforms.slack.platform import Slack  # noqa: PLC0415
-    except ModuleNotFoundError as missing:
-        raise ConfigError(f"Slack needs slack_sdk ({missing}): pip install 'alipes[slack]'") from missing
     return Slack(settings)
