@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from alipes.cli import attachments
-from alipes.cli.attachments import Piped, media_type, read_image, read_piped, with_context
+from alipes.cli.attachments import Piped, read_image, read_piped, with_context
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.images import image_type
 from alipes.kernel.messages import Image
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
@@ -33,7 +34,7 @@ def piped(tmp_path: Path, data: bytes) -> Piped:
     ],
 )
 def test_an_image_is_known_by_its_first_bytes_not_by_its_name(data, kind):
-    assert media_type(data) == kind
+    assert image_type(data) == kind
 
 
 def test_an_image_file_is_read(tmp_path):

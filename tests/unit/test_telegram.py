@@ -16,6 +16,7 @@ from tests.world.telegram_server import TOKEN, Fault, Media, TelegramServer
 from tests.world.telegram_town import BOT_ID
 
 JPEG = b"\xff\xd8\xff picture"
+PNG = b"\x89PNG\r\n\x1a\n picture"
 GROUP = -1001234567890
 
 
@@ -138,7 +139,7 @@ async def test_photos_become_images_and_other_files_are_saved(tmp_path: Path) ->
         say("look", media=Media("photo", JPEG))
         say("read", media=Media("document", b"text", "../../etc/pass wd.txt", "text/plain"))
         say("", media=Media("voice", b"OggS"))
-        say("", media=Media("document", b"\x89PNG", "p.png", "image/png"))
+        say("", media=Media("document", PNG, "p.png", "image/png"))
         say("", media=Media("video", b"mp4", "v.mp4"))
         say("", media=Media("sticker"))
         async with listening(telegram) as ears:
@@ -155,7 +156,7 @@ async def test_photos_become_images_and_other_files_are_saved(tmp_path: Path) ->
             assert Path(file.path).read_bytes() == b"text"
             assert (voice.files[0].kind, voice.files[0].mime) == ("voice", "audio/ogg")
             assert voice.files[0].path.endswith(".ogg")
-            assert picture.files[0].kind == "image" and picture.images == (Image("image/png", b"\x89PNG"),)
+            assert picture.files[0].kind == "image" and picture.images == (Image("image/png", PNG),)
             assert video.files[0].kind == "video"
             assert sticker.text == "[sticker 👍]"
             assert not list((tmp_path / "inbox").glob(".*"))

@@ -10,6 +10,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.images import image_type
 from alipes.kernel.messages import Image
 
 IMAGE_LIMIT = 20_000_000
@@ -22,19 +23,6 @@ class Piped(Struct, frozen=True):
 
     text: str = ""
     image: Image | None = None
-
-
-def media_type(data: bytes) -> str:
-    """The kind of image by its first bytes; empty when it is none we can show."""
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-        return "image/webp"
-    return ""
 
 
 def read_image(name: str) -> Image:
@@ -51,7 +39,7 @@ def read_piped(stream: BinaryIO) -> Piped:
     """Everything until the end of `stream`; a ConfigError says why it cannot be sent."""
     _wait(stream)
     data = stream.read(IMAGE_LIMIT + 1)
-    if media_type(data):
+    if image_type(data):
         return Piped(image=_image(data, "standard input"))
     if len(data) > TEXT_LIMIT:
         raise ConfigError(f"standard input holds more than {TEXT_LIMIT:,} bytes; send a part of it")
@@ -80,6 +68,6 @@ def _wait(stream: BinaryIO) -> None:
 def _image(data: bytes, where: str) -> Image:
     if len(data) > IMAGE_LIMIT:
         raise ConfigError(f"{where}: larger than {IMAGE_LIMIT:,} bytes; make it smaller first")
-    if not (kind := media_type(data)):
+    if not (kind := image_type(data)):
         raise ConfigError(f"{where}: not a PNG, JPEG, GIF or WebP image")
     return Image(kind, data)

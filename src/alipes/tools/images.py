@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from alipes.kernel.errors import ToolError
+from alipes.kernel.images import image_type
 from alipes.kernel.messages import Image, Json
 from alipes.kernel.ports import Act, ToolSpec
-from alipes.tools.kinds import image_type
 from alipes.tools.pictures import prepared
 from alipes.tools.sources import Load
 

@@ -7,8 +7,8 @@ from typing import Any
 from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
+from alipes.kernel.images import image_type
 from alipes.kernel.messages import Image
-from alipes.tools.kinds import image_type
 
 LARGEST = 20_000_000
 """Bytes of a picture that is looked at at all."""

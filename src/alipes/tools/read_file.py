@@ -10,9 +10,10 @@ from typing import BinaryIO
 
 from alipes.config.near import near
 from alipes.kernel.errors import ToolError
+from alipes.kernel.images import image_type
 from alipes.kernel.messages import Image, Json
 from alipes.kernel.ports import Act, Output, ToolSpec
-from alipes.tools.kinds import binary_kind, image_type
+from alipes.tools.kinds import binary_kind
 from alipes.tools.paths import Places
 from alipes.tools.slices import WIDE, Slice, cut, encoding_of, narrow
 

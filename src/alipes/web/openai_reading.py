@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from alipes.agent.mending import distinct
+from alipes.kernel.images import SEEN_BY_MODELS
 from alipes.kernel.messages import Image, Json, Message, Part, Text, ToolCall, ToolResult
 from alipes.kernel.turns import Offered
 from alipes.providers.parts import made_call
@@ -32,7 +33,6 @@ from alipes.web.openai_wire import (
 from alipes.web.openai_wire import Part as WirePart
 
 NOTHING: dict[str, Json] = {"type": "object", "properties": {}}
-IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _TEXTS = ("text", "input_text", "output_text")
 _PICTURES = ("image_url", "input_image")
 
@@ -264,8 +264,8 @@ def _image(given: ImageUrl | str | None) -> Image:
     media_type = head.removeprefix("data:").partition(";")[0].lower().replace("image/jpg", "image/jpeg")
     if not (comma and head.startswith("data:") and head.endswith(";base64")):
         raise Problem(400, "give images as data URLs: data:image/png;base64,...", code="image_url")
-    if media_type not in IMAGES:
-        raise Problem(400, f"images may be {', '.join(IMAGES)}; not {media_type}", code="image_type")
+    if media_type not in SEEN_BY_MODELS:
+        raise Problem(400, f"images may be {', '.join(SEEN_BY_MODELS)}; not {media_type}", code="image_type")
     try:
         return Image(media_type, base64.b64decode(data, validate=True))
     except (binascii.Error, ValueError) as error:

@@ -11,13 +11,13 @@ from discord import MessageType
 from msgspec.structs import replace
 
 from alipes.kernel.delivery import MediaKind
+from alipes.kernel.images import SEEN_BY_MODELS
 from alipes.kernel.messages import Image
 from alipes.kernel.platforms import Arrival, Filed
 from alipes.kernel.turns import Address
 from alipes.platforms.discord.http import Http, TooLarge
 
 NAME = "discord"
-SEEN_BY_MODELS = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _ODD = re.compile(r"[^\w.+-]+")
 _SPOKEN = (MessageType.default, MessageType.reply)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from alipes.kernel.delivery import MediaKind
+from alipes.kernel.images import SEEN_BY_MODELS
 from alipes.kernel.messages import Image
 from alipes.kernel.platforms import Arrival, Filed
 from alipes.kernel.turns import Address
@@ -30,7 +31,6 @@ _TROUBLE = (
     MessageError,
 )
 """What the library that reads mail raises for some that no program ever wrote on purpose."""
-SEEN_BY_MODELS = ("image/png", "image/jpeg", "image/gif", "image/webp")
 PICTURE = 5_000_000
 ORNAMENT = 16_000
 LONGEST = 500_000

@@ -19,6 +19,7 @@ from nio.crypto.attachments import (  # type: ignore[import-untyped]
 
 from alipes.kernel.delivery import Media
 from alipes.kernel.errors import Gone
+from alipes.kernel.images import SEEN_BY_MODELS
 from alipes.kernel.messages import Image
 from alipes.kernel.platforms import Arrival, Filed
 from alipes.platforms.matrix.client import Client, Refusal
@@ -27,7 +28,6 @@ from alipes.runtime.retry import backoff
 
 log = logging.getLogger(__name__)
 
-SEEN_BY_MODELS = ("image/png", "image/jpeg", "image/gif", "image/webp")
 PATHS = ("/_matrix/client/v1/media/download", "/_matrix/media/v3/download")
 """Where files are; the second on homeservers that are older."""
 TRIES = 4

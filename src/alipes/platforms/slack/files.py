@@ -12,11 +12,11 @@ import aiohttp
 
 from alipes.kernel.delivery import MediaKind
 from alipes.kernel.errors import DeliveryError, Gone
+from alipes.kernel.images import SEEN_BY_MODELS
 from alipes.kernel.messages import Image
 from alipes.kernel.platforms import Filed, Piece
 from alipes.platforms.slack.calls import UPLOAD, Calls
 
-SEEN_BY_MODELS = ("image/png", "image/jpeg", "image/gif", "image/webp")
 CHUNK = 1024 * 1024
 _ODD = re.compile(r"[^\w.+-]+")
 Fetched = tuple[tuple[Image, ...], tuple[Filed, ...], tuple[str, ...]]

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from alipes.kernel.delivery import MediaKind
 from alipes.kernel.errors import Gone
+from alipes.kernel.images import image_type
 from alipes.kernel.messages import Image
 from alipes.kernel.platforms import Arrival, Filed
 from alipes.platforms.telegram.api import FAILURES, Api, Garbled, Refusal, ours
@@ -26,7 +27,6 @@ IMAGE = 4 << 20
 TRIES = 4
 _SUFFIX = {"voice": ".ogg", "audio": ".mp3", "video": ".mp4"}
 _UNSAFE = re.compile(r"[^\w.+@ -]+")
-_SIGNATURES = {b"\xff\xd8": "image/jpeg", b"\x89P": "image/png", b"GI": "image/gif", b"RI": "image/webp"}
 
 
 class Fetcher:
@@ -55,7 +55,7 @@ class Fetcher:
                 notes.append(f"[{file.file_name or kind}: could not be saved, {error.strerror}]")
                 continue
             files.append(Filed(path, kind, file.file_name or name, file.mime_type, len(data)))
-            if kind == "image" and len(data) <= IMAGE and data[:2] in _SIGNATURES:
+            if kind == "image" and len(data) <= IMAGE and image_type(data):
                 images.append(_image(data))
         text = "\n".join([*notes, arrival.text] if arrival.text else notes)
         return structs.replace(arrival, images=tuple(images), files=tuple(files), text=text)
@@ -80,7 +80,7 @@ class Fetcher:
 
 
 def _image(data: bytes) -> Image:
-    return Image(_SIGNATURES.get(data[:2], "image/jpeg"), data)
+    return Image(image_type(data) or "image/jpeg", data)
 
 
 def _name(file: File, kind: MediaKind, message: Message) -> str:
