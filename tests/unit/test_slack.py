@@ -171,7 +171,7 @@ async def test_a_file_that_cannot_be_fetched_does_not_lose_the_words(tmp_path):
         lines = desk.texts[1].splitlines()
         assert lines[0] == "and this" and lines[1].startswith("[gone.txt could not be fetched")
         assert lines[2] == "[plan.doc is kept elsewhere: https://drive.example/plan.]"
-        assert not list((tmp_path / "files").iterdir())
+        assert not list(tmp_path.glob("files/*"))
 
 
 async def test_nobody_but_slack_is_shown_our_token(tmp_path):

@@ -4,13 +4,10 @@ The library's own client sleeps through rate limits and tries five times; here w
 """
 
 import asyncio
-import os
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -20,6 +17,8 @@ from discord.gateway import DiscordClientWebSocketResponse
 from discord.http import HTTPClient, Route, json_or_text
 from discord.types.user import User
 from msgspec import Struct
+
+from alipes.platforms.files import TooLarge, save_chunks
 
 SHORT = 5.0
 """Seconds that a call waits for its turn; who would have to wait longer is told so."""
@@ -34,10 +33,6 @@ class Window(Struct):
 
     left: int
     ends: float
-
-
-class TooLarge(Exception):
-    """A file is larger than we fetch."""
 
 
 class Http(HTTPClient):
@@ -197,30 +192,12 @@ class Http(HTTPClient):
 
     async def save(self, url: str, path: Path, limit: int) -> int:
         """Fetch a file to disk; it has its name once it is whole. Gives its size."""
-        partial = await asyncio.to_thread(_partial, path.parent)
-        size = 0
-        try:
-            with partial:
-                stall = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30)
-                async with self._opened().get(url, proxy=self.proxy, timeout=stall) as response:
-                    self._fetched(response)
-                    async for chunk in response.content.iter_chunked(CHUNK):
-                        size += len(chunk)
-                        if size > limit:
-                            raise TooLarge
-                        await asyncio.to_thread(partial.write, chunk)
-            os.replace(partial.name, path)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(partial.name)
-        return size
+        stall = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30)
+        async with self._opened().get(url, proxy=self.proxy, timeout=stall) as response:
+            self._fetched(response)
+            return await save_chunks(path, response.content.iter_chunked(CHUNK), limit)
 
     def _fetched(self, response: aiohttp.ClientResponse) -> None:
         if response.status != 200:
             kind = {403: Forbidden, 404: NotFound}.get(response.status, HTTPException)
             raise kind(response, "the file cannot be had")
-
-
-def _partial(folder: Path) -> IO[bytes]:
-    folder.mkdir(parents=True, exist_ok=True)
-    return tempfile.NamedTemporaryFile(dir=folder, prefix=".part-", delete=False)

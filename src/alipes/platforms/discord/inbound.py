@@ -15,7 +15,8 @@ from alipes.kernel.images import SEEN_BY_MODELS
 from alipes.kernel.messages import Image
 from alipes.kernel.platforms import Arrival, Filed
 from alipes.kernel.turns import Address
-from alipes.platforms.discord.http import Http, TooLarge
+from alipes.platforms.discord.http import Http
+from alipes.platforms.files import TooLarge, kind_of, not_fetched
 
 NAME = "discord"
 _ODD = re.compile(r"[^\w.+-]+")
@@ -97,7 +98,7 @@ async def files(
             size = await http.save(attachment.url, path, largest)
             saved.append(Filed(str(path), _kind(message, attachment, mime), name, mime, size))
         except TooLarge:
-            missing.append(f"[{name} was not fetched: it is larger than {largest // 1_000_000} MB.]")
+            missing.append(not_fetched(name, largest))
         except (discord.HTTPException, aiohttp.ClientError, OSError, TimeoutError) as trouble:
             missing.append(f"[{name} could not be fetched: {trouble or type(trouble).__name__}.]")
     return tuple(images), tuple(saved), tuple(missing)
@@ -111,8 +112,7 @@ def attached(message: discord.Message) -> list[discord.Attachment]:
 def _kind(message: discord.Message, attachment: discord.Attachment, mime: str) -> MediaKind:
     if attachment.is_voice_message() or message.flags.voice:
         return "voice"
-    kinds: dict[str, MediaKind] = {"image": "image", "audio": "audio", "video": "video"}
-    return kinds.get(mime.partition("/")[0], "file")
+    return kind_of(mime)
 
 
 def _text(message: discord.Message, me: discord.abc.User) -> str:

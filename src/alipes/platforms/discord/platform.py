@@ -2,15 +2,15 @@
 
 import asyncio
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from discord.http import Route
 from yarl import URL
 
 from alipes.kernel.errors import DeliveryError, Gone
-from alipes.kernel.platforms import Arrival, Piece, Take, Talents, Tell, Welcome
+from alipes.kernel.platforms import Piece, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
+from alipes.platforms import files
 from alipes.platforms.discord import DiscordSettings, markup, outbound
 from alipes.platforms.discord.client import TROUBLE, Client
 from alipes.platforms.discord.http import Http
@@ -42,7 +42,7 @@ class Discord:
     def __init__(self, settings: DiscordSettings) -> None:
         self._settings = settings
         self._client: Client | None = None
-        self._welcome: Welcome = _anyone
+        self._welcome: Welcome = files.anyone
         self._shown: list[dict[str, Any]] = []
         """Our commands as Discord was told them last; it keeps them."""
 
@@ -77,7 +77,8 @@ class Discord:
         told = outbound.body(piece)
         content: dict[str, Any] = {"json": told}
         if piece.media:
-            content = {"form": outbound.form(piece, told, await _content(piece.media.path))}
+            data = await asyncio.to_thread(files.content, piece.media.path)
+            content = {"form": outbound.form(piece, told, data)}
         sent = await self._call("sending", Route("POST", MESSAGES, channel_id=_channel(address)), **content)
         return str(sent["id"])
 
@@ -120,14 +121,3 @@ class Discord:
 def _channel(address: Address) -> str:
     """For Discord a thread is a channel."""
     return address.thread or address.chat
-
-
-async def _anyone(_: Arrival) -> bool:
-    return True
-
-
-async def _content(path: str) -> bytes:
-    try:
-        return await asyncio.to_thread(Path(path).read_bytes)
-    except OSError as gone:
-        raise Gone(f"The file to be sent cannot be read: {gone}.") from gone

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from alipes.kernel.delivery import MediaKind
 from alipes.kernel.images import SEEN_BY_MODELS
 from alipes.kernel.messages import Image
 from alipes.kernel.platforms import Arrival, Filed
@@ -19,6 +18,7 @@ from alipes.kernel.turns import Address
 from alipes.platforms.email import reading
 from alipes.platforms.email.threads import IDS, OURS, Thread, name
 from alipes.platforms.email.trust import vouched
+from alipes.platforms.files import kind_of, save
 
 NAME = "email"
 _TROUBLE = (
@@ -48,7 +48,6 @@ _ROBOTS = re.compile(
 )
 _SEALS = ("application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature")
 _ODD = re.compile(r"[^\w.+@ -]+")
-_KINDS: dict[str, MediaKind] = {"image": "image", "audio": "audio", "video": "video"}
 
 
 class Unreadable(Exception):
@@ -167,11 +166,11 @@ def _with_files(told: Letter, folder: Path) -> Arrival:
             images.append(Image(kind, data))
             continue
         try:
-            path = _saved(folder, f"{_digest(told.arrival.id.encode())[:12]}-{number}-{given}", data)
+            path = save(folder / f"{_digest(told.arrival.id.encode())[:12]}-{number}-{given}", data)
         except OSError as error:
             notes.append(f"[{given}: could not be saved, {error.strerror}]")
             continue
-        files.append(Filed(path, _KINDS.get(part.get_content_maintype(), "file"), given, kind, len(data)))
+        files.append(Filed(path, kind_of(kind), given, kind, len(data)))
     text = "\n".join(filter(None, (told.arrival.text, *notes)))
     return structs.replace(told.arrival, images=tuple(images), files=tuple(files), text=text)
 
@@ -256,16 +255,6 @@ def _filename(part: EmailMessage, number: int) -> str:
     clean = _ODD.sub("_", given).strip(" .")[-80:]
     suffix = {"message/rfc822": ".eml", "text/calendar": ".ics"}.get(part.get_content_type(), "")
     return clean or f"attachment-{number + 1}{suffix}"
-
-
-def _saved(folder: Path, given: str, data: bytes) -> str:
-    """The same name whenever the mail comes again."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder / given
-    half = folder / f".{given}.part"
-    half.write_bytes(data)
-    half.replace(path)
-    return str(path)
 
 
 def _digest(data: bytes) -> str:

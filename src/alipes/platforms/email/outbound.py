@@ -14,6 +14,7 @@ from alipes.kernel.errors import Gone
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
 from alipes.platforms.email.threads import Thread, message_id
+from alipes.platforms.files import readable
 from alipes.platforms.markup import Span, Spans, harmless, plain
 from alipes.platforms.markup.reading import read
 
@@ -89,13 +90,11 @@ def _subject(thread: Thread, words: str, media: Media | None) -> str:
 
 def _attach(made: EmailMessage, media: Media) -> None:
     path = Path(media.path)
-    try:
+    with readable(media.path):
         size = path.stat().st_size
         if size > LARGEST:
             raise Gone(f"No mail takes a file of {size >> 20} MB ({_name(media)}).")
         data = path.read_bytes()
-    except OSError as error:
-        raise Gone(f"The file {media.path} cannot be read: {error.strerror}.") from error
     kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     major, _, minor = kind.partition("/")
     made.add_attachment(data, maintype=major, subtype=minor, filename=_name(media))

@@ -3,7 +3,7 @@
 import asyncio
 
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platforms import Arrival, Piece, Take, Talents, Tell, Welcome
+from alipes.kernel.platforms import Piece, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
 from alipes.platforms.email import EmailSettings, outbound
 from alipes.platforms.email.imap import open_imap
@@ -11,6 +11,7 @@ from alipes.platforms.email.inbound import NAME
 from alipes.platforms.email.listening import Listening
 from alipes.platforms.email.speaking import Post
 from alipes.platforms.email.threads import Threads
+from alipes.platforms.files import anyone
 from alipes.runtime.routes import Trust
 
 
@@ -27,7 +28,7 @@ class Email:
         self._trust = Trust(settings.ca_file or None).tls if protected else None
         self._post = Post(settings.smtp, self._login, self._trust)
         self._threads = Threads(settings.folder / "threads")
-        self._welcome: Welcome = _anyone
+        self._welcome: Welcome = anyone
         self._commands: frozenset[str] = frozenset()
 
     def fetch_only_for(self, welcome: Welcome) -> None:
@@ -62,7 +63,3 @@ class Email:
 
     async def menu(self, commands: tuple[tuple[str, str], ...]) -> None:
         self._commands = frozenset(name for name, _ in commands)
-
-
-async def _anyone(_: Arrival) -> bool:
-    return True

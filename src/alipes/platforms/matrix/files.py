@@ -18,10 +18,10 @@ from nio.crypto.attachments import (  # type: ignore[import-untyped]
 )
 
 from alipes.kernel.delivery import Media
-from alipes.kernel.errors import Gone
 from alipes.kernel.images import SEEN_BY_MODELS
 from alipes.kernel.messages import Image
 from alipes.kernel.platforms import Arrival, Filed
+from alipes.platforms.files import TooLarge, content, not_fetched, save
 from alipes.platforms.matrix.client import Client, Refusal
 from alipes.platforms.matrix.inbound import Said
 from alipes.runtime.retry import backoff
@@ -36,10 +36,6 @@ WITHIN = 110.0
 _ODD = re.compile(r"[^\w.+@-]+")
 _PLACE = re.compile(r"mxc://([^/?#\s]+)/([\w-]+)")
 _TYPES = {"image": "m.image", "audio": "m.audio", "voice": "m.audio", "video": "m.video", "file": "m.file"}
-
-
-class TooLarge(Exception):
-    pass
 
 
 class Garbled(Exception):
@@ -62,16 +58,15 @@ class Files:
             data = await self._get(told)
             if mime in SEEN_BY_MODELS and len(data) <= self._picture:
                 return structs.replace(came, images=(Image(mime, data),))
-            path = await asyncio.to_thread(_save, self._folder, f"{event.id[1:13]}-{name[-100:]}", data)
+            path = self._folder / _safe(f"{event.id[1:13]}-{name[-100:]}")
+            saved = await asyncio.to_thread(save, path, data)
         except TooLarge:
-            return _noted(
-                came, f"[{name} was not fetched: it is larger than {self._largest // 1_000_000} MB.]"
-            )
+            return _noted(came, not_fetched(name, self._largest))
         except (Garbled, httpx2.HTTPError, OSError) as trouble:
             log.warning("a file that came with a message could not be had: %s", trouble)
             return _noted(came, f"[{name} could not be fetched: {trouble or type(trouble).__name__}.]")
         kind = event.file or "file"
-        return structs.replace(came, files=(Filed(path, kind, name, mime, len(data)),))
+        return structs.replace(came, files=(Filed(saved, kind, name, mime, len(data)),))
 
     async def _get(self, told: Any) -> bytes:
         sealed = told.get("file") if isinstance(told.get("file"), dict) else None
@@ -126,7 +121,7 @@ async def uploaded(client: Client, media: Media, caption: str, *, sealed: bool) 
     """A file of ours, brought to the homeserver: the content of its message. Raises Gone without it."""
     name = media.name or os.path.basename(media.path)
     mime = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    data = await asyncio.to_thread(_content, media.path)
+    data = await asyncio.to_thread(content, media.path)
     told: dict[str, Any] = {
         "msgtype": _TYPES[media.kind],
         "body": caption or name,
@@ -147,17 +142,5 @@ def _noted(came: Arrival, note: str) -> Arrival:
     return structs.replace(came, text="\n".join(filter(None, (came.text, note))))
 
 
-def _content(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise Gone(f"The file {path} cannot be read: {error.strerror}.") from error
-
-
-def _save(folder: Path, name: str, data: bytes) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / _ODD.sub("_", name)[-120:].lstrip(".")
-    half = path.with_name(f".{path.name}.part")
-    half.write_bytes(data)
-    half.replace(path)
-    return str(path)
+def _safe(name: str) -> str:
+    return _ODD.sub("_", name)[-120:].lstrip(".")

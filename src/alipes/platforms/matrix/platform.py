@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platforms import Arrival, Piece, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
+from alipes.platforms.files import anyone
 from alipes.platforms.matrix import MatrixSettings, markup
 from alipes.platforms.matrix.client import TROUBLE, Client, LostKeys
 from alipes.platforms.matrix.files import Files
@@ -43,7 +44,7 @@ class Matrix:
 
     def __init__(self, settings: MatrixSettings, http: Http) -> None:
         self._settings, self._http = settings, http
-        self._welcome: Welcome = _anyone
+        self._welcome: Welcome = anyone
         self._reader = Reader(settings.per_user, settings.group)
         self._hearing: Hearing | None = None
         self._speaker: Speaker | None = None
@@ -131,7 +132,3 @@ class Matrix:
         if self._speaker is None:
             raise DeliveryError("Matrix is not connected yet.")
         return self._speaker
-
-
-async def _anyone(_: Arrival) -> bool:
-    return True

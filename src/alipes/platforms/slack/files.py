@@ -1,12 +1,9 @@
 """Files from Slack and to it. What they mean is not asked here."""
 
 import asyncio
-import os
 import re
-import tempfile
-from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import aiohttp
 
@@ -15,6 +12,7 @@ from alipes.kernel.errors import DeliveryError, Gone
 from alipes.kernel.images import SEEN_BY_MODELS
 from alipes.kernel.messages import Image
 from alipes.kernel.platforms import Filed, Piece
+from alipes.platforms.files import TooLarge, content, kind_of, not_fetched, save_chunks
 from alipes.platforms.slack.calls import UPLOAD, Calls
 
 CHUNK = 1024 * 1024
@@ -45,13 +43,15 @@ class Files:
                 mime, size = str(file.get("mimetype", "")), int(file.get("size") or 0)
                 name = str(file.get("name") or name)
                 if size > self._largest:
-                    raise NotHad(f"was not fetched: it is larger than {self._largest // 1_000_000} MB")
+                    raise TooLarge
                 path = self._folder / _ODD.sub("_", f"{file.get('id')}-{name[-80:]}").lstrip(".")
                 size = await self._save(file, path)
                 if mime in SEEN_BY_MODELS and size <= self._picture:
                     images.append(Image(mime, await asyncio.to_thread(_taken, path)))
                 else:
                     saved.append(Filed(str(path), _kind(file, mime), name, mime, size))
+            except TooLarge:
+                missing.append(not_fetched(name, self._largest))
             except NotHad as why:
                 missing.append(f"[{name} {why}.]")
             except (DeliveryError, aiohttp.ClientError, OSError, TimeoutError) as trouble:
@@ -72,34 +72,18 @@ class Files:
         url = str(file.get("url_private_download") or file.get("url_private") or "")
         if not self._calls.trusts(url):
             raise NotHad("was not fetched: it does not lie at Slack")
-        partial = await asyncio.to_thread(_partial, path.parent)
-        size, limit = 0, self._largest
         stall = aiohttp.ClientTimeout(total=UPLOAD, sock_connect=10, sock_read=30)
-        try:
-            with partial:
-                async with self._calls.session.get(
-                    url, headers=self._headers, proxy=self._calls.proxy, timeout=stall, allow_redirects=False
-                ) as response:
-                    _check(response, str(file.get("mimetype", "")))
-                    async for chunk in response.content.iter_chunked(CHUNK):
-                        size += len(chunk)
-                        if size > limit:
-                            raise NotHad(f"was not fetched: it is larger than {limit // 1_000_000} MB")
-                        await asyncio.to_thread(partial.write, chunk)
-            os.replace(partial.name, path)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(partial.name)
-        return size
+        async with self._calls.session.get(
+            url, headers=self._headers, proxy=self._calls.proxy, timeout=stall, allow_redirects=False
+        ) as response:
+            _check(response, str(file.get("mimetype", "")))
+            return await save_chunks(path, response.content.iter_chunked(CHUNK), self._largest)
 
     async def bring(self, piece: Piece) -> str:
         """A file of ours to Slack, where nobody sees it yet; its id there."""
         assert piece.media
         name = piece.media.name or Path(piece.media.path).name or "file"
-        try:
-            data = await asyncio.to_thread(Path(piece.media.path).read_bytes)
-        except OSError as gone:
-            raise Gone(f"The file to be sent cannot be read: {gone}.") from gone
+        data = await asyncio.to_thread(content, piece.media.path)
         if not data:
             raise Gone(f"Slack takes no empty files, and {name} is one.")
         told = await self._calls(
@@ -120,13 +104,7 @@ def _check(response: aiohttp.ClientResponse, mime: str) -> None:
 def _kind(file: dict[str, Any], mime: str) -> MediaKind:
     if file.get("subtype") == "slack_audio":
         return "voice"
-    kinds: dict[str, MediaKind] = {"image": "image", "audio": "audio", "video": "video"}
-    return kinds.get(mime.partition("/")[0], "file")
-
-
-def _partial(folder: Path) -> IO[bytes]:
-    folder.mkdir(parents=True, exist_ok=True)
-    return tempfile.NamedTemporaryFile(dir=folder, prefix=".part-", delete=False)
+    return kind_of(mime)
 
 
 def _taken(path: Path) -> bytes:

@@ -4,8 +4,9 @@ import asyncio
 from contextlib import suppress
 
 from alipes.kernel.errors import ConfigError, DeliveryError, Gone
-from alipes.kernel.platforms import Arrival, Piece, Take, Talents, Tell, Welcome
+from alipes.kernel.platforms import Piece, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
+from alipes.platforms.files import anyone
 from alipes.platforms.lanes import Lanes
 from alipes.platforms.slack import SlackSettings, markup
 from alipes.platforms.slack.begun import Begun
@@ -38,7 +39,7 @@ class Slack:
 
     def __init__(self, settings: SlackSettings) -> None:
         self._settings = settings
-        self._welcome: Welcome = _anyone
+        self._welcome: Welcome = anyone
         self._known: frozenset[str] = frozenset()
         self._speaking: Speaking | None = None
         self._listening: Listening | None = None
@@ -117,7 +118,3 @@ def _judged(error: Exception, _count: int) -> DeliveryError:
             f"was installed ({code(error)})."
         ) from error
     return error
-
-
-async def _anyone(_: Arrival) -> bool:
-    return True

@@ -13,6 +13,7 @@ from alipes.kernel.errors import Gone
 from alipes.kernel.images import image_type
 from alipes.kernel.messages import Image
 from alipes.kernel.platforms import Arrival, Filed
+from alipes.platforms.files import save
 from alipes.platforms.telegram.api import FAILURES, Api, Garbled, Refusal, ours
 from alipes.platforms.telegram.inbound import attached
 from alipes.platforms.telegram.words import File, Message, RemoteFile
@@ -49,7 +50,7 @@ class Fetcher:
             if data is None:
                 continue
             try:
-                path = await asyncio.to_thread(_save, self._folder, name, data)
+                path = await asyncio.to_thread(save, self._folder / name, data)
             except OSError as error:
                 log.warning("a file that came with a message could not be saved: %s", error)
                 notes.append(f"[{file.file_name or kind}: could not be saved, {error.strerror}]")
@@ -90,12 +91,3 @@ def _name(file: File, kind: MediaKind, message: Message) -> str:
     stem, suffix = os.path.splitext(given)
     short = stem.encode()[:120].decode("utf-8", "ignore") + suffix.encode()[:40].decode("utf-8", "ignore")
     return f"{message.chat.id}-{message.message_id}-{short}".lstrip("-")
-
-
-def _save(folder: Path, name: str, data: bytes) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / name
-    half = folder / f".{name}.part"
-    half.write_bytes(data)
-    half.replace(path)
-    return str(path)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import structs
 
 from alipes.kernel.platforms import Arrival, Take, Tell, Welcome
+from alipes.platforms.files import anyone
 from alipes.platforms.telegram.api import FAILURES, Api, ours
 from alipes.platforms.telegram.files import Fetcher
 from alipes.platforms.telegram.inbound import Reader, arrival, attached
@@ -28,7 +29,7 @@ class Listener:
 
     def __init__(self, api: Api, fetcher: Fetcher, reader: Reader, *, seconds: float) -> None:
         self._api, self._fetcher, self.reader, self._seconds = api, fetcher, reader, seconds
-        self.welcome: Welcome = _anyone
+        self.welcome: Welcome = anyone
         self._take: Take | None = None
         self._reached: Callable[[], None] = lambda: None
         """Called when something was brought to the webhook."""
@@ -125,7 +126,3 @@ class Listener:
             await self._api.call("answerCallbackQuery", bool, {"callback_query_id": query})
         except FAILURES as theirs:
             log.debug("a pressed button was not answered: %s", ours(theirs, "answering a button"))
-
-
-async def _anyone(_came: Arrival) -> bool:
-    return True

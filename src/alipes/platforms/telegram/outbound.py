@@ -1,6 +1,5 @@
 """What goes out to Telegram: a piece as a method with its parameters. It makes no call."""
 
-import os
 import re
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -9,6 +8,7 @@ from alipes.kernel.delivery import Button, Media
 from alipes.kernel.errors import Gone
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
+from alipes.platforms.files import readable
 from alipes.platforms.markup import harmless, utf16
 from alipes.platforms.telegram.api import Upload
 from alipes.platforms.telegram.markup import CAPTION, pieces
@@ -86,13 +86,11 @@ def captioned(media: Media, piece: Piece) -> tuple[Piece, Piece | None]:
 def upload(media: Media) -> tuple[str, Upload]:
     """The method that sends a file, and the file, read. Raises Gone for one that cannot be sent, ever."""
     path = Path(media.path)
-    try:
-        size = os.stat(path).st_size
+    with readable(media.path):
+        size = path.stat().st_size
         if size > FILE:
             raise Gone(f"Telegram takes no file of {size >> 20} MB ({media.name or path.name}).")
         data = path.read_bytes()
-    except OSError as error:
-        raise Gone(f"The file {media.path} cannot be read: {error.strerror}.") from error
     if not data:
         raise Gone(f"The file {media.path} is empty, and Telegram takes none such.")
     picture = path.suffix.lower() in _PHOTOS and size <= PHOTO
