@@ -11,6 +11,7 @@ from typing import IO
 from alipes.kernel.delivery import MediaKind
 from alipes.kernel.errors import Gone
 from alipes.kernel.platforms import Arrival
+from alipes.platforms.kept import write
 
 _KINDS: dict[str, MediaKind] = {"image": "image", "audio": "audio", "video": "video"}
 
@@ -35,10 +36,7 @@ def not_fetched(name: str, largest: int) -> str:
 
 def save(path: Path, data: bytes) -> str:
     """Whole, or not there at all; the same each time that it comes. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    half = path.with_name(f".{path.name}.part")
-    half.write_bytes(data)
-    half.replace(path)
+    write(path, data)
     return str(path)
 
 

@@ -4,15 +4,9 @@ A file, not a row: being behind is harmless, since the store refuses what it has
 """
 
 import asyncio
-import os
 from pathlib import Path
-from typing import TypeVar
 
-import msgspec
-
-T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
+from alipes.platforms.kept import write
 
 
 class Progress:
@@ -56,35 +50,12 @@ class Progress:
         """At once: what must be known after a kill, too."""
         async with self._writing:
             self.changed.clear()
-            await asyncio.to_thread(_write, self._path, self._encoded(), ".new")
+            await asyncio.to_thread(write, self._path, self._encoded(), ".new")
 
     def flush(self) -> None:
         # Under a name of its own: a thread of `keep` may still be writing.
-        _write(self._path, self._encoded(), ".last")
+        write(self._path, self._encoded(), ".last")
 
     def _encoded(self) -> bytes:
         """What is written down."""
         raise NotImplementedError
-
-
-def put(table: dict[K, V], key: K, value: V, most: int) -> None:
-    """At the end; what is at the beginning goes when there are too many."""
-    table.pop(key, None)
-    table[key] = value
-    if len(table) > most:
-        del table[next(iter(table))]
-
-
-def read(path: Path, kind: type[T]) -> T:
-    """What was written down; a new one where nothing was, or nothing that can be read."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError):
-        return kind()
-
-
-def _write(path: Path, data: bytes, suffix: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(suffix)
-    fresh.write_bytes(data)
-    os.replace(fresh, path)

@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from alipes.platforms.progress import Progress, put, read
+from alipes.platforms.kept import put, read
+from alipes.platforms.progress import Progress
 
 EPOCH = 1_420_070_400_000
 OLDEST = 86_400.0

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -14,6 +13,7 @@ from alipes.kernel.platforms import Arrival, Take, Welcome
 from alipes.platforms.email import inbound
 from alipes.platforms.email.imap import Imap, Mail
 from alipes.platforms.email.threads import Threads
+from alipes.platforms.kept import read, write
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Listening:
         self.welcome: Welcome = _nobody
         self.commands: Callable[[], Collection[str]] = tuple
         self._path = folder / "seen.json"
-        self._mark = _read(self._path)
+        self._mark = read(self._path, Mark)
 
     async def run(self, mailbox: str, take: Take, tell: Callable[[], None], *, renew: float) -> None:
         """Until cancelled. Raises DeliveryError when the connection is over. `renew`: seconds that we wait
@@ -72,10 +72,7 @@ class Listening:
 
     def _move(self, mark: Mark) -> None:
         self._mark = mark
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        half = self._path.with_suffix(f".{os.getpid()}")
-        half.write_bytes(msgspec.json.encode(mark))
-        half.replace(self._path)
+        write(self._path, msgspec.json.encode(mark))
 
     async def _hand_over(self, uid: int, take: Take) -> None:
         head = await self._imap.fetch(uid, f"BODY.PEEK[HEADER]<0.{GLANCE}>")
@@ -113,13 +110,6 @@ class Listening:
         note = f"[The mail has {head.size / 1e6:.0f} MB; what is attached to it was not fetched.]"
         text = "\n\n".join(filter(None, (told.arrival.text, note)))
         return structs.replace(told.arrival, text=text), True
-
-
-def _read(path: Path) -> Mark:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Mark)
-    except (OSError, msgspec.DecodeError):
-        return Mark()
 
 
 async def _nobody(_: Arrival) -> bool:

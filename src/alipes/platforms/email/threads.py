@@ -1,13 +1,14 @@
 """Threads of mail: which one a mail belongs to, and what the next one in it must refer to."""
 
 import hashlib
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+
+from alipes.platforms.kept import put, read, write
 
 OURS = re.compile(r"<alipes\.([0-9a-f]{16})\.[0-9a-f]{24}@[^<>\s]+>")
 IDS = re.compile(r"<[^<>\s]{1,900}>")
@@ -48,17 +49,11 @@ class Threads:
 
     def note(self, person: str, thread: str, now: Thread) -> None:
         """As `keep`, for one who may not speak: they fill no disk of ours."""
-        self._strangers[self._path(person, thread)] = now
-        if len(self._strangers) > STRANGERS:
-            del self._strangers[next(iter(self._strangers))]
+        put(self._strangers, self._path(person, thread), now, STRANGERS)
 
     def find(self, person: str, thread: str) -> Thread:
-        if noted := self._strangers.get(self._path(person, thread)):
-            return noted
-        try:
-            return msgspec.json.decode(self._path(person, thread).read_bytes(), type=Thread)
-        except (OSError, msgspec.DecodeError):
-            return Thread()
+        path = self._path(person, thread)
+        return self._strangers.get(path) or read(path, Thread)
 
     def keep(self, person: str, thread: str, now: Thread) -> None:
         """Raises OSError."""
@@ -66,10 +61,7 @@ class Threads:
         some = ids if len(ids) <= REMEMBERED else (ids[0], *ids[1 - REMEMBERED :])
         path = self._path(person, thread)
         self._strangers.pop(path, None)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        half = path.with_suffix(f".{os.getpid()}")
-        half.write_bytes(msgspec.json.encode(Thread(now.subject, some)))
-        half.replace(path)
+        write(path, msgspec.json.encode(Thread(now.subject, some)))
 
     def _path(self, person: str, thread: str) -> Path:
         return self._folder / f"{_digest(f'{person} {thread}', 12)}.json"

@@ -10,6 +10,7 @@ from alipes.platforms.irc.inbound import who
 from alipes.platforms.irc.markup import lines
 from alipes.platforms.irc.session import TRUSTED, Refused, Session
 from alipes.platforms.irc.words import fold, is_channel, person, room, unadorned
+from alipes.platforms.kept import put
 
 BURST = 5
 TOGETHER = 4
@@ -56,9 +57,7 @@ class Speaker:
         self._met.pop(nick, None)
         if self._left.get(nick, 0) > leavings:
             return
-        self._met[nick] = (sender, person(source), self._clock())
-        if len(self._met) > REMEMBERED:
-            del self._met[next(iter(self._met))]
+        put(self._met, nick, (sender, person(source), self._clock()), REMEMBERED)
 
     def known(self, source: str) -> str:
         """Who they are, if that was found out lately under the same mask."""
@@ -68,10 +67,7 @@ class Speaker:
     def forget(self, nick: str) -> None:
         self._met.pop(fold(nick), None)
         self.leavings += 1
-        self._left.pop(fold(nick), None)
-        self._left[fold(nick)] = self.leavings
-        if len(self._left) > REMEMBERED:
-            del self._left[next(iter(self._left))]
+        put(self._left, fold(nick), self.leavings, REMEMBERED)
 
     def spare(self) -> bool:
         """May something be said that nobody waits for?"""

@@ -3,16 +3,15 @@
 How far is a file, not a row: being behind is harmless, since the store refuses what it has already.
 """
 
-import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-T = TypeVar("T")
+from alipes.platforms.kept import read, write
 
 
 class Login(Struct, frozen=True):
@@ -54,24 +53,24 @@ class Kept:
         self._signing = folder / "signing.key"
 
     def login(self) -> Login:
-        return _read(self._login, Login)
+        return read(self._login, Login)
 
     def log_in(self, login: Login) -> None:
-        _write(self._login, msgspec.json.encode(login))
+        write(self._login, msgspec.json.encode(login))
 
     def signing(self) -> Signing:
-        return _read(self._signing, Signing)
+        return read(self._signing, Signing)
 
     def sign(self, signing: Signing) -> None:
-        _write(self._signing, msgspec.json.encode(signing))
+        write(self._signing, msgspec.json.encode(signing))
 
     def heard(self, user: str) -> Heard:
         """How far that user has listened."""
-        heard = _read(self._heard, Heard)
+        heard = read(self._heard, Heard)
         return heard if heard.user == user else Heard(user)
 
     def hear(self, heard: Heard) -> None:
-        _write(self._heard, msgspec.json.encode(heard))
+        write(self._heard, msgspec.json.encode(heard))
 
 
 class Batch:
@@ -109,18 +108,3 @@ class Progress:
             self.since = self._open.popleft().since
         if self.since != before:
             self._moved(self.since)
-
-
-def _read(path: Path, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError):
-        return kind()
-
-
-def _write(path: Path, data: bytes) -> None:
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-    os.replace(fresh, path)

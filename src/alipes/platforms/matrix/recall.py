@@ -7,6 +7,7 @@ from typing import Any
 import nio  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
+from alipes.platforms.kept import put
 from alipes.platforms.matrix.client import Client, Refusal, given
 from alipes.platforms.matrix.inbound import Said, said
 from alipes.platforms.matrix.outbound import BUTTONS
@@ -24,10 +25,7 @@ class Recall:
         self._known: dict[str, Said | None] = {}
 
     def keep(self, id: str, event: Said | None) -> None:
-        self._known.pop(id, None)
-        self._known[id] = event
-        if len(self._known) > REMEMBERED:
-            del self._known[next(iter(self._known))]
+        put(self._known, id, event, REMEMBERED)
 
     def change(self, id: str, told: Mapping[str, Any]) -> None:
         """It says this now; where it stands, and what its buttons mean, stays."""

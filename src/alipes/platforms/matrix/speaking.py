@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from alipes.kernel.errors import DeliveryError, Gone
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
+from alipes.platforms.kept import put
 from alipes.platforms.matrix import outbound
 from alipes.platforms.matrix.client import TROUBLE, Client, given
 from alipes.platforms.matrix.files import uploaded
@@ -110,9 +111,7 @@ class Speaker:
             name = transaction(f"{message} {label}")
             content = outbound.reaction(message, label)
             made.append(await self._quietly(self._client.put(room_id, REACTION, content, name)) or "")
-        self._offered[message] = [each for each in made if each]
-        if len(self._offered) > QUESTIONS:
-            del self._offered[next(iter(self._offered))]
+        put(self._offered, message, [each for each in made if each], QUESTIONS)
 
     async def _redact(self, room_id: str, event: str) -> None:
         asked = self._client.room_redact(room_id, event, tx_id=transaction(f"redact {event}"))

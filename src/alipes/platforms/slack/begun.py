@@ -4,12 +4,13 @@ Slack does not know a message again that is sent twice. So who sends one a secon
 it is there; this tells when that is needed, also after `kill -9`.
 """
 
-import os
 import time
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+
+from alipes.platforms.kept import write
 
 OLDEST = 86_400.0
 """Seconds after which a send that was begun is not looked for any more."""
@@ -76,13 +77,10 @@ class Begun:
             self._fresh()
 
     def _fresh(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         lines = b"".join(
             msgspec.json.encode(each) + b"\n" for each in (*self._there.values(), *self._open.values())
         )
-        fresh = self._path.with_suffix(".new")
-        fresh.write_bytes(lines)
-        os.replace(fresh, self._path)
+        write(self._path, lines)
         self._size = len(lines)
 
 

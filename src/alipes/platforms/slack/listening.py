@@ -10,6 +10,7 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platforms import Arrival, Take, Welcome
+from alipes.platforms.kept import put
 from alipes.platforms.lanes import Job, Lanes
 from alipes.platforms.slack import SlackSettings, inbound
 from alipes.platforms.slack.calls import Calls
@@ -148,11 +149,7 @@ class Listening:
             seen.visit(thread, "ours" if hangs else "called")
         elif not said.direct:
             seen.visit(f"{said.channel}/{said.ts}", "hangs")
-        lane = f"{said.channel}/{said.thread}"
-        self.latest.pop(lane, None)
-        self.latest[lane] = said.ts
-        if len(self.latest) > HEARD:
-            del self.latest[next(iter(self.latest))]
+        put(self.latest, f"{said.channel}/{said.thread}", said.ts, HEARD)
 
     async def _passed_on(self, said: Heard) -> str:
         shared = [

@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from alipes.platforms.progress import Progress, put, read
+from alipes.platforms.kept import put, read
+from alipes.platforms.progress import Progress
 
 OLDEST = 86_400.0
 """Seconds after which a message that nobody heard is not answered any more."""

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from alipes.kernel.errors import DeliveryError
+from alipes.platforms.kept import put
 from alipes.platforms.slack.calls import Calls
 
 log = logging.getLogger(__name__)
@@ -29,13 +30,8 @@ class People:
             except DeliveryError as error:
                 log.info("the name of %s could not be had: %s", person, error)
                 return person
-            self._keep(person, _called(told["user"]) or person)
+            put(self._names, person, _called(told["user"]) or person, NAMES)
         return self._names[person]
-
-    def _keep(self, id: str, name: str) -> None:
-        self._names[id] = name
-        if len(self._names) > NAMES:
-            del self._names[next(iter(self._names))]
 
     async def words(self, text: str, me: str = "", *, asks: bool = True) -> str:
         """As a person reads it, without the mention that calls `me`. `asks`: for names not known yet."""
