@@ -5,14 +5,14 @@ Where we listen on from is kept only when everything before it was handed over: 
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import nio  # type: ignore[import-untyped]
 
 from alipes.kernel.platforms import Tell
+from alipes.platforms.lanes import Job, Lanes
 from alipes.platforms.matrix.client import TROUBLE, Client, Refusal, given
 from alipes.platforms.matrix.hearing import Hearing
 from alipes.platforms.matrix.kept import Batch, Progress
@@ -43,19 +43,17 @@ FILTER = {
         "account_data": {"types": []},
     },
 }
-Job: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Listening:
-    """`run` asks for news; what they bring happens in lanes, one per room, all children of `tasks`."""
+    """`run` asks for news; what they bring happens in lanes, one per room."""
 
     def __init__(
         self, client: Client, hearing: Hearing, unread: Unread, progress: Progress, signer: Signer
     ) -> None:
         self._client, self._hearing, self._unread, self._progress = client, hearing, unread, progress
         self._signer, self._vouched = signer, client.olm is None
-        self.tasks: asyncio.TaskGroup
-        self._lanes: dict[str, deque[Job]] = {}
+        self.lanes: Lanes
         self._reading: dict[str, str] = {}
         """By room, the message up to which it is about to be marked as read."""
         self._since = progress.since
@@ -106,24 +104,13 @@ class Listening:
         batch.done()
 
     def _put(self, lane: str, batch: Batch, job: Job) -> None:
-        """Jobs of one lane are done one after the other, lanes beside each other."""
         batch.add()
 
         async def work() -> None:
             await job()
             batch.done()  # not if it failed or was cut off: then it comes again
 
-        if lane in self._lanes:
-            self._lanes[lane].append(work)
-        else:
-            self._lanes[lane] = deque((work,))
-            self.tasks.create_task(self._run(lane))
-
-    async def _run(self, lane: str) -> None:
-        jobs = self._lanes[lane]
-        while jobs:
-            await jobs.popleft()()
-        del self._lanes[lane]
+        self.lanes.put(lane, work)
 
     async def _room(self, room_id: str, timeline: Any, since: str) -> None:
         events = list(timeline.events)
@@ -200,7 +187,7 @@ class Listening:
         busy = room_id in self._reading
         self._reading[room_id] = event
         if not busy:
-            self.tasks.create_task(self._marking(room_id))
+            self.lanes.tasks.create_task(self._marking(room_id))
 
     async def _marking(self, room_id: str) -> None:
         marked = ""

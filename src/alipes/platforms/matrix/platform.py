@@ -8,6 +8,7 @@ from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platforms import Arrival, Piece, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
 from alipes.platforms.files import anyone
+from alipes.platforms.lanes import Lanes
 from alipes.platforms.matrix import MatrixSettings, markup
 from alipes.platforms.matrix.client import TROUBLE, Client, LostKeys
 from alipes.platforms.matrix.files import Files
@@ -102,7 +103,8 @@ class Matrix:
         listening = Listening(client, hearing, unread, progress, signer)
         self._hearing, self._speaker = hearing, speaker
         try:
-            async with asyncio.TaskGroup() as listening.tasks:
+            async with asyncio.TaskGroup() as tasks:
+                listening.lanes = Lanes(tasks)
                 await listening.run(tell, settings.poll)
         except BaseExceptionGroup as errors:
             raise first(errors) from None
