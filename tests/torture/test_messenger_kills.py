@@ -1,0 +1,96 @@
+"""`alipes serve` killed with -9 while people write, also while it is down and the messenger's answers get lost."""
+
+import asyncio
+import os
+import random
+import re
+import signal
+
+import pytest
+
+from tests.e2e.program import Home
+from tests.e2e.service import serving
+from tests.world.discord_server import DiscordServer
+from tests.world.slack_server import SlackServer
+
+KILLS = min(int(os.environ.get("ALIPES_TORTURE_TRIALS", "2")), 50)
+PEOPLE = [f"person{number}" for number in range(6)]
+
+
+class OnDiscord:
+    name, server = "discord", DiscordServer
+
+    @staticmethod
+    def tokens(server):
+        return f"DISCORD_BOT_TOKEN={server.token}\n"
+
+    @staticmethod
+    def upset(server, who, message, dice):
+        """Now and then it takes an answer, and we are not told that it did; or it tells of a message twice."""
+        if dice.random() < 0.2:
+            server.again(message)
+        if dice.random() < 0.2:
+            server.trouble("lost", "POST", f"/channels/{server.place('', who)}/messages")
+
+
+class OnSlack:
+    name, server = "slack", SlackServer
+
+    @staticmethod
+    def tokens(server):
+        server.board.retries = (0.05, 1.0, 3.0)
+        return f"SLACK_BOT_TOKEN={server.token}\nSLACK_APP_TOKEN={server.app_token}\n"
+
+    @staticmethod
+    def upset(server, who, _message, dice):
+        if dice.random() < 0.2:
+            # not `late`: what is taken only after the next process has looked for it, nobody can know of
+            server.trouble("lost", "chat.postMessage", server.place("", who)[0])
+
+
+def settle(home, messenger, server):
+    home.path.mkdir(mode=0o700)
+    allowed = [server.world.person(name).id for name in PEOPLE]
+    here = [f"[{messenger.name}]", f'base_url = "{server.base_url}"', f"allow = {allowed}", 'busy = "queue"']
+    (home.path / "config.toml").write_text("\n".join(['model = "scripted/echo"', *here, ""]))
+    (home.path / ".env").write_text(messenger.tokens(server))
+    (home.path / ".env").chmod(0o600)
+
+
+@pytest.mark.deadline(60 + 10 * KILLS)
+@pytest.mark.parametrize("messenger", [OnDiscord, OnSlack], ids=lambda each: each.name)
+async def test_every_message_is_answered_once_and_in_order_however_often_it_is_killed(
+    messenger, tmp_path, figures
+):
+    dice, said, over = random.Random(7), {who: [] for who in PEOPLE}, asyncio.Event()
+
+    async def talk(who):
+        while not over.is_set():
+            said[who].append(f"{who}n{len(said[who])}.")
+            messenger.upset(server, who, server.say(said[who][-1], who), dice)
+            await asyncio.sleep(dice.uniform(0.1, 0.6))
+
+    def answers(who):
+        told = "\n".join(post.text for post in server.posts("", who))
+        return re.findall(r"You said: (\w+\.)", told)
+
+    async with messenger.server() as server, asyncio.TaskGroup() as tasks:
+        settle(home := Home(tmp_path / "home"), messenger, server)
+        async with serving(home) as served:
+            await served.ready()
+            for who in PEOPLE:
+                tasks.create_task(talk(who))
+            await asyncio.sleep(dice.uniform(0.2, 1.0))
+            await served.left(by=signal.SIGKILL)
+        for _ in range(KILLS - 1):
+            async with serving(home) as served:
+                await asyncio.sleep(dice.uniform(0.0, 2.0))
+                await served.left(by=signal.SIGKILL)
+        over.set()
+        async with serving(home) as served:
+            server.troubles.clear()  # of those that nobody met
+            await server.until(lambda: all(set(said[who]) <= set(answers(who)) for who in PEOPLE))
+            assert await served.left() == 0
+        assert {who: answers(who) for who in PEOPLE} == said
+    figures.tried(KILLS)
+    figures.worst("messages of one person", max(map(len, said.values())))
