@@ -13,31 +13,7 @@ from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
 from alipes.platforms.discord import DiscordSettings, open_discord
 from tests.world.discord_server import DiscordServer
-
-
-class Desk:
-    """Keeps what a platform hands over and tells."""
-
-    def __init__(self):
-        self.arrivals = []
-        self.states = []
-        self.gate = None
-
-    async def take(self, arrival):
-        if self.gate:
-            await self.gate.wait()
-        self.arrivals.append(arrival)
-
-    def tell(self, state, why):
-        self.states.append((state, why))
-
-    @property
-    def texts(self):
-        return [arrival.text for arrival in self.arrivals]
-
-    @property
-    def ready(self):
-        return bool(self.states) and self.states[-1][0] == "ready"
+from tests.world.ears import Ears, listening
 
 
 def settings(server, folder, **more):
@@ -47,24 +23,13 @@ def settings(server, folder, **more):
 
 
 @asynccontextmanager
-async def listening(platform, desk):
-    """Cancelled at the end, as the gateway does it."""
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(platform.listen(desk.take, desk.tell))
-        try:
-            yield task
-        finally:
-            task.cancel()
-
-
-@asynccontextmanager
 async def at_work(tmp_path, **more):
-    """A Discord, our platform connected to it, and a desk."""
+    """A Discord, our platform connected to it, and ears."""
     async with DiscordServer() as server:
-        desk, platform = Desk(), open_discord(settings(server, tmp_path, **more))
-        async with listening(platform, desk):
-            await server.until(lambda: desk.ready)
-            yield server, platform, desk
+        ears, platform = Ears(), open_discord(settings(server, tmp_path, **more))
+        async with listening(platform, ears):
+            await server.until(lambda: ears.ready)
+            yield server, platform, ears
 
 
 def dm(server, who="ada"):
@@ -75,13 +40,13 @@ def dm(server, who="ada"):
 
 
 async def test_words_arrive_from_direct_messages_channels_and_threads(tmp_path, leaks):
-    async with at_work(tmp_path) as (server, _, desk):
+    async with at_work(tmp_path) as (server, _, ears):
         id = server.say("hello", who="ada")
         server.say("@alipes hi there", who="bob", where="general")
         server.say("just talk", who="bob", where="general")
         server.say("in a thread @alipes", who="bob", where="general/plans")
-        await server.until(lambda: len(desk.arrivals) == 4)
-        direct, called, overheard, thread = sorted(desk.arrivals, key=lambda arrival: int(arrival.id))
+        await server.until(lambda: len(ears.arrivals) == 4)
+        direct, called, overheard, thread = sorted(ears.arrivals, key=lambda arrival: int(arrival.id))
         assert (direct.id, direct.text, direct.name, direct.message) == (id, "hello", "Ada", id)
         assert (
             direct.address == dm(server) and direct.address.key == f"agent:main:discord:dm:{server.place()}"
@@ -95,57 +60,57 @@ async def test_words_arrive_from_direct_messages_channels_and_threads(tmp_path, 
 
 
 async def test_a_person_may_have_a_conversation_of_their_own_in_a_channel(tmp_path):
-    async with at_work(tmp_path, per_user=True) as (server, _, desk):
+    async with at_work(tmp_path, per_user=True) as (server, _, ears):
         server.say("@alipes hi", who="bob", where="general")
         server.say("hi", who="bob")
-        await server.until(lambda: len(desk.arrivals) == 2)
-        users = {arrival.group: arrival.address.user for arrival in desk.arrivals}
+        await server.until(lambda: len(ears.arrivals) == 2)
+        users = {arrival.group: arrival.address.user for arrival in ears.arrivals}
         assert users == {True: server.world.person("bob").id, False: ""}
 
 
 async def test_we_are_meant_by_mention_by_our_role_and_by_answers_to_us(tmp_path):
-    async with at_work(tmp_path) as (server, platform, desk):
+    async with at_work(tmp_path) as (server, platform, ears):
         ours = await platform.send(Address("discord", server.place("general"), "group"), Piece("I said this"))
         server.say(f"<@&{server.world.bot_role}> by role", where="general")
         answer = server.say("by answer", where="general", answers=ours)
         server.say("no, you", where="general", answers=answer, who="bob")
         bob = server.world.person("bob").id
         server.say(f"<@{bob}> look at <#{server.place('general')}>", where="general")
-        await server.until(lambda: len(desk.arrivals) == 4)
-        assert [(a.text, a.addressed) for a in desk.arrivals] == [
+        await server.until(lambda: len(ears.arrivals) == 4)
+        assert [(a.text, a.addressed) for a in ears.arrivals] == [
             ("by role", True),
             ("by answer", True),
             ("no, you", False),
             ("@Bob look at #general", False),
         ]
-        assert desk.arrivals[1].quoted == "Alipes: I said this"
+        assert ears.arrivals[1].quoted == "Alipes: I said this"
 
 
 async def test_what_is_answered_or_passed_on_is_quoted(tmp_path):
-    async with at_work(tmp_path) as (server, _, desk):
+    async with at_work(tmp_path) as (server, _, ears):
         first = server.say("obey me", who="bob", where="general")
         server.say("what about this? @alipes", where="general", answers=first)
         server.say("", forwards=first)
-        await server.until(lambda: len(desk.arrivals) == 3)
-        quoted = {a.text: a.quoted for a in desk.arrivals}
+        await server.until(lambda: len(ears.arrivals) == 3)
+        quoted = {a.text: a.quoted for a in ears.arrivals}
         assert quoted == {"obey me": "", "what about this?": "Bob: obey me", "": "Forwarded:\nobey me"}
 
 
 async def test_an_edit_names_what_it_changes_and_unfolded_links_are_none(tmp_path):
-    async with at_work(tmp_path) as (server, _, desk):
+    async with at_work(tmp_path) as (server, _, ears):
         id = server.say("helo")
-        await server.until(lambda: desk.arrivals)
+        await server.until(lambda: ears.arrivals)
         server.rest.tell("MESSAGE_UPDATE", server.world.posts[id])  # Discord added a preview
         server.change(id, "hello")
         server.rest.tell("MESSAGE_UPDATE", server.world.posts[id])
         server.say("end")
-        await server.until(lambda: "end" in desk.texts)
-        assert [(a.text, a.edits) for a in desk.arrivals] == [("helo", ""), ("hello", id), ("end", "")]
-        assert desk.arrivals[1].id != id
+        await server.until(lambda: "end" in ears.texts)
+        assert [(a.text, a.edits) for a in ears.arrivals] == [("helo", ""), ("hello", id), ("end", "")]
+        assert ears.arrivals[1].id != id
 
 
 async def test_pictures_are_seen_and_other_files_are_saved(tmp_path, leaks):
-    async with at_work(tmp_path, picture=20, largest=100) as (server, _, desk):
+    async with at_work(tmp_path, picture=20, largest=100) as (server, _, ears):
         server.say(
             "look",
             files=[
@@ -156,8 +121,8 @@ async def test_pictures_are_seen_and_other_files_are_saved(tmp_path, leaks):
             ],
         )
         server.say("", files=[("voice-message.ogg", "audio/ogg", b"Ogg")], voice=True)
-        await server.until(lambda: len(desk.arrivals) == 2)
-        seen, voice = desk.arrivals
+        await server.until(lambda: len(ears.arrivals) == 2)
+        seen, voice = ears.arrivals
         assert [(image.media_type, image.data) for image in seen.images] == [("image/png", b"tiny")]
         big, text = seen.files
         assert (big.kind, big.size, text.kind, text.mime) == ("image", 50, "file", "text/plain")
@@ -171,52 +136,52 @@ async def test_pictures_are_seen_and_other_files_are_saved(tmp_path, leaks):
 
 
 async def test_a_file_that_cannot_be_fetched_does_not_lose_the_words(tmp_path):
-    async with at_work(tmp_path) as (server, _, desk):
+    async with at_work(tmp_path) as (server, _, ears):
         server.say("before")
         id = server.say("here", where="general", files=[("gone.txt", "text/plain", b"text")])
-        await server.until(lambda: len(desk.arrivals) == 2)
-        assert desk.arrivals[1].files == ()  # not meant for us, so not fetched
+        await server.until(lambda: len(ears.arrivals) == 2)
+        assert ears.arrivals[1].files == ()  # not meant for us, so not fetched
         assert server.downloads == []
         server.world.files.clear()
         server.say("and this", answers=id, files=[("gone.txt", "text/plain", b"text")])
         server.world.files.clear()
-        await server.until(lambda: len(desk.arrivals) == 3)
-        assert desk.texts[2].startswith("and this\n[gone.txt could not be fetched: 404")
+        await server.until(lambda: len(ears.arrivals) == 3)
+        assert ears.texts[2].startswith("and this\n[gone.txt could not be fetched: 404")
         assert not list(tmp_path.glob("files/*"))
 
 
 async def test_other_programs_and_ourselves_are_not_heard(tmp_path):
-    async with at_work(tmp_path) as (server, platform, desk):
+    async with at_work(tmp_path) as (server, platform, ears):
         server.world.person("robot", bot=True)
         server.say("@alipes loop", who="robot", where="general")
         await platform.send(dm(server), Piece("mine"))
         server.say("@alipes pinned", where="general", kind=6)
         server.say("person")
-        await server.until(lambda: desk.arrivals)
-        assert desk.texts == ["person"]
+        await server.until(lambda: ears.arrivals)
+        assert ears.texts == ["person"]
 
 
 async def test_one_chat_stays_in_order_and_does_not_wait_for_another(tmp_path):
-    async with at_work(tmp_path) as (server, _, desk):
+    async with at_work(tmp_path) as (server, _, ears):
         server.trouble("slow", "GET", "/cdn")
-        desk.gate = asyncio.Event()
+        gate = ears.hold()
         for number in range(5):
             server.say(str(number))
             server.say(str(number + 10), who="bob")
-        desk.gate.set()
-        await server.until(lambda: len(desk.arrivals) == 10)
-        mine = [arrival.text for arrival in desk.arrivals if arrival.address == dm(server)]
+        gate.set()
+        await server.until(lambda: len(ears.arrivals) == 10)
+        mine = [arrival.text for arrival in ears.arrivals if arrival.address == dm(server)]
         assert mine == ["0", "1", "2", "3", "4"]
 
 
 async def test_a_button_is_acknowledged_and_arrives_as_what_it_stands_for(tmp_path):
-    async with at_work(tmp_path) as (server, platform, desk):
+    async with at_work(tmp_path) as (server, platform, ears):
         buttons = tuple(Button(f"label {n}", f"ask:{n}") for n in range(7))
         message = await platform.send(dm(server), Piece("sure?", buttons=buttons))
         assert [len(row["components"]) for row in server.posts()[0].components] == [5, 2]
         pressed = server.press(message, "ask:6")
-        await server.until(lambda: desk.arrivals and server.interaction(pressed).answer)
-        [arrival] = desk.arrivals
+        await server.until(lambda: ears.arrivals and server.interaction(pressed).answer)
+        [arrival] = ears.arrivals
         assert (arrival.pressed, arrival.message, arrival.id) == ("ask:6", message, pressed)
         assert (arrival.sender, arrival.address) == (server.world.person("ada").id, dm(server))
         assert server.interaction(pressed).answer == {"type": 6}
@@ -225,12 +190,12 @@ async def test_a_button_is_acknowledged_and_arrives_as_what_it_stands_for(tmp_pa
 
 
 async def test_slash_commands_are_shown_and_arrive_as_words(tmp_path):
-    async with at_work(tmp_path) as (server, platform, desk):
+    async with at_work(tmp_path) as (server, platform, ears):
         await platform.menu((("stop", "stop what runs"), ("model", "x" * 300)))
         assert [command["name"] for command in server.rest.commands] == ["stop", "model"]
         chosen = server.slash("model", "fast one", where="general/plans")
-        await server.until(lambda: desk.arrivals and server.interaction(chosen).answer)
-        [arrival] = desk.arrivals
+        await server.until(lambda: ears.arrivals and server.interaction(chosen).answer)
+        [arrival] = ears.arrivals
         assert (arrival.text, arrival.group, arrival.addressed) == ("/model fast one", True, True)
         assert arrival.address.thread == server.place("general/plans")
         answer = server.interaction(chosen).answer
@@ -238,15 +203,15 @@ async def test_slash_commands_are_shown_and_arrive_as_words(tmp_path):
 
 
 async def test_a_command_does_not_wait_behind_what_is_slow(tmp_path):
-    async with at_work(tmp_path) as (server, platform, desk):
+    async with at_work(tmp_path) as (server, platform, ears):
         await platform.menu((("stop", "stop what runs"),))
-        desk.gate = asyncio.Event()
+        gate = ears.hold()
         server.say("slow")
         chosen = server.slash("stop")
         await server.until(lambda: server.interaction(chosen).answer)
-        assert desk.arrivals == []
-        desk.gate.set()
-        await server.until(lambda: len(desk.arrivals) == 2)
+        assert ears.arrivals == []
+        gate.set()
+        await server.until(lambda: len(ears.arrivals) == 2)
 
 
 async def test_the_menu_is_told_once_and_only_when_connected(tmp_path):
@@ -261,18 +226,18 @@ async def test_the_menu_is_told_once_and_only_when_connected(tmp_path):
 
 async def test_files_of_strangers_are_not_fetched(tmp_path):
     async with DiscordServer() as server:
-        desk, platform = Desk(), open_discord(settings(server, tmp_path))
+        ears, platform = Ears(), open_discord(settings(server, tmp_path))
         known = server.world.person("ada").id
 
         async def welcome(arrival):
             return arrival.sender == known
 
         platform.fetch_only_for(welcome)
-        async with listening(platform, desk):
-            await server.until(lambda: desk.ready)
+        async with listening(platform, ears):
+            await server.until(lambda: ears.ready)
             for who in ("ada", "mallory"):
                 server.say("look", who=who, files=[(f"{who}.txt", "text/plain", b"text")])
-            await server.until(lambda: len(desk.arrivals) == 2)
+            await server.until(lambda: len(ears.arrivals) == 2)
         assert server.downloads == ["ada.txt"]
 
 
@@ -413,7 +378,7 @@ async def test_a_wrong_token_ends_it_with_a_sentence_and_never_shows_it(tmp_path
     async with DiscordServer() as server:
         platform = open_discord(settings(server, tmp_path, token=Secret("hush hush")))
         with pytest.raises(ConfigError, match="does not know the bot's token") as refused:
-            await platform.listen(Desk().take, Desk().tell)
+            await platform.listen(Ears().take, Ears().tell)
         assert "hush" not in str(refused.value)
 
 
@@ -422,7 +387,7 @@ async def test_missing_rights_to_read_end_it_with_what_to_switch_on(tmp_path, le
         server.gateway.disallowed = 1 << 15
         platform = open_discord(settings(server, tmp_path))
         with pytest.raises(ConfigError, match="Message Content Intent"):
-            await platform.listen(Desk().take, Desk().tell)
+            await platform.listen(Ears().take, Ears().tell)
 
 
 async def test_two_of_them_beside_each_other_keep_to_their_own_address(tmp_path):

@@ -8,19 +8,20 @@ import pytest
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platforms import Piece
 from alipes.platforms.discord import open_discord
-from tests.unit.test_discord import Desk, at_work, dm, listening, settings
+from tests.unit.test_discord import at_work, dm, settings
 from tests.world.discord_server import DiscordServer
+from tests.world.ears import Ears, listening
 
 
 @pytest.mark.parametrize("how", ["drop", "ask_to_reconnect", "resumable", "mute"])
 async def test_a_lost_connection_is_resumed_and_what_was_missed_arrives_once(tmp_path, how, leaks):
     async with DiscordServer() as server:
         server.gateway.interval = 0.3
-        desk, platform = Desk(), open_discord(settings(server, tmp_path))
-        async with listening(platform, desk):
-            await server.until(lambda: desk.ready)
+        ears, platform = Ears(), open_discord(settings(server, tmp_path))
+        async with listening(platform, ears):
+            await server.until(lambda: ears.ready)
             server.say("before")
-            await server.until(lambda: desk.texts == ["before"])
+            await server.until(lambda: ears.texts == ["before"])
             match how:
                 case "resumable":
                     server.gateway.invalidate(resumable=True)
@@ -32,46 +33,46 @@ async def test_a_lost_connection_is_resumed_and_what_was_missed_arrives_once(tmp
             await server.until(lambda: server.gateway.count("resume"))
             server.gateway.acks = True
             server.say("after")
-            await server.until(lambda: len(desk.arrivals) >= 3)
-            await server.until(lambda: desk.ready)
-            assert desk.texts == ["before", "meanwhile", "after"]
+            await server.until(lambda: len(ears.arrivals) >= 3)
+            await server.until(lambda: ears.ready)
+            assert ears.texts == ["before", "meanwhile", "after"]
             assert server.gateway.count("identify") == 1
-            assert "broken" in [state for state, _ in desk.states]
+            assert "broken" in [state for state, _ in ears.states]
 
 
 async def test_a_connection_that_went_silent_is_noticed_and_replaced(tmp_path, leaks):
     async with DiscordServer() as server:
         server.gateway.interval = 0.3
-        desk, platform = Desk(), open_discord(settings(server, tmp_path))
-        async with listening(platform, desk):
-            await server.until(lambda: desk.ready)
+        ears, platform = Ears(), open_discord(settings(server, tmp_path))
+        async with listening(platform, ears):
+            await server.until(lambda: ears.ready)
             server.gateway.deafen()
             server.say("into the void")
-            await server.until(lambda: not desk.ready)
-            assert "silent" in desk.states[-1][1]
+            await server.until(lambda: not ears.ready)
+            assert "silent" in ears.states[-1][1]
             # Sending has a way of its own.
             await platform.send(dm(server), Piece("still here"))
-            await server.until(lambda: desk.ready and desk.arrivals)
-            assert desk.texts == ["into the void"]
+            await server.until(lambda: ears.ready and ears.arrivals)
+            assert ears.texts == ["into the void"]
             assert (server.gateway.count("identify"), server.gateway.count("resume") > 0) == (1, True)
 
 
 async def test_every_answered_heartbeat_is_told_and_none_needs_a_thread(tmp_path):
     async with DiscordServer() as server:
         server.gateway.interval = 0.2
-        desk, platform = Desk(), open_discord(settings(server, tmp_path))
-        async with listening(platform, desk):
+        ears, platform = Ears(), open_discord(settings(server, tmp_path))
+        async with listening(platform, ears):
             await server.until(lambda: server.gateway.count("beat") > 3)
-            await server.until(lambda: desk.states.count(("ready", "")) > 3)
+            await server.until(lambda: ears.states.count(("ready", "")) > 3)
             assert not [thread for thread in threading.enumerate() if "keep-alive" in thread.name]
 
 
 async def test_a_refused_session_is_begun_anew_and_the_gap_is_read(tmp_path, leaks):
-    async with at_work(tmp_path) as (server, _, desk):
+    async with at_work(tmp_path) as (server, _, ears):
         server.say("before")
         server.say("@alipes before", where="general")
         server.say("@alipes before", where="general/plans")
-        await server.until(lambda: len(desk.arrivals) == 3)
+        await server.until(lambda: len(ears.arrivals) == 3)
         server.gateway.forget()
         server.gateway.drop()
         for where in ("", "general", "general/plans"):
@@ -80,20 +81,20 @@ async def test_a_refused_session_is_begun_anew_and_the_gap_is_read(tmp_path, lea
         await server.until(lambda: server.gateway.count("identify") == 2)
         for where in ("", "general", "general/plans"):
             server.say("@alipes after", where=where)
-        await server.until(lambda: len(desk.arrivals) >= 15)
+        await server.until(lambda: len(ears.arrivals) >= 15)
         expected = ["before", *(f"meanwhile {number}" for number in range(3)), "after"]
         for where in ("", "general", "general/plans"):
             place = server.place(where)
-            here = [a.text for a in desk.arrivals if place in (a.address.thread or a.address.chat,)]
+            here = [a.text for a in ears.arrivals if place in (a.address.thread or a.address.chat,)]
             assert here == expected, where
-        assert len({arrival.id for arrival in desk.arrivals}) == 15
-        thread = next(a for a in desk.arrivals if a.text == "meanwhile 0" and a.address.thread)
+        assert len({arrival.id for arrival in ears.arrivals}) == 15
+        thread = next(a for a in ears.arrivals if a.text == "meanwhile 0" and a.address.thread)
         assert thread.address.chat == server.place("general") and thread.addressed
 
 
 async def test_what_was_said_while_we_were_down_is_read_at_the_next_start(tmp_path, leaks):
     async with DiscordServer() as server:
-        first, second = Desk(), Desk()
+        first, second = Ears(), Ears()
         platform = open_discord(settings(server, tmp_path))
         server.say("before the first start")
         async with listening(platform, first):
@@ -113,7 +114,7 @@ async def test_what_was_said_while_we_were_down_is_read_at_the_next_start(tmp_pa
 async def test_a_first_call_in_a_channel_while_we_were_down_is_heard(tmp_path):
     async with DiscordServer() as server:
         platform = open_discord(settings(server, tmp_path))
-        first, second = Desk(), Desk()
+        first, second = Ears(), Ears()
         server.say("@alipes before the first start", where="general")
         async with listening(platform, first):
             await server.until(lambda: first.ready)
@@ -128,17 +129,17 @@ async def test_a_first_call_in_a_channel_while_we_were_down_is_heard(tmp_path):
 
 async def test_what_was_not_kept_is_read_again_after_a_restart(tmp_path):
     async with DiscordServer() as server:
-        desk, platform = Desk(), open_discord(settings(server, tmp_path))
-        async with listening(platform, desk):
-            await server.until(lambda: desk.ready)
+        ears, platform = Ears(), open_discord(settings(server, tmp_path))
+        async with listening(platform, ears):
+            await server.until(lambda: ears.ready)
             server.say("kept")
-            await server.until(lambda: desk.arrivals)
-            desk.gate = asyncio.Event()
+            await server.until(lambda: ears.arrivals)
+            ears.hold()
             lost = server.say("cut off")
             server.say("also", who="bob")
             await server.until(lambda: server.gateway.ready)
             await asyncio.sleep(0.05)
-        again = Desk()
+        again = Ears()
         async with listening(platform, again):
             await server.until(lambda: len(again.arrivals) == 2)
         assert sorted(again.texts) == ["also", "cut off"]
@@ -147,34 +148,34 @@ async def test_what_was_not_kept_is_read_again_after_a_restart(tmp_path):
 
 async def test_a_place_that_is_gone_is_not_asked_for_again(tmp_path):
     async with DiscordServer() as server:
-        desk, platform = Desk(), open_discord(settings(server, tmp_path))
-        async with listening(platform, desk):
-            await server.until(lambda: desk.ready)
+        ears, platform = Ears(), open_discord(settings(server, tmp_path))
+        async with listening(platform, ears):
+            await server.until(lambda: ears.ready)
             server.say("hi", who="bob")
-            await server.until(lambda: desk.arrivals)
+            await server.until(lambda: ears.arrivals)
         server.rest.forbidden.add(server.place(who="bob"))
         for _ in range(2):
-            later = Desk()
+            later = Ears()
             async with listening(platform, later):
-                await server.until(lambda desk=later: desk.ready)
+                await server.until(lambda ears=later: ears.ready)
                 server.say("hello")
-                await server.until(lambda desk=later: desk.arrivals)
+                await server.until(lambda ears=later: ears.arrivals)
         assert len([call for call in server.calls if server.place(who="bob") in call.path]) == 1
 
 
 async def test_an_outage_is_survived_without_a_restart(tmp_path, leaks):
     server = DiscordServer()
-    desk = Desk()
+    ears = Ears()
     async with server:
         platform = open_discord(settings(server, tmp_path))
-    async with listening(platform, desk):
-        await server.until(lambda: desk.states)
-        assert desk.states[-1][0] == "broken" and "cannot be reached" in desk.states[-1][1]
+    async with listening(platform, ears):
+        await server.until(lambda: ears.states)
+        assert ears.states[-1][0] == "broken" and "cannot be reached" in ears.states[-1][1]
         async with server:
-            await server.until(lambda: desk.ready)
+            await server.until(lambda: ears.ready)
             server.say("hello")
-            await server.until(lambda: desk.arrivals)
-        await server.until(lambda: not desk.ready)
+            await server.until(lambda: ears.arrivals)
+        await server.until(lambda: not ears.ready)
         with pytest.raises(DeliveryError) as away:
             await platform.send(dm(server), Piece("x"))
         assert not away.value.uncertain
@@ -183,8 +184,8 @@ async def test_an_outage_is_survived_without_a_restart(tmp_path, leaks):
             server.gateway.refuses = True
             await server.until(lambda: server.gateway.count("refused"))
             server.gateway.refuses = False
-            await server.until(lambda: len(desk.arrivals) == 2)
-    assert desk.texts == ["hello", "while Discord was away"]
+            await server.until(lambda: len(ears.arrivals) == 2)
+    assert ears.texts == ["hello", "while Discord was away"]
 
 
 async def test_what_the_desk_cannot_take_ends_the_listening(tmp_path, leaks):
@@ -192,10 +193,10 @@ async def test_what_the_desk_cannot_take_ends_the_listening(tmp_path, leaks):
         raise OSError("disk full")
 
     async with DiscordServer() as server:
-        desk, platform = Desk(), open_discord(settings(server, tmp_path))
+        ears, platform = Ears(), open_discord(settings(server, tmp_path))
         async with asyncio.TaskGroup() as tasks:
-            ended = tasks.create_task(_ending(platform.listen(take, desk.tell)))
-            await server.until(lambda: desk.ready)
+            ended = tasks.create_task(_ending(platform.listen(take, ears.tell)))
+            await server.until(lambda: ears.ready)
             server.say("hello")
         assert isinstance(ended.result(), OSError)
 
@@ -204,9 +205,9 @@ async def test_leaving_at_any_moment_leaves_nothing_behind(tmp_path, leaks):
     async with DiscordServer() as server:
         platform = open_discord(settings(server, tmp_path))
         for number in range(12):
-            desk = Desk()
+            ears = Ears()
             async with asyncio.TaskGroup() as tasks:
-                task = tasks.create_task(platform.listen(desk.take, desk.tell))
+                task = tasks.create_task(platform.listen(ears.take, ears.tell))
                 await asyncio.sleep(number * 0.005)
                 task.cancel()
                 await asyncio.sleep(0)
@@ -223,7 +224,7 @@ async def _ending(listening):
 
 async def test_what_was_missed_where_nobody_was_known_to_write_goes_before_what_is_said_there_now(tmp_path):
     async with DiscordServer() as server:
-        first, second = Desk(), Desk()
+        first, second = Ears(), Ears()
         platform = open_discord(settings(server, tmp_path))
         async with listening(platform, first):
             await server.until(lambda: first.ready)

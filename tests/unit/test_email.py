@@ -14,7 +14,7 @@ from alipes.kernel.errors import ConfigError, DeliveryError, StoreError
 from alipes.kernel.platforms import Arrival, Piece, Platform
 from alipes.kernel.turns import Address
 from alipes.platforms.email import EmailSettings, open_email
-from tests.world.ears import Ears, listening
+from tests.world.ears import Ears, listening_once
 from tests.world.mail_server import OURS, PASSWORD, SERVER, Dovecot, Smarthost, Writer
 from tests.world.tls import ca_file
 
@@ -39,8 +39,8 @@ def post(folder: Path, dovecot: Dovecot | None, smarthost: Smarthost | None, **m
 async def served(folder: Path, **more: Any) -> AsyncIterator[tuple[Dovecot, Smarthost, Platform, Ears]]:
     async with Dovecot() as dovecot, Smarthost() as smarthost:
         platform = post(folder, dovecot, smarthost, **more)
-        async with listening(platform) as ears:
-            await ears.ready(2)
+        async with listening_once(platform) as ears:
+            await ears.told("ready", 2)
             yield dovecot, smarthost, platform, ears
 
 
@@ -122,7 +122,7 @@ async def test_machines_lists_and_we_ourselves_are_not_answered(tmp_path: Path) 
         await dovecot.deliver(ada.compose("it came back").as_bytes(), "")
         await ada.write("from a person")
         (came,) = await ears.heard()
-        assert came.text == "from a person" and len(ears.taken) == 1
+        assert came.text == "from a person" and len(ears.arrivals) == 1
 
 
 async def test_only_those_count_for_whom_the_receiving_server_vouches(tmp_path: Path) -> None:
@@ -181,8 +181,8 @@ async def test_of_a_stranger_only_the_head_is_read(tmp_path: Path) -> None:
             return False
 
         platform.fetch_only_for(nobody)
-        async with listening(platform) as ears:
-            await ears.ready(2)
+        async with listening_once(platform) as ears:
+            await ears.told("ready", 2)
             ada = Writer(dovecot, "ada@example.org")
             message = ada.compose("a long story", subject="Hello")
             message.add_attachment(b"x", maintype="text", subtype="csv", filename="x.csv")
@@ -201,18 +201,18 @@ async def test_what_came_while_we_were_away_is_read_once_and_what_was_there_befo
         ada = Writer(dovecot, "ada@example.org")
         await ada.write("before our time")
         platform = post(tmp_path, dovecot, None)
-        async with listening(platform) as ears:
-            await ears.ready(2)
+        async with listening_once(platform) as ears:
+            await ears.told("ready", 2)
             await ada.write("one")
             assert [each.text for each in await ears.heard()] == ["one"]
-            await ears.ready(4)
+            await ears.told("ready", 4)
         await ada.write("two")
         await ada.write("three")
-        async with listening(platform) as ears:
+        async with listening_once(platform) as ears:
             assert [each.text for each in await ears.heard(2)] == ["two", "three"]
-            await ears.ready(2)
-        async with listening(platform) as ears:
-            await ears.ready(2)
+            await ears.told("ready", 2)
+        async with listening_once(platform) as ears:
+            await ears.told("ready", 2)
             await ada.write("four")
             assert [each.text for each in await ears.heard()] == ["four"]
 
@@ -225,7 +225,7 @@ async def test_what_was_not_handed_over_comes_again(tmp_path: Path) -> None:
         ears.before = failing
         await Writer(dovecot, "ada@example.org").write("one")
         assert isinstance(await ears.broken(), StoreError)
-        async with listening(platform) as ears:
+        async with listening_once(platform) as ears:
             assert [each.text for each in await ears.heard()] == ["one"]
 
 
@@ -234,12 +234,12 @@ async def test_a_server_that_numbers_its_mail_anew_is_looked_through_again(tmp_p
         ada = Writer(dovecot, "ada@example.org")
         await ada.write("one")
         first = (await ears.heard())[0]
-        await ears.ready(4)
+        await ears.told("ready", 4)
     seen = tmp_path / "home" / "seen.json"
     seen.write_text('{"validity": 1, "uid": 99}')
     async with Dovecot() as dovecot:
         await Writer(dovecot, "ada@example.org").write("one", Message_ID=first.message)
-        async with listening(post(tmp_path, dovecot, None)) as ears:
+        async with listening_once(post(tmp_path, dovecot, None)) as ears:
             assert [each.id for each in await ears.heard()] == [first.id]
 
 
@@ -258,7 +258,7 @@ async def test_a_server_that_hangs_is_noticed(tmp_path: Path) -> None:
 
 async def test_signs_of_life_are_told_while_no_mail_comes(tmp_path: Path) -> None:
     async with served(tmp_path, renew=0.05) as (_, _, _, ears):
-        await ears.ready(9)
+        await ears.told("ready", 9)
         assert not ears.trouble
 
 
@@ -270,12 +270,12 @@ async def test_the_ways_are_protected_and_believe_the_operators_authority_alone(
         port = dovecot.imaps if security == "tls" else dovecot.imap
         ways = {"imap": ("127.0.0.1", port, security), "smtp": ("127.0.0.1", smarthost.port, security)}
         platform = post(tmp_path, dovecot, smarthost, **ways, ca_file=str(ca_file(tmp_path)))
-        async with listening(platform) as ears:
-            await ears.ready(2)
+        async with listening_once(platform) as ears:
+            await ears.told("ready", 2)
             await said(platform, Address("email", "ada@example.org"), "Hello.")
             await smarthost.got()
         careless = post(tmp_path, dovecot, smarthost, **ways)
-        async with listening(careless) as ears:
+        async with listening_once(careless) as ears:
             assert "CERTIFICATE_VERIFY_FAILED" in str(await ears.broken())
         with pytest.raises(DeliveryError, match="CERTIFICATE_VERIFY_FAILED"):
             await said(careless, Address("email", "ada@example.org"), "Hello.")
@@ -284,12 +284,12 @@ async def test_the_ways_are_protected_and_believe_the_operators_authority_alone(
 async def test_what_the_operator_must_mend_is_told_without_the_password(tmp_path: Path) -> None:
     async with Dovecot() as dovecot, Smarthost() as smarthost:
         wrong = post(tmp_path, dovecot, smarthost, password=Secret("wr0ng"))
-        async with listening(wrong) as ears:
+        async with listening_once(wrong) as ears:
             trouble = await ears.broken()
             assert isinstance(trouble, ConfigError) and "wr0ng" not in str(trouble)
         with pytest.raises(DeliveryError, match="does not accept our password"):
             await said(wrong, Address("email", "ada@example.org"), "Hello.")
-        async with listening(post(tmp_path, dovecot, smarthost, mailbox="Bücher & Co")) as ears:
+        async with listening_once(post(tmp_path, dovecot, smarthost, mailbox="Bücher & Co")) as ears:
             assert isinstance(await ears.broken(), ConfigError) and "Bücher" in str(ears.trouble)
 
 

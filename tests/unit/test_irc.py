@@ -15,7 +15,7 @@ from alipes.kernel.platforms import Arrival, Piece
 from alipes.kernel.turns import Address
 from alipes.platforms.irc import Irc, IrcSettings, open_irc
 from alipes.platforms.irc.words import LONGEST
-from tests.world.ears import Ears, listening
+from tests.world.ears import Ears, listening_once
 from tests.world.irc_server import Ngircd
 from tests.world.tls import ca_file
 
@@ -39,8 +39,8 @@ def irc(server: Ngircd, **more: Any) -> Irc:
 async def served(folder: Path, **more: Any) -> AsyncIterator[tuple[Ngircd, Irc, Ears]]:
     async with Ngircd(folder / "irc") as server:
         platform = irc(server, **more)
-        async with listening(platform) as ears:
-            await ears.ready()
+        async with listening_once(platform) as ears:
+            await ears.told("ready")
             yield server, platform, ears
 
 
@@ -149,8 +149,8 @@ async def test_a_name_that_is_taken_is_waited_for_under_another(tmp_path: Path) 
         squatter = await server.enter("alipes")
         await squatter.settled()
         platform = irc(server, quiet=0.2)
-        async with listening(platform) as ears, server.person("Ada") as ada:
-            await ears.ready()
+        async with listening_once(platform) as ears, server.person("Ada") as ada:
+            await ears.told("ready")
             ada.say("alipes_", "alipes: are you there?")
             (came,) = await ears.heard()
             assert came.text == "are you there?"
@@ -164,7 +164,7 @@ async def test_a_name_that_is_taken_is_waited_for_under_another(tmp_path: Path) 
 
 async def test_who_is_sent_out_of_a_channel_comes_back(tmp_path: Path) -> None:
     async with Ngircd(tmp_path / "irc") as server, server.person("Op", "#house") as op:
-        async with listening(irc(server, channels=("#house",), quiet=0.2)) as ears:
+        async with listening_once(irc(server, channels=("#house",), quiet=0.2)) as ears:
             joins = lambda: [line for line in op.lines if line.command == "JOIN" and line.nick == "alipes"]  # noqa: E731
             await op.until(lambda: len(joins()) == 1)
             op.write("KICK", "#house", "alipes", "out")
@@ -210,7 +210,7 @@ async def test_a_server_that_ends_is_told_and_what_was_read_is_still_handed_over
         await server.down()
         gate.set()
         assert isinstance(await ears.broken(), DeliveryError)
-        assert [each.text for each in ears.taken] == ["one", "two"]
+        assert [each.text for each in ears.arrivals] == ["one", "two"]
         with pytest.raises(DeliveryError, match="not connected"):
             await said(platform, Address("irc", "ada"), "hello?")
 
@@ -218,8 +218,8 @@ async def test_a_server_that_ends_is_told_and_what_was_read_is_still_handed_over
 async def test_a_server_that_hangs_is_noticed_and_what_was_being_said_is_uncertain(tmp_path: Path) -> None:
     async with Ngircd(tmp_path / "irc") as server:
         platform = irc(server, quiet=1.0)
-        async with listening(platform) as ears:
-            await ears.ready()
+        async with listening_once(platform) as ears:
+            await ears.told("ready")
             server.freeze()
             with pytest.raises(DeliveryError) as lost:
                 await said(platform, Address("irc", "#house"), "hello")
@@ -228,8 +228,8 @@ async def test_a_server_that_hangs_is_noticed_and_what_was_being_said_is_uncerta
 
 
 async def test_signs_of_life_are_told_while_nobody_speaks(tmp_path: Path) -> None:
-    async with Ngircd(tmp_path / "irc") as server, listening(irc(server, quiet=0.05)) as ears:
-        await ears.ready(12)
+    async with Ngircd(tmp_path / "irc") as server, listening_once(irc(server, quiet=0.05)) as ears:
+        await ears.told("ready", 12)
         assert not ears.trouble
 
 
@@ -245,17 +245,17 @@ async def test_a_store_that_fails_ends_the_listening(tmp_path: Path) -> None:
 
 async def test_a_protected_way_believes_the_operators_authority_and_nobody_else(tmp_path: Path) -> None:
     async with Ngircd(tmp_path / "irc", tls=True) as server:
-        async with listening(irc(server, ca_file=str(ca_file(tmp_path)))) as ears:
-            await ears.ready()
-        async with listening(irc(server)) as ears:
+        async with listening_once(irc(server, ca_file=str(ca_file(tmp_path)))) as ears:
+            await ears.told("ready")
+        async with listening_once(irc(server)) as ears:
             assert "CERTIFICATE_VERIFY_FAILED" in str(await ears.broken())
 
 
 async def test_a_servers_password_is_given_where_nobody_can_log_in(tmp_path: Path) -> None:
     async with Ngircd(tmp_path / "irc", password="open sesame") as server:
-        async with listening(irc(server, password=Secret("open sesame"))) as ears:
-            await ears.ready()
-        async with listening(irc(server, password=Secret("wrong"))) as ears:
+        async with listening_once(irc(server, password=Secret("open sesame"))) as ears:
+            await ears.told("ready")
+        async with listening_once(irc(server, password=Secret("wrong"))) as ears:
             trouble = await ears.broken()
             assert isinstance(trouble, ConfigError | DeliveryError) and "wrong" not in str(trouble)
 
@@ -263,7 +263,7 @@ async def test_a_servers_password_is_given_where_nobody_can_log_in(tmp_path: Pat
 async def test_who_is_not_there_cannot_be_reached(tmp_path: Path) -> None:
     async with Ngircd(tmp_path / "irc") as server:
         await server.down()
-        async with listening(irc(server)) as ears:
+        async with listening_once(irc(server)) as ears:
             assert "cannot be reached" in str(await ears.broken())
 
 

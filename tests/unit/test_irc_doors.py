@@ -17,7 +17,7 @@ from alipes.kernel.turns import Address
 from alipes.platforms.irc import Irc, IrcSettings
 from alipes.platforms.irc.speaking import Pace
 from alipes.platforms.irc.words import LONGEST, Line, read
-from tests.world.ears import Ears, listening
+from tests.world.ears import Ears, listening_once
 
 WELCOME = ":s 001 {nick} :welcome {nick}"
 
@@ -74,7 +74,7 @@ async def at_the_door(**more: Any) -> AsyncIterator[tuple[Irc, Ears, Door]]:
     platform = Irc(IrcSettings(host="127.0.0.1", tls=False, folder=Path("/nonexistent"), **given))
     door = None
     try:
-        async with server, listening(platform) as ears:
+        async with server, listening_once(platform) as ears:
             door = await came.get()
             yield platform, ears, door
     finally:
@@ -96,7 +96,7 @@ async def test_an_account_is_logged_in_to_before_we_enter() -> None:
         door.tell(":s 900 * * alipes :you are logged in", ":s 903 * :done")
         await door.hears("CAP", "END")
         door.tell(WELCOME.format(nick="alipes"))
-        await ears.ready()
+        await ears.told("ready")
         assert not any(line.command == "PASS" for line in door.heard)
 
 
@@ -130,7 +130,7 @@ async def test_an_old_server_knows_no_capabilities(answer: str) -> None:
         door.tell(answer)
         await door.hears("USER")
         door.tell(WELCOME.format(nick="alipes"))
-        await ears.ready()
+        await ears.told("ready")
         assert not any(line.params[:1] == ("END",) for line in door.heard)
 
 
@@ -220,7 +220,8 @@ async def test_in_a_busy_channel_nobody_is_asked_for_who_talks_to_others() -> No
             ":Ada!a@h PRIVMSG #house :alipes: and now with you",
         )
         assert (await door.hears("WHOIS")).last == "Ada"
-        assert [line.command for line in door.heard].count("WHOIS") == 1 and ears.taken[0].sender == "ada!a@h"
+        assert [line.command for line in door.heard].count("WHOIS") == 1
+        assert ears.arrivals[0].sender == "ada!a@h"
         door.tell(":s 311 alipes Ada a h * :Ada", ":s 330 alipes Ada account :is", ":s 318 alipes Ada :end")
         assert [each.sender for each in await ears.heard(2)] == ["ada!a@h", "account"]
 
@@ -230,7 +231,7 @@ async def test_somebody_who_left_is_looked_for_before_the_answer_is_given() -> N
         await door.enters(offered="account-tag", granted="account-tag")
         door.tell("@account=ada :Ada!a@h PRIVMSG alipes :one", ":Ada!a@h QUIT :bye", ":s PONG s :nothing")
         (came,) = await ears.heard()
-        await ears.ready(5)
+        await ears.told("ready", 5)
         async with asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(_refused(platform, came.address))
             await door.hears("WHOIS")
@@ -248,7 +249,7 @@ async def test_a_hidden_host_counts_as_others_see_it() -> None:
     async with at_the_door() as (platform, ears, door):
         await door.enters()
         door.tell(":s 396 alipes cloak.of.some.length.example :is now your hidden host", ":s PONG s :x")
-        await ears.ready(4)
+        await ears.told("ready", 4)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(platform.send(Address("irc", "ada"), Piece("x" * 600)))
             first, *_ = await door.takes()

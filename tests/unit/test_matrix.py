@@ -6,7 +6,8 @@ import pytest
 
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
-from tests.world.matrix_world import Desk, homeserver, matrix_world  # noqa: F401
+from tests.world.ears import Ears
+from tests.world.matrix_world import homeserver, matrix_world  # noqa: F401
 
 pytestmark = [pytest.mark.deadline(60), pytest.mark.usefixtures("homeserver")]
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
@@ -17,13 +18,13 @@ async def only_ada(arrival):
 
 
 async def test_words_come_in_and_go_out_in_a_direct_chat(tmp_path, leaks):
-    desk = Desk()
-    async with matrix_world(tmp_path / "matrix") as world, world.listening(desk) as platform:
+    ears = Ears()
+    async with matrix_world(tmp_path / "matrix") as world, world.listening(ears) as platform:
         ada = await world.town.person("ada")
         room = await ada.room(world.us, direct=True)
         id = await ada.say(room, "hello")
-        await desk.until(lambda: desk.texts == ["hello"])
-        came = desk.arrivals[0]
+        await ears.until(lambda: ears.texts == ["hello"])
+        came = ears.arrivals[0]
         assert (came.id, came.message, came.sender, came.name) == (id, id, ada.id, "Ada")
         assert came.address == Address("matrix", room) and not came.group and came.addressed
         (piece,) = platform.pieces("Good **morning**.")
@@ -44,13 +45,13 @@ async def test_words_come_in_and_go_out_in_a_direct_chat(tmp_path, leaks):
 
 
 async def test_in_a_room_we_are_meant_by_mention_by_name_and_by_answers_to_us(tmp_path):
-    desk = Desk()
-    async with matrix_world(tmp_path / "matrix") as world, world.listening(desk) as platform:
+    ears = Ears()
+    async with matrix_world(tmp_path / "matrix") as world, world.listening(ears) as platform:
         ada, bob = await world.town.person("ada"), await world.town.person("bob")
         room = await ada.room(bob, world.us)
         await bob.join(room)
         await ada.say(room, "just talk")
-        await desk.until(lambda: desk.arrivals)
+        await ears.until(lambda: ears.arrivals)
         ours = await platform.send(Address("matrix", room, "group"), Piece(text="I said this"))
         answer = {"m.in_reply_to": {"event_id": ours}}
         thread = {"rel_type": "m.thread", "event_id": ours, "is_falling_back": True}
@@ -66,42 +67,42 @@ async def test_in_a_room_we_are_meant_by_mention_by_name_and_by_answers_to_us(tm
         await ada.say(room, "/stop")
         await ada.say(room, "alipesque talk")
         await ada.say(room, "about Alipes, not to it", **{"m.mentions": {}})
-        await desk.until(lambda: len(desk.arrivals) == 10)
-        meant = [arrival.text for arrival in desk.arrivals if arrival.addressed]
+        await ears.until(lambda: len(ears.arrivals) == 10)
+        meant = [arrival.text for arrival in ears.arrivals if arrival.addressed]
         assert meant == [
             "by mention", "by name", f"by id, {world.us.id}!", "by pill", "by answer", "by thread",
         ]  # fmt: skip
-        assert all(arrival.group and arrival.address.chat_type == "group" for arrival in desk.arrivals)
-        quoted = {arrival.text: arrival.quoted for arrival in desk.arrivals}
+        assert all(arrival.group and arrival.address.chat_type == "group" for arrival in ears.arrivals)
+        quoted = {arrival.text: arrival.quoted for arrival in ears.arrivals}
         assert quoted["by answer"] == "Alipes: I said this" and not quoted["by thread"]
-        threads = {arrival.text: arrival.address.thread for arrival in desk.arrivals}
+        threads = {arrival.text: arrival.address.thread for arrival in ears.arrivals}
         assert threads["by thread"] == ours and not threads["by answer"]
         await platform.menu((("stop", "end it"), ("new", "begin anew")))
         await ada.say(room, "/stop")
         await ada.say(room, f"{world.us.id} !new")
         await ada.say(room, "!other")
-        await desk.until(lambda: len(desk.arrivals) == 13)
-        assert [(each.text, each.addressed) for each in desk.arrivals[-3:]] == [
+        await ears.until(lambda: len(ears.arrivals) == 13)
+        assert [(each.text, each.addressed) for each in ears.arrivals[-3:]] == [
             ("/stop", True), ("/new", True), ("!other", False),
         ]  # fmt: skip
 
 
 async def test_a_person_may_have_a_conversation_of_their_own_in_a_room(tmp_path):
-    desk = Desk()
-    async with matrix_world(tmp_path / "matrix") as world, world.listening(desk, per_user=True, group="all"):
+    ears = Ears()
+    async with matrix_world(tmp_path / "matrix") as world, world.listening(ears, per_user=True, group="all"):
         ada, bob = await world.town.person("ada"), await world.town.person("bob")
         room = await ada.room(bob, world.us)
         await bob.join(room)
         await ada.say(room, "one")
         await bob.say(room, "two")
-        await desk.until(lambda: len(desk.arrivals) == 2)
-        assert [arrival.address.user for arrival in desk.arrivals] == [ada.id, bob.id]
-        assert all(arrival.addressed for arrival in desk.arrivals)
+        await ears.until(lambda: len(ears.arrivals) == 2)
+        assert [arrival.address.user for arrival in ears.arrivals] == [ada.id, bob.id]
+        assert all(arrival.addressed for arrival in ears.arrivals)
 
 
 async def test_answers_changes_and_other_ways_to_speak(tmp_path):
-    desk = Desk()
-    async with matrix_world(tmp_path / "matrix") as world, world.listening(desk):
+    ears = Ears()
+    async with matrix_world(tmp_path / "matrix") as world, world.listening(ears):
         ada, bob = await world.town.person("ada"), await world.town.person("bob")
         room = await ada.room(bob, world.us)
         await bob.join(room)
@@ -116,22 +117,22 @@ async def test_answers_changes_and_other_ways_to_speak(tmp_path):
         await ada.send(room, {"msgtype": "m.location", "body": "here", "geo_uri": "geo:1,2"})
         await ada.send(room, {"body": "a cat", "url": "mxc://x/y", "info": {}}, "m.sticker")
         gone = await ada.say(room, "last")
-        await desk.until(lambda: desk.texts and desk.texts[-1] == "last")
-        assert [text for text in desk.texts if text] == [
+        await ears.until(lambda: ears.texts and ears.texts[-1] == "last")
+        assert [text for text in ears.texts if text] == [
             "the weather in Pris?", "where is that?", "> <not> an answer", "the weather in Paris?", "* waves",
             "[location geo:1,2] here", "[sticker: a cat]", "last",
         ]  # fmt: skip
-        answer = next(each for each in desk.arrivals if each.text == "where is that?")
+        answer = next(each for each in ears.arrivals if each.text == "where is that?")
         assert answer.quoted == "Ada: the weather in Pris?"
-        edit = next(each for each in desk.arrivals if each.text == "the weather in Paris?")
+        edit = next(each for each in ears.arrivals if each.text == "the weather in Paris?")
         assert edit.edits == edit.message == first and edit.id not in (first, gone)
 
 
 async def test_files_are_fetched_for_the_welcome_only(tmp_path):
-    desk = Desk()
+    ears = Ears()
     async with matrix_world(tmp_path / "matrix") as world:
         ada, bob = await world.town.person("ada"), await world.town.person("bob")
-        async with world.listening(desk, only_ada, group="all", largest=1000):
+        async with world.listening(ears, only_ada, group="all", largest=1000):
             room = await ada.room(bob, world.us)
             await bob.join(room)
             text = await ada.upload(b"one line\n", "text/plain")
@@ -147,8 +148,8 @@ async def test_files_are_fetched_for_the_welcome_only(tmp_path):
             await ada.send(room, {"msgtype": "m.file", "body": "gone", "url": "mxc://alipes.test/nothing"})
             await ada.send(room, {"msgtype": "m.file", "body": "odd", "url": 7})
             await bob.send(room, {"msgtype": "m.file", "body": "bob.txt", "url": text})
-            await desk.until(lambda: len(desk.arrivals) == 7)
-        file, picture, voice, big, gone, odd, bobs = desk.arrivals
+            await ears.until(lambda: len(ears.arrivals) == 7)
+        file, picture, voice, big, gone, odd, bobs = ears.arrivals
         (saved,) = file.files
         assert (
             Path(saved.path).read_text() == "one line\n" and saved.name == "../no tes.txt" and not file.text
@@ -162,16 +163,16 @@ async def test_files_are_fetched_for_the_welcome_only(tmp_path):
 
 
 async def test_we_go_where_people_call_us_who_may_speak(tmp_path):
-    desk = Desk()
+    ears = Ears()
     async with matrix_world(tmp_path / "matrix") as world:
         ada, bob = await world.town.person("ada"), await world.town.person("bob")
         pending = await ada.room(world.us)
-        async with world.listening(desk, only_ada) as platform:
+        async with world.listening(ears, only_ada) as platform:
             theirs, direct = await bob.room(world.us), await bob.room(world.us, direct=True)
             for room in (pending, await ada.room(world.us)):
                 await ada.until(lambda room=room: _joined(ada, room, world.us.id))
-            await desk.until(lambda: desk.arrivals)
-            (called,) = desk.arrivals
+            await ears.until(lambda: ears.arrivals)
+            (called,) = ears.arrivals
             assert (called.sender, called.text, called.address) == (bob.id, "", Address("matrix", direct))
             await bob.look()
             assert not _joined(bob, theirs, world.us.id) and not _joined(bob, direct, world.us.id)
@@ -183,20 +184,20 @@ async def test_we_go_where_people_call_us_who_may_speak(tmp_path):
 
 
 async def test_what_was_said_before_we_were_called_is_not_for_us(tmp_path):
-    desk = Desk()
+    ears = Ears()
     async with matrix_world(tmp_path / "matrix") as world:
         ada = await world.town.person("ada")
         known = await ada.room(world.us)
-        async with world.listening(desk):
+        async with world.listening(ears):
             await ada.until(lambda: _joined(ada, known, world.us.id))
             room = await ada.room()
             await ada.say(room, "long ago")
             await ada.invite(room, world.us.id)
             await ada.say(room, "welcome")
-            await desk.until(lambda: desk.arrivals)
+            await ears.until(lambda: ears.arrivals)
             await ada.say(room, "how are you?")
-            await desk.until(lambda: len(desk.arrivals) == 2)
-        assert desk.texts == ["welcome", "how are you?"]
+            await ears.until(lambda: len(ears.arrivals) == 2)
+        assert ears.texts == ["welcome", "how are you?"]
 
 
 def _joined(person, room, who):

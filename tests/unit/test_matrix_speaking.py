@@ -8,7 +8,8 @@ from alipes.kernel.delivery import Button, Media
 from alipes.kernel.errors import DeliveryError, Gone
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
-from tests.world.matrix_world import Desk, homeserver, matrix_world  # noqa: F401
+from tests.world.ears import Ears
+from tests.world.matrix_world import homeserver, matrix_world  # noqa: F401
 
 pytestmark = [pytest.mark.deadline(60), pytest.mark.usefixtures("homeserver")]
 
@@ -16,18 +17,18 @@ pytestmark = [pytest.mark.deadline(60), pytest.mark.usefixtures("homeserver")]
 @asynccontextmanager
 async def with_ada(tmp_path, **more):
     """The platform at work, a person, and where the two talk."""
-    desk = Desk()
-    async with matrix_world(tmp_path / "matrix") as world, world.listening(desk, **more) as platform:
+    ears = Ears()
+    async with matrix_world(tmp_path / "matrix") as world, world.listening(ears, **more) as platform:
         ada = await world.town.person("ada")
         room = await ada.room(world.us, direct=True)
         await ada.say(room, "hello")
-        await desk.until(lambda: desk.arrivals)
-        yield world, platform, desk, ada, desk.arrivals[0].address
+        await ears.until(lambda: ears.arrivals)
+        yield world, platform, ears, ada, ears.arrivals[0].address
 
 
 async def test_an_answer_shows_what_it_answers_and_stays_in_its_thread(tmp_path):
-    async with with_ada(tmp_path) as (_, platform, desk, ada, where):
-        asked = desk.arrivals[0].id
+    async with with_ada(tmp_path) as (_, platform, ears, ada, where):
+        asked = ears.arrivals[0].id
         plain = await platform.send(where, Piece(text="plain"))
         reply = await platform.send(where, Piece(text="reply", reply_to=asked))
         inside = Address("matrix", where.chat, thread=asked)
@@ -44,17 +45,17 @@ async def test_an_answer_shows_what_it_answers_and_stays_in_its_thread(tmp_path)
 
 async def test_buttons_are_reactions_that_go_when_the_question_is_answered(tmp_path):
     buttons = (Button("Yes", "ask:1:once"), Button("No", "ask:1:no"))
-    async with with_ada(tmp_path) as (world, platform, desk, ada, where):
-        inside = Address("matrix", where.chat, thread=desk.arrivals[0].id)
+    async with with_ada(tmp_path) as (world, platform, ears, ada, where):
+        inside = Address("matrix", where.chat, thread=ears.arrivals[0].id)
         sent = await platform.send(inside, Piece(text="Shall I?", buttons=buttons))
         posts = ada.chat(where.chat).posts
         await ada.until(lambda: sent in posts and len(posts[sent].reactions) == 2)
         assert set(posts[sent].reactions.values()) == {(world.us.id, "Yes"), (world.us.id, "No")}
         await ada.react(where.chat, sent, "👍")
-        await ada.react(where.chat, desk.arrivals[0].id, "Yes")
+        await ada.react(where.chat, ears.arrivals[0].id, "Yes")
         await ada.react(where.chat, sent, "Yes")
-        await desk.until(lambda: len(desk.arrivals) == 2)
-        pressed = desk.arrivals[1]
+        await ears.until(lambda: len(ears.arrivals) == 2)
+        pressed = ears.arrivals[1]
         assert (pressed.pressed, pressed.message, pressed.sender) == ("ask:1:once", sent, ada.id)
         assert pressed.address == inside and not pressed.text
         await platform.edit(inside, sent, Piece(text="Allowed.", plain="Allowed."))
@@ -63,18 +64,18 @@ async def test_buttons_are_reactions_that_go_when_the_question_is_answered(tmp_p
 
 
 async def test_a_question_from_before_a_restart_is_still_answered(tmp_path):
-    desk = Desk()
+    ears = Ears()
     async with matrix_world(tmp_path / "matrix") as world:
         ada = await world.town.person("ada")
-        async with world.listening(desk) as platform:
+        async with world.listening(ears) as platform:
             room = await ada.room(world.us, direct=True)
             await ada.say(room, "hello")
-            await desk.until(lambda: desk.arrivals)
+            await ears.until(lambda: ears.arrivals)
             sent = await platform.send(
-                desk.arrivals[0].address, Piece(text="Shall I?", buttons=(Button("Yes", "ask:1:once"),))
+                ears.arrivals[0].address, Piece(text="Shall I?", buttons=(Button("Yes", "ask:1:once"),))
             )
         await ada.react(room, sent, "Yes")
-        again = Desk()
+        again = Ears()
         async with world.listening(again):
             await again.until(lambda: again.arrivals)
             assert again.arrivals[0].pressed == "ask:1:once"

@@ -10,7 +10,8 @@ from alipes.kernel.errors import DeliveryError, Gone
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
 from alipes.platforms.slack import open_slack
-from tests.unit.slack_desk import Desk, at_work, listening, settings, where
+from tests.unit.slack_desk import at_work, settings, where
+from tests.world.ears import Ears, listening
 from tests.world.slack_server import SlackServer
 
 
@@ -90,9 +91,9 @@ async def test_what_slack_does_not_like_the_look_of_is_shown_as_plain_words(tmp_
 
 
 async def test_a_pair_of_eyes_is_shown_until_the_answer_begins(tmp_path):
-    async with at_work(tmp_path) as (server, platform, desk):
+    async with at_work(tmp_path) as (server, platform, ears):
         ts = server.say("hello")
-        await server.until(lambda: desk.arrivals)
+        await server.until(lambda: ears.arrivals)
         await platform.typing(where(server))
         await platform.typing(where(server))
         assert server.post(ts).marks == ["+eyes"]
@@ -100,7 +101,7 @@ async def test_a_pair_of_eyes_is_shown_until_the_answer_begins(tmp_path):
         await server.until(lambda: server.post(ts).marks == ["+eyes", "-eyes"])
         server.web.scopes.discard("reactions:write")
         server.say("again")
-        await server.until(lambda: len(desk.arrivals) == 2)
+        await server.until(lambda: len(ears.arrivals) == 2)
         await platform.typing(where(server))  # it is a courtesy: where it is not allowed nothing fails
 
 
@@ -141,16 +142,16 @@ async def test_a_send_that_death_cut_off_is_looked_for_by_the_next_process(tmp_p
     async with SlackServer() as server:
         first, second = (open_slack(settings(server, tmp_path, deadline=5.0)) for _ in range(2))
         piece, lost = Piece("once", id="outbound:1"), Piece("never", id="outbound:2")
-        async with listening(first, desk := Desk()), asyncio.TaskGroup() as tasks:
-            await server.until(lambda: desk.ready)
+        async with listening(first, ears := Ears()), asyncio.TaskGroup() as tasks:
+            await server.until(lambda: ears.ready)
             server.trouble("late", "chat.postMessage")
             server.trouble("hang", "chat.postMessage")
             sending = [tasks.create_task(first.send(where(server), each)) for each in (piece, lost)]
             await server.until(lambda: len(server.asked("chat.postMessage")) == 2)
             for each in sending:
                 each.cancel()
-        async with listening(second, desk := Desk()):
-            await server.until(lambda: desk.ready)
+        async with listening(second, ears := Ears()):
+            await server.until(lambda: ears.ready)
             message = await second.send(where(server), piece)
             await second.send(where(server), lost)
         assert server.said() == ["once", "never"] and server.posts()[0].ts == message

@@ -11,7 +11,8 @@ from alipes.kernel.platforms import Platform
 from alipes.kernel.turns import Address
 from alipes.platforms.telegram import TelegramSettings, open_telegram
 from alipes.runtime.clients import ClientScope
-from tests.world.telegram_bot import CHAT, bot, listening
+from tests.world.ears import listening
+from tests.world.telegram_bot import CHAT, bot
 from tests.world.telegram_server import TOKEN, Fault, Media, TelegramServer
 from tests.world.telegram_town import BOT_ID
 

@@ -10,7 +10,8 @@ from alipes.kernel.endpoints import Secret
 from alipes.kernel.errors import ConfigError, StoreError
 from alipes.kernel.platforms import Arrival
 from alipes.platforms.telegram.order import Order
-from tests.world.telegram_bot import Ears, bot, listening
+from tests.world.ears import Ears, listening
+from tests.world.telegram_bot import bot
 from tests.world.telegram_server import TOKEN, Fault, TelegramServer
 
 
@@ -21,7 +22,7 @@ async def test_many_chats_keep_their_own_order(tmp_path: Path) -> None:
         async with listening(telegram) as ears:
             await ears.heard(150)
             for chat in range(7, 22):
-                texts = [int(came.text) for came in ears.taken if came.sender == str(chat)]
+                texts = [int(came.text) for came in ears.arrivals if came.sender == str(chat)]
                 assert texts == list(range(chat - 7, 150, 15))
             await server.confirmed()
 
@@ -48,12 +49,12 @@ async def test_a_chat_that_is_slow_to_be_taken_holds_up_no_other_and_is_confirme
         server.town.say("waits for it", chat=7)
         for text in ("one", "two", "three"):
             server.town.say(text, chat=8)
-            await ears.until(lambda text=text: any(came.text == text for came in ears.taken))  # type: ignore[misc]
-        assert [came.text for came in ears.taken] == ["one", "two", "three"]
+            await ears.until(lambda text=text: any(came.text == text for came in ears.arrivals))  # type: ignore[misc]
+        assert [came.text for came in ears.arrivals] == ["one", "two", "three"]
         assert len(server.unconfirmed) == 5, "what is confirmed is confirmed up to a number"
         gate.set()
         await server.confirmed()
-        assert [came.text for came in ears.taken] == ["one", "two", "three", "slow", "waits for it"]
+        assert [came.text for came in ears.arrivals] == ["one", "two", "three", "slow", "waits for it"]
 
 
 async def test_what_was_not_taken_comes_again_after_a_restart(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ async def test_what_was_not_taken_comes_again_after_a_restart(tmp_path: Path) ->
         ears.before = None
         async with listening(telegram, ears):
             await server.confirmed()
-        assert [came.text for came in ears.taken].count("two") == 1
+        assert [came.text for came in ears.arrivals].count("two") == 1
 
 
 @pytest.mark.deadline(20)
@@ -91,7 +92,7 @@ async def test_a_poll_that_hears_nothing_any_more_is_noticed_and_repaired(tmp_pa
         assert any("did not answer in time" in why for state, why in ears.states if state == "broken")
         assert ears.states[-1] == ("ready", "")
         await server.confirmed()
-        assert len(ears.taken) == 1
+        assert len(ears.arrivals) == 1
 
 
 @pytest.mark.parametrize("harm", ["half_close", "drop"])
@@ -183,7 +184,7 @@ async def test_a_webhook_is_taken_only_with_its_secret_and_only_while_someone_li
                 await telegram.on_webhook({**headers, "X-Telegram-Bot-Api-Secret-Token": "no"}, body) == 403
             )
             assert await telegram.on_webhook(headers, b"nonsense") == 200
-            assert [came.text for came in ears.taken] == ["hi"]
+            assert [came.text for came in ears.arrivals] == ["hi"]
         assert await telegram.on_webhook(headers, body) == 503
 
 

@@ -10,20 +10,20 @@ from alipes.kernel.platforms import Arrival
 
 
 class Ears:
-    """Takes what comes, after `before` let it."""
+    """Take what comes, after `before` let it."""
 
     def __init__(self) -> None:
-        self.taken: list[Arrival] = []
+        self.arrivals: list[Arrival] = []
         self.states: list[tuple[str, str]] = []
-        self.before: Callable[[Arrival], Awaitable[None]] | None = None
+        self.before: Callable[[Arrival], Awaitable[Any]] | None = None
         self.trouble: AlipesError | None = None
-        """Why it does not listen any more."""
+        """Why they do not listen any more."""
         self._news = asyncio.Event()
 
     async def take(self, arrival: Arrival) -> None:
         if self.before:
             await self.before(arrival)
-        self.taken.append(arrival)
+        self.arrivals.append(arrival)
         self._news.set()
 
     def tell(self, state: str, why: str) -> None:
@@ -34,12 +34,32 @@ class Ears:
         self.trouble = trouble
         self._news.set()
 
-    async def heard(self, count: int = 1) -> list[Arrival]:
-        await self.until(lambda: len(self.taken) >= count)
-        return self.taken
+    def hold(self) -> asyncio.Event:
+        """Nothing is taken until this is set."""
+        gate = asyncio.Event()
 
-    async def ready(self, count: int = 1) -> None:
-        await self.until(lambda: sum(state == "ready" for state, _ in self.states) >= count)
+        async def wait(_: Arrival) -> None:
+            await gate.wait()
+
+        self.before = wait
+        return gate
+
+    @property
+    def texts(self) -> list[str]:
+        return [arrival.text for arrival in self.arrivals]
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.states) and self.states[-1][0] == "ready"
+
+    async def heard(self, count: int = 1) -> list[Arrival]:
+        await self.until(lambda: len(self.arrivals) >= count)
+        return self.arrivals
+
+    async def told(self, state: str, count: int = 1) -> str:
+        """Wait until they were told so often; the latest reason."""
+        await self.until(lambda: sum(told == state for told, _ in self.states) >= count)
+        return next(why for told, why in reversed(self.states) if told == state)
 
     async def broken(self) -> AlipesError:
         await self.until(lambda: self.trouble)
@@ -55,18 +75,27 @@ class Ears:
 
 @asynccontextmanager
 async def listening(platform: Any, ears: Ears | None = None) -> AsyncIterator[Ears]:
-    """`listen` once, until it breaks or we leave."""
+    """Cancelled at the end, as the gateway does it. What ends it before is raised."""
     ears = ears or Ears()
-
-    async def listen() -> None:
-        try:
-            await platform.listen(ears.take, ears.tell)
-        except AlipesError as trouble:
-            ears.ended(trouble)
-
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(listen())
+        task = tasks.create_task(platform.listen(ears.take, ears.tell))
         try:
             yield ears
         finally:
             task.cancel()
+
+
+@asynccontextmanager
+async def listening_once(platform: Any, ears: Ears | None = None) -> AsyncIterator[Ears]:
+    """For platforms that end with their connection: then the ears know why."""
+
+    class Once:
+        async def listen(self, take: Any, tell: Any) -> None:
+            try:
+                await platform.listen(take, tell)
+            except AlipesError as trouble:
+                ears.ended(trouble)
+
+    ears = ears or Ears()
+    async with listening(Once(), ears):
+        yield ears

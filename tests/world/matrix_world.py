@@ -12,6 +12,7 @@ from alipes.kernel.endpoints import Secret
 from alipes.kernel.platforms import Arrival, Platform
 from alipes.platforms.matrix import MatrixSettings, open_matrix
 from alipes.runtime.clients import ClientScope
+from tests.world.ears import Ears
 from tests.world.matrix_gate import Gate, gate
 from tests.world.matrix_people import Person, Town, town
 from tests.world.matrix_synapse import synapse
@@ -21,40 +22,6 @@ from tests.world.matrix_synapse import synapse
 def homeserver() -> str:
     """It is there before a test begins, and is nothing that the test has left behind."""
     return synapse()
-
-
-class Desk:
-    """Keeps what a platform hands over and tells."""
-
-    def __init__(self) -> None:
-        self.arrivals: list[Arrival] = []
-        self.states: list[tuple[str, str]] = []
-        self.before: Callable[[Arrival], Awaitable[None]] | None = None
-        """Waited for before something is taken."""
-        self._moved = asyncio.Event()
-
-    async def take(self, arrival: Arrival) -> None:
-        if self.before:
-            await self.before(arrival)
-        self.arrivals.append(arrival)
-        self._moved.set()
-
-    def tell(self, state: str, why: str) -> None:
-        self.states.append((state, why))
-        self._moved.set()
-
-    @property
-    def texts(self) -> list[str]:
-        return [arrival.text for arrival in self.arrivals]
-
-    @property
-    def ready(self) -> bool:
-        return bool(self.states) and self.states[-1][0] == "ready"
-
-    async def until(self, fact: Callable[[], Any]) -> None:
-        while not fact():
-            self._moved.clear()
-            await self._moved.wait()
 
 
 class World:
@@ -74,15 +41,15 @@ class World:
 
     @asynccontextmanager
     async def listening(
-        self, desk: Desk, welcome: Callable[[Arrival], Awaitable[bool]] | None = None, **more: Any
+        self, ears: Ears, welcome: Callable[[Arrival], Awaitable[bool]] | None = None, **more: Any
     ) -> AsyncIterator[Platform]:
         """The platform while it listens, once it is ready."""
         async with ClientScope() as scope:
             platform = open_matrix(self.settings(**more), scope)
             if welcome is not None:
                 platform.fetch_only_for(welcome)
-            listening = asyncio.create_task(platform.listen(desk.take, desk.tell))
-            ready = asyncio.create_task(desk.until(lambda: desk.ready))
+            listening = asyncio.create_task(platform.listen(ears.take, ears.tell))
+            ready = asyncio.create_task(ears.until(lambda: ears.ready))
             await asyncio.wait({listening, ready}, return_when=asyncio.FIRST_COMPLETED)
             try:
                 if not ready.done():
