@@ -1,15 +1,14 @@
 """The gateway of our Discord: sessions that outlive their connection, and connections that misbehave when told."""
 
-import asyncio
-import contextlib
 import time
 import zlib
+from functools import partial
 from typing import Any
 
-import msgspec
-from aiohttp import WSMsgType, web
+from aiohttp import web
 from msgspec import Struct, field
 
+from tests.world import loopback
 from tests.world.discord_world import DM, SEES_CONTENT, World
 
 DISPATCH, HEARTBEAT, IDENTIFY, RESUME, RECONNECT, INVALID, HELLO, ACK = 0, 1, 2, 6, 7, 9, 10, 11
@@ -29,41 +28,20 @@ class Session(Struct, eq=False):
             self.line.put(self.events[-1])
 
 
-class Line:
-    """One WebSocket. `deaf`: neither reads nor writes, and stays open, as after a lost route."""
+class Line(loopback.Line):
+    """May be packed; belongs to a session once one was named."""
 
     def __init__(self, socket: web.WebSocketResponse, request: web.Request) -> None:
-        self.socket, self.request = socket, request
+        super().__init__(socket, request)
         self.session: Session | None = None
-        self.deaf = asyncio.Event()
         self.beats = 0
-        self._queue: asyncio.Queue[dict[str, Any] | int] = asyncio.Queue()
         self._zlib = zlib.compressobj() if request.query.get("compress") == "zlib-stream" else None
 
-    def put(self, message: dict[str, Any]) -> None:
-        self._queue.put_nowait(message)
-
-    def close(self, code: int) -> None:
-        self._queue.put_nowait(code)
-
-    def abort(self) -> None:
-        if self.request.transport:
-            self.request.transport.abort()
-
-    async def write(self) -> None:
-        while not self.deaf.is_set():
-            match await self._queue.get():
-                case int(code):
-                    await self.socket.close(code=code)
-                    return
-                case message if not self.deaf.is_set():
-                    raw = msgspec.json.encode(message)
-                    with contextlib.suppress(ConnectionError):
-                        if self._zlib:
-                            packed = self._zlib.compress(raw) + self._zlib.flush(zlib.Z_SYNC_FLUSH)
-                            await self.socket.send_bytes(packed)
-                        else:
-                            await self.socket.send_str(raw.decode())
+    async def send(self, raw: bytes) -> None:
+        if self._zlib:
+            await self.socket.send_bytes(self._zlib.compress(raw) + self._zlib.flush(zlib.Z_SYNC_FLUSH))
+        else:
+            await super().send(raw)
 
 
 class Switchboard:
@@ -125,8 +103,7 @@ class Switchboard:
     def deafen(self) -> None:
         """Present connections stay open and are never served again: no FIN, no answer, no events."""
         for line in self.lines:
-            line.deaf.set()
-            line.put({})
+            line.deafen()
             if line.session:
                 line.session.line = None
 
@@ -150,37 +127,14 @@ class Switchboard:
         self.lines.add(line)
         self.note("connect")
         line.put({"op": HELLO, "d": {"heartbeat_interval": int(self.interval * 1000)}, "s": None, "t": None})
-        writing = asyncio.get_running_loop().create_task(line.write())
         try:
-            await self._read(line)
-            if line.deaf.is_set():
-                await asyncio.Event().wait()
+            await line.serve(partial(self._hear, line))
         finally:
-            writing.cancel()
-            await asyncio.wait([writing])
             if line.session and socket.close_code in (1000, 1001):
                 self.sessions.pop(line.session.id, None)  # who says goodbye does not come back to it
             self._part(line)
             self.note(f"close {socket.close_code}")
         return socket
-
-    async def _read(self, line: Line) -> None:
-        deaf = asyncio.get_running_loop().create_task(line.deaf.wait())
-        try:
-            while not line.deaf.is_set():
-                reading = asyncio.get_running_loop().create_task(line.socket.receive())
-                await asyncio.wait([reading, deaf], return_when=asyncio.FIRST_COMPLETED)
-                if not reading.done():
-                    reading.cancel()
-                    await asyncio.wait([reading])
-                    return
-                message = reading.result()
-                if message.type is not WSMsgType.TEXT:
-                    return
-                self._hear(line, msgspec.json.decode(message.data))
-        finally:
-            deaf.cancel()
-            await asyncio.wait([deaf])
 
     def _hear(self, line: Line, message: dict[str, Any]) -> None:
         match message:

@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self
@@ -23,6 +23,7 @@ from msgspec import Struct
 from tests.world.discord_gateway import Switchboard
 from tests.world.discord_rest import Asked, Command, Refused, Rest, read
 from tests.world.discord_world import EPHEMERAL, VOICE_FLAG, Posted, World
+from tests.world.loopback import Watched, open_site
 
 TOKEN = "discord-token-of-the-house"
 Kind = Literal["status", "limit", "drop", "hang", "lost", "late", "slow"]
@@ -60,13 +61,14 @@ class Call(Struct, frozen=True):
     status: int
 
 
-class DiscordServer:
+class DiscordServer(Watched):
     """A Discord with one bot. Leaving the context closes every connection; what was said stays readable.
 
     Entering it again on the same object is the same Discord after an outage, on the same port.
     """
 
     def __init__(self, *, token: str = TOKEN, log: BinaryIO | None = None) -> None:
+        super().__init__()
         self.token, self.port = token, 0
         self.world = World()
         self.gateway = Switchboard(self.world, token)
@@ -78,7 +80,6 @@ class DiscordServer:
         """By the end of a path (`/messages`): how many requests in how many seconds, per method and place."""
         self._windows: dict[str, tuple[float, int]] = {}
         self._log = log
-        self._waiters: list[asyncio.Future[None]] = []
         self.gateway.told = self.told
 
     @property
@@ -169,19 +170,10 @@ class DiscordServer:
         """The requests that fit, oldest first."""
         return [call for call in self.calls if call.method == method and path in call.path]
 
-    async def until(self, fact: Callable[[], Any]) -> None:
-        """Wait until it is so; looked at after everything that happens here, and now and then."""
-        while not fact():
-            self._waiters.append(waiter := asyncio.get_running_loop().create_future())
-            await asyncio.wait([waiter], timeout=0.02)
-
     def told(self, kind: str, **fields: object) -> None:
         if self._log:
             self._log.write(msgspec.json.encode({"kind": kind, "time": time.time(), **fields}) + b"\n")
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        super().told(kind)
 
     # What goes wrong.
 
@@ -205,10 +197,7 @@ class DiscordServer:
         app.router.add_get("/cdn/attachments/{id}/{name}", self._download)
         app.router.add_post("/control/{name}", self._control)
         app.router.add_route("*", "/api/{version}{path:/.*}", self._serve)
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
-        self.port = self._runner.addresses[0][1]
+        self._runner, self.port = await open_site(app, self.port)
         self.world.root = f"http://127.0.0.1:{self.port}"
         return self
 

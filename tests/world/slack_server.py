@@ -10,7 +10,6 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,6 +17,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
+from tests.world.loopback import Watched, open_site
 from tests.world.slack_sockets import Envelope, Switchboard
 from tests.world.slack_web import Refused, Web
 from tests.world.slack_world import APP, TEAM, Posted, World, escaped
@@ -66,13 +66,14 @@ class Call(Struct, frozen=True):
     status: int
 
 
-class SlackServer:
+class SlackServer(Watched):
     """A workspace with one bot. Leaving the context closes every connection; what was said stays readable.
 
     Entering it again on the same object is the same Slack after an outage, on the same port.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.token, self.app_token, self.port = TOKEN, APP_TOKEN, 0
         self.manifest = manifest()
         self.world, self.board = World(), Switchboard()
@@ -80,7 +81,6 @@ class SlackServer:
         self.calls: list[Call] = []
         self.downloads: list[str] = []
         self.troubles: list[Trouble] = []
-        self._waiters: list[asyncio.Future[None]] = []
         self.board.told = self.told
 
     @property
@@ -186,18 +186,6 @@ class SlackServer:
         """The calls of a method, oldest first."""
         return [call for call in self.calls if call.method == method]
 
-    async def until(self, fact: Callable[[], Any]) -> None:
-        """Wait until it is so; looked at after everything that happens here, and now and then."""
-        while not fact():
-            self._waiters.append(waiter := asyncio.get_running_loop().create_future())
-            await asyncio.wait([waiter], timeout=0.02)
-
-    def told(self, _kind: str, **_: object) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
     def trouble(self, what: Kind, method: str = "", channel: str = "", **more: Any) -> Trouble:
         self.troubles.append(Trouble(what, method, channel, **more))
         return self.troubles[-1]
@@ -210,10 +198,7 @@ class SlackServer:
         app.router.add_get("/files-pri/{file}/download/{name}", self._download)
         app.router.add_post("/upload/v1/{file}", self._bring)
         app.router.add_route("*", "/api/{method}", self._serve)
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
-        self.port = self._runner.addresses[0][1]
+        self._runner, self.port = await open_site(app, self.port)
         self.world.root = f"http://127.0.0.1:{self.port}"
         return self
 

@@ -1,14 +1,13 @@
 """Socket Mode of our Slack: lines, envelopes, and what is brought again when nobody acknowledged it."""
 
 import asyncio
-import contextlib
 import time
 from typing import Any
 
-import msgspec
-from aiohttp import WSMsgType, web
+from aiohttp import web
 from msgspec import Struct, field
 
+from tests.world import loopback
 from tests.world.slack_world import APP
 
 
@@ -25,34 +24,9 @@ class Envelope(Struct):
     answer: dict[str, Any] | None = None
 
 
-class Line:
-    """A websocket, from Slack's side."""
-
-    def __init__(self, socket: web.WebSocketResponse, request: web.Request) -> None:
-        self.socket, self.request = socket, request
-        self.deaf = asyncio.Event()
-        self.leaving = False
-        self._queue: asyncio.Queue[dict[str, Any] | int] = asyncio.Queue()
-
-    def put(self, message: dict[str, Any]) -> None:
-        self._queue.put_nowait(message)
-
-    def close(self) -> None:
-        self._queue.put_nowait(1000)
-
-    def abort(self) -> None:
-        if self.request.transport:
-            self.request.transport.abort()
-
-    async def write(self) -> None:
-        while not self.deaf.is_set():
-            match await self._queue.get():
-                case int(code):
-                    await self.socket.close(code=code)
-                    return
-                case message if not self.deaf.is_set():
-                    with contextlib.suppress(ConnectionError):
-                        await self.socket.send_str(msgspec.json.encode(message).decode())
+class Line(loopback.Line):
+    leaving = False
+    """It was told to go."""
 
 
 class Switchboard:
@@ -123,8 +97,7 @@ class Switchboard:
     def deafen(self) -> None:
         """Present lines stay open and are never served again: no FIN, no answer to pings, no events."""
         for line in self.lines:
-            line.deaf.set()
-            line.put({})
+            line.deafen()
         self.lines.clear()
 
     # What the wire does.
@@ -174,36 +147,13 @@ class Switchboard:
                 else {"type": "disconnect", "reason": "link_disabled"}
             )
             self.lines.append(line)
-        writing = asyncio.get_running_loop().create_task(line.write())
         try:
-            await self._read(line)
-            if line.deaf.is_set():
-                await asyncio.Event().wait()
+            await line.serve(self._hear)
         finally:
-            writing.cancel()
-            await asyncio.wait([writing])
             if line in self.lines:
                 self.lines.remove(line)
             self.note("close")
         return socket
-
-    async def _read(self, line: Line) -> None:
-        deaf = asyncio.get_running_loop().create_task(line.deaf.wait())
-        try:
-            while not line.deaf.is_set():
-                reading = asyncio.get_running_loop().create_task(line.socket.receive())
-                await asyncio.wait([reading, deaf], return_when=asyncio.FIRST_COMPLETED)
-                if not reading.done():
-                    reading.cancel()
-                    await asyncio.wait([reading])
-                    return
-                message = reading.result()
-                if message.type is not WSMsgType.TEXT:
-                    return
-                self._hear(msgspec.json.decode(message.data))
-        finally:
-            deaf.cancel()
-            await asyncio.wait([deaf])
 
     def _hear(self, answer: dict[str, Any]) -> None:
         envelope = next(each for each in self.envelopes if each.id == answer["envelope_id"])
