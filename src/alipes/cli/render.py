@@ -18,7 +18,7 @@ from alipes.kernel.turns import (
 )
 
 Write = Callable[[str], None]
-DIM, RED, BOLD, PLAIN = "\033[2m", "\033[31m", "\033[1m", "\033[0m"
+DIM, RED, PLAIN = "\033[2m", "\033[31m", "\033[0m"
 _DELETED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
 _UNSAFE = {code: None for code in _DELETED if chr(code) not in "\n\t"}
 _ENDINGS = {

@@ -27,10 +27,6 @@ class Paths(Struct, frozen=True):
         return self.home / "alipes.db"
 
     @property
-    def soul(self) -> Path:
-        return self.home / "SOUL.md"
-
-    @property
     def run(self) -> Path:
         """Sockets and locks of living processes."""
         return self.home / "run"

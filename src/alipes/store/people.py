@@ -68,11 +68,6 @@ class SqlitePeople:
         sql = "SELECT platform, person, name, role, since FROM people ORDER BY platform, since"
         return tuple(Person(*row) for row in await self._database.read(lambda db: db.execute(sql).fetchall()))
 
-    async def let_in(self, platform: str, person: str, name: str, role: Role) -> None:
-        """From now on they may speak; of one who may already the role is changed."""
-        row = (platform, person, rows.whole(name), role, self._clock())
-        await self._database.run(lambda db: _let_in(db, row))
-
     async def dismiss(self, platform: str, person: str) -> bool:
         """False for one who was not let in here."""
         sql = "DELETE FROM people WHERE platform = ? AND person = ?"
@@ -127,7 +122,11 @@ class SqlitePeople:
                 db.execute("INSERT INTO missed_codes VALUES (?)", (now,))
                 return "nobody was shown this code, or it is too old; they can ask for another"
             db.execute("DELETE FROM pairings WHERE platform = ? AND person = ?", (who.platform, who.person))
-            _let_in(db, (who.platform, who.person, who.name, role, now))
+            db.execute(
+                "INSERT INTO people VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET name = excluded.name, role = excluded.role",
+                (who.platform, who.person, who.name, role, now),
+            )
             outbox.owe(db, [outbox.entry(welcome(who))], now)
             return Person(who.platform, who.person, who.name, role, now)
 
@@ -164,14 +163,6 @@ def _code() -> str:
 
 def _hash(salt: bytes, code: str) -> bytes:
     return hashlib.sha256(salt + code.encode()).digest()
-
-
-def _let_in(db: sqlite3.Connection, row: tuple[str, str, str, Role, float]) -> None:
-    db.execute(
-        "INSERT INTO people VALUES (?, ?, ?, ?, ?) "
-        "ON CONFLICT DO UPDATE SET name = excluded.name, role = excluded.role",
-        row,
-    )
 
 
 def _shown(db: sqlite3.Connection, code: str, since: float) -> Applicant | None:

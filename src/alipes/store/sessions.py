@@ -4,7 +4,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
-from typing import Literal, TypeVar
+from typing import Literal
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.places import Absorbed, Left, Retried, Standing, Undone, Waiting
@@ -12,8 +12,6 @@ from alipes.kernel.turns import Address, Busy, Said, Turn
 from alipes.store import admitting, leaving, rows, speaking, undoing
 from alipes.store.database import Database
 from alipes.store.hosts import Hosts
-
-T = TypeVar("T")
 
 _STEERED = """
     SELECT number, id, inbound FROM turns

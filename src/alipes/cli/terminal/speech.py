@@ -26,10 +26,6 @@ class Speech:
         """The text as far as it came."""
         return "".join(self._told)
 
-    @property
-    def speaking(self) -> bool:
-        return self._stream is not None
-
     def think(self, text: str) -> None:
         self._thought.append(text)
 

@@ -10,7 +10,6 @@ class User(Struct, frozen=True):
     first_name: str = ""
     last_name: str = ""
     username: str = ""
-    is_bot: bool = False
 
     @property
     def name(self) -> str:
