@@ -1,23 +1,18 @@
 """`alipes pair`: who may speak in chats; people are let in by their code, and sent away. It serves nobody."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
 import msgspec
 
 from alipes.cli import manual, render
 from alipes.cli.arguments import Words
+from alipes.cli.store import in_store
 from alipes.config.messengers import MESSENGERS, Meeting
 from alipes.config.near import did_you_mean
 from alipes.config.settings import Settings, load
 from alipes.gateway.access import approve
 from alipes.kernel.errors import ConfigError, NotTaken
 from alipes.kernel.wording import ago
-from alipes.store.opening import open_store
-from alipes.store.people import Applicant, Person, Role, SqlitePeople
-
-T = TypeVar("T")
+from alipes.store.opening import Store
+from alipes.store.people import Applicant, Person, Role
 
 
 class People(msgspec.Struct, frozen=True):
@@ -37,7 +32,7 @@ def run(argv: list[str]) -> int:
         words.error("--owner and --user contradict each other")
     match named:
         case [] | ["list"]:
-            _show(_within(load(), _look), json=given.json)
+            _show(in_store(load(), _look), json=given.json)
         case ["revoke", who]:
             return _revoke(load(), who)
         case ["revoke", *_]:
@@ -48,16 +43,8 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _within(settings: Settings, act: Callable[[SqlitePeople], Awaitable[T]]) -> T:
-    async def within() -> T:
-        async with open_store(settings.home) as store:
-            return await act(store.people)
-
-    return asyncio.run(within())
-
-
-async def _look(people: SqlitePeople) -> People:
-    return People(await people.all(), await people.applicants())
+async def _look(store: Store) -> People:
+    return People(await store.people.all(), await store.people.applicants())
 
 
 def _show(found: People, *, json: bool) -> None:
@@ -83,13 +70,13 @@ def _show(found: People, *, json: bool) -> None:
 
 
 def _approve(settings: Settings, code: str, role: Role | None) -> int:
-    async def act(people: SqlitePeople) -> Person:
-        others = await people.all()
+    async def act(store: Store) -> Person:
+        others = await store.people.all()
         chosen = role or ("user" if any(each.role == "owner" for each in others) else "owner")
-        return await approve(people, code, chosen)
+        return await approve(store.people, code, chosen)
 
     try:
-        person = _within(settings, act)
+        person = in_store(settings, act)
     except NotTaken as refused:
         print(f"Nobody was let in: {refused}.")
         return 1
@@ -99,12 +86,12 @@ def _approve(settings: Settings, code: str, role: Role | None) -> int:
 
 
 def _revoke(settings: Settings, who: str) -> int:
-    async def act(people: SqlitePeople) -> Person:
-        person = _find(await people.all(), who)
-        await people.dismiss(person.platform, person.person)
+    async def act(store: Store) -> Person:
+        person = _find(await store.people.all(), who)
+        await store.people.dismiss(person.platform, person.person)
         return person
 
-    person = _within(settings, act)
+    person = in_store(settings, act)
     print(f"{_named(person)} is let in no more.")
     met = settings.platforms.get(person.platform, Meeting())
     if person.platform in MESSENGERS:

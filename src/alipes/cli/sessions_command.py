@@ -1,10 +1,8 @@
 """`alipes sessions`: conversations listed, shown, searched, exported, deleted. It starts no turn."""
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -12,6 +10,7 @@ from alipes.cli import arguments, render
 from alipes.cli.agreeing import agreed
 from alipes.cli.arguments import SessionsOptions
 from alipes.cli.screen import terminal_width
+from alipes.cli.store import in_store
 from alipes.config.settings import Settings, load
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolResult
@@ -20,9 +19,7 @@ from alipes.kernel.wording import ago
 from alipes.store.archive import Archive
 from alipes.store.exporting import markdown
 from alipes.store.facts import Hit, SessionFacts
-from alipes.store.opening import open_store
 
-T = TypeVar("T")
 ID = 6
 """Letters of an id that are shown; any beginning that is unique will do."""
 WHO = {"user": "you", "assistant": "alipes", "tool": "tools", "notice": "note"}
@@ -33,27 +30,17 @@ def run(argv: list[str]) -> int:
     settings = load()
     match options.action:
         case "list":
-            _show_list(_look(settings, lambda archive: archive.sessions(options.limit)), options)
+            _show_list(in_store(settings, lambda store: store.archive.sessions(options.limit)), options)
         case "search":
-            hits = _look(settings, lambda archive: archive.search(options.name, options.limit))
+            hits = in_store(settings, lambda store: store.archive.search(options.name, options.limit))
             return _show_hits(hits, options)
         case "show":
-            _show(*_look(settings, lambda archive: _transcript(archive, options.name)), options.json)
+            _show(*in_store(settings, lambda store: _transcript(store.archive, options.name)), options.json)
         case "export":
-            _write(_look(settings, lambda archive: _document(archive, options.name)), options)
+            _write(in_store(settings, lambda store: _document(store.archive, options.name)), options)
         case _:
             return _delete(settings, options)
     return 0
-
-
-def _look(settings: Settings, question: Callable[[Archive], Awaitable[T]]) -> T:
-    """One question to the archive; the store is closed again before anything is printed or asked back."""
-
-    async def within() -> T:
-        async with open_store(settings.home) as store:
-            return await question(store.archive)
-
-    return asyncio.run(within())
 
 
 def _show_list(sessions: list[SessionFacts], options: SessionsOptions) -> None:
@@ -147,12 +134,12 @@ def _write(document: dict[str, Json], options: SessionsOptions) -> None:
 
 
 def _delete(settings: Settings, options: SessionsOptions) -> int:
-    facts = _look(settings, lambda archive: archive.resolve(options.name))
+    facts = in_store(settings, lambda store: store.archive.resolve(options.name))
     what = f"{facts.id[:ID]} {render.one_line(facts.title, 60)!r} ({_turns(facts)} turns)"
     if not options.yes and not agreed(f"Delete {what} for good?", "delete"):
         sys.stderr.write("alipes: nothing was deleted\n")
         return 1
-    _look(settings, lambda archive: archive.delete(facts.id))
+    in_store(settings, lambda store: store.archive.delete(facts.id))
     print(f"Deleted {what}.")
     return 0
 

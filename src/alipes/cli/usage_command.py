@@ -1,14 +1,12 @@
 """`alipes usage`: what models used, by day, model, conversation, task and tool. It asks none."""
 
-import asyncio
-
 import msgspec
 
 from alipes.cli import manual, render
 from alipes.cli.arguments import Words
+from alipes.cli.store import in_store
 from alipes.config.settings import load
-from alipes.sessions.commands.spent import Report, lines, report
-from alipes.store.opening import open_store
+from alipes.sessions.commands.spent import lines, report
 
 DAYS = 30
 LONGEST = 3660
@@ -21,14 +19,9 @@ def run(argv: list[str]) -> int:
     given = words.parse_args(argv)
     if not given.days.isascii() or not given.days.isdecimal() or not 1 <= int(given.days) <= LONGEST:
         words.error(f"--days takes a number of days from 1 to {LONGEST}")
-    told = asyncio.run(_look(int(given.days)))
+    told = in_store(load(), lambda store: report(store.archive, int(given.days)))
     if given.json:
         print(msgspec.json.encode(told).decode())
     else:
         print("\n".join(render.harmless(line) for line in lines(told)))
     return 0
-
-
-async def _look(days: int) -> Report:
-    async with open_store(load().home) as store:
-        return await report(store.archive, days)

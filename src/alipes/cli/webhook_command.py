@@ -4,15 +4,14 @@ import argparse
 import asyncio
 import re
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from alipes.cli import manual, render
 from alipes.cli.arguments import Words
 from alipes.cli.serve.succession import CLAIM
+from alipes.cli.store import in_store
 from alipes.config.messengers import MESSENGERS
 from alipes.config.near import did_you_mean
 from alipes.config.settings import Settings, load
@@ -25,7 +24,6 @@ from alipes.store.webhooks import SqliteWebhooks, Standing, Webhook
 from alipes.web.webhooks_signing import is_secret, make_secret
 from alipes.web.webhooks_trial import bring
 
-T = TypeVar("T")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 _SAMPLE = b'{"test": "sent by `alipes webhook test`"}'
 
@@ -97,7 +95,7 @@ def _add(settings: Settings, webhook: Webhook, secret: str) -> int:
             await _check_target(store, webhook.target)
         return await SqliteWebhooks(store.database).add(webhook, secret)
 
-    if not _within(settings, act):
+    if not in_store(settings, act):
         raise ConfigError(f"there is a webhook {webhook.name} already: remove it first, or take another name")
     serving = holder(settings.paths.run / CLAIM)
     where = serving.address if serving else f"http://{settings.serve.host}:{settings.serve.port}"
@@ -118,7 +116,7 @@ async def _check_target(store: Store, target: str) -> None:
 
 
 def _list(settings: Settings, *, json: bool) -> int:
-    found = _within(settings, lambda store: SqliteWebhooks(store.database).all())
+    found = in_store(settings, lambda store: SqliteWebhooks(store.database).all())
     if json:
         print(msgspec.json.encode(found).decode())
         return 0
@@ -163,7 +161,7 @@ def _remove(settings: Settings, name: str) -> int:
         hooks = SqliteWebhooks(store.database)
         return "" if await hooks.remove(name) else _missing(name, await hooks.all())
 
-    if why := _within(settings, act):
+    if why := in_store(settings, act):
         raise ConfigError(why)
     print(f"The webhook {name} takes nothing any more.")
     return 0
@@ -182,11 +180,3 @@ def _body(text: str) -> bytes:
         return Path(text[1:]).expanduser().read_bytes()
     except OSError as error:
         raise ConfigError(f"{text[1:]} cannot be read: {error.strerror}") from error
-
-
-def _within(settings: Settings, act: Callable[[Store], Awaitable[T]]) -> T:
-    async def within() -> T:
-        async with open_store(settings.home) as store:
-            return await act(store)
-
-    return asyncio.run(within())

@@ -1,18 +1,16 @@
 """Who may come in over HTTP: the door's names from the settings, and the keys of `alipes serve key`."""
 
-import asyncio
 import re
 import secrets
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import structs
 
 from alipes.cli import render
+from alipes.cli.store import in_store
 from alipes.config.edit import set_secret
 from alipes.config.near import did_you_mean
 from alipes.config.settings import Settings
@@ -20,12 +18,11 @@ from alipes.kernel.endpoints import Secret
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.wording import ago, span
 from alipes.store.callers import KeyScope, NamedKey, SqliteCallers
-from alipes.store.opening import open_store
+from alipes.store.opening import Store
 from alipes.web.door import Doorway
 from alipes.web.endpoints import Caller
 from alipes.web.keys import OPERATOR, Find, Known, hashed
 
-T = TypeVar("T")
 DAY = 86_400.0
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 
@@ -79,9 +76,12 @@ def add(settings: Settings, name: str, scope: KeyScope, *, days: float, rate: in
             + (f"; {OPERATOR} is the one of {settings.serve.key_env}" if name == OPERATOR else "")
         )
     key = f"alipes_{secrets.token_urlsafe(32)}"
-    if not _within(
-        settings, lambda callers: callers.add(name, hashed(key), scope, lasts=days * DAY, rate=rate)
-    ):
+
+    async def act(store: Store) -> bool:
+        callers = SqliteCallers(store.database)
+        return await callers.add(name, hashed(key), scope, lasts=days * DAY, rate=rate)
+
+    if not in_store(settings, act):
         raise ConfigError(f"there is a key {name} already: revoke it first, or take another name")
     sys.stderr.write(f"The key {name} ({scope}); it is not shown again:\n")
     print(key)
@@ -89,7 +89,7 @@ def add(settings: Settings, name: str, scope: KeyScope, *, days: float, rate: in
 
 
 def list_all(settings: Settings, *, json: bool) -> int:
-    found = _within(settings, SqliteCallers.all)
+    found = in_store(settings, lambda store: SqliteCallers(store.database).all())
     if json:
         print(msgspec.json.encode(found).decode())
         return 0
@@ -102,10 +102,11 @@ def list_all(settings: Settings, *, json: bool) -> int:
 
 
 def revoke(settings: Settings, name: str) -> int:
-    async def act(callers: SqliteCallers) -> tuple[bool, tuple[str, ...]]:
+    async def act(store: Store) -> tuple[bool, tuple[str, ...]]:
+        callers = SqliteCallers(store.database)
         return await callers.revoke(name), tuple(each.name for each in await callers.all())
 
-    gone, left = _within(settings, act)
+    gone, left = in_store(settings, act)
     if not gone:
         if name == OPERATOR:
             raise ConfigError(f"the key of {settings.serve.key_env} is renewed by `alipes serve key --new`")
@@ -122,11 +123,3 @@ def _row(key: NamedKey) -> tuple[str, str, str, str, str]:
 
 def _rate(rate: int) -> str:
     return str(rate) if rate else "any number"
-
-
-def _within(settings: Settings, act: Callable[[SqliteCallers], Awaitable[T]]) -> T:
-    async def within() -> T:
-        async with open_store(settings.home) as store:
-            return await act(SqliteCallers(store.database))
-
-    return asyncio.run(within())

@@ -1,21 +1,16 @@
 """`alipes serve outbox`: what is owed to chats, and what was given up. It sends nothing itself."""
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import msgspec
 
 from alipes.cli import render
 from alipes.cli.screen import terminal_width
+from alipes.cli.store import in_store
 from alipes.config.settings import Settings
 from alipes.kernel.delivery import Debt, DebtState
 from alipes.kernel.wording import ago
-from alipes.store.opening import open_store
-from alipes.store.outbox import SqliteOutbox
 
-T = TypeVar("T")
 LISTED = 200
 _OPEN: tuple[DebtState, ...] = ("owed", "trying", "dead", "expired")
 _STATES: dict[DebtState, str] = {
@@ -28,7 +23,7 @@ _STATES: dict[DebtState, str] = {
 
 
 def show(settings: Settings, *, all: bool, json: bool) -> int:
-    debts = _within(settings, lambda outbox: outbox.look(*(() if all else _OPEN), limit=LISTED))
+    debts = in_store(settings, lambda store: store.outbox.look(*(() if all else _OPEN), limit=LISTED))
     if json:
         print(msgspec.json.encode(debts).decode())
         return 0
@@ -42,7 +37,7 @@ def show(settings: Settings, *, all: bool, json: bool) -> int:
 
 
 def again(settings: Settings, number: int) -> int:
-    if _within(settings, lambda outbox: outbox.again(number)):
+    if in_store(settings, lambda store: store.outbox.again(number)):
         print(f"{number} is owed again.")
         return 0
     sys.stderr.write(f"alipes serve outbox: there is no {number} among those that were given up\n")
@@ -50,7 +45,7 @@ def again(settings: Settings, number: int) -> int:
 
 
 def drop(settings: Settings, number: int) -> int:
-    if _within(settings, lambda outbox: outbox.drop(number)):
+    if in_store(settings, lambda store: store.outbox.drop(number)):
         print(f"{number} is not sent any more.")
         return 0
     sys.stderr.write(f"alipes serve outbox: there is no {number} that waits or was given up\n")
@@ -70,11 +65,3 @@ def _row(debt: Debt) -> tuple[str, ...]:
         render.one_line(debt.why, 60),
     )
     return tuple(map(render.harmless, cells))
-
-
-def _within(settings: Settings, act: Callable[[SqliteOutbox], Awaitable[T]]) -> T:
-    async def within() -> T:
-        async with open_store(settings.home) as store:
-            return await act(store.outbox)
-
-    return asyncio.run(within())
