@@ -1,7 +1,5 @@
 """A memory provider on a whole app: asked before a turn, told of it once it was answered, and only then."""
 
-import asyncio
-
 import pytest
 
 from alipes.kernel.errors import OutOfCredit
@@ -9,6 +7,7 @@ from alipes.testing import call, open_agent, stall
 from tests.compat.chatting import open_chat
 from tests.compat.diary import PLUGINS
 from tests.compat.planting import module
+from tests.world.polling import until
 
 POUCH, RECORDER = PLUGINS / "pouch", PLUGINS / "recorder"
 pytestmark = pytest.mark.deadline(40)
@@ -16,12 +15,6 @@ pytestmark = pytest.mark.deadline(40)
 
 def calls(what):
     return [each[1:] for each in module("pouch").calls if each[0] == what]
-
-
-async def until(fact):
-    async with asyncio.timeout(10):
-        while not fact():
-            await asyncio.sleep(0.01)
 
 
 async def test_what_is_recalled_stands_beside_the_message_and_the_answered_turn_is_kept():

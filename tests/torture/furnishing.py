@@ -1,8 +1,7 @@
 """A home for the real program: its model and its messenger on loopback, a plugin, a key; and a caller at its door."""
 
-import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -83,10 +82,3 @@ def complaints(home: Home) -> list[str]:
     """Lines of the log that tell of an error."""
     log = (home.path / "logs" / "alipes.log").read_text()
     return [each for each in log.splitlines() if '"level":"error"' in each or "is closed" in each]
-
-
-async def until(fact: Callable[[], object], seconds: float = 20) -> None:
-    """Polled: what the kernel tells has no event."""
-    async with asyncio.timeout(seconds):
-        while not fact():
-            await asyncio.sleep(0.02)

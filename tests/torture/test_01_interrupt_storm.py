@@ -12,10 +12,11 @@ from contextlib import closing
 import pytest
 
 from tests.e2e.program import Home
-from tests.torture.furnishing import calling, complaints, door, furnish, open_files, until
+from tests.torture.furnishing import calling, complaints, door, furnish, open_files
 from tests.torture.trials import seeds, trials
 from tests.world.api import Front
 from tests.world.model_server import ModelServer, Say, Stall
+from tests.world.polling import until
 from tests.world.tls import ca_file, server_context
 
 WORKERS, LANES = 8, 8

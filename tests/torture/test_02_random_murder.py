@@ -13,11 +13,12 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.e2e.service import serving
-from tests.torture.furnishing import furnish, texts, until, words
+from tests.torture.furnishing import furnish, texts, words
 from tests.torture.household import Household
 from tests.torture.test_store_bad_disk import may_mount
 from tests.torture.trials import LONG, Figures, seeds
 from tests.world.model_server import ModelServer, Say
+from tests.world.polling import until
 from tests.world.telegram_server import TelegramServer
 
 ASKERS = 20 if LONG else 2

@@ -11,10 +11,11 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, serving
-from tests.torture.furnishing import calling, complaints, furnish, texts, until, words
+from tests.torture.furnishing import calling, complaints, furnish, texts, words
 from tests.torture.test_children import living, tree, unique
 from tests.torture.trials import seeds, trials
 from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
+from tests.world.polling import until
 from tests.world.telegram_server import TelegramServer
 
 FAR = '''

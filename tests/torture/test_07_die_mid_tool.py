@@ -10,9 +10,10 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, serving
-from tests.torture.furnishing import complaints, furnish, texts, until
+from tests.torture.furnishing import complaints, furnish, texts
 from tests.torture.trials import seeds
 from tests.world.model_server import Call, Calls, ModelServer, Say
+from tests.world.polling import until
 from tests.world.telegram_server import TelegramServer
 
 

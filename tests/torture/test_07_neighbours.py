@@ -8,12 +8,13 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, serving
-from tests.torture.furnishing import calling, complaints, furnish, texts, until, words
+from tests.torture.furnishing import calling, complaints, furnish, texts, words
 from tests.torture.test_03_delivery_crashes import rows
 from tests.torture.test_05_burst import transcript
 from tests.torture.trials import seeds
 from tests.world.model_rules import since_user
 from tests.world.model_server import Call, Calls, ModelServer, Say
+from tests.world.polling import until
 from tests.world.telegram_server import TelegramServer
 
 

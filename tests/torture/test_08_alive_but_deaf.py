@@ -9,9 +9,10 @@ import pytest
 
 from tests.e2e.program import ROOT, Home
 from tests.e2e.service import OWNER, Served, serving
-from tests.torture.furnishing import complaints, furnish, texts, until, words
+from tests.torture.furnishing import complaints, furnish, texts, words
 from tests.torture.trials import LONG
 from tests.world.model_server import ModelServer, Say
+from tests.world.polling import until
 from tests.world.telegram_server import Fault, TelegramServer
 
 POLL = 1

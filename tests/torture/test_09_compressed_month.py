@@ -15,10 +15,11 @@ from msgspec import Struct
 
 from tests.e2e.program import Home, children
 from tests.e2e.service import serving
-from tests.torture.furnishing import complaints, furnish, open_files, texts, until, words
+from tests.torture.furnishing import complaints, furnish, open_files, texts, words
 from tests.torture.trials import LONG, trials
 from tests.world.model_rules import since_user
 from tests.world.model_server import Call, Calls, ModelServer, Say
+from tests.world.polling import until
 from tests.world.telegram_server import TelegramServer
 
 FILES = 256

@@ -6,12 +6,13 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.e2e.service import Served, serving
-from tests.torture.furnishing import furnish, texts, until, words
+from tests.torture.furnishing import furnish, texts, words
 from tests.torture.looking import watching
 from tests.torture.trials import LONG
 from tests.world.model_rules import since_user
 from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
 from tests.world.plugin_sources import hermes, native
+from tests.world.polling import until
 from tests.world.telegram_server import TelegramServer
 
 SUFFERING, OTHER = 10, 20

@@ -8,10 +8,11 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, serving
-from tests.torture.furnishing import calling, furnish, until
+from tests.torture.furnishing import calling, furnish
 from tests.torture.trials import LONG
 from tests.world.glass import ENTER, Glass
 from tests.world.model_server import Call, Calls, ModelServer, Say
+from tests.world.polling import until
 from tests.world.telegram_server import TelegramServer
 from tests.world.tricks import TRICKS
 

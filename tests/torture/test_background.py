@@ -16,7 +16,8 @@ from alipes.tools.output import Spill
 from alipes.tools.paths import Places
 from alipes.tools.process import Process
 from alipes.tools.terminal import Terminal
-from tests.torture.test_children import TRIALS, living, tree, unique, until
+from tests.torture.test_children import TRIALS, living, tree, unique
+from tests.world.polling import until
 
 ENV = child_environment({"PATH": os.environ["PATH"], "LANG": "C.UTF-8"})
 STUBBORN = """

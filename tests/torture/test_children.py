@@ -14,6 +14,7 @@ import pytest
 
 from alipes.runtime.orphans import reap
 from alipes.runtime.process import open_child
+from tests.world.polling import until
 
 ENV = {"PATH": os.environ["PATH"], "PYTHONPATH": "src"}
 TRIALS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "50"))
@@ -65,12 +66,6 @@ def living(name: str) -> list[str]:
 
 def unique(random_: random.Random) -> str:
     return f"{random_.randrange(10**9):09d}{os.getpid():07d}"
-
-
-async def until(fact, seconds: float = 20):
-    async with asyncio.timeout(seconds):
-        while not fact():
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.deadline(300)

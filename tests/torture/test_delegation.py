@@ -15,9 +15,10 @@ from alipes.config.settings import load
 from alipes.kernel.turns import Address, Inbound, Stop, TurnEnded
 from alipes.store.opening import open_store
 from alipes.testing import call, every_stop, open_agent
-from tests.torture.test_children import living, tree, unique, until
+from tests.torture.test_children import living, tree, unique
 from tests.torture.trials import seeds
 from tests.world.delegates import Mind, delegate, message, open_family
+from tests.world.polling import until
 
 TRIALS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "50")) // 4
 HERE = Address("test", "me")

@@ -17,6 +17,7 @@ from alipes.tools.background_job import age
 from alipes.tools.background_log import NEWS, RING, ROOM, Log
 from alipes.tools.output import Spill
 from alipes.tools.pty_reading import Rendering
+from tests.world.polling import until
 
 ENV = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "TERM": "xterm"}
 STUBBORN = "trap '' TERM HUP INT; while :; do sleep 300; done"
@@ -41,11 +42,6 @@ def children() -> set[int]:
 
 def fds() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
-
-
-async def until(fact):
-    while not fact():
-        await asyncio.sleep(0.005)
 
 
 async def over(job):

@@ -13,7 +13,8 @@ from alipes.hooks.finding import find
 from alipes.hooks.offers import CliOffer, CommandOffer, ProviderOffer, SkillOffer, ToolOffer
 from alipes.hooks.specs import Verdict
 from alipes.kernel.messages import ToolCall
-from tests.world.lodgers import open_place, settings_for, until, write
+from tests.world.lodgers import open_place, settings_for, write
+from tests.world.polling import until
 
 CALL = ToolCall("1", "x", {})
 

@@ -19,7 +19,8 @@ from alipes.providers.scripted import Scripted
 from alipes.sessions import commands
 from alipes.testing import no_leaks
 from tests.world.house import inbound
-from tests.world.lodgers import until, write
+from tests.world.lodgers import write
+from tests.world.polling import until
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from alipes.runtime.watchdog import LOOP, Watch, Watchdog
+from tests.world.polling import until
 
 LOGGER = "alipes.runtime.watchdog"
 
@@ -62,12 +63,6 @@ def heard():
 
 def threads() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name.startswith("watchdog")]
-
-
-async def until(condition, seconds: float = 5.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def naps_until(told: threading.Event) -> None:

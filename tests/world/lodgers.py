@@ -1,6 +1,5 @@
 """Plugins in real folders, and a house to open them in that is no more than hooks and offers."""
 
-import asyncio
 from contextlib import asynccontextmanager
 from pathlib import Path
 from textwrap import dedent
@@ -49,10 +48,3 @@ async def open_place(settings: Settings, *, doors=None, host=None, reserved=(), 
         settings, hooks=hooks, offers=offers, host=host or Nobody(), doors=doors or {}, opening=opening
     ) as plugins:
         yield Place(plugins, hooks, offers)
-
-
-async def until(fact, seconds: float = 5.0) -> None:
-    """Wait for something that no event tells."""
-    async with asyncio.timeout(seconds):
-        while not fact():
-            await asyncio.sleep(0.01)

@@ -26,6 +26,7 @@ from alipes.kernel.turns import Address, Inbound
 from alipes.testing import call
 from tests.unit.compat.flat import open_flat
 from tests.unit.compat.stage import CALL, TURN_HERE, Stage
+from tests.world.polling import until
 
 DESK = Inbound("1", Address("terminal", "desk"), "ada", "/hooks")
 
@@ -248,12 +249,6 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-async def until(there):
-    async with asyncio.timeout(8):
-        while not there():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_hook_that_is_not_waited_for_any_more_dies_with_all_it_started(tmp_path):
