@@ -9,7 +9,8 @@ import pytest
 
 from alipes.hooks.relay import Hooks
 from alipes.kernel.errors import ConfigError, NotAuthorised, Refused, StoreError, Transient
-from alipes.web.door import Doorway, address_of, is_loopback, listen, open_door
+from alipes.runtime.routes import is_loopback
+from alipes.web.door import Doorway, address_of, listen, open_door
 from alipes.web.keys import Keys
 from alipes.web.readiness import FRESH, WRITTEN, Line, Reach, Readiness
 from alipes.web.service import LARGEST, Service

@@ -20,7 +20,7 @@ from alipes.kernel.errors import ConfigError
 from alipes.runtime import workers
 from alipes.runtime.logs import open_log
 from alipes.runtime.notify import Notifier
-from alipes.web.door import is_loopback
+from alipes.runtime.routes import is_loopback
 
 HURRIED = 130
 

@@ -6,7 +6,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from functools import cached_property
-from ipaddress import IPv6Network, ip_network
+from ipaddress import IPv6Network, ip_address, ip_network
 from typing import Any
 
 import httpx2
@@ -21,6 +21,15 @@ log = logging.getLogger(__name__)
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=300.0)
 """No ceiling on connections: with one, a request waits for the end of strangers' requests."""
 LOOPBACK = ("localhost", "127.0.0.0/8", "::1")
+
+
+def is_loopback(host: str) -> bool:
+    """Is it this machine alone, by number or by its one reserved name?"""
+    name = host.removeprefix("[").removesuffix("]")
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return name.lower() == "localhost"
 
 
 class Trust:

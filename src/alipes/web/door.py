@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from alipes.kernel.errors import ConfigError
+from alipes.runtime.routes import is_loopback
 from alipes.web.endpoints import Problem
 from alipes.web.keys import Keys, nobody
 from alipes.web.problems import refusal, shape_at
@@ -49,15 +50,6 @@ def address_of(door: socket.socket) -> str:
     """Where callers find it."""
     host, port, *_ = door.getsockname()
     return f"http://{written(host, port)}"
-
-
-def is_loopback(host: str) -> bool:
-    """Is it this machine alone, by number or by its one reserved name?"""
-    name = host.removeprefix("[").removesuffix("]")
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name.lower() == "localhost"
 
 
 class Doorway(Struct, frozen=True):

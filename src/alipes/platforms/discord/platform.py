@@ -18,6 +18,7 @@ from alipes.platforms.discord.listening import Listening
 from alipes.platforms.discord.seen import Seen
 from alipes.platforms.lanes import Lanes
 from alipes.runtime.groups import first, to_the_end
+from alipes.runtime.routes import is_loopback
 
 MESSAGES = "/channels/{channel_id}/messages"
 MESSAGE = "/channels/{channel_id}/messages/{message_id}"
@@ -114,8 +115,8 @@ class Discord:
 
     def _http(self, loop: Any) -> Http:
         settings = self._settings
-        near = URL(settings.base_url).host in ("localhost", "127.0.0.1", "::1")
-        return Http(loop, settings.base_url, deadline=settings.deadline, proxy="" if near else settings.proxy)
+        proxy = "" if is_loopback(URL(settings.base_url).host or "") else settings.proxy
+        return Http(loop, settings.base_url, deadline=settings.deadline, proxy=proxy)
 
 
 def _channel(address: Address) -> str:

@@ -9,6 +9,7 @@ from alipes.kernel.endpoints import Secret
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.platforms import Platform
 from alipes.platforms.optional import needed
+from alipes.runtime.routes import is_loopback
 
 
 class EmailSettings(Struct, frozen=True, kw_only=True):
@@ -37,7 +38,7 @@ def open_email(settings: EmailSettings) -> Platform:
     if not name or not domain or not settings.address.isprintable() or " " in settings.address:
         raise ConfigError(f"email.address: {settings.address!r} is no mail address.")
     for key, (host, _, security) in (("imap", settings.imap), ("smtp", settings.smtp)):
-        if security == "none" and host not in ("localhost", "127.0.0.1", "::1"):
+        if security == "none" and not is_loopback(host):
             raise ConfigError(
                 f"email.{key}_security: `none` would show the password to everybody on the way to {host}; "
                 "it is for servers on this machine."

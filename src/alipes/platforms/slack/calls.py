@@ -17,6 +17,7 @@ from yarl import URL
 from alipes.kernel.errors import DeliveryError, Gone
 from alipes.platforms.slack import SlackSettings
 from alipes.platforms.unanswered import brief, unanswered
+from alipes.runtime.routes import is_loopback
 
 UPLOAD = 120.0
 PAGE, PAGES = 200, 5
@@ -46,7 +47,7 @@ class Calls:
 
     def __init__(self, settings: SlackSettings) -> None:
         self._settings = settings
-        self._near = URL(settings.base_url).host in ("localhost", "127.0.0.1", "::1")
+        self._near = is_loopback(URL(settings.base_url).host or "")
         self.proxy = settings.proxy if settings.proxy and not self._near else None
         self.session: aiohttp.ClientSession
         self.web: AsyncWebClient
