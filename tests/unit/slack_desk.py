@@ -6,7 +6,7 @@ from alipes.kernel.endpoints import Secret
 from alipes.kernel.turns import Address
 from alipes.platforms.slack import SlackSettings, open_slack
 from tests.world.ears import Ears, listening
-from tests.world.slack_server import SlackServer
+from tests.world.slack_server import SlackServer as Server
 
 
 def settings(server, folder, **more):
@@ -18,11 +18,15 @@ def settings(server, folder, **more):
     return SlackSettings(**usual | {"folder": folder, "deadline": 5.0} | more)
 
 
+def opened(server, folder, **more):
+    return open_slack(settings(server, folder, **more))
+
+
 @asynccontextmanager
 async def at_work(tmp_path, **more):
     """A Slack, our platform connected to it, and ears."""
-    async with SlackServer() as server:
-        ears, platform = Ears(), open_slack(settings(server, tmp_path, **more))
+    async with Server() as server:
+        ears, platform = Ears(), opened(server, tmp_path, **more)
         async with listening(platform, ears):
             await server.until(lambda: ears.ready)
             yield server, platform, ears

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -12,29 +11,9 @@ from alipes.kernel.errors import ConfigError, DeliveryError, Gone
 from alipes.kernel.platforms import Piece
 from alipes.kernel.turns import Address
 from alipes.platforms.discord import DiscordSettings, open_discord
+from tests.unit.discord_desk import at_work, settings, where
 from tests.world.discord_server import DiscordServer
-from tests.world.ears import Ears, listening
-
-
-def settings(server, folder, **more):
-    usual = {"token": Secret(server.token), "base_url": server.base_url, "folder": folder}
-    quick = {"grace": 1.0, "calm": 0.1, "deadline": 5.0}
-    return DiscordSettings(**usual | quick | more)
-
-
-@asynccontextmanager
-async def at_work(tmp_path, **more):
-    """A Discord, our platform connected to it, and ears."""
-    async with DiscordServer() as server:
-        ears, platform = Ears(), open_discord(settings(server, tmp_path, **more))
-        async with listening(platform, ears):
-            await server.until(lambda: ears.ready)
-            yield server, platform, ears
-
-
-def dm(server, who="ada"):
-    return Address("discord", server.place(who=who))
-
+from tests.world.ears import Ears
 
 # In.
 
@@ -49,7 +28,8 @@ async def test_words_arrive_from_direct_messages_channels_and_threads(tmp_path, 
         direct, called, overheard, thread = sorted(ears.arrivals, key=lambda arrival: int(arrival.id))
         assert (direct.id, direct.text, direct.name, direct.message) == (id, "hello", "Ada", id)
         assert (
-            direct.address == dm(server) and direct.address.key == f"agent:main:discord:dm:{server.place()}"
+            direct.address == where(server)
+            and direct.address.key == f"agent:main:discord:dm:{server.place()}"
         )
         assert not direct.group and direct.addressed
         general = server.place("general")
@@ -57,15 +37,6 @@ async def test_words_arrive_from_direct_messages_channels_and_threads(tmp_path, 
         assert called.sender == server.world.person("bob").id
         assert called.group and called.addressed and not overheard.addressed
         assert thread.address == Address("discord", general, "group", server.place("general/plans"))
-
-
-async def test_a_person_may_have_a_conversation_of_their_own_in_a_channel(tmp_path):
-    async with at_work(tmp_path, per_user=True) as (server, _, ears):
-        server.say("@alipes hi", who="bob", where="general")
-        server.say("hi", who="bob")
-        await server.until(lambda: len(ears.arrivals) == 2)
-        users = {arrival.group: arrival.address.user for arrival in ears.arrivals}
-        assert users == {True: server.world.person("bob").id, False: ""}
 
 
 async def test_we_are_meant_by_mention_by_our_role_and_by_answers_to_us(tmp_path):
@@ -109,32 +80,6 @@ async def test_an_edit_names_what_it_changes_and_unfolded_links_are_none(tmp_pat
         assert ears.arrivals[1].id != id
 
 
-async def test_pictures_are_seen_and_other_files_are_saved(tmp_path, leaks):
-    async with at_work(tmp_path, picture=20, largest=100) as (server, _, ears):
-        server.say(
-            "look",
-            files=[
-                ("cat.png", "image/png", b"tiny"),
-                ("big.png", "image/png", b"x" * 50),
-                ("../../etc/pass wd", "text/plain", b"text"),
-                ("film.mp4", "video/mp4", b"x" * 200),
-            ],
-        )
-        server.say("", files=[("voice-message.ogg", "audio/ogg", b"Ogg")], voice=True)
-        await server.until(lambda: len(ears.arrivals) == 2)
-        seen, voice = ears.arrivals
-        assert [(image.media_type, image.data) for image in seen.images] == [("image/png", b"tiny")]
-        big, text = seen.files
-        assert (big.kind, big.size, text.kind, text.mime) == ("image", 50, "file", "text/plain")
-        folder = tmp_path / "files"
-        assert sorted(path.name for path in folder.iterdir()) == sorted(
-            name.rpartition("/")[2] for name in (big.path, text.path, voice.files[0].path)
-        )
-        assert (folder / text.path).read_bytes() == b"text"
-        assert seen.text == "look\n[film.mp4 was not fetched: it is larger than 0 MB.]"
-        assert voice.files[0].kind == "voice"
-
-
 async def test_a_file_that_cannot_be_fetched_does_not_lose_the_words(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         server.say("before")
@@ -154,7 +99,7 @@ async def test_other_programs_and_ourselves_are_not_heard(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
         server.world.person("robot", bot=True)
         server.say("@alipes loop", who="robot", where="general")
-        await platform.send(dm(server), Piece("mine"))
+        await platform.send(where(server), Piece("mine"))
         server.say("@alipes pinned", where="general", kind=6)
         server.say("person")
         await server.until(lambda: ears.arrivals)
@@ -170,22 +115,22 @@ async def test_one_chat_stays_in_order_and_does_not_wait_for_another(tmp_path):
             server.say(str(number + 10), who="bob")
         gate.set()
         await server.until(lambda: len(ears.arrivals) == 10)
-        mine = [arrival.text for arrival in ears.arrivals if arrival.address == dm(server)]
+        mine = [arrival.text for arrival in ears.arrivals if arrival.address == where(server)]
         assert mine == ["0", "1", "2", "3", "4"]
 
 
 async def test_a_button_is_acknowledged_and_arrives_as_what_it_stands_for(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
         buttons = tuple(Button(f"label {n}", f"ask:{n}") for n in range(7))
-        message = await platform.send(dm(server), Piece("sure?", buttons=buttons))
+        message = await platform.send(where(server), Piece("sure?", buttons=buttons))
         assert [len(row["components"]) for row in server.posts()[0].components] == [5, 2]
         pressed = server.press(message, "ask:6")
         await server.until(lambda: ears.arrivals and server.interaction(pressed).answer)
         [arrival] = ears.arrivals
         assert (arrival.pressed, arrival.message, arrival.id) == ("ask:6", message, pressed)
-        assert (arrival.sender, arrival.address) == (server.world.person("ada").id, dm(server))
+        assert (arrival.sender, arrival.address) == (server.world.person("ada").id, where(server))
         assert server.interaction(pressed).answer == {"type": 6}
-        await platform.edit(dm(server), message, Piece("yes"))
+        await platform.edit(where(server), message, Piece("yes"))
         assert server.posts()[0].buttons == []
 
 
@@ -224,23 +169,6 @@ async def test_the_menu_is_told_once_and_only_when_connected(tmp_path):
         await platform.menu((("new", "begin anew"),))
 
 
-async def test_files_of_strangers_are_not_fetched(tmp_path):
-    async with DiscordServer() as server:
-        ears, platform = Ears(), open_discord(settings(server, tmp_path))
-        known = server.world.person("ada").id
-
-        async def welcome(arrival):
-            return arrival.sender == known
-
-        platform.fetch_only_for(welcome)
-        async with listening(platform, ears):
-            await server.until(lambda: ears.ready)
-            for who in ("ada", "mallory"):
-                server.say("look", who=who, files=[(f"{who}.txt", "text/plain", b"text")])
-            await server.until(lambda: len(ears.arrivals) == 2)
-        assert server.downloads == ["ada.txt"]
-
-
 # Out.
 
 
@@ -265,7 +193,7 @@ async def test_messages_are_sent_changed_and_deleted(tmp_path, leaks):
 
 async def test_an_answer_to_a_message_that_is_gone_is_sent_all_the_same(tmp_path):
     async with at_work(tmp_path) as (server, platform, _):
-        await platform.send(dm(server), Piece("answer", reply_to="12345"))
+        await platform.send(where(server), Piece("answer", reply_to="12345"))
         assert server.said() == ["answer"]
 
 
@@ -274,12 +202,12 @@ async def test_files_are_sent_with_their_caption(tmp_path):
         path = tmp_path / "report.csv"
         path.write_bytes(b"a,b")
         await platform.send(
-            dm(server), Piece(media=Media(str(path), caption="figures", name="q3.csv"), id="f")
+            where(server), Piece(media=Media(str(path), caption="figures", name="q3.csv"), id="f")
         )
         [post] = server.posts()
         assert (post.text, post.files[0].name, post.files[0].data) == ("figures", "q3.csv", b"a,b")
         with pytest.raises(Gone, match="cannot be read"):
-            await platform.send(dm(server), Piece(media=Media(str(tmp_path / "none"))))
+            await platform.send(where(server), Piece(media=Media(str(tmp_path / "none"))))
 
 
 @pytest.mark.parametrize("accident", ["lost", "late"])
@@ -289,9 +217,9 @@ async def test_what_was_accepted_without_our_knowing_is_not_sent_twice(tmp_path,
         server.trouble(accident, "POST", "/messages")
         piece = Piece("once", id="outbound:" + "long" * 20 + ":0")
         with pytest.raises(DeliveryError) as doubtful:
-            await platform.send(dm(server), piece)
+            await platform.send(where(server), piece)
         assert doubtful.value.uncertain and not isinstance(doubtful.value, Gone)
-        message = await platform.send(dm(server), piece)
+        message = await platform.send(where(server), piece)
         assert [post.id for post in server.posts()] == [message]
 
 
@@ -299,32 +227,32 @@ async def test_refusals_are_told_by_who_acts_next(tmp_path):
     async with at_work(tmp_path) as (server, platform, _):
         server.trouble("limit", "POST", "/messages", retry_after=34)
         with pytest.raises(DeliveryError) as limited:
-            await platform.send(dm(server), Piece("x"))
+            await platform.send(where(server), Piece("x"))
         assert (limited.value.retry_after, limited.value.uncertain) == (34, False)
         server.trouble("limit", "PATCH", "/messages", retry_after=0.4)
-        message = await platform.send(dm(server), Piece("x"))
+        message = await platform.send(where(server), Piece("x"))
         with pytest.raises(DeliveryError) as limited:
-            await platform.edit(dm(server), message, Piece("y"))
+            await platform.edit(where(server), message, Piece("y"))
         assert limited.value.retry_after == 0.4
         server.trouble("status", "POST", "/messages", status=502)
         with pytest.raises(DeliveryError) as broken:
-            await platform.send(dm(server), Piece("x"))
+            await platform.send(where(server), Piece("x"))
         assert broken.value.uncertain and len(server.asked("POST", "/messages")) == 3  # tried once each
         with pytest.raises(Gone, match="no such chat"):
             await platform.send(Address("discord", "123"), Piece("x"))
         with pytest.raises(Gone, match="no such chat or message"):
-            await platform.edit(dm(server), "123", Piece("x"))
+            await platform.edit(where(server), "123", Piece("x"))
         with pytest.raises(Gone, match="refuses"):
-            await platform.send(dm(server), Piece("x" * 2001))
+            await platform.send(where(server), Piece("x" * 2001))
         server.rest.forbidden.add(server.place())
         with pytest.raises(Gone, match="does not let"):
-            await platform.send(dm(server), Piece("x"))
+            await platform.send(where(server), Piece("x"))
 
 
 async def test_a_limit_for_all_calls_is_kept_by_all_calls(tmp_path):
     async with at_work(tmp_path) as (server, platform, _):
         server.trouble("limit", "POST", "/messages", retry_after=60, everywhere=True)
-        for place in (dm(server), dm(server, "bob")):
+        for place in (where(server), where(server, "bob")):
             with pytest.raises(DeliveryError) as limited:
                 await platform.send(place, Piece("x"))
             assert 55 < limited.value.retry_after <= 60
@@ -335,7 +263,7 @@ async def test_sending_keeps_within_the_windows_that_discord_tells(tmp_path):
     async with at_work(tmp_path) as (server, platform, _):
         server.limits["/messages"] = (3, 0.6)
         for number in range(8):
-            await platform.send(dm(server), Piece(str(number)))
+            await platform.send(where(server), Piece(str(number)))
         assert server.said() == [str(number) for number in range(8)]
         assert {call.status for call in server.asked("POST", "/messages")} == {200}
 
@@ -344,7 +272,7 @@ async def test_nothing_is_sent_before_there_is_a_connection(tmp_path):
     async with DiscordServer() as server:
         platform = open_discord(settings(server, tmp_path))
         with pytest.raises(DeliveryError, match="not connected yet"):
-            await platform.send(dm(server), Piece("x"))
+            await platform.send(where(server), Piece("x"))
 
 
 # Opening.
@@ -388,10 +316,3 @@ async def test_missing_rights_to_read_end_it_with_what_to_switch_on(tmp_path, le
         platform = open_discord(settings(server, tmp_path))
         with pytest.raises(ConfigError, match="Message Content Intent"):
             await platform.listen(Ears().take, Ears().tell)
-
-
-async def test_two_of_them_beside_each_other_keep_to_their_own_address(tmp_path):
-    async with at_work(tmp_path / "one") as (one, first, _), at_work(tmp_path / "two") as (two, second, _):
-        await first.send(dm(one), Piece("first"))
-        await second.send(dm(two), Piece("second"))
-        assert (one.said(), two.said()) == (["first"], ["second"])

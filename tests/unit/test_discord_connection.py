@@ -8,7 +8,7 @@ import pytest
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platforms import Piece
 from alipes.platforms.discord import open_discord
-from tests.unit.test_discord import at_work, dm, settings
+from tests.unit.discord_desk import at_work, settings, where
 from tests.world.discord_server import DiscordServer
 from tests.world.ears import Ears, listening
 
@@ -51,7 +51,7 @@ async def test_a_connection_that_went_silent_is_noticed_and_replaced(tmp_path, l
             await server.until(lambda: not ears.ready)
             assert "silent" in ears.states[-1][1]
             # Sending has a way of its own.
-            await platform.send(dm(server), Piece("still here"))
+            await platform.send(where(server), Piece("still here"))
             await server.until(lambda: ears.ready and ears.arrivals)
             assert ears.texts == ["into the void"]
             assert (server.gateway.count("identify"), server.gateway.count("resume") > 0) == (1, True)
@@ -177,7 +177,7 @@ async def test_an_outage_is_survived_without_a_restart(tmp_path, leaks):
             await server.until(lambda: ears.arrivals)
         await server.until(lambda: not ears.ready)
         with pytest.raises(DeliveryError) as away:
-            await platform.send(dm(server), Piece("x"))
+            await platform.send(where(server), Piece("x"))
         assert not away.value.uncertain
         server.say("while Discord was away")
         async with server:
@@ -199,20 +199,6 @@ async def test_what_the_desk_cannot_take_ends_the_listening(tmp_path, leaks):
             await server.until(lambda: ears.ready)
             server.say("hello")
         assert isinstance(ended.result(), OSError)
-
-
-async def test_leaving_at_any_moment_leaves_nothing_behind(tmp_path, leaks):
-    async with DiscordServer() as server:
-        platform = open_discord(settings(server, tmp_path))
-        for number in range(12):
-            ears = Ears()
-            async with asyncio.TaskGroup() as tasks:
-                task = tasks.create_task(platform.listen(ears.take, ears.tell))
-                await asyncio.sleep(number * 0.005)
-                task.cancel()
-                await asyncio.sleep(0)
-                task.cancel()  # whoever is impatient
-        await server.until(lambda: not server.gateway.lines)
 
 
 async def _ending(listening):

@@ -1,7 +1,5 @@
 """How far we have listened: the mark never passes what was not handed over."""
 
-import asyncio
-
 from alipes.platforms.discord.seen import HANDED, PLACES, Seen
 
 
@@ -47,18 +45,6 @@ async def test_it_is_the_same_after_a_restart_and_nothing_when_broken(tmp_path):
     assert (again.mark, again.places) == (59, {"7": "guild"})
     path.write_text("half a fi")
     assert (Seen(path).mark, Seen(path).places) == (0, {})
-
-
-async def test_it_is_written_by_itself(tmp_path):
-    path = tmp_path / "seen.json"
-    seen = Seen(path)
-    async with asyncio.TaskGroup() as tasks:
-        keeping = tasks.create_task(seen.keep(0.01))
-        for id in (1, 2, 3):
-            seen.done(seen.begin(id))
-            while Seen(path).mark != id:
-                await asyncio.sleep(0.01)
-        keeping.cancel()
 
 
 async def test_a_new_place_is_known_to_who_comes_after_a_kill(tmp_path):

@@ -35,15 +35,6 @@ async def test_words_arrive_from_direct_messages_channels_and_threads(tmp_path, 
         assert thread.address == where(server, "general/plans") and thread.addressed
 
 
-async def test_a_person_may_have_a_conversation_of_their_own_in_a_channel(tmp_path):
-    async with at_work(tmp_path, per_user=True) as (server, _, ears):
-        server.say("@alipes hi", who="bob", where="general")
-        server.say("hi", who="bob")
-        await server.until(lambda: len(ears.arrivals) == 2)
-        users = {arrival.group: arrival.address.user for arrival in ears.arrivals}
-        assert users == {True: server.world.person("bob").id, False: ""}
-
-
 async def test_what_slack_writes_for_its_own_use_is_read_as_a_person_does(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         bob, general = server.world.person("bob").id, server.place("general")[0]
@@ -104,30 +95,6 @@ async def test_an_edit_names_what_it_changes_and_unfolded_links_are_none(tmp_pat
         first = ears.arrivals[0].id
         assert [(a.text, a.edits) for a in ears.arrivals] == [("helo", ""), ("hello", first), ("end", "")]
         assert ears.arrivals[1].id != first
-
-
-async def test_pictures_are_seen_and_other_files_are_saved(tmp_path, leaks):
-    async with at_work(tmp_path, picture=20, largest=100) as (server, _, ears):
-        server.say(
-            "look",
-            files=[
-                ("cat.png", "image/png", b"tiny"),
-                ("big.png", "image/png", b"x" * 50),
-                ("../../etc/pass wd", "text/plain", b"text"),
-                ("film.mp4", "video/mp4", b"x" * 200),
-            ],
-        )
-        server.say("", files=[("audio_message.m4a", "audio/mp4", b"sound")], voice=True)
-        await server.until(lambda: len(ears.arrivals) == 2)
-        seen, voice = ears.arrivals
-        assert [(image.media_type, image.data) for image in seen.images] == [("image/png", b"tiny")]
-        big, text = seen.files
-        assert (big.kind, big.size, text.kind, text.mime) == ("image", 50, "file", "text/plain")
-        folder = tmp_path / "files"
-        assert {str(path) for path in folder.iterdir()} == {big.path, text.path, voice.files[0].path}
-        assert (folder / text.path).read_bytes() == b"text"
-        assert seen.text == "look\n[film.mp4 was not fetched: it is larger than 0 MB.]"
-        assert voice.files[0].kind == "voice"
 
 
 async def test_a_file_that_another_workspace_shared_is_asked_for(tmp_path):
@@ -191,23 +158,6 @@ async def test_nobody_but_slack_is_shown_our_token(tmp_path):
         await server.until(lambda: ears.arrivals)
         assert ears.texts == ["x\n[a.txt was not fetched: it does not lie at Slack.]"]
         assert other.downloads == []
-
-
-async def test_files_of_strangers_are_not_fetched(tmp_path):
-    async with SlackServer() as server:
-        ears, platform = Ears(), open_slack(settings(server, tmp_path))
-        known = server.world.person("ada").id
-
-        async def welcome(arrival):
-            return arrival.sender == known
-
-        platform.fetch_only_for(welcome)
-        async with listening(platform, ears):
-            await server.until(lambda: ears.ready)
-            for who in ("ada", "mallory"):
-                server.say("look", who=who, files=[(f"{who}.txt", "text/plain", b"text")])
-            await server.until(lambda: len(ears.arrivals) == 2)
-        assert server.downloads == ["ada.txt"]
 
 
 async def test_other_programs_and_ourselves_are_not_heard(tmp_path):
@@ -346,10 +296,3 @@ async def test_a_long_thread_is_told_by_its_beginning_and_its_end(tmp_path):
         lines = ears.arrivals[-1].quoted.splitlines()
         assert lines[0] == "Bob: the beginning" and len(lines) == 21
         assert lines[1] == "Ada: number 20" and lines[-1] == "Ada: number 39"
-
-
-async def test_two_of_them_beside_each_other_keep_to_their_own_address(tmp_path):
-    async with at_work(tmp_path / "one") as (one, first, _), at_work(tmp_path / "two") as (two, second, _):
-        await first.send(where(one), Piece("first"))
-        await second.send(where(two), Piece("second"))
-        assert (one.said(), two.said()) == (["first"], ["second"])

@@ -311,20 +311,6 @@ async def test_what_the_desk_cannot_take_ends_the_listening(tmp_path, leaks):
         assert isinstance(ended.result(), OSError) and not server.board.envelopes[0].acked
 
 
-async def test_leaving_at_any_moment_leaves_nothing_behind(tmp_path, leaks):
-    async with SlackServer() as server:
-        platform = open_slack(settings(server, tmp_path))
-        for number in range(12):
-            ears = Ears()
-            async with asyncio.TaskGroup() as tasks:
-                task = tasks.create_task(platform.listen(ears.take, ears.tell))
-                await asyncio.sleep(number * 0.005)
-                task.cancel()
-                await asyncio.sleep(0)
-                task.cancel()  # whoever is impatient
-        await server.until(lambda: not server.board.lines)
-
-
 async def test_the_library_as_it_comes_finds_our_slack_to_be_one(tmp_path):
     """The judge of the loopback Slack: slack_sdk's own client connects, hears, answers and takes another line."""
     async with SlackServer() as server:

@@ -1,7 +1,5 @@
 """What the Slack platform keeps on disk: how far it listened, and which sends have no end yet."""
 
-import asyncio
-
 from alipes.platforms.slack.begun import LARGEST, RECENT, Begun
 from alipes.platforms.slack.seen import HANDED, OVERLAP, PLACES, Seen, moment, stamp
 
@@ -53,18 +51,6 @@ async def test_reading_begins_a_little_early_but_never_before_we_were_there(tmp_
     assert again.places == {}
     path.write_text("half a fi")
     assert Seen(path).mark == 0
-
-
-async def test_it_is_written_by_itself(tmp_path):
-    path = tmp_path / "seen.json"
-    seen = Seen(path)
-    async with asyncio.TaskGroup() as tasks:
-        keeping = tasks.create_task(seen.keep(0.01))
-        for each in (1, 2, 3):
-            seen.done(seen.begin(each))
-            while Seen(path).mark != each:
-                await asyncio.sleep(0.01)
-        keeping.cancel()
 
 
 async def test_old_places_and_names_are_forgotten(tmp_path):

@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self
@@ -23,7 +23,7 @@ from msgspec import Struct
 from tests.world.discord_gateway import Switchboard
 from tests.world.discord_rest import Asked, Command, Refused, Rest, read
 from tests.world.discord_world import EPHEMERAL, VOICE_FLAG, Posted, World
-from tests.world.loopback import Watched, open_site
+from tests.world.loopback import Line, Watched, open_site
 
 TOKEN = "discord-token-of-the-house"
 Kind = Literal["status", "limit", "drop", "hang", "lost", "late", "slow"]
@@ -81,6 +81,11 @@ class DiscordServer(Watched):
         self._windows: dict[str, tuple[float, int]] = {}
         self._log = log
         self.gateway.told = self.told
+
+    @property
+    def lines(self) -> Collection[Line]:
+        """The connections that stand."""
+        return self.gateway.lines
 
     @property
     def base_url(self) -> str:

@@ -10,6 +10,7 @@ import json
 import re
 import secrets
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -17,7 +18,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from tests.world.loopback import Watched, open_site
+from tests.world.loopback import Line, Watched, open_site
 from tests.world.slack_sockets import Envelope, Switchboard
 from tests.world.slack_web import Refused, Web
 from tests.world.slack_world import APP, TEAM, Posted, World, escaped
@@ -82,6 +83,11 @@ class SlackServer(Watched):
         self.downloads: list[str] = []
         self.troubles: list[Trouble] = []
         self.board.told = self.told
+
+    @property
+    def lines(self) -> Collection[Line]:
+        """The connections that stand."""
+        return self.board.lines
 
     @property
     def base_url(self) -> str:

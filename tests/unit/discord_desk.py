@@ -1,0 +1,34 @@
+"""What the suites of Discord share: a platform at work on our loopback Discord, and ears that take."""
+
+from contextlib import asynccontextmanager
+
+from alipes.kernel.endpoints import Secret
+from alipes.kernel.turns import Address
+from alipes.platforms.discord import DiscordSettings, open_discord
+from tests.world.discord_server import DiscordServer as Server
+from tests.world.ears import Ears, listening
+
+
+def settings(server, folder, **more):
+    usual = {"token": Secret(server.token), "base_url": server.base_url, "folder": folder}
+    quick = {"grace": 1.0, "calm": 0.1, "deadline": 5.0}
+    return DiscordSettings(**usual | quick | more)
+
+
+def opened(server, folder, **more):
+    return open_discord(settings(server, folder, **more))
+
+
+@asynccontextmanager
+async def at_work(tmp_path, **more):
+    """A Discord, our platform connected to it, and ears."""
+    async with Server() as server:
+        ears, platform = Ears(), opened(server, tmp_path, **more)
+        async with listening(platform, ears):
+            await server.until(lambda: ears.ready)
+            yield server, platform, ears
+
+
+def where(server, who="ada"):
+    """The address of the direct messages with somebody."""
+    return Address("discord", server.place(who=who))
