@@ -75,4 +75,4 @@ def readable(path: str) -> Iterator[None]:
 
 def _partial(folder: Path) -> IO[bytes]:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return tempfile.NamedTemporaryFile(dir=folder, prefix=".part-", delete=False)
+    return tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=".part", delete=False)

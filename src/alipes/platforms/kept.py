@@ -27,12 +27,12 @@ def read(path: Path, kind: type[T]) -> T:
         return kind()
 
 
-def write(path: Path, data: bytes, beside: str = ".part") -> None:
-    """Whole, or not at all; only we may read it. Who writes at once with another does it `beside` another
-    name. Raises OSError."""
+def write(path: Path, data: bytes, beside: str = "") -> None:
+    """Whole, or not at all; only we may read it. Who writes while another may be writing does it `beside`
+    that one. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Under its own kind of name: what no tool may read is known by that.
-    fresh = path.with_name(f".{path.stem}{beside}{path.suffix}")
+    # By this name tools know it for a key's, where it is one, and backups leave it out.
+    fresh = path.with_name(f".{path.name}{beside}.part")
     with open(fresh, "wb", opener=_private) as file:
         file.write(data)
     os.replace(fresh, path)

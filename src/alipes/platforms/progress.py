@@ -50,7 +50,7 @@ class Progress:
         """At once: what must be known after a kill, too."""
         async with self._writing:
             self.changed.clear()
-            await asyncio.to_thread(write, self._path, self._encoded(), ".new")
+            await asyncio.to_thread(write, self._path, self._encoded())
 
     def flush(self) -> None:
         # Under a name of its own: a thread of `keep` may still be writing.
