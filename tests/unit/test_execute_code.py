@@ -3,7 +3,9 @@
 import asyncio
 import gc
 import os
+import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from alipes.kernel.messages import ToolResult
 from alipes.kernel.ports import ToolSpec
 from alipes.runtime.orphans import open_keeper, reap
 from alipes.tools.environment import child_environment
-from alipes.tools.execute_code import ExecuteCode, Limits
+from alipes.tools.execute_code import ExecuteCode, Limits, _serving
 from alipes.tools.output import Spill
 
 LOOK = ToolSpec("look", "look", {"type": "object", "properties": {"at": {}, "long": {}}}, "read")
@@ -124,6 +126,18 @@ async def test_stopped_while_it_begins_it_leaves_no_socket_open(tmp_path):
             await running
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest.mark.parametrize("steps", range(10))
+async def test_who_connects_in_the_moment_in_which_it_ends_is_let_go(tmp_path, steps):
+    with socket.socket(socket.AF_UNIX) as child:
+        async with _serving(tmp_path / "socket", None):
+            child.connect(str(tmp_path / "socket"))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+        child.setblocking(False)
+        with suppress(ConnectionResetError):
+            assert await asyncio.get_running_loop().sock_recv(child, 1) == b""
 
 
 async def test_secrets_are_masked_and_the_environment_is_what_it_was_given(tmp_path):

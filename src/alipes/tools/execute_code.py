@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import logging
 import os
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +23,7 @@ from alipes.tools.background_job import ending
 from alipes.tools.output import Spill, Transcript
 from alipes.tools.progress import Progress
 
+log = logging.getLogger(__name__)
 LINE = 16 * 2**20
 """Bytes of one question of the code's."""
 COMPLAINT = 4_000
@@ -113,32 +116,52 @@ class _Uses:
 
 @asynccontextmanager
 async def _serving(path: Path, uses: _Uses) -> AsyncIterator[None]:
-    """Answer at a socket while entered; whoever is being answered then is let go."""
-    async with asyncio.TaskGroup() as group:
-        talks: set[asyncio.Task[None]] = set()
+    """Answer at a socket while entered; whoever is being answered then is let go.
 
-        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            try:
-                while line := await reader.readline():
-                    writer.write(msgspec.json.encode(await uses.answer(line)) + b"\n")
-                    await writer.drain()
-            except (OSError, ValueError):
-                pass  # it ended, or says more than a line holds
-            finally:
-                writer.close()
+    asyncio's own server loses a connection that comes in the moment in which it is closed.
+    """
+    loop, talks, fresh = asyncio.get_running_loop(), set[asyncio.Task[None]](), set[socket.socket]()
 
-        def admit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            talks.add(group.create_task(talk(reader, writer), name="execute_code"))
-
-        with short(path) as name:
-            server = await asyncio.start_unix_server(admit, name, limit=LINE, start_serving=False)
+    async def talk(line: socket.socket) -> None:
+        fresh.discard(line)
+        reader, writer = await asyncio.open_unix_connection(sock=line, limit=LINE)
         try:
-            await server.start_serving()  # who is cancelled while it starts must have it to close
-            yield
+            while question := await reader.readline():
+                writer.write(msgspec.json.encode(await uses.answer(question)) + b"\n")
+                await writer.drain()
+        except (OSError, ValueError):
+            pass  # it ended, or says more than a line holds
         finally:
-            server.close()
-            for each in talks:
-                each.cancel()
+            writer.close()
+
+    def admit() -> None:
+        try:
+            line, _ = door.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return  # whoever it was is gone
+        except OSError as error:
+            loop.remove_reader(door)
+            log.warning("code that runs cannot reach its tools: %s", error)
+            return
+        line.setblocking(False)
+        fresh.add(line)
+        talks.add(group.create_task(talk(line), name="execute_code"))
+
+    async with asyncio.TaskGroup() as group:
+        with socket.socket(socket.AF_UNIX) as door:
+            with short(path) as name:
+                door.bind(name)
+            door.setblocking(False)
+            door.listen()
+            loop.add_reader(door, admit)
+            try:
+                yield
+            finally:
+                loop.remove_reader(door)
+                for each in talks:
+                    each.cancel()
+                for line in fresh:
+                    line.close()
 
 
 def _properties(spec: ToolSpec) -> list[str]:
