@@ -6,10 +6,11 @@ import pytest
 
 from tests.e2e.program import ROOT, Home
 from tests.e2e.service import serving
-from tests.torture.furnishing import furnish, texts, until, words
+from tests.torture.furnishing import furnish, texts, words
 from tests.torture.looking import watching
 from tests.torture.trials import LONG
 from tests.world.model_server import ModelServer, Say
+from tests.world.polling import until
 from tests.world.telegram_server import Fault, TelegramServer
 
 SUFFERING, OTHER = 10, 20
