@@ -1,7 +1,9 @@
 """The gateway from outside: the real `alipes serve`, the loopback Bot API and the model a process each."""
 
 import asyncio
+import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -32,6 +34,30 @@ async def serving(plugin: str = "", **more: object) -> AsyncIterator[World]:
             await world.messenger.call("polled")
             await world.messenger.call("converse", chats=1, turns=3)
             yield world
+
+
+@asynccontextmanager
+async def bare() -> AsyncIterator[World]:
+    """The same messenger and model, and between them the barest client there is."""
+    with tempfile.TemporaryDirectory() as name:
+        async with open_world(Path(name)) as world:
+            client = await asyncio.create_subprocess_exec(
+                *(
+                    sys.executable,
+                    "-m",
+                    "bench.raw_turn",
+                    world.messenger.url,
+                    world.model.url("openai-chat"),
+                ),
+                env={**os.environ, "TOKEN": world.messenger.token},
+            )
+            try:
+                await world.messenger.call("polled")
+                await world.messenger.call("converse", chats=1, turns=3)
+                yield world
+            finally:
+                client.kill()
+                await client.wait()
 
 
 def at_least(what: str, ours: float, reach: float, unit: str) -> Row:
@@ -71,22 +97,32 @@ async def _at_once(world: World) -> float:
 
 
 async def warm() -> list[Row]:
-    """One person, who thinks a little before writing again: from their message to ours, without the model."""
-    told: list[dict[str, float]] = []
-    async with serving(allow='["1000"]') as world:
-        before = len(world.model.told("request"))
+    """One person, who thinks a little before writing again: from their message to ours, without what the
+    model and the messenger say that they took. In turn with a bare client: what also that one takes is the
+    way to the two and back, and their waking up."""
+    ours, theirs = list[float](), list[float]()
+    async with serving(allow='["1000"]') as world, bare() as other:
         for _ in range(CONVERSATIONS):
-            told += await world.messenger.call("converse", chats=1, turns=WARM, pause=0.05)
-            await world.messenger.call("say", text="/new", chat=FIRST)
-            await asyncio.sleep(0.2)
-        asked = [line["came"] for line in world.model.told("request")]
-        answered = [line["time"] for line in world.model.told("answered")]
-        spent = [
-            (each["answered"] - each["asked"] - each["own"] - (after - since)) * 1000
-            for each, since, after in zip(told, asked[before:], answered[before:], strict=True)
-        ]
-    spread = f"p10 {p(spent, 10):.1f}, p90 {p(spent, 90):.1f}"
-    return [bounded(f"warm turn beyond model and messenger, p50 ({spread})", p(spent, 50), 5, "ms")]
+            ours += await _spent(world)
+            theirs += await _spent(other)
+    told = f"p10 {p(ours, 10):.1f}, p50 {p(ours, 50):.2f}, p90 {p(ours, 90):.1f} with the way there and back"
+    beyond, limit = p(ours, 50) - p(theirs, 50), f"{p(theirs, 50):.2f} ms"
+    what = f"warm turn beyond model and messenger, p50 ({told})"
+    return [Row(what, f"{beyond:.2f} ms", limit, "", "<= 5 ms", beyond <= 5)]
+
+
+async def _spent(world: World) -> list[float]:
+    """Milliseconds of each turn of a conversation."""
+    before = len(world.model.told("request"))
+    told = await world.messenger.call("converse", chats=1, turns=WARM, pause=0.05)
+    await world.messenger.call("say", text="/new", chat=FIRST)
+    await asyncio.sleep(0.2)
+    asked = [line["came"] for line in world.model.told("request")][before:]
+    answered = [line["time"] for line in world.model.told("answered")][before:]
+    return [
+        (each["answered"] - each["asked"] - each["own"] - (after - since)) * 1000
+        for each, since, after in zip(told, asked, answered, strict=True)
+    ]
 
 
 async def crowd() -> list[Row]:
