@@ -7,7 +7,7 @@ import pytest
 
 from alipes.hooks.owners import Owner
 from alipes.hooks.relay import Hooks
-from alipes.kernel.messages import ToolCall, ToolResult
+from alipes.kernel.messages import ToolCall, ToolResult, user
 from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import Answer, ApprovalAnswered, ApprovalAsked, Noted, Said, Stop, TurnEnded
 from alipes.providers.scripted import Scripted
@@ -152,10 +152,11 @@ async def test_a_turn_that_is_still_being_set_up_is_stopped_and_told_as_such(tmp
         return an_agent(Scripted(["hi"]), hooks=diary.hooks.relay)
 
     async with open_house(tmp_path, Scripted([]), hooks=diary.hooks, agent=agent) as the:
-        turn = await the.lobby.submit(inbound("1", "first"))
-        await asked.wait()
-        await the.lobby.post(KEY, Stop("user_stop", "stop_command"))
-        assert (await ended(the, turn)).ending == "stopped"
+        async with the.lobby.ask(inbound("1", "first")) as following:
+            await asked.wait()
+            await the.lobby.post(KEY, Stop("user_stop", "stop_command"))
+            events = [event async for event in following]
+        assert events[:-1] == [Said(user("first"))] and events[-1].ending == "stopped"
         ready.set()
         assert (await the.ask(inbound("2", "second"))).ending == "answered"
     assert diary == [

@@ -232,7 +232,7 @@ class Session:
             log.warning("turn %s was ended by another process", living.turn.id)
             living.release()
             return
-        for message in closing:
+        for message in (*living.untold, *closing):
             self._around.publish(living.envelope(Said(message)))
         if ending == "stopped" and (going := self._around.keeps(living.turn.session)):
             self._around.publish(living.envelope(Noted(f"goes on {going}")))

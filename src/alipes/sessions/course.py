@@ -60,8 +60,7 @@ class Course:
         await self.note(TurnStarted(turn.id, turn.session, turn.attempt, text))
         if notice:
             await self.note(Noted(brief(turn.inbound.text.partition("\n")[0], 200)[1:-1]))
-        for message in turn.fresh:
-            await self._tell_kept(Said(message))
+        await self._tell_kept()
 
     async def note(self, event: Event) -> None:
         """The order is memory, journal, observers, screen. A turn marked as stopped says nothing more."""
@@ -79,12 +78,15 @@ class Course:
         else:
             await self._show(*living.unheld(), event)
 
-    async def _tell_kept(self, said: Said) -> None:
+    async def _tell_kept(self) -> None:
         """What the journal has already, and with it our memory."""
+        living = self._living
         await self.proceed()
-        self._living.hear(said)
-        self._around.owes(self._living.turn, said)  # a person's words are owed to nobody, but are heard
-        await self._show(said)
+        untold, living.untold = [Said(message) for message in living.untold], ()
+        for said in untold:
+            living.hear(said)
+            self._around.owes(living.turn, said)  # a person's words are owed to nobody, but are heard
+        await self._show(*untold)
 
     async def _show(self, *events: Event, owed: bool = False) -> None:
         """To observers, then to the screen: also when a stop comes in between, if they are kept already."""

@@ -45,6 +45,8 @@ class Living:
         self.relay = relay or Relay()
         """The plugins it is told to: those of the moment it began."""
         self.said: tuple[Message, ...] = turn.said
+        self.untold: tuple[Message, ...] = turn.fresh
+        """The end of `said`, as long as nobody was told."""
         self.acts: dict[str, ToolResult | None] = dict(turn.acts)
         self.usage: Usage | None = None
         self.stop: Stop | None = None
