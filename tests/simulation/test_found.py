@@ -7,8 +7,12 @@ import pytest
 from alipes.gateway.anteroom import Anteroom
 from alipes.gateway.channels import Channel
 from alipes.gateway.group import Group
+from alipes.kernel.errors import Fenced
 from alipes.platforms.telegram.order import Order
+from alipes.store.database import open_database
 from alipes.store.opening import open_store
+from alipes.store.syncing import Log
+from tests.unit.test_database import add, names
 from tests.world.gatehouse import arrival
 from tests.world.messenger import Messenger
 
@@ -75,3 +79,26 @@ async def test_what_stands_in_no_line_because_its_bringer_was_cut_off_is_joined_
         await room.take(first)
         await room.take(second)
     assert became == [["1", "2"]]
+
+
+@pytest.mark.parametrize("follows", ["nothing", "nothing that stays", "something"])
+async def test_a_write_that_changes_nothing_takes_no_other_to_the_disk(tmp_path, follows, monkeypatch):
+    """SQLite asks the disk only where something was changed: who counted on it lost a message with the power,
+    though its messenger had been told that we have it (seed 18463)."""
+    synced = []
+    monkeypatch.setattr(Log, "sync", lambda _log: synced.append(True))
+
+    def late(db):
+        add("half")(db)
+        raise Fenced("late")
+
+    async with open_database(tmp_path / "a.db") as database:
+        await database.run(add("a"), soon=True)
+        if follows == "something":
+            await database.run(add("b"))
+        else:
+            works = [database.ask(late if follows == "nothing that stays" else names) for _ in range(2)]
+            await asyncio.wait(works)
+            assert {type(each.exception()) for each in works} <= {Fenced, type(None)}
+        await database.kept()
+    assert bool(synced) is (follows != "something")

@@ -44,11 +44,13 @@ class Writer:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path, self.connection = path, connection
         self._waits_for_disk = True
+        self.loose = False
+        """Was something written that may not be on disk yet?"""
 
     def commit(self, batch: list[Job[Any]], waits: Callable[[], object] | None = None) -> list[Any]:
         """On the thread: the outcomes, all on disk; raises when the transaction as a whole was lost.
         `waits` is called before the disk is waited for."""
-        db = self.connection
+        db, before = self.connection, self.connection.total_changes
         try:
             self._wait_for_disk(not all(job.soon for job in batch))
             db.execute("BEGIN IMMEDIATE")
@@ -58,6 +60,11 @@ class Writer:
             outcomes = self._together(batch)
             if waits is not None:
                 waits()
+        changed = db.total_changes != before
+        if not self._waits_for_disk:
+            self.loose = self.loose or changed
+        elif changed and not any(isinstance(each, Failed) for each in outcomes):
+            self.loose = False  # where nothing is changed, or all is taken back, SQLite asks no disk
         return outcomes
 
     def _together(self, batch: list[Job[Any]]) -> list[Any]:

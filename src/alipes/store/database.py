@@ -47,8 +47,8 @@ class Database:
         self._connection, self._thread = connection, thread
         self._writer = Writer(path, connection)
         self._sync = Sync(path, beside, self._lose)
-        self._loose, self._tight = False, asyncio.Event()
-        """Was something written that may not be on disk yet? And is all of it?"""
+        self._tight = asyncio.Event()
+        """All that was written is on disk."""
         self._queue: deque[Job[Any]] = deque()
         self._single: deque[Job[Any]] = deque()
         self._untold: deque[tuple[Job[Any], Any]] = deque()
@@ -90,11 +90,11 @@ class Database:
         `patience`: seconds in which another write may take it along, before the disk is asked for it alone.
         """
         self._refuse_when_closed()
-        if self._loose and patience:
+        if self._writer.loose and patience:
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await self._tight.wait()
-        if self._loose:
+        if self._writer.loose:
             await self._sync.reached()
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -158,8 +158,7 @@ class Database:
     def _tell(self, batch: list[Job[Any]], done: "Future[list[Any]]") -> None:
         error = done.exception()
         if error is None:
-            self._loose = all(job.soon for job in batch)
-            (self._tight.clear if self._loose else self._tight.set)()
+            (self._tight.clear if self._writer.loose else self._tight.set)()
             telling = bool(self._untold)
             self._untold.extend(zip(batch, done.result(), strict=True))
             if not telling:
