@@ -1,7 +1,8 @@
 """The torture suite's budget of time and its report: scenario, seeds, violations, worst figure, and what is missing.
 
-`ALIPES_TORTURE_MINUTES`: tests that would begin later are left out, and named. `ALIPES_TORTURE_REPORT`: the
-file that the report is written to; without it, the long pass shows it at its end.
+`ALIPES_TORTURE_MINUTES`: each file has its share of them, and what it does not use is the next one's; tests that
+would begin later are left out, and named, but for the first of a file. `ALIPES_TORTURE_REPORT`: the file that the
+report is written to; without it, the long pass shows it at its end.
 """
 
 import os
@@ -65,6 +66,9 @@ ELSEWHERE = {
 }
 BEGAN = time.monotonic()
 BUDGET = float(os.environ.get("ALIPES_TORTURE_MINUTES", "0")) * 60
+DUE: dict[Path, float] = {}
+"""By file, the seconds since the beginning at which its time is over."""
+BEGUN: set[Path] = set()
 
 
 class Line(Struct):
@@ -93,9 +97,16 @@ def figures(request: pytest.FixtureRequest) -> Iterator[Figures]:
     yield Figures(request.node)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    files = dict.fromkeys(item.path for item in items if "torture" in item.path.parts)
+    DUE.update({file: BUDGET * place / len(files) for place, file in enumerate(files, 1)})
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if BUDGET and "torture" in item.path.parts and time.monotonic() - BEGAN > BUDGET:
-        pytest.skip("the budget of time is used up")
+    if BUDGET and item.path in DUE:
+        if item.path in BEGUN and time.monotonic() - BEGAN > DUE[item.path]:
+            pytest.skip("its share of the time is used up")
+        BEGUN.add(item.path)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
