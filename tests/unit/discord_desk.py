@@ -1,12 +1,10 @@
 """What the suites of Discord share: a platform at work on our loopback Discord, and ears that take."""
 
-from contextlib import asynccontextmanager
-
 from alipes.kernel.endpoints import Secret
 from alipes.kernel.turns import Address
 from alipes.platforms.discord import DiscordSettings, open_discord
 from tests.world.discord_server import DiscordServer as Server
-from tests.world.ears import Ears, listening
+from tests.world.ears import connected
 
 
 def settings(server, folder, **more):
@@ -19,14 +17,9 @@ def opened(server, folder, **more):
     return open_discord(settings(server, folder, **more))
 
 
-@asynccontextmanager
-async def at_work(tmp_path, **more):
+def at_work(tmp_path, **more):
     """A Discord, our platform connected to it, and ears."""
-    async with Server() as server:
-        ears, platform = Ears(), opened(server, tmp_path, **more)
-        async with listening(platform, ears):
-            await server.until(lambda: ears.ready)
-            yield server, platform, ears
+    return connected(Server(), lambda server: opened(server, tmp_path, **more))
 
 
 def where(server, who="ada"):

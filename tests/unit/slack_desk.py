@@ -1,11 +1,9 @@
 """What the suites of Slack share: a platform at work on our loopback Slack, and ears that take."""
 
-from contextlib import asynccontextmanager
-
 from alipes.kernel.endpoints import Secret
 from alipes.kernel.turns import Address
 from alipes.platforms.slack import SlackSettings, open_slack
-from tests.world.ears import Ears, listening
+from tests.world.ears import connected
 from tests.world.slack_server import SlackServer as Server
 
 
@@ -22,14 +20,9 @@ def opened(server, folder, **more):
     return open_slack(settings(server, folder, **more))
 
 
-@asynccontextmanager
-async def at_work(tmp_path, **more):
+def at_work(tmp_path, **more):
     """A Slack, our platform connected to it, and ears."""
-    async with Server() as server:
-        ears, platform = Ears(), opened(server, tmp_path, **more)
-        async with listening(platform, ears):
-            await server.until(lambda: ears.ready)
-            yield server, platform, ears
+    return connected(Server(), lambda server: opened(server, tmp_path, **more))
 
 
 def where(server, place="", who="ada"):

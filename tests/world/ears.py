@@ -86,6 +86,16 @@ async def listening(platform: Any, ears: Ears | None = None) -> AsyncIterator[Ea
 
 
 @asynccontextmanager
+async def connected(serving: Any, opened: Callable[[Any], Any]) -> AsyncIterator[tuple[Any, Any, Ears]]:
+    """A messenger's server, the platform that `opened` makes for it, connected, and ears."""
+    async with serving as server:
+        platform = opened(server)
+        async with listening(platform) as ears:
+            await server.until(lambda: ears.ready)
+            yield server, platform, ears
+
+
+@asynccontextmanager
 async def listening_once(platform: Any, ears: Ears | None = None) -> AsyncIterator[Ears]:
     """For platforms that end with their connection: then the ears know why."""
 
