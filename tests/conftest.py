@@ -3,16 +3,23 @@
 import ctypes
 import gc
 import os
-import shutil
 import sys
 from collections.abc import Iterator
+from inspect import iscoroutinefunction
 
 import pytest
 from hypothesis import settings
 
 from alipes.testing.counting import Look
 from alipes.testing.leaks import LeakCheck, census
+from tests.world.environment import LIMIT_S, OPTIONAL, PATIENCE, isolate, program_path, require, reset_signals
 from tests.world.leftovers import LASTING, Leftovers, own_temporary_folder
+
+__all__ = ["require"]
+os.environ.update(isolated := isolate(os.environ))
+for name in os.environ.keys() - isolated.keys():
+    del os.environ[name]
+reset_signals()
 
 settings.register_profile("same", derandomize=True)
 if "ALIPES_FUZZ" not in os.environ:  # the long pass looks for new cases, the short one tries the same again
@@ -27,11 +34,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test closes what it opens. What outlives it, fixtures of a wider scope open before it begins."""
     for item in items:
         if isinstance(item, pytest.Function):
+            if iscoroutinefunction(item.obj):
+                _extend_deadline(item)
             if LEAKS in item.fixturenames:
                 item.fixturenames.remove(LEAKS)
             wide = [name for name in item.fixturenames if _scope(item, name) != "function"]
             last = max(map(item.fixturenames.index, wide), default=-1)
             item.fixturenames.insert(last + 1, LEAKS)
+
+
+def _extend_deadline(item: pytest.Function) -> None:
+    """A deadline ends a test that hangs; it is long enough for a loaded machine, however short the test is."""
+    marker = item.get_closest_marker("deadline")
+    seconds = max(2 * LIMIT_S, marker.args[0] * PATIENCE if marker else 0)
+    item.add_marker(pytest.mark.deadline(seconds), append=False)
 
 
 def _scope(item: pytest.Function, name: str) -> str:
@@ -47,6 +63,8 @@ def leak_looks(
     tmp_path_factory.getbasetemp()
     with own_temporary_folder() as folder:
         looks = Leftovers(folder).looks
+        program_path()  # shared by all tests: made before the first is looked at
+        program_path(*OPTIONAL)
         check = LeakCheck(
             "fds", also=looks
         ).begin()  # libuv, under llmock, keeps a pipe as long as the process
@@ -61,16 +79,6 @@ def pytest_runtest_teardown() -> None:
     what died there would stay a zombie here, and look alive."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
-
-
-def require(program: str, why: str = "make services") -> str:
-    """The path of `program`; where it is missing the test is skipped, or fails under ALIPES_REQUIRE_SERVICES=1."""
-    if found := shutil.which(program):
-        return found
-    reason = f"{program} is not installed ({why})"
-    if os.environ.get("ALIPES_REQUIRE_SERVICES") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 def pytest_collection_finish() -> None:

@@ -18,6 +18,7 @@ from alipes.gateway.owing import Owing
 from alipes.testing import open_agent
 from alipes.testing.talking import Conversation
 from tests.compat.diary import PLUGINS
+from tests.world.environment import LIMIT_S
 
 KEY = "agent:main:oldchat:dm:42"
 
@@ -41,7 +42,7 @@ class Chat:
     def heard(self) -> list[str]:
         return [text for _, text in self.adapter.sent]
 
-    async def until(self, met: str | Callable[[], object], seconds: float = 15.0) -> None:
+    async def until(self, met: str | Callable[[], object], seconds: float = LIMIT_S) -> None:
         """Until it was said in the chat, or it is so."""
         until = time.monotonic() + seconds
         while not (any(met in text for text in self.heard) if isinstance(met, str) else met()):

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.world.environment import LIMIT_S
+
 
 class Wire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -19,7 +21,7 @@ class Wire:
     async def hear(self, kind: str) -> dict[str, Any]:
         """The next message of this kind."""
         try:
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(LIMIT_S):
                 while True:
                     line = await self._reader.readline()
                     assert line, f"closed before {kind} came: {self.heard}"
@@ -58,7 +60,7 @@ class Wire:
 @asynccontextmanager
 async def connected(home: Path, *names: str) -> AsyncIterator[Wire]:
     """Connect, and bring tools of these names."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(LIMIT_S):
         while not (home / "remote.port").exists() or not (home / "remote.port").read_text():
             await asyncio.sleep(0.01)
     port = int((home / "remote.port").read_text())

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from tests.compat.contract import KEYWORDS, STOPS, VERSION, course, expected
+from tests.world.environment import LIMIT_S
 
 PLUGINS = Path(__file__).parent / "plugins"
 ASKED = ("pre_approval_request", "post_approval_response")
@@ -56,7 +57,7 @@ class Diary:
     def last(self, what: str) -> dict[str, Any]:
         return next(line.told for line in reversed(self.lines) if line.what == what)
 
-    async def until(self, what: str, times: int = 1, seconds: float = 15.0) -> None:
+    async def until(self, what: str, times: int = 1, seconds: float = LIMIT_S) -> None:
         """Until it was written down so often on this page. Nobody tells of it: other threads write, too."""
         until = time.monotonic() + seconds
         while self.names.count(what) < times:

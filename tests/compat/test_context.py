@@ -13,6 +13,7 @@ from tests.compat.chatting import open_chat
 from tests.compat.diary import PLUGINS
 from tests.compat.planting import module
 from tests.e2e.program import Home
+from tests.world.environment import LIMIT_S
 from tests.world.glass import CTRL_D, ENTER, Glass
 from tests.world.model_server import ModelServer, Say
 
@@ -269,7 +270,7 @@ async def test_plain_code_in_a_worker_thread_may_touch_the_loop(folder):
     script = [call("touch"), call("wait"), "done"]
     async with open_agent(plugins=[folder("toucher", source)], model=script) as agent:
         running = await agent.start("go")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LIMIT_S):
             await module("toucher").waiting["ready"].wait()
         assert (await agent.command("/resolve")).text == ""
         reply = await running

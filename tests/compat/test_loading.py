@@ -13,6 +13,7 @@ from tests.compat.diary import PLUGINS
 from tests.compat.planting import module, plant
 from tests.compat.test_endings_app import killed
 from tests.e2e.program import Home
+from tests.world.environment import LIMIT_S
 
 pytestmark = pytest.mark.deadline(60)
 HAIL = """
@@ -135,7 +136,7 @@ async def test_plugins_that_wait_in_threads_keep_nobody_from_leaving(home, folde
     """
     async with open_agent(home=home, plugins=[folder("slow", source)], model=[call("slow"), "next"]) as agent:
         running = await agent.start("go")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             await agent.model.asked()
             await asyncio.sleep(0.1)
         assert (await running.stop()).ending == "stopped"

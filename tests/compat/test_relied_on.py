@@ -20,6 +20,7 @@ from tests.compat.chatting import open_chat
 from tests.compat.diary import PLUGINS
 from tests.compat.planting import module
 from tests.compat.walking import DANGEROUS
+from tests.world.environment import LIMIT_S
 
 pytestmark = pytest.mark.deadline(40)
 RECORDER = PLUGINS / "recorder"
@@ -119,7 +120,7 @@ async def test_an_old_run_that_unwinds_late_cannot_touch_what_a_newer_one_has(fo
         second = await agent.start("second")
         await waits.reached.wait()
         module("slow").late.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_S):
             while "unwound" not in module("slow").calls:
                 await asyncio.sleep(0.01)
         assert agent.app.lobby.at_work(agent.key), "the newer one still lives"

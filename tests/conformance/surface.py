@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from tests.conformance.mind import Mind
 from tests.e2e.program import Home
+from tests.world.environment import LIMIT_S
 
-PATIENCE = 30.0
 """Seconds that a person waits to see something. Only what is broken takes that long."""
 
 
@@ -60,7 +60,7 @@ class Room(ABC):
 
     async def _watched(self, fact: Callable[[], Any], wanted: Sequence[str]) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(LIMIT_S):
                 await self.until(fact)
         except TimeoutError:
             lines = [

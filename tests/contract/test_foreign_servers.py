@@ -1,8 +1,6 @@
 """The same conversations with model servers that nobody here wrote: npm's aimock and PyPI's llmock."""
 
 import asyncio
-import os
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,12 +18,11 @@ from alipes.providers.opening import Backend
 from alipes.providers.wire import models
 from alipes.runtime.clients import ClientScope
 from tests.unit.stage import Hand, live, turn
+from tests.world.environment import SERVICES, require, skip
 from tests.world.model_talk import WIRES, Heard, ask, converse, provider, results
 
 EVERY = pytest.mark.parametrize("api", WIRES)
-AIMOCK = (
-    Path(__file__).parents[2] / ".services" / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
-)
+AIMOCK = SERVICES / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
 CALLS = [{"name": "look", "arguments": '{"at":"moon"}'}, {"name": "look", "arguments": '{"at":"sun"}'}]
 LONG = "a text that is long enough to be cut in the middle of what it says"
 FIXTURES = [
@@ -51,10 +48,9 @@ FIXTURES = [
 @asynccontextmanager
 async def aimock(folder: Path) -> AsyncIterator[str]:
     """The address of a server that answers by `FIXTURES`; skips where it is not installed."""
-    node = shutil.which("node")
-    if not node or not AIMOCK.exists():
-        missing = "aimock is not installed (make services)"
-        pytest.fail(missing) if os.environ.get("ALIPES_REQUIRE_SERVICES") == "1" else pytest.skip(missing)
+    node = require("node")
+    if not AIMOCK.exists():
+        skip("aimock is not installed (make services)")
     (folder / "fixtures.json").write_bytes(msgspec.json.encode({"fixtures": FIXTURES}))
     child = await asyncio.create_subprocess_exec(
         node, str(AIMOCK), "-p", "0", "-h", "127.0.0.1", "-f", str(folder / "fixtures.json"),

@@ -1,7 +1,6 @@
 """The real program in a child process, with a home of its own and an environment without anybody's keys."""
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,10 +8,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tests.world.environment import LIMIT_S, OPTIONAL, ROOT, environment
 from tests.world.model_server import ModelServer
 
-ROOT = Path(__file__).parents[2]
-KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV")
+__all__ = ["ROOT", "Done", "Home", "children", "finished", "until_said"]
 
 
 class Done(Struct):
@@ -29,11 +28,11 @@ class Home:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def environ(self, **more: str) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-        ours = {"ALIPES_HOME": str(self.path), "HOME": str(self.path.parent), "PYTHONPATH": str(ROOT / "src")}
+    def environ(self, *, programs: tuple[str, ...] = OPTIONAL, **more: str) -> dict[str, str]:
+        """`programs`: which of those are installed that it can do without."""
+        ours = {"ALIPES_HOME": str(self.path), "PYTHONWARNINGS": "error"}
         ours["ALIPES_DEBUGGABLE"] = "true"  # tests count what it holds, which only root could else
-        return {**kept, **ours, "PYTHONWARNINGS": "error", **more}
+        return environment(self.path.parent, programs=programs, **ours | more)
 
     def use(self, server: ModelServer, **settings: object) -> None:
         """Make `server` the model that answers."""
@@ -61,7 +60,9 @@ class Home:
         finally:
             if process.returncode is None:
                 process.kill()
-            async with asyncio.timeout(10):  # longer only if somebody was left behind who holds its pipes
+            async with asyncio.timeout(
+                LIMIT_S
+            ):  # longer only if somebody was left behind who holds its pipes
                 await process.communicate()
 
     async def run(self, *words: str, stdin: bytes | None = None, **more: str) -> Done:

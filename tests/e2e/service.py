@@ -13,6 +13,7 @@ import httpx2
 
 from alipes.runtime.claim import holder
 from tests.e2e.program import Home
+from tests.world.environment import LIMIT_S
 from tests.world.model_server import ModelServer
 from tests.world.telegram_server import TOKEN, TelegramServer
 
@@ -73,7 +74,7 @@ def settle(home: Home, model: ModelServer, telegram: TelegramServer | None = Non
 
 
 @asynccontextmanager
-async def serving(home: Home, *words: str, within: float = 20.0, **more: str) -> AsyncIterator[Served]:
+async def serving(home: Home, *words: str, within: float = LIMIT_S, **more: str) -> AsyncIterator[Served]:
     """`alipes serve`, once it said that it is ready."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
         path = Path(home.path.parent, f"notify-{os.urandom(3).hex()}")

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from tests.conftest import require
 from tests.e2e.program import ROOT, Home, finished
 from tests.e2e.service import serving, settle
+from tests.world.environment import require
 from tests.world.model_replies import Say
 from tests.world.model_server import ModelServer
 

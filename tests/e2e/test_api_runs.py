@@ -13,6 +13,7 @@ import pytest
 from tests.e2e.program import Home
 from tests.e2e.service import Served, serving, settle
 from tests.world.api import Front
+from tests.world.environment import LIMIT_S
 from tests.world.model_server import Call, Calls, ModelServer, Reply, Say, Stall
 
 pytestmark = pytest.mark.deadline(60)
@@ -39,7 +40,7 @@ async def calling(home: Home) -> AsyncIterator[tuple[Served, Front]]:
     (home.path / ".env").write_text("ALIPES_API_KEY=key-ann\n")
     (home.path / ".env").chmod(0o600)
     async with serving(home) as served:
-        async with httpx2.AsyncClient(base_url=served.address, trust_env=False, timeout=30) as client:
+        async with httpx2.AsyncClient(base_url=served.address, trust_env=False, timeout=LIMIT_S) as client:
             yield served, Front(client)
 
 
@@ -95,6 +96,6 @@ async def test_a_stop_ends_a_command_and_what_it_started(home: Home):
             async with front.listening(run) as listener:
                 await listener.until("tool_started")
                 assert (await front.ask("POST", f"/runs/{run}/stop")).status_code == 202
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(LIMIT_S):
                     ended = (await listener.rest())[-1]
             assert (ended.name, ended.data["ending"]) == ("turn_ended", "stopped")

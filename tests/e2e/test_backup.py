@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.program import Home
+from tests.world.environment import LIMIT_S
 from tests.world.model_server import Call, Calls, ModelServer, Say
 
 pytestmark = pytest.mark.deadline(90)
@@ -136,7 +137,7 @@ async def test_what_was_under_way_is_over_and_its_calls_are_answered(home, tmp_p
 
 async def until_running(home: Path):
     """Until the call is in the journal."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LIMIT_S):
         while True:
             with closing(sqlite3.connect(home / "alipes.db")) as db:
                 if db.execute("SELECT count(*) FROM acts").fetchone()[0]:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.e2e.program import ROOT, Home, finished, until_said
+from tests.world.environment import LIMIT_S
 from tests.world.plugin_sources import commit, git, hermes, native, wheel
 
 pytestmark = pytest.mark.deadline(60)
@@ -206,7 +207,7 @@ async def test_a_command_that_waits_for_a_key_ends_with_ctrl_c(home, tmp_path):
     async with home.started("wait", stdin=asyncio.subprocess.PIPE) as process:
         await until_said(process.stdout, "waiting")
         process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LIMIT_S):
             assert await process.wait() == 130
 
 

@@ -11,8 +11,8 @@ pytest.importorskip("playwright.async_api", reason="playwright is not installed 
 
 from playwright.async_api import async_playwright, expect
 
-from tests.conftest import require
 from tests.e2e.program import children
+from tests.world.environment import require
 from tests.world.remote import free_port, open_remote, open_wire
 
 pytestmark = [pytest.mark.deadline(60), pytest.mark.service("chromium")]

@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.program import Home, until_said
 from tests.e2e.service import serving, settle
+from tests.world.environment import LIMIT_S
 from tests.world.model_server import Fail, ModelServer
 
 pytestmark = pytest.mark.deadline(60)
@@ -240,6 +241,6 @@ async def test_two_signals_leave_at_once(home):
         async with serving(home) as served:
             served.process.send_signal(signal.SIGTERM)
             served.process.send_signal(signal.SIGINT)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(LIMIT_S):
                 assert await served.left(by=None) == 0
         assert not os.path.exists(f"/proc/{served.process.pid}")

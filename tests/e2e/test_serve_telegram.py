@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, serving, settle
+from tests.world.environment import LIMIT_S
 from tests.world.model_rules import since_user
 from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
 from tests.world.telegram_server import Fault, TelegramServer
@@ -244,7 +245,7 @@ async def test_the_turn_that_asks_for_the_end_is_not_waited_for_and_there_is_no_
             if asked.done():  # it wants to be allowed
                 telegram.town.say("yes", chat=OWNER)
             asked.cancel()
-            async with asyncio.timeout(10):  # well below the drain of 20 s
+            async with asyncio.timeout(LIMIT_S):  # well below the drain of 20 s
                 await served.heard(b"RELOADING=1")
                 await served.heard(b"READY=1")
             await telegram.shows(OWNER, "I am back.")
@@ -260,7 +261,7 @@ async def test_deafness_is_noticed_told_and_mended(home):
             telegram.fault(Fault("hang", ("getUpdates",), times=None))
             await telegram.polled()
             telegram.strike("hang")
-            async with asyncio.timeout(8):  # twice the poll, and the time that asking takes
+            async with asyncio.timeout(LIMIT_S):  # twice the poll, and the time that asking takes
                 while (await served.get("/ready")).status_code == 200:
                     await asyncio.sleep(0.05)
             assert "telegram" in (await served.get("/ready")).json()["because"]

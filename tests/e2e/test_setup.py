@@ -18,12 +18,12 @@ import pyte
 import pytest
 
 from tests.e2e.program import Home
+from tests.world.environment import LIMIT_S
 from tests.world.model_server import Fail, ModelServer, Say, Stall
 
 COLUMNS, LINES = 80, 24
 KEY = "sk-canary-0123456789"
 UP, DOWN, ENTER, CTRL_C, CTRL_D, ERASE = "\x1b[A", "\x1b[B", "\r", "\x03", "\x04", "\x15"
-PATIENCE = 20
 pytestmark = pytest.mark.deadline(60)
 
 
@@ -58,7 +58,7 @@ class Seat:
 
     async def until(self, true: Callable[[], bool]) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(LIMIT_S):
                 while not true():
                     await asyncio.sleep(0.01)
         except TimeoutError:

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.conftest import require
 from tests.e2e.program import Home
+from tests.world.environment import require
 from tests.world.model_server import ModelServer, Say, Stall
 
 pytestmark = pytest.mark.deadline(90)

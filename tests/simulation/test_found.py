@@ -13,6 +13,7 @@ from alipes.store.database import open_database
 from alipes.store.opening import open_store
 from alipes.store.syncing import Log
 from tests.unit.test_database import add, names
+from tests.world.environment import LIMIT_S
 from tests.world.gatehouse import arrival
 from tests.world.messenger import Messenger
 
@@ -57,7 +58,7 @@ async def test_a_platform_that_breaks_as_it_is_told_to_end_ends_all_the_same():
     await messenger.connected.wait()
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             await serving
 
 

@@ -10,6 +10,7 @@ import httpx2
 from tests.e2e.program import Home
 from tests.e2e.service import Served, serving
 from tests.world.api import Front
+from tests.world.environment import LIMIT_S
 from tests.world.model_server import ModelServer
 from tests.world.plugin_sources import native
 from tests.world.telegram_server import TelegramServer
@@ -52,7 +53,7 @@ async def calling(home: Home, **environment: str) -> AsyncIterator[tuple[Served,
 
 @asynccontextmanager
 async def door(served: Served) -> AsyncIterator[Front]:
-    async with httpx2.AsyncClient(base_url=served.address, trust_env=False, timeout=30) as client:
+    async with httpx2.AsyncClient(base_url=served.address, trust_env=False, timeout=LIMIT_S) as client:
         yield Front(client)
 
 

@@ -15,6 +15,7 @@ from tests.e2e.program import Home
 from tests.torture.furnishing import calling, complaints, door, furnish, open_files
 from tests.torture.trials import seeds, trials
 from tests.world.api import Front
+from tests.world.environment import LIMIT_S
 from tests.world.model_server import ModelServer, Say, Stall
 from tests.world.polling import until
 from tests.world.tls import ca_file, server_context
@@ -96,7 +97,7 @@ async def test_no_byte_of_a_stopped_stream_lands_in_a_file(tmp_path, seed, figur
                     own = random.Random(dice.random())
                     lanes.create_task(lane(crowd, own, number, trials(10, 64), took))
             assert (await front.finish(await front.begin("hello")))["status"] == "answered"
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(LIMIT_S):
                 await model.idle()
                 await until(lambda: lasting(served.process.pid) <= before + 2)
             assert await served.left() == 0

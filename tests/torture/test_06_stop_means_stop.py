@@ -14,6 +14,7 @@ from tests.e2e.service import OWNER, serving
 from tests.torture.furnishing import calling, complaints, furnish, texts, words
 from tests.torture.test_children import living, tree, unique
 from tests.torture.trials import seeds, trials
+from tests.world.environment import LIMIT_S
 from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
 from tests.world.polling import until
 from tests.world.telegram_server import TelegramServer
@@ -111,7 +112,7 @@ async def moment(dice: random.Random, model: ModelServer, before: int) -> str:
             return f"after {wait:.3f} s"
         case kind:
             steps = 5 if kind == "deep" else dice.randint(1, 5)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(LIMIT_S):
                 await model.asked(before + steps)
             await asyncio.sleep(wait := dice.uniform(0, 0.2))
             return f"{wait:.3f} s after request {steps}"

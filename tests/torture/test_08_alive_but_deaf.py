@@ -11,6 +11,7 @@ from tests.e2e.program import ROOT, Home
 from tests.e2e.service import OWNER, Served, serving
 from tests.torture.furnishing import complaints, furnish, texts, words
 from tests.torture.trials import LONG
+from tests.world.environment import LIMIT_S
 from tests.world.model_server import ModelServer, Say
 from tests.world.polling import until
 from tests.world.telegram_server import Fault, TelegramServer
@@ -89,7 +90,7 @@ async def test_when_only_sending_breaks_it_is_told_and_what_was_said_meanwhile_a
             telegram.fault(Fault("fail", ("send", "edit"), times=None, status=502))
             for number in range(4):
                 telegram.town.say(f"{number}", chat=10 + number % 2)
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(LIMIT_S):
                 because = await not_ready(served)
             assert "telegram" in because
             await model.asked(4)

@@ -10,6 +10,7 @@ from tests.e2e.program import Home
 from tests.e2e.service import OWNER, serving
 from tests.torture.furnishing import calling, furnish
 from tests.torture.trials import LONG
+from tests.world.environment import LIMIT_S
 from tests.world.glass import ENTER, Glass
 from tests.world.model_server import Call, Calls, ModelServer, Say
 from tests.world.polling import until
@@ -184,7 +185,9 @@ async def test_every_route_refuses_strangers_other_pages_and_rebound_names(tmp_p
         keys = await _keys(home)
         assert (await home.run("webhook", "add", "push", "--prompt", "Look at it.")).status == 0
         async with serving(home) as served:
-            async with httpx2.AsyncClient(base_url=served.address, trust_env=False, timeout=20) as client:
+            async with httpx2.AsyncClient(
+                base_url=served.address, trust_env=False, timeout=LIMIT_S
+            ) as client:
                 routes = await _routes(client)
                 assert len(routes) > 20
                 for method, path in routes:

@@ -16,6 +16,7 @@ from alipes.kernel.messages import user
 from alipes.kernel.turns import Address, Envelope, Inbound, Said, Stop, Take, TextDelta
 from alipes.store.opening import open_store
 from tests.torture.trials import seeds
+from tests.world.environment import LIMIT_S
 
 HERE = Address("cli", "here")
 ROOT = Path(__file__).parents[2]
@@ -275,6 +276,6 @@ async def test_processes_that_come_and_go_leave_nothing_behind(tmp_path):
                 await visitor.turns.finish(turn, "answered", "")
             if n == 0:
                 assert [e.event.text async for e in events] == ["0"]
-        async with asyncio.timeout(10):  # SQLite keeps one descriptor of a file that is open twice
+        async with asyncio.timeout(LIMIT_S):  # SQLite keeps one descriptor of a file that is open twice
             while held() > baseline + 1 or len(asyncio.all_tasks()) > 1:
                 await asyncio.sleep(0.01)

@@ -16,13 +16,14 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from tests.world.environment import LIMIT_S
 from tests.world.parrot import STEPS
 from tests.world.serving import World, open_world
 from tests.world.telegram_crowd import FIRST, token
 
 VERBS = ("echo", "echo", "act", "act", "slow")
 """What people ask for: something at once, something to be done, something long."""
-PATIENCE = 60.0
+PATIENCE = LIMIT_S
 """Seconds after which an answer counts as lost."""
 
 

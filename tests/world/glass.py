@@ -11,11 +11,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pyte
 
 from tests.e2e.program import Home
+from tests.world.environment import LIMIT_S
 
 ALIPES = (sys.executable, "-m", "alipes")
 ENTER, ESCAPE, CTRL_C, CTRL_D, CTRL_L = "\r", "\x1b", "\x03", "\x04", "\x0c"
@@ -80,7 +81,7 @@ class Glass:
             os.close(glass._slave)
 
     @classmethod
-    def of(cls, home: Home, *words: str, size: tuple[int, int] = (80, 24), **more: str):
+    def of(cls, home: Home, *words: str, size: tuple[int, int] = (80, 24), **more: Any):
         """The same on a home, with an environment without anybody's keys."""
         return cls.running(words, home.environ(**more), home.path.parent, size=size)
 
@@ -139,7 +140,7 @@ class Glass:
         above = ["".join(line[x].data for x in range(width)).rstrip() for line in self.screen.history.top]
         return "\n".join([*above, *self.rows])
 
-    async def until(self, met: "str | Callable[[], bool]", seconds: float = 20) -> None:
+    async def until(self, met: "str | Callable[[], bool]", seconds: float = LIMIT_S) -> None:
         """Until the words stand on the screen or in the scrollback, or it is so."""
         test = (lambda: met in self.text) if isinstance(met, str) else met
         try:
@@ -154,7 +155,7 @@ class Glass:
         except TimeoutError:
             raise AssertionError(f"{met!r} did not come to be:\n{self.text}") from None
 
-    async def ended(self, seconds: float = 20) -> int:
+    async def ended(self, seconds: float = LIMIT_S) -> int:
         await self.until(lambda: self.status is not None, seconds)
         assert self.status is not None
         return self.status

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from alipes.platforms.irc.words import Line, fold, read, unadorned, written
-from tests.conftest import require
+from tests.world.environment import require
 from tests.world.tls import authority
 
 CONF = """[Global]

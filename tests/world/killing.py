@@ -6,13 +6,13 @@ unanswered call) must never have been shown a broken one.
 """
 
 import asyncio
-import os
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from alipes.store.opening import open_store
+from tests.world.environment import environment as decided
 from tests.world.model_server import Served
 from tests.world.races import valid
 
@@ -46,8 +46,7 @@ class Trial(NamedTuple):
 
 
 def environment(home: Path) -> dict[str, str]:
-    keep = ("PATH", "HOME", "LANG", "PYTHONPATH")
-    return {name: os.environ[name] for name in keep if name in os.environ} | {"ALIPES_HOME": str(home)}
+    return decided(home.parent, ALIPES_HOME=str(home))
 
 
 def configure(home: Path, url: str) -> None:

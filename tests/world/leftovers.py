@@ -90,6 +90,7 @@ def own_temporary_folder() -> Iterator[Path]:
         os.chmod(name, 0o711)  # servers that give up being root find what is theirs
         patch.setenv("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # folders of tests stay where they are
         patch.setenv(TMPDIR, name)
+        patch.setenv("HOME", tempfile.mkdtemp(prefix="home-", dir=name))
         patch.setattr(tempfile, "tempdir", None)
         try:
             yield Path(name)

@@ -20,7 +20,7 @@ from typing import Any
 
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope
 
-from tests.conftest import require
+from tests.world.environment import require
 from tests.world.tls import authority
 
 OURS, PASSWORD, SERVER = "alipes@house.test", 'a p"ss\\wörd', "mx.house.test"

@@ -15,11 +15,11 @@ import urllib.request
 from functools import cache
 from pathlib import Path
 
-from tests.conftest import require
+from tests.world.environment import LIMIT_S, SERVICES, require
 from tests.world.leftovers import LASTING
 
 NAME = "alipes.test"
-PYTHON = Path(__file__).parents[2] / ".services/matrix-synapse/bin/python"
+PYTHON = SERVICES / "matrix-synapse/bin/python"
 PR_SET_PDEATHSIG = 1
 PLENTY = "{per_second: 100000, burst_count: 100000}"
 CONFIG = """\
@@ -81,7 +81,7 @@ def synapse() -> str:
 
 def _until_it_answers(url: str, process: "subprocess.Popen[bytes]", folder: Path) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
             with opener.open(f"{url}/health", timeout=5):

@@ -9,6 +9,7 @@ from msgspec import Struct
 from alipes.kernel.errors import DeliveryError, Gone
 from alipes.kernel.platforms import Arrival, Piece, Talents
 from alipes.kernel.turns import Address
+from tests.world.environment import LIMIT_S
 
 TALENTS = Talents(
     longest=200, edits=True, pace=0.0, typing=5.0, buttons=True, media=("image", "file"), deletes=True
@@ -141,7 +142,7 @@ class Messenger:
     async def until_said(self, *texts: str, chat: str = "me") -> None:
         """Return once exactly these are seen there."""
         try:
-            async with asyncio.timeout(8):
+            async with asyncio.timeout(LIMIT_S):
                 await self.until(lambda: self.said(chat) == list(texts))
         except TimeoutError:
             raise AssertionError(f"said {self.said(chat)}, wanted {list(texts)}") from None

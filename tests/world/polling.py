@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
+from tests.world.environment import LIMIT_S
 
-async def until(fact: Callable[[], object], seconds: float = 20) -> None:
+
+async def until(fact: Callable[[], object], seconds: float = LIMIT_S) -> None:
     async with asyncio.timeout(seconds):
         while not fact():
             await asyncio.sleep(0.01)

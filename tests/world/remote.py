@@ -19,6 +19,7 @@ from alipes.app import App, open_app
 from alipes.config.settings import load
 from alipes.kernel.turns import Address, Event, Inbound, Said, Stop, TurnEnded
 from alipes.sessions import commands
+from tests.world.environment import LIMIT_S
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "remote_tools"
 NAME = "remote_tools"
@@ -169,7 +170,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def eventually(true: Any, *, within: float = 5.0) -> None:
+async def eventually(true: Any, *, within: float = LIMIT_S) -> None:
     async with asyncio.timeout(within):
         while not true():
             await asyncio.sleep(0.005)

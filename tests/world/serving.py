@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from alipes.runtime.claim import holder
 from tests.world import parrot
+from tests.world.environment import LIMIT_S, environment
 from tests.world.model_server import Served as Model
 from tests.world.telegram_control import Served as Messenger
 from tests.world.telegram_control import serve as serve_telegram
 
-ROOT = Path(__file__).parents[2]
 PLUGIN = "trial"
 
 
@@ -73,7 +73,7 @@ class Service:
                 )
             ready = asyncio.create_task(_heard(told, b"READY=1"))
             gone = asyncio.create_task(self.process.wait())
-            await asyncio.wait({ready, gone}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
+            await asyncio.wait({ready, gone}, return_when=asyncio.FIRST_COMPLETED, timeout=LIMIT_S)
             gone.cancel()
             if not ready.done():
                 ready.cancel()
@@ -81,9 +81,7 @@ class Service:
             return time.monotonic() - began
 
     def _environment(self, notify: str) -> dict[str, str]:
-        keep = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-        ours = {"HOME": str(self._folder), "ALIPES_HOME": str(self.home), "NOTIFY_SOCKET": notify}
-        return keep | ours | {"PYTHONPATH": str(ROOT / "src")}
+        return environment(self._folder, ALIPES_HOME=str(self.home), NOTIFY_SOCKET=notify)
 
     async def kill(self) -> None:
         """As by the kernel: no last word."""

@@ -19,12 +19,13 @@ from msgspec import Struct, field, structs
 
 from alipes.runtime.claim import holder
 from tests.world import census, discord_server, parrot, telegram_control
+from tests.world.environment import LIMIT_S
 from tests.world.serving import Service
 from tests.world.telegram_crowd import FIRST, token
 
 KEY = "the-key-of-the-soak"
 CHATS, CALLERS, POSTERS = 6, 3, 2
-PATIENCE = 30.0
+PATIENCE = LIMIT_S
 VERBS = ("echo", "echo", "act", "slow", "fail", "stop run", "stop stall", "new")
 """What people do. After `stop` stands what they then stop."""
 
