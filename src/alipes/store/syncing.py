@@ -3,7 +3,8 @@
 import asyncio
 import os
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
+from concurrent.futures import Future as ThreadFuture
 from pathlib import Path
 from typing import TypeAlias
 
@@ -44,7 +45,7 @@ class Sync:
                 lambda done: loop.call_soon_threadsafe(self._tell, waiting, done)
             )
 
-    def _tell(self, waiting: Waiting, done: "Future[None]") -> None:
+    def _tell(self, waiting: Waiting, done: "ThreadFuture[None]") -> None:
         error = done.exception()
         if error is not None:
             error = _ours(error, self._path)

@@ -11,7 +11,8 @@ from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as AsgiScope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from alipes.kernel.errors import ConfigError
@@ -94,7 +95,7 @@ class Porter:
     def __init__(self, app: ASGIApp, doorway: Doorway, keys: Keys, *, guarded: Collection[str] = ()) -> None:
         self._app, self._doorway, self._keys, self._guarded = app, doorway, keys, frozenset(guarded)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         headers = Headers(scope=scope)

@@ -3,7 +3,7 @@
 import mimetypes
 import re
 from email.message import EmailMessage
-from email.policy import SMTP
+from email.policy import SMTP as SMTP_POLICY
 from email.utils import formataddr, formatdate
 from pathlib import Path
 
@@ -25,7 +25,7 @@ SUBJECT = 70
 # Pictures from elsewhere would be fetched by whoever opens the mail.
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
 # An id on a line of its own, as the library would break it by default, confuses some programs.
-WIRE = SMTP.clone(max_line_length=600)
+WIRE = SMTP_POLICY.clone(max_line_length=600)
 _STYLE = (
     "body{font-family:sans-serif;line-height:1.4}"
     "pre{background:#f4f4f4;padding:.6em;overflow-x:auto}"
@@ -47,7 +47,7 @@ def pieces(markdown: str) -> tuple[Piece, ...]:
 
 def mail(ours: str, address: Address, thread: Thread, piece: Piece) -> EmailMessage:
     """Raises Gone for what can never be sent."""
-    made = EmailMessage(policy=SMTP)
+    made = EmailMessage(policy=SMTP_POLICY)
     words = piece.plain or piece.text or (piece.media.caption if piece.media else "")
     made["From"] = formataddr(("alipes", ours))
     made["To"] = address.chat
