@@ -16,8 +16,8 @@ from tests.world.model_replies import Say
 from tests.world.model_server import Served as Model
 from tests.world.serving import Service
 
-from alipes.runtime.claim import holder
-from alipes.runtime.descriptors import make_room
+from alipes.runtime.process_lock import holder
+from alipes.runtime.process_setup import make_room
 from bench.chatstops import PLUGIN
 from bench.measure import Row, bounded, p
 

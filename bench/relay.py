@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from alipes.hooks import specs
-from alipes.hooks.owners import CORE, Owner
-from alipes.hooks.relay import Hooks
 from alipes.kernel.turns import Address, Inbound, Noted, Turn
+from alipes.plugins import specs
+from alipes.plugins.dispatch import Hooks
+from alipes.plugins.owner import CORE, Owner
 from alipes.runtime.watchdog import LOOP, Watchdog
 from bench.measure import Row, bounded
 
@@ -128,7 +128,7 @@ async def _stops() -> list[Row]:
     async def raises() -> None:
         raise ValueError
 
-    logging.getLogger("alipes.hooks").setLevel(logging.CRITICAL)
+    logging.getLogger("alipes.plugins").setLevel(logging.CRITICAL)
     rows = []
     for what, hook, deadline in (
         ("raising", raises, 0.0),
@@ -150,7 +150,7 @@ async def _stops() -> list[Row]:
         )
         held = (time.perf_counter() - began - deadline) * 1000
         rows.append(bounded(f"ten hooks, each {what}, hold a stop beyond the deadline", held, 100, "ms"))
-    logging.getLogger("alipes.hooks").setLevel(logging.NOTSET)
+    logging.getLogger("alipes.plugins").setLevel(logging.NOTSET)
     return rows
 
 

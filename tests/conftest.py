@@ -10,8 +10,7 @@ from inspect import iscoroutinefunction
 import pytest
 from hypothesis import settings
 
-from alipes.testing.counting import Look
-from alipes.testing.leaks import LeakCheck, census
+from alipes.testing.leaks import LeakCheck, Look, census
 from tests.world.environment import LIMIT_S, OPTIONAL, PATIENCE, isolate, program_path, require, reset_signals
 from tests.world.leftovers import LASTING, Leftovers, own_temporary_folder
 

@@ -8,67 +8,63 @@ from functools import cache, partial
 from importlib import import_module
 from typing import TypeAlias
 
-from alipes.agent.approval import approval
-from alipes.agent.aside import Aside
-from alipes.agent.asking import Patience
-from alipes.agent.auxiliary import Auxiliary
-from alipes.agent.chain import Chain
-from alipes.agent.compaction import Compaction
-from alipes.agent.ground import Risk
+from alipes.agent.after_turn import Aside
+from alipes.agent.approval.approval import approval
+from alipes.agent.approval.paths import Risk
+from alipes.agent.auxiliary import Auxiliary, Mixing
+from alipes.agent.budget import Spending
+from alipes.agent.builtin_tools import Parts, open_todos, senses
+from alipes.agent.compaction.compaction import Compaction
 from alipes.agent.loop import Agent
-from alipes.agent.mixture import Mixing
+from alipes.agent.model_call import Chain, Patience
+from alipes.agent.plugin_edits import rewriting
 from alipes.agent.prompt import system_prompt
-from alipes.agent.senses import Parts, open_todos, senses
-from alipes.agent.spending import Spending
-from alipes.agent.voices import rewriting
+from alipes.config.environment import inherited, resettle
 from alipes.config.settings import Settings
-from alipes.config.variables import inherited, resettle
-from alipes.gateway.owing import Owing
-from alipes.hooks.loader import Door, Plugins, open_plugins
-from alipes.hooks.offers import Offers, SkillOffer
-from alipes.hooks.owners import CORE
-from alipes.hooks.relay import Hooks
-from alipes.hooks.tracking import TURN
-from alipes.kernel.consent import Leave
-from alipes.kernel.delivery import Outbound
+from alipes.gateway.outbound.owed import Owing
+from alipes.kernel.conversations import Leave
 from alipes.kernel.errors import AlipesError
+from alipes.kernel.formatting import brief
 from alipes.kernel.messages import ToolCall
+from alipes.kernel.outbox import Outbound
 from alipes.kernel.ports import Provider, Tool
 from alipes.kernel.turns import Envelope, Event, Inbound, Noted, Turn
-from alipes.kernel.wording import brief
-from alipes.providers.choice import Choice, choose
-from alipes.providers.opening import Backend, Models
-from alipes.runtime.clients import ClientScope
-from alipes.runtime.groups import first
-from alipes.runtime.masking import masking
-from alipes.runtime.orphans import Keeper, open_keeper
-from alipes.runtime.secrecy import close_memory, wipe_environment
+from alipes.plugins.attribution import TURN
+from alipes.plugins.dispatch import Hooks
+from alipes.plugins.loader import Door, Plugins, open_plugins
+from alipes.plugins.owner import CORE
+from alipes.plugins.registry import Offers, SkillOffer
+from alipes.providers.registry import Backend, Choice, Models, choose
+from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.process_setup import close_memory, wipe_environment
+from alipes.runtime.processes.orphans import Keeper, open_keeper
+from alipes.runtime.redaction import masking
+from alipes.runtime.tasks import first
 from alipes.runtime.watchdog import Watchdog
 from alipes.sessions.commands import BY_NAME
 from alipes.sessions.commands.context import Context
-from alipes.sessions.delegating import NEED_A_PERSON, Delegation
-from alipes.sessions.hosting import Hosting
-from alipes.sessions.lobby import Habits, Lobby
-from alipes.store.compacting import SqliteDigests
-from alipes.store.entitling import entitle
-from alipes.store.opening import Store, open_store
-from alipes.store.spending import SqliteBill
-from alipes.tools.background import Background
+from alipes.sessions.plugin_host import Hosting
+from alipes.sessions.sessions import Habits, Lobby
+from alipes.sessions.subagents.delegation import NEED_A_PERSON, Delegation
+from alipes.store.conversations import entitle
+from alipes.store.store import Store, open_store
+from alipes.store.summaries import SqliteDigests
+from alipes.store.usage import SqliteBill
+from alipes.tools.code.execute_code import ExecuteCode, Limits
+from alipes.tools.common import Places, child_environment, is_hidden
 from alipes.tools.delegate import Delegate
-from alipes.tools.environment import child_environment, is_hidden
-from alipes.tools.execute_code import ExecuteCode, Limits
+from alipes.tools.files.patch import Patch
+from alipes.tools.files.read_file import ReadFile
+from alipes.tools.files.write_file import WriteFile
 from alipes.tools.mixture import MixtureOfAgents
-from alipes.tools.output import Spill
-from alipes.tools.patch import Patch
-from alipes.tools.paths import Places
-from alipes.tools.process import Process
-from alipes.tools.read_file import ReadFile
-from alipes.tools.search_files import SearchFiles
-from alipes.tools.terminal import Terminal
-from alipes.tools.write_file import WriteFile
+from alipes.tools.search.search_files import SearchFiles
+from alipes.tools.shell.background import Background
+from alipes.tools.shell.output import Spill
+from alipes.tools.shell.process import Process
+from alipes.tools.shell.terminal import Terminal
 
 Owes: TypeAlias = Callable[[Turn, Event], tuple[Outbound, ...]]
-HERMES = "alipes.compat.hermes.door"
+HERMES = "alipes.compat.hermes.loader"
 """Loaded by name, when something is to be opened that was written for Hermes."""
 
 

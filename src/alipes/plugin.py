@@ -1,9 +1,5 @@
 """What the author of a plugin imports: the words of a plugin, and nothing that has to be opened."""
 
-from alipes.hooks.context import Context, Host
-from alipes.hooks.specs import Admission, Attempt, Verdict
-from alipes.hooks.toolmaking import tool
-from alipes.kernel.delivery import Button, Media
 from alipes.kernel.errors import (
     AlipesError,
     ConfigError,
@@ -31,7 +27,8 @@ from alipes.kernel.messages import (
     assistant,
     user,
 )
-from alipes.kernel.platforms import Arrival, Filed, Piece, Platform, Take, Talents, Tell
+from alipes.kernel.outbox import Button, Media
+from alipes.kernel.platform import Arrival, Filed, Piece, Platform, Take, Talents, Tell
 from alipes.kernel.ports import Act, Output, Request, Tool, ToolSpec
 from alipes.kernel.turns import (
     Address,
@@ -58,6 +55,9 @@ from alipes.kernel.turns import (
     TurnStarted,
     Usage,
 )
+from alipes.plugins.context import Context, Host
+from alipes.plugins.specs import Admission, Attempt, Verdict
+from alipes.plugins.tool_decorator import tool
 
 __all__ = [
     "Act",

@@ -9,14 +9,14 @@ from typing import Any
 
 from msgspec import structs
 
-from alipes.compat.hermes.adapters_values import MessageEvent, MessageType
-from alipes.compat.hermes.names.bound import bridge
+from alipes.compat.hermes.modules.current_app import bridge
+from alipes.compat.hermes.platform.values import MessageEvent, MessageType
 from alipes.gateway.gateway import Gateway
-from alipes.gateway.guests import Guest
-from alipes.gateway.manners import Manners, Rules
-from alipes.gateway.owing import Owing
+from alipes.gateway.outbound.owed import Owing
+from alipes.gateway.plugin_platforms import Guest
+from alipes.gateway.policy import Manners, Rules
 from alipes.testing import open_agent
-from alipes.testing.talking import Conversation
+from alipes.testing.agent import Conversation
 from tests.compat.diary import PLUGINS
 from tests.world.environment import LIMIT_S
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from alipes.compat.hermes.adapters import call as fitting
-from alipes.compat.hermes.adapters_values import MessageEvent, Platform, SendResult
-from alipes.gateway.manners import Manners
+from alipes.compat.hermes.platform.adapter import call as fitting
+from alipes.compat.hermes.platform.values import MessageEvent, Platform, SendResult
+from alipes.gateway.policy import Manners
 from alipes.testing import call, stall
 from tests.compat.chatting import KEY, open_chat
 

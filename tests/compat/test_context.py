@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from alipes.compat.hermes.names.bound import bridge
-from alipes.hooks.offers import ProviderOffer, SkillOffer
+from alipes.compat.hermes.modules.current_app import bridge
+from alipes.plugins.registry import ProviderOffer, SkillOffer
 from alipes.testing import call, open_agent
 from tests.compat.chatting import open_chat
 from tests.compat.diary import PLUGINS

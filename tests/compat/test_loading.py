@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from alipes.config.settings import load
-from alipes.hooks.finding import wanted
+from alipes.plugins.discovery import wanted
 from alipes.testing import call, open_agent
 from tests.compat import walking
 from tests.compat.diary import PLUGINS

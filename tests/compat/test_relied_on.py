@@ -12,9 +12,9 @@ from functools import partial
 
 import pytest
 
-from alipes.compat.hermes.adapters_values import MessageType
+from alipes.compat.hermes.platform.values import MessageType
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked
-from alipes.sessions.lobby import Habits
+from alipes.sessions.sessions import Habits
 from alipes.testing import call, open_agent, stall
 from tests.compat.chatting import open_chat
 from tests.compat.diary import PLUGINS

@@ -5,8 +5,7 @@ from inspect import iscoroutinefunction
 
 import pytest
 
-from alipes.testing.counting import Look
-from alipes.testing.leaks import LeakCheck
+from alipes.testing.leaks import LeakCheck, Look
 from tests.conformance.discord import Discord
 from tests.conformance.email import Email
 from tests.conformance.irc import Irc

@@ -10,8 +10,8 @@ import pytest
 from alipes.kernel.errors import Held
 from alipes.kernel.messages import Image, Message, Text, assistant
 from alipes.kernel.turns import Address, Envelope, Inbound, Said, Stop, Take, TextDelta, TurnEnded
-from alipes.store import bus, wire
-from alipes.store.opening import open_store
+from alipes.store.peers import bus, peers
+from alipes.store.store import open_store
 from tests.world.environment import LIMIT_S
 
 STORES = {"sqlite": open_store}
@@ -356,7 +356,7 @@ async def test_nonsense_on_the_socket_disturbs_nobody(opened, tmp_path):
     async with opened() as store:
         (path,) = (tmp_path / "home" / "run").glob("*.sock")
         for line in (b"\xff\xfe\n", b"{}\n", b'{"type":"wake"}\n', b'{"type":"boo"}\n', b"half a li"):
-            async with wire.connected(str(path)) as (reader, writer):
+            async with peers.connected(str(path)) as (reader, writer):
                 writer.write(line)
                 writer.write_eof()
                 assert await reader.read() == b""

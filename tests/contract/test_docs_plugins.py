@@ -15,9 +15,9 @@ import pytest
 
 import alipes.plugin
 import alipes.testing
-from alipes.hooks import specs
-from alipes.hooks.finding import GROUPS, look_at
-from alipes.hooks.relay import DEADLINE, parameters
+from alipes.plugins import specs
+from alipes.plugins.discovery import GROUPS, look_at
+from alipes.plugins.dispatch import DEADLINE, parameters
 from alipes.testing import open_agent
 
 ROOT = Path(__file__).parents[2]

@@ -17,9 +17,9 @@ import pytest
 from msgspec import structs
 
 from alipes.config.settings import load
-from alipes.kernel.endpoints import Endpoint
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, ProviderError, Transient
 from alipes.kernel.messages import Message, ToolCall, ToolResult, user
+from alipes.kernel.models import Endpoint
 from alipes.kernel.ports import Request, ToolSpec
 from alipes.kernel.turns import Replied, TextDelta
 from alipes.providers import embedded
@@ -27,8 +27,8 @@ from alipes.providers.anthropic import Anthropic
 from alipes.providers.embedded import Engine, find_weights
 from alipes.providers.openai_chat import OpenAIChat
 from alipes.providers.openai_responses import OpenAIResponses
-from alipes.providers.opening import Models
-from alipes.runtime.clients import ClientScope
+from alipes.providers.registry import Models
+from alipes.runtime.http.clients import ClientScope
 from tests.world.environment import LIMIT_S, skip
 
 WIRES = {"openai-chat": OpenAIChat, "openai-responses": OpenAIResponses, "anthropic": Anthropic}

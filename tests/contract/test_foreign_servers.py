@@ -9,15 +9,15 @@ import httpx2
 import msgspec
 import pytest
 
-from alipes.agent.asking import Patience
 from alipes.agent.loop import Agent
+from alipes.agent.model_call import Patience
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, ProviderError, Transient
 from alipes.kernel.messages import Text, assistant
 from alipes.kernel.turns import Noted, Retracted
-from alipes.providers.opening import Backend
-from alipes.providers.wire import models
-from alipes.runtime.clients import ClientScope
-from tests.unit.stage import Hand, live, turn
+from alipes.providers.registry import Backend
+from alipes.providers.streaming import models
+from alipes.runtime.http.clients import ClientScope
+from tests.unit.agent_harness import Hand, live, turn
 from tests.world.environment import SERVICES, require, skip
 from tests.world.model_talk import WIRES, Heard, ask, converse, provider, results
 

@@ -11,7 +11,7 @@ import threading
 import httpx2
 import pytest
 
-from alipes.runtime.clients import ClientScope
+from alipes.runtime.http.clients import ClientScope
 from alipes.testing import LeakCheck, Leaked, census, no_leaks
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs /proc")

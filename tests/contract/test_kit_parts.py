@@ -7,13 +7,13 @@ import textwrap
 
 import pytest
 
-from alipes.agent.asking import Asker, Patience, ask
-from alipes.kernel.endpoints import ModelFacts
+from alipes.agent.model_call import Asker, Patience, ask
 from alipes.kernel.errors import OutOfCredit, ProviderError, Transient
 from alipes.kernel.messages import Message, Text, Thinking, ToolResult, assistant, user
+from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Address, Inbound, Replied, Turn
-from alipes.providers.opening import Backend
+from alipes.providers.registry import Backend
 from alipes.testing import Clock, Late, Leaked, Model, call, no_leaks, results, run_test, slowly, stall
 
 QUESTION = Request("m", "", (user("hello"),))

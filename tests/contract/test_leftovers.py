@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from alipes.testing import LeakCheck, Leaked
-from alipes.testing.counting import Clients, command
+from alipes.testing.leaks import Clients, command
 from tests.world.leftovers import PREFIX, Leftovers, own_temporary_folder
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs /proc")

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from alipes.kernel.delivery import Button, Media, Outbound, lane
 from alipes.kernel.errors import Fenced
 from alipes.kernel.messages import assistant
+from alipes.kernel.outbox import Button, Media, Outbound, lane
 from alipes.kernel.turns import Address, Inbound, Said
-from alipes.store.opening import open_store
+from alipes.store.store import open_store
 
 STORES = {"sqlite": open_store}
 HERE, THERE = Address("telegram", "1"), Address("telegram", "2")

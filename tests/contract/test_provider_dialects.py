@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from alipes.kernel.endpoints import Endpoint, Secret
 from alipes.kernel.errors import OutOfCredit, Transient
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
+from alipes.kernel.models import Endpoint, Secret
 from alipes.kernel.turns import Usage
 from alipes.providers.openai_chat import OpenAIChat
-from alipes.runtime.clients import ClientScope
+from alipes.runtime.http.clients import ClientScope
 from tests.world.model_server import Broken, Call, Calls, ModelServer, Raw, Say, Truncated
 from tests.world.model_talk import KEY, ask, converse, provider, results
 

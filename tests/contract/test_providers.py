@@ -11,8 +11,8 @@ import pytest
 from alipes.kernel.errors import Refused
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Replied, TextDelta, Usage
-from alipes.providers.wire import models
-from alipes.runtime.clients import ClientScope
+from alipes.providers.streaming import models
+from alipes.runtime.http.clients import ClientScope
 from tests.world.model_server import (
     Call,
     Calls,

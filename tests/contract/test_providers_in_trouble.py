@@ -18,8 +18,8 @@ from alipes.kernel.errors import (
     Transient,
 )
 from alipes.kernel.turns import TextDelta
-from alipes.providers.wire import Bounds
-from alipes.runtime.clients import ClientScope
+from alipes.providers.streaming import Bounds
+from alipes.runtime.http.clients import ClientScope
 from tests.world.model_server import Broken, Cut, Fail, ModelServer, Raw, Say, Stall
 from tests.world.model_talk import KEY, WIRES, Heard, ask, converse, provider
 from tests.world.model_wires import frames

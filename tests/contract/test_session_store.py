@@ -7,8 +7,8 @@ import pytest
 from alipes.kernel.errors import Fenced, SessionError
 from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Reset, Said, Stop, ToolStarted, Usage
-from alipes.store.exporting import markdown
-from alipes.store.opening import open_store
+from alipes.store.export import markdown
+from alipes.store.store import open_store
 
 STORES = {"sqlite": open_store}
 HERE, THERE = Address("cli", "here"), Address("cli", "there")

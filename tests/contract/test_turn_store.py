@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from alipes.kernel.errors import Fenced, Held
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Said, Stop, Take, ToolFinished, ToolStarted, Usage
-from alipes.store import rows
-from alipes.store.opening import open_store
+from alipes.store.database import codec
+from alipes.store.store import open_store
 
 STORES = {"sqlite": open_store}
 HERE, THERE = Address("cli", "here"), Address("cli", "there")
@@ -369,4 +369,4 @@ parts = st.one_of(
 )
 @settings(max_examples=200, deadline=None)
 def test_what_is_kept_is_what_was_said(message):
-    assert rows.messages.decode(rows.dump(message)) == message
+    assert codec.messages.decode(codec.dump(message)) == message

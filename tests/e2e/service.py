@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 
-from alipes.runtime.claim import holder
+from alipes.runtime.process_lock import holder
 from tests.e2e.program import Home
 from tests.world.environment import LIMIT_S
 from tests.world.model_server import ModelServer

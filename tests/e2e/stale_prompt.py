@@ -15,8 +15,8 @@ from pathlib import Path
 from prompt_toolkit import PromptSession
 from prompt_toolkit.patch_stdout import patch_stdout
 
-from alipes.runtime.guard import guarding
-from alipes.runtime.logs import open_log
+from alipes.runtime.log_file import open_log
+from alipes.runtime.unhandled import guarding
 from tests.e2e.careless import leave_behind
 
 PLAN = json.loads(sys.argv[1])

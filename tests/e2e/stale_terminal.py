@@ -9,9 +9,9 @@ import json
 import sys
 from pathlib import Path
 
-from alipes.cli import talk
-from alipes.cli.arguments import TalkOptions
-from alipes.cli.terminal.prompt import Terminal
+from alipes.cli.options import TalkOptions
+from alipes.cli.terminal import start
+from alipes.cli.terminal.terminal import Terminal
 from alipes.config.settings import Settings
 from tests.e2e.careless import leave_behind
 
@@ -26,8 +26,8 @@ async def misbehave() -> None:
     Path(PLAN["report"]).touch()
 
 
-def load() -> talk.Serve:
-    serve = importlib.import_module("alipes.cli.terminal.talk").serve
+def load() -> start.Serve:
+    serve = importlib.import_module("alipes.cli.terminal.session").serve
 
     async def beside(
         terminal: Terminal, settings: Settings, options: TalkOptions, left: asyncio.Event
@@ -41,4 +41,4 @@ def load() -> talk.Serve:
 
 
 if __name__ == "__main__":
-    sys.exit(talk.run(["-m", "scripted"], load, lambda _argv: 2))
+    sys.exit(start.run(["-m", "scripted"], load, lambda _argv: 2))

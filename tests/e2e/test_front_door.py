@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from alipes import __version__
-from alipes.cli import manual
+from alipes.cli import help_text
 from alipes.cli.main import LATER
 from tests.e2e.program import ROOT, Home
 
@@ -40,11 +40,11 @@ async def test_the_version(home, word):
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
 async def test_the_help(home, words):
     done = await home.run(*words)
-    assert (done.status, done.out, done.err) == (0, manual.TOP, "")
+    assert (done.status, done.out, done.err) == (0, help_text.TOP, "")
 
 
 async def test_help_of_a_command_is_its_own_help(home):
-    assert (await home.run("help", "ask")).out == (await home.run("ask", "--help")).out == manual.ASK
+    assert (await home.run("help", "ask")).out == (await home.run("ask", "--help")).out == help_text.ASK
 
 
 async def test_version_and_help_load_nothing_and_make_no_home(home):
@@ -57,7 +57,7 @@ async def test_version_and_help_load_nothing_and_make_no_home(home):
             "alipes",
             "alipes.cli",
             "alipes.cli.main",
-            "alipes.cli.manual",
+            "alipes.cli.help_text",
             "alipes.kernel",
             "alipes.kernel.errors",
         )

@@ -9,8 +9,8 @@ pytest.importorskip("websockets", reason="the example needs websockets (make tes
 
 from websockets.asyncio.client import connect
 
-from alipes.hooks.owners import CORE, Owner
 from alipes.kernel.turns import ToolProgress
+from alipes.plugins.owner import CORE, Owner
 from tests.world.remote import (
     Wire,
     closed,

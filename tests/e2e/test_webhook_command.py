@@ -6,8 +6,8 @@ import time
 import httpx2
 import pytest
 
-from alipes.kernel.endpoints import Secret
-from alipes.web.webhooks_signing import signed
+from alipes.kernel.models import Secret
+from alipes.web.webhooks import signed
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, Served, serving, settle
 from tests.world.model_server import Call, Calls, ModelServer, Say, Stall

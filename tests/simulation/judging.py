@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from alipes.kernel.messages import ToolResult
-from alipes.sessions.delegated import FORSAKEN
-from alipes.store import rows
+from alipes.sessions.subagents.running import FORSAKEN
+from alipes.store.database import codec
 from tests.simulation.living import PLATFORM
 from tests.simulation.machine import Machine
 from tests.simulation.outside import ME, Outside
@@ -63,7 +63,7 @@ def _endings(machine: Machine, plan: Plan, turns: list[Any]) -> None:
 def _transcripts(machine: Machine) -> None:
     for (session,) in machine.disk.rows("SELECT DISTINCT session FROM said"):
         sql = "SELECT message FROM said WHERE session = ? ORDER BY number"
-        messages = [rows.messages.decode(row) for (row,) in machine.disk.rows(sql, session)]
+        messages = [codec.messages.decode(row) for (row,) in machine.disk.rows(sql, session)]
         left = not machine.disk.rows("SELECT 1 FROM seats WHERE session = ?", session)
         if left and messages and messages[-1].calls:
             messages.pop()  # left while nobody lived it: what is said there next answers them first

@@ -7,37 +7,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from alipes.agent.asking import Patience
 from alipes.agent.auxiliary import Auxiliary
-from alipes.agent.chain import Chain
-from alipes.agent.compaction import Compaction
+from alipes.agent.budget import Spending
+from alipes.agent.compaction.compaction import Compaction
 from alipes.agent.loop import Agent
-from alipes.agent.spending import Spending
+from alipes.agent.model_call import Chain, Patience
 from alipes.app import _serving
-from alipes.config.delegation import DelegationSettings
+from alipes.config.settings_parts import DelegationSettings
 from alipes.gateway.gateway import Gateway
-from alipes.gateway.manners import Manners, Rules
-from alipes.gateway.owing import Owing
-from alipes.hooks.offers import Offers
-from alipes.hooks.owners import Owner
-from alipes.hooks.relay import Hooks
-from alipes.hooks.tracking import TURN
-from alipes.kernel.endpoints import Endpoint, ModelFacts, Secret
+from alipes.gateway.outbound.owed import Owing
+from alipes.gateway.policy import Manners, Rules
 from alipes.kernel.errors import ToolError
+from alipes.kernel.models import Endpoint, ModelFacts, Secret
 from alipes.kernel.ports import Act, ToolSpec
 from alipes.kernel.turns import Turn
-from alipes.platforms.telegram import TelegramSettings, open_telegram
-from alipes.providers.choice import Choice
+from alipes.platforms.telegram.platform import TelegramSettings, open_telegram
+from alipes.plugins.attribution import TURN
+from alipes.plugins.dispatch import Hooks
+from alipes.plugins.owner import Owner
+from alipes.plugins.registry import Offers
 from alipes.providers.openai_chat import OpenAIChat
-from alipes.providers.opening import Backend
+from alipes.providers.registry import Backend, Choice
 from alipes.runtime.watchdog import Watch
 from alipes.sessions.commands import BY_NAME
 from alipes.sessions.commands.context import Context
-from alipes.sessions.delegating import Delegation
-from alipes.sessions.lobby import Habits, Lobby
-from alipes.store.compacting import SqliteDigests
-from alipes.store.opening import Store, open_store
-from alipes.store.spending import SqliteBill
+from alipes.sessions.sessions import Habits, Lobby
+from alipes.sessions.subagents.delegation import Delegation
+from alipes.store.store import Store, open_store
+from alipes.store.summaries import SqliteDigests
+from alipes.store.usage import SqliteBill
 from alipes.tools.clarify import Clarify
 from alipes.tools.delegate import Delegate
 from tests.simulation.machine import Machine

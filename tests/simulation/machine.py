@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from alipes.platforms.telegram import markup
-from alipes.store import committing, database, opening, syncing
-from alipes.store.hosts import Hosts
+from alipes.store import store
+from alipes.store.database import database, writer
+from alipes.store.peers.peers import Hosts
 from tests.simulation.loop import MORGUE, SeededLoop, Thread
 
 EPOCH = 1_800_000_000.0
@@ -227,9 +228,9 @@ def running(machine: Machine) -> Iterator[None]:
         (sqlite3, "connect", machine.connect),
         (database, "ThreadPoolExecutor", machine.thread),
         (database, "_make", lambda _path: None),
-        (syncing.Log, "sync", machine.sync),
-        (committing, "LOG", 0),
-        (opening, "open_hosts", machine.hosts),
+        (writer.Log, "sync", machine.sync),
+        (writer, "LOG", 0),
+        (store, "open_hosts", machine.hosts),
         (markup, "pieces", _pieces),
     ]
     for function, where, defaults in _clocks():

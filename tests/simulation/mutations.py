@@ -8,24 +8,23 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from alipes.agent import acting, loop
-from alipes.gateway import channels
-from alipes.gateway.channels import Channel
-from alipes.gateway.delivery import Delivery
+from alipes.agent import loop, tool_calls
+from alipes.gateway import platform_runner
 from alipes.gateway.gateway import Gateway
+from alipes.gateway.outbound.delivery import Delivery, Tries
+from alipes.gateway.platform_runner import Channel
 from alipes.gateway.questions import Questions
-from alipes.gateway.trying import Tries
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.messages import ToolResult
 from alipes.kernel.turns import Said, ToolFinished, ToolStarted
 from alipes.platforms.telegram.poll import Poller
-from alipes.sessions import actor
-from alipes.sessions.actor import Session
-from alipes.sessions.course import Course
-from alipes.sessions.delegated import Delegated
-from alipes.store import admitting
-from alipes.store.arrivals import SqliteArrivals
-from alipes.store.database import Database
+from alipes.sessions import session
+from alipes.sessions.session import Session
+from alipes.sessions.subagents.running import Delegated
+from alipes.sessions.turn_runner import Course
+from alipes.store import turn_rows
+from alipes.store.database.database import Database
+from alipes.store.inbox import SqliteArrivals
 from alipes.store.outbox import SqliteOutbox
 from alipes.store.turns import SqliteTurns
 from tests.simulation.plan import USUAL, Taste
@@ -133,7 +132,7 @@ def _(patch: Patch) -> None:
 
 @_rule("whoever ends a turn answers its open calls", STOPPED)
 def _(patch: Patch) -> None:
-    patch.setattr(actor, "close", lambda *_args: ())
+    patch.setattr(session, "close", lambda *_args: ())
 
 
 @_rule("a write that was cut off is never run again", KILLED_AT_WORK)
@@ -163,7 +162,7 @@ def _(patch: Patch) -> None:
     read = Session._read
 
     async def any_time(self: Any, letter: Any, group: Any) -> None:
-        if isinstance(letter, actor.Take):
+        if isinstance(letter, session.Take):
             self._asked -= 1
             await self._take_up(group)
         else:
@@ -186,21 +185,21 @@ def _(patch: Patch) -> None:
 
 @_rule("a tool dies with its turn", STOPPED)
 def _(patch: Patch) -> None:
-    run = acting._run
+    run = tool_calls._run
 
     async def detached(desk: Any, call: Any) -> Any:
         return await asyncio.shield(asyncio.get_running_loop().create_task(run(desk, call)))
 
-    patch.setattr(acting, "_run", detached)
+    patch.setattr(tool_calls, "_run", detached)
 
 
 @_rule("a broken tool is told to the model", TRIPPED)
 def _(patch: Patch) -> None:
     async def bare(desk: Any, call: Any) -> Any:
-        given = await desk.tools[call.name].run(call.args, acting.CallAct(call, desk))
+        given = await desk.tools[call.name].run(call.args, tool_calls.CallAct(call, desk))
         return ToolResult(call.id, str(given)), None
 
-    patch.setattr(acting, "_run", bare)
+    patch.setattr(tool_calls, "_run", bare)
 
 
 @_rule("a broken platform is started anew, and ends nobody else")
@@ -249,13 +248,13 @@ def _(patch: Patch) -> None:
 
 @_rule("the second copy of a message is refused")
 def _(patch: Patch) -> None:
-    admit = admitting.admit
+    admit = turn_rows.admit
 
     def anew(db: Any, entry: Any, busy: Any, usual: Any) -> Any:
         again = structs.replace(entry, inbound_id=f"{entry.inbound_id}:again")
         return admit(db, entry, busy, usual) or admit(db, again, busy, usual)
 
-    patch.setattr(admitting, "admit", anew)
+    patch.setattr(turn_rows, "admit", anew)
 
 
 @_rule("an update is confirmed only after it was taken", KILLED)
@@ -335,7 +334,7 @@ def _(patch: Patch) -> None:
 
 @_rule("an answer is nothing else, however often it is brought", ASKED)
 def _(patch: Patch) -> None:
-    patch.setattr(admitting, "ANSWER", "nothing")
+    patch.setattr(turn_rows, "ANSWER", "nothing")
 
 
 @_rule("a message that is brought again answers nothing", ASKED)
@@ -349,7 +348,7 @@ def _(patch: Patch) -> None:
 
 @_rule("who is asked to end ends, whatever breaks at that moment", BROKEN)
 def _(patch: Patch) -> None:
-    patch.setattr(channels, "heed", lambda: None)
+    patch.setattr(platform_runner, "heed", lambda: None)
 
 
 @_rule("subagents end with who waits for them", SENT)

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from alipes.gateway.anteroom import Anteroom
-from alipes.gateway.channels import Channel
-from alipes.gateway.group import Group
+from alipes.gateway.inbound.batching import Anteroom
+from alipes.gateway.platform_runner import Channel
+from alipes.gateway.policy import Group
 from alipes.kernel.errors import Fenced
-from alipes.platforms.telegram.order import Order
-from alipes.store.database import open_database
-from alipes.store.opening import open_store
-from alipes.store.syncing import Log
-from tests.unit.test_database import add, names
+from alipes.platforms.telegram.poll import Order
+from alipes.store.database.database import open_database
+from alipes.store.database.writer import Log
+from alipes.store.store import open_store
+from tests.unit.store.test_database import add, names
 from tests.world.environment import LIMIT_S
 from tests.world.gatehouse import arrival
 from tests.world.messenger import Messenger

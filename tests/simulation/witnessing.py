@@ -4,11 +4,11 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from alipes.hooks.specs import Verdict
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import Envelope, Said, ToolStarted, Turn, TurnEnded
-from alipes.store import rows
-from alipes.store.opening import Store
+from alipes.plugins.specs import Verdict
+from alipes.store.database import codec
+from alipes.store.store import Store
 from tests.simulation.loop import SeededTask
 from tests.simulation.machine import Machine
 from tests.simulation.outside import Outside
@@ -69,7 +69,7 @@ class Witness:
 
     def said(self, turn: str) -> list[Message]:
         sql = "SELECT message FROM said JOIN turns ON turns.number = said.turn WHERE turns.id = ? ORDER BY said.number"
-        return [rows.messages.decode(row) for (row,) in self.machine.disk.rows(sql, turn)]
+        return [codec.messages.decode(row) for (row,) in self.machine.disk.rows(sql, turn)]
 
     def look(self, *, rest: bool) -> None:
         """Endings are written once and for all; memory is the journal. `rest`: nothing can be done at once."""

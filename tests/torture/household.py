@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 
 import httpx2
 
-from alipes.runtime.claim import holder
+from alipes.runtime.process_lock import holder
 from tests.e2e.program import Home, finished
 from tests.e2e.service import serving
 from tests.torture.furnishing import door, open_files

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from alipes.store.opening import open_store
+from alipes.store.store import open_store
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, serving
 from tests.torture.furnishing import furnish, texts, words

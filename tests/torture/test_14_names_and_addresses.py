@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from alipes.runtime.clients import ClientScope
-from alipes.runtime.guarded import Fetcher, NotFetched
+from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.http.public_fetch import Fetcher, NotFetched
 from tests.e2e.program import Home
 from tests.torture.furnishing import furnish
 from tests.world.model_server import Call, Calls, ModelServer, Say

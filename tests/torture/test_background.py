@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from alipes.tools.background import Background
-from alipes.tools.environment import child_environment
-from alipes.tools.output import Spill
-from alipes.tools.paths import Places
-from alipes.tools.process import Process
-from alipes.tools.terminal import Terminal
+from alipes.tools.common import Places, child_environment
+from alipes.tools.shell.background import Background
+from alipes.tools.shell.output import Spill
+from alipes.tools.shell.process import Process
+from alipes.tools.shell.terminal import Terminal
 from tests.torture.test_children import TRIALS, living, tree, unique
 from tests.world.polling import until
 
@@ -28,9 +27,9 @@ trap '' TERM HUP INT; while :; do sleep 300.{name}; done
 HOST = """
 import asyncio, sys
 from pathlib import Path
-from alipes.runtime.orphans import open_keeper
-from alipes.tools.background import Background
-from alipes.tools.output import Spill
+from alipes.runtime.processes.orphans import open_keeper
+from alipes.tools.shell.background import Background
+from alipes.tools.shell.output import Spill
 
 async def main():
     run, command, path = Path(sys.argv[1]), sys.argv[2], sys.argv[3]

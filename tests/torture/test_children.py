@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from alipes.runtime.orphans import reap
-from alipes.runtime.process import open_child
+from alipes.runtime.processes.child import open_child
+from alipes.runtime.processes.orphans import reap
 from tests.world.polling import until
 
 ENV = {"PATH": os.environ["PATH"], "PYTHONPATH": "src"}
@@ -29,8 +29,8 @@ process table, which other tests need too."""
 HOST = """
 import asyncio, sys
 from pathlib import Path
-from alipes.runtime.orphans import open_keeper
-from alipes.runtime.process import open_child
+from alipes.runtime.processes.orphans import open_keeper
+from alipes.runtime.processes.child import open_child
 
 async def main():
     async with open_keeper(Path(sys.argv[1])) as keeper:

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from alipes.agent.compact_view import told
-from alipes.store.compacting import SqliteDigests
-from alipes.store.opening import open_store
+from alipes.agent.compaction.plan import told
+from alipes.store.store import open_store
+from alipes.store.summaries import SqliteDigests
 from tests.e2e.program import Home
 from tests.torture.furnishing import calling, furnish
 from tests.world.killing import environment

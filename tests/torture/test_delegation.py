@@ -13,7 +13,7 @@ import pytest
 from alipes.app import open_app
 from alipes.config.settings import load
 from alipes.kernel.turns import Address, Inbound, Stop, TurnEnded
-from alipes.store.opening import open_store
+from alipes.store.store import open_store
 from alipes.testing import call, every_stop, open_agent
 from tests.torture.test_children import living, tree, unique
 from tests.torture.trials import seeds

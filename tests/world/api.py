@@ -11,13 +11,13 @@ import msgspec
 from starlette.applications import Starlette
 
 from alipes.kernel.ports import Provider, Tool
-from alipes.web import runs, sessions
-from alipes.web.door import address_of, listen, open_door
-from alipes.web.endpoints import Caller
-from alipes.web.keys import Keys, Known, hashed
-from alipes.web.limits import Limits
-from alipes.web.runs_living import Runs
-from alipes.web.serving import Api
+from alipes.web import sessions
+from alipes.web.auth import Keys, Known, Limits, hashed
+from alipes.web.endpoint import Caller
+from alipes.web.routing import Api
+from alipes.web.runs import endpoints
+from alipes.web.runs.events import Runs
+from alipes.web.server import address_of, listen, open_door
 from tests.world.house import House, open_house
 
 SCOPES = {"ann": "run", "bob": "run", "reader": "read", "root": "admin"}
@@ -129,7 +129,7 @@ async def open_api(home: Path, provider: Provider, *tools: Tool, **habits: Any) 
         living = Runs(house)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(living.run())
-            rooms = (*runs.endpoints(house, living), *sessions.endpoints(house))  # type: ignore[arg-type]
+            rooms = (*endpoints.endpoints(house, living), *sessions.endpoints(house))  # type: ignore[arg-type]
             app = Starlette(routes=Api(rooms, Keys("", _find), Limits(rate=0)).routes())
             with closing(listen("127.0.0.1", 0)) as door:
                 async with open_door(app, door):

@@ -12,8 +12,8 @@ from tests.world.serving import Service
 ASK = signal.SIGRTMAX - 3
 PLUGIN = f"""
 import gc, json, os, signal
-from alipes.sessions.course import Course
-from alipes.sessions.living import Living
+from alipes.sessions.turn_runner import Course
+from alipes.sessions.turn_state import Living
 
 PLACE = os.path.join(os.environ["ALIPES_HOME"], "census.json")
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from alipes.agent.loop import Agent
-from alipes.config.delegation import DelegationSettings
-from alipes.hooks.relay import Hooks
+from alipes.config.settings_parts import DelegationSettings
 from alipes.kernel.messages import Message, Text, ToolCall
 from alipes.kernel.ports import Request, ToolSpec
 from alipes.kernel.turns import Address, Delta, Inbound, Replied, TextDelta, Turn
-from alipes.sessions.delegating import Delegation
-from alipes.sessions.lobby import Habits, Lobby
-from alipes.store.opening import open_store
+from alipes.plugins.dispatch import Hooks
+from alipes.sessions.sessions import Habits, Lobby
+from alipes.sessions.subagents.delegation import Delegation
+from alipes.store.store import open_store
 from alipes.tools.delegate import Delegate
 from tests.world.house import House, One
 

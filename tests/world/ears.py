@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from alipes.kernel.errors import AlipesError
-from alipes.kernel.platforms import Arrival
+from alipes.kernel.platform import Arrival
 
 
 class Ears:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from alipes.gateway.gateway import Gateway
-from alipes.gateway.manners import Manners, Rules
-from alipes.gateway.owing import Owing
-from alipes.hooks.offers import Offers
-from alipes.kernel.platforms import Arrival
+from alipes.gateway.outbound.owed import Owing
+from alipes.gateway.policy import Manners, Rules
+from alipes.kernel.platform import Arrival
 from alipes.kernel.turns import Address
-from alipes.providers.choice import Choice
+from alipes.plugins.registry import Offers
+from alipes.providers.registry import Choice
 from alipes.sessions.commands import BY_NAME
 from alipes.sessions.commands.context import Context
 from tests.world.house import House, One, open_house

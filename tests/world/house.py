@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from alipes.agent.loop import Agent
-from alipes.hooks.relay import Hooks
-from alipes.kernel.endpoints import ModelFacts
+from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Provider, Tool
 from alipes.kernel.turns import Address, Event, Inbound, Turn, TurnEnded
-from alipes.providers.opening import Backend
-from alipes.sessions.lobby import Habits, Lobby
-from alipes.store.opening import Store, open_store
+from alipes.plugins.dispatch import Hooks
+from alipes.providers.registry import Backend
+from alipes.sessions.sessions import Habits, Lobby
+from alipes.store.store import Store, open_store
 
 
 class One:

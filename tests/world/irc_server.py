@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from alipes.platforms.irc.words import Line, fold, read, unadorned, written
+from alipes.platforms.irc.protocol import Line, fold, parse_line, unadorned, written
 from tests.world.environment import require
 from tests.world.tls import authority
 
@@ -133,7 +133,7 @@ class Person:
     async def _read(self) -> None:
         with suppress(OSError):
             while raw := await self._reader.readline():
-                line = read(raw)
+                line = parse_line(raw)
                 if line.command == "PING":
                     self.write("PONG", line.last)
                     continue

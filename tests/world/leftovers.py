@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from alipes.testing.counting import Look, Tell, command
+from alipes.testing.leaks import Look, Tell, command
 
 TMPDIR = "TMPDIR"
 PREFIX = "alipes-tests-"

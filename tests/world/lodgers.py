@@ -4,11 +4,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from textwrap import dedent
 
-from alipes.config.plugins import PluginSettings
 from alipes.config.settings import Settings
-from alipes.hooks.loader import open_plugins
-from alipes.hooks.offers import Offers
-from alipes.hooks.relay import Hooks
+from alipes.config.settings_parts import PluginSettings
+from alipes.plugins.dispatch import Hooks
+from alipes.plugins.loader import open_plugins
+from alipes.plugins.registry import Offers
 
 
 class Nobody:

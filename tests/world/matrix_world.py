@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from alipes.kernel.endpoints import Secret
-from alipes.kernel.platforms import Arrival, Platform
-from alipes.platforms.matrix import MatrixSettings, open_matrix
-from alipes.runtime.clients import ClientScope
+from alipes.kernel.models import Secret
+from alipes.kernel.platform import Arrival, Platform
+from alipes.platforms.matrix.settings import MatrixSettings, open_matrix
+from alipes.runtime.http.clients import ClientScope
 from tests.world.ears import Ears
 from tests.world.matrix_gate import Gate, gate
 from tests.world.matrix_people import Person, Town, town

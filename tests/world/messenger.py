@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from alipes.kernel.errors import DeliveryError, Gone
-from alipes.kernel.platforms import Arrival, Piece, Talents
+from alipes.kernel.platform import Arrival, Piece, Talents
 from alipes.kernel.turns import Address
 from tests.world.environment import LIMIT_S
 

@@ -5,14 +5,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from alipes.kernel.endpoints import Endpoint, Secret
 from alipes.kernel.messages import Message, ToolCall, ToolResult, user
+from alipes.kernel.models import Endpoint, Secret
 from alipes.kernel.ports import Provider, Request, ToolSpec
 from alipes.kernel.turns import Replied, TextDelta, ThinkingDelta
 from alipes.providers.anthropic import Anthropic
 from alipes.providers.openai_chat import OpenAIChat
 from alipes.providers.openai_responses import OpenAIResponses
-from alipes.runtime.clients import ClientScope
+from alipes.runtime.http.clients import ClientScope
 
 WIRES: dict[str, Callable[..., Provider]] = {
     "openai-chat": OpenAIChat,

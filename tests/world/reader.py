@@ -7,22 +7,22 @@ from typing import Any
 
 from msgspec import Struct
 
-from alipes.agent import compact_words
 from alipes.agent.auxiliary import Auxiliary
-from alipes.agent.compact_view import fixed, letters
-from alipes.agent.compaction import Compaction
+from alipes.agent.budget import Spending
+from alipes.agent.compaction import compaction as compact_words
+from alipes.agent.compaction.compaction import Compaction
+from alipes.agent.compaction.plan import fixed, letters
 from alipes.agent.loop import Agent
-from alipes.agent.spending import Spending
-from alipes.config.side import Side
-from alipes.kernel.endpoints import ModelFacts
+from alipes.config.settings_parts import Side
 from alipes.kernel.errors import ContextTooLong, ProviderError
 from alipes.kernel.messages import Message, Part, Text, ToolResult
+from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Delta, Replied, TextDelta, Usage
-from alipes.providers.opening import Backend
-from alipes.store.compacting import SqliteDigests
-from alipes.store.opening import Store
-from alipes.store.spending import SqliteBill
+from alipes.providers.registry import Backend
+from alipes.store.store import Store
+from alipes.store.summaries import SqliteDigests
+from alipes.store.usage import SqliteBill
 
 PER_TOKEN = 4
 SUMMARY = "The person wants a book. Chapter one is written."

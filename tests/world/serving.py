@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from alipes.runtime.claim import holder
+from alipes.runtime.process_lock import holder
 from tests.world import parrot
 from tests.world.environment import LIMIT_S, environment
 from tests.world.model_server import Served as Model

@@ -18,7 +18,7 @@ import msgspec
 import PIL.Image
 from msgspec import Struct
 
-from alipes.agent.asking import Patience
+from alipes.agent.model_call import Patience
 from alipes.app import App, open_app
 from alipes.config.settings import load
 from alipes.kernel.turns import Address, Inbound, Stop, TurnEnded

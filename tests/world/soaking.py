@@ -17,7 +17,7 @@ from typing import Any
 import httpx2
 from msgspec import Struct, field, structs
 
-from alipes.runtime.claim import holder
+from alipes.runtime.process_lock import holder
 from tests.world import census, discord_server, parrot, telegram_control
 from tests.world.environment import LIMIT_S
 from tests.world.serving import Service

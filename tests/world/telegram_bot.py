@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from alipes.kernel.endpoints import Secret
+from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
-from alipes.platforms.telegram import Telegram, TelegramSettings, open_telegram
-from alipes.runtime.clients import ClientScope
+from alipes.platforms.telegram.platform import Telegram, TelegramSettings, open_telegram
+from alipes.runtime.http.clients import ClientScope
 from tests.world.telegram_server import TOKEN, TelegramServer
 
 CHAT = Address("telegram", "7")

@@ -5,7 +5,7 @@
 
 import pytest
 
-from alipes.tools.paths import Places
+from alipes.tools.common import Places
 
 
 class Call:

@@ -5,25 +5,63 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from alipes.agent import guards, handing, voices
-from alipes.agent.acting import LIMIT, AskPerson, Desk, going_on, perform
-from alipes.agent.asking import Asker, Patience
-from alipes.agent.chain import Chain, Line, Opens
-from alipes.agent.compact_turn import Fitting
-from alipes.agent.compaction import Compaction
-from alipes.agent.mending import opening, recall
-from alipes.agent.purse import Purse
-from alipes.agent.spending import Spending
-from alipes.agent.spending_words import Spent
-from alipes.agent.transcript import Transcript
-from alipes.hooks import specs
-from alipes.hooks.relay import Relay
-from alipes.hooks.specs import Verdict
+from alipes.agent import limits, plugin_edits, tool_calls
+from alipes.agent.budget import Purse, Spending, Spent
+from alipes.agent.compaction.compaction import Compaction
+from alipes.agent.compaction.turn import Fitting
+from alipes.agent.model_call import Asker, Chain, Line, Opens, Patience
+from alipes.agent.tool_calls import LIMIT, AskPerson, Desk, going_on, perform
+from alipes.agent.transcript_repair import distinct, opening, recall
 from alipes.kernel.errors import ContextTooLong, ProviderError
 from alipes.kernel.messages import Message, ToolCall
 from alipes.kernel.ports import Effort, Emit, Proceed, Request, Tool
-from alipes.kernel.turns import Ending, Noted, Replied, Retracted, Turn
-from alipes.providers.opening import Backend
+from alipes.kernel.turns import Ending, Noted, Replied, Retracted, Said, Turn, Usage
+from alipes.plugins import specs
+from alipes.plugins.dispatch import Relay
+from alipes.plugins.specs import Verdict
+from alipes.providers.registry import Backend
+
+
+class Transcript:
+    def __init__(self, turn: Turn, emit: Emit, billed: Callable[[], None] = lambda: None) -> None:
+        """`billed` is called when all that was used so far is on the bill."""
+        self.history: tuple[Message, ...] = (*turn.history, *turn.said)
+        """All that a model is shown: the session before this turn, and the turn."""
+        self.said: tuple[Message, ...] = turn.said
+        """The turn alone."""
+        self._emit, self._billed = emit, billed
+        self._ids = {call.id for message in self.history for call in message.calls}
+        self.owed: Usage | None = None
+        """What was used and is on no bill yet."""
+
+    @property
+    def steps(self) -> int:
+        """How many answers of a model this turn has had."""
+        return sum(message.role == "assistant" for message in self.said)
+
+    async def say(self, message: Message, model: str = "", usage: Usage | None = None) -> None:
+        """Tell it and keep it. A call whose id was used before gets another."""
+        if message.calls:
+            message = distinct(message, self._ids)
+            self._ids.update(call.id for call in message.calls)
+        if usage is not None:
+            self.owe(usage)
+            usage, self.owed = self.owed, None
+        await self._emit(Said(message, model, usage))
+        if usage is not None:
+            self._billed()
+        self.history = (*self.history, message)
+        self.said = (*self.said, message)
+
+    def take_in(self, messages: tuple[Message, ...]) -> None:
+        """Messages that were said in this turn by someone else, and are kept already."""
+        self.history = (*self.history, *messages)
+        self.said = (*self.said, *messages)
+
+    def owe(self, usage: Usage) -> None:
+        """Tokens of an answer that is not said: they are on the bill of the next one that is."""
+        self.owed = usage if self.owed is None else self.owed + usage
+
 
 Over: TypeAlias = tuple[Ending, str]
 Absorb: TypeAlias = Callable[[], Awaitable[tuple[Message, ...]]]
@@ -106,7 +144,7 @@ class _Life:
         self.talk = Transcript(turn, emit, self.purse.let_go)
         self.fitting = Fitting(agent.compaction, turn, emit)
         self._system = agent.system(turn)
-        self._specs = handing.shown(agent.tools, turn.inbound)
+        self._specs = tool_calls.shown(agent.tools, turn.inbound)
         wanted = turn.inbound.model or turn.model
         names = (wanted or agent.model, *agent.fallback)
         self.line = Line(agent.chain, agent.models, names, insist=bool(wanted))
@@ -135,14 +173,14 @@ class _Life:
         last = self.talk.history[-1]
         if last.calls:
             return await self._act(last.calls)
-        if handing.ends_here(last):
+        if tool_calls.ends_here(last):
             return "answered", ""
         spent = self.talk.steps >= self._agent.max_steps
         if not spent and (heard := await self._absorb()):  # who speaks after the last step is answered next
             self.talk.take_in(heard)
             return None
         if last.role == "assistant":
-            if guards.SUM_UP in self.talk.said:
+            if limits.SUM_UP in self.talk.said:
                 return self._limit()
             return None if await self._sent_back(last) else ("answered", "")
         return await (self._sum_up() if spent else self._ask())
@@ -151,7 +189,7 @@ class _Life:
         model, reply = await self.line.through(self._put, self._emit)
         if reply.stop == "length":
             return await self._continue(model, reply)
-        if guards.blank(reply.message):
+        if limits.blank(reply.message):
             return await self._ask_again(model, reply)
         self._blanks = 0
         await self.talk.say(await self._reworded(reply.message), model, reply.usage)
@@ -165,14 +203,14 @@ class _Life:
         if text == message.text:
             return message
         await self._emit(Retracted("a plugin gave it other words"))
-        return voices.reworded(message, text)
+        return plugin_edits.reworded(message, text)
 
     async def _sent_back(self, last: Message) -> bool:
         """Does a plugin object to the turn's ending so? Then the model is told why, and goes on."""
-        hooks, times = self._agent.hooks, voices.objections(self.talk.said)
-        if times >= voices.MAX_TIMES or not hooks.listens(specs.before_answer):
+        hooks, times = self._agent.hooks, plugin_edits.objections(self.talk.said)
+        if times >= plugin_edits.MAX_TIMES or not hooks.listens(specs.before_answer):
             return False
-        if not (changed := voices.changed(self.talk.said)):
+        if not (changed := plugin_edits.changed(self.talk.said)):
             return False
         verdict = await hooks.decide(
             specs.before_answer,
@@ -184,7 +222,7 @@ class _Life:
         )
         if verdict is None or verdict.ruling == "allow":
             return False
-        await self.talk.say(voices.objection(verdict.reason or "check what you changed."))
+        await self.talk.say(plugin_edits.objection(verdict.reason or "check what you changed."))
         return True
 
     async def _put(
@@ -210,19 +248,19 @@ class _Life:
 
     def told(self) -> tuple[Message, ...]:
         history, before = self.talk.history, len(self._turn.history)
-        return voices.with_context(history, before, self._context) if self._context else history
+        return plugin_edits.with_context(history, before, self._context) if self._context else history
 
     async def _continue(self, model: str, reply: Replied) -> Over | None:
         """An answer that ran into the output limit: keep what is whole, ask for the rest."""
-        kept, notice = guards.after_cut(reply.message)
-        if guards.blank(kept):
+        kept, notice = limits.after_cut(reply.message)
+        if limits.blank(kept):
             self.talk.owe(reply.usage)
         else:
             await self.talk.say(kept, model, reply.usage)
         if kept.calls:
             return None
-        if guards.cuts(self.talk.said) >= guards.MAX_CUTS:
-            again = f"{model} ran into its output limit {guards.MAX_CUTS + 1} times"
+        if limits.cuts(self.talk.said) >= limits.MAX_CUTS:
+            again = f"{model} ran into its output limit {limits.MAX_CUTS + 1} times"
             return "failed", f"{again}; ask for less at once, or raise max_tokens ({self._agent.max_tokens})"
         await self._emit(Noted(f"{model} ran into its output limit; asking it to go on"))
         await self.talk.say(notice)
@@ -237,16 +275,16 @@ class _Life:
         return None
 
     async def _sum_up(self) -> Over:
-        if self.talk.said[-1] != guards.SUM_UP:
+        if self.talk.said[-1] != limits.SUM_UP:
             await self._emit(Noted(f"{self._agent.max_steps} steps are used up; asking for a summary"))
-            await self.talk.say(guards.SUM_UP)
+            await self.talk.say(limits.SUM_UP)
         try:
             model, reply = await self.line.through(lambda each: self._put(each, "none"), self._emit)
         except ProviderError as error:
             return self._limit(f", and there is no summary: {error}")
         words = tuple(part for part in reply.message.parts if not isinstance(part, ToolCall))
         summary = Message("assistant", words)
-        if guards.blank(summary):
+        if limits.blank(summary):
             self.talk.owe(reply.usage)
         else:
             await self.talk.say(summary, model, reply.usage)
@@ -259,12 +297,12 @@ class _Life:
         """Run what may be run, answer the rest, and say all results in the order asked."""
         known = recall(calls, self._turn.acts, self._desk.effect)
         done = {name: result for name, result in known.items() if self._turn.acts[name] is not None}
-        refused = guards.refusals(calls, guards.failures(self.talk.said, self._desk.effect))
+        refused = limits.refusals(calls, limits.failures(self.talk.said, self._desk.effect))
         left = tuple(call for call in calls if call.id not in done)
-        theirs = handing.handed(calls, self._turn.inbound)
+        theirs = tool_calls.handed(calls, self._turn.inbound)
         results = done | await perform(self._desk, left, refused | known | theirs)
         await self.talk.say(Message("tool", tuple(results[call.id] for call in calls)))
-        stuck = guards.stuck(calls, guards.failures(self.talk.said, self._desk.effect))
+        stuck = limits.stuck(calls, limits.failures(self.talk.said, self._desk.effect))
         return ("failed", stuck) if stuck else None
 
 

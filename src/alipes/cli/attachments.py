@@ -10,8 +10,7 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.images import image_type
-from alipes.kernel.messages import Image
+from alipes.kernel.messages import Image, image_type
 
 IMAGE_LIMIT = 20_000_000
 TEXT_LIMIT = 8_000_000

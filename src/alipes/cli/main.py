@@ -5,31 +5,31 @@ import sys
 from types import TracebackType
 
 from alipes import __version__
-from alipes.cli import manual
+from alipes.cli import help_text
 from alipes.kernel.errors import AlipesError
 
 TYPE_CHECKING = False  # known to mypy by its name; `typing` would be a third of what `--version` costs
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from alipes.cli.talk import Serve
+    from alipes.cli.terminal.start import Serve
 
 ROOMS = {
     "ask": "ask",
     "setup": "setup.command",
-    "sessions": "sessions_command",
-    "model": "model_command",
-    "config": "config_command",
-    "plugins": "plugins_command",
-    "skills": "skills_command",
-    "doctor": "doctor_command",
-    "usage": "usage_command",
-    "backup": "backup_command",
-    "restore": "restore_command",
-    "serve": "serve_command",
-    "pair": "pair_command",
-    "send": "send_command",
-    "webhook": "webhook_command",
+    "sessions": "commands.sessions",
+    "model": "commands.model",
+    "config": "commands.config",
+    "plugins": "plugins.command",
+    "skills": "commands.skills",
+    "doctor": "doctor",
+    "usage": "commands.usage",
+    "backup": "commands.backup",
+    "restore": "commands.restore",
+    "serve": "serve.command",
+    "pair": "commands.pair",
+    "send": "commands.send",
+    "webhook": "commands.webhook",
 }
 """Where the `run` of each command is."""
 EXTRAS = {"serve": "alipes[serve]", "webhook": "alipes[serve]"}
@@ -45,7 +45,7 @@ def enter() -> None:
     """The `alipes` command: `main`, and out, whatever a plugin's thread may still be waiting for."""
     status = main()
     if "concurrent.futures.thread" in sys.modules:
-        from alipes.runtime.workers import leave  # noqa: PLC0415
+        from alipes.runtime.threads import leave  # noqa: PLC0415
 
         leave(status)
     sys.exit(status)
@@ -64,9 +64,9 @@ def main(argv: list[str] | None = None) -> int:
         _hush()
         return 141
     except (AlipesError, ExceptionGroup) as error:
-        from alipes.cli import mishaps  # noqa: PLC0415
+        from alipes.cli import errors  # noqa: PLC0415
 
-        return mishaps.report(error)
+        return errors.report(error)
 
 
 def _obey(words: list[str]) -> int:
@@ -75,7 +75,7 @@ def _obey(words: list[str]) -> int:
             print(f"alipes {__version__}")
             return 0
         case ["--help" | "-h" | "help"]:
-            print(manual.TOP, end="")
+            print(help_text.TOP, end="")
             return 0
         case ["help", name, *_]:
             return _obey([name, "--help"])
@@ -90,16 +90,17 @@ def _obey(words: list[str]) -> int:
 def _talk(argv: list[str]) -> int:
     """With a prompt where a person sits at both ends; else line by line."""
     if _is_terminal(sys.stdin) and _is_terminal(sys.stdout):
-        from alipes.cli import talk  # noqa: PLC0415
+        from alipes.cli.terminal import start  # noqa: PLC0415
 
-        return talk.run(argv, _load_talk, _lines)
+        return start.run(argv, _load_talk, _lines)
     return _lines(argv)
 
 
 def _lines(argv: list[str]) -> int:
-    from alipes.cli import lines  # noqa: PLC0415
 
-    return lines.run(argv)
+    from alipes.cli.ask import run_piped  # noqa: PLC0415
+
+    return run_piped(argv)
 
 
 def _is_terminal(stream: "TextIO | None") -> bool:
@@ -108,7 +109,7 @@ def _is_terminal(stream: "TextIO | None") -> bool:
 
 def _load_talk() -> "Serve":
     """Called when the prompt stands already."""
-    from alipes.cli.terminal.talk import serve  # noqa: PLC0415
+    from alipes.cli.terminal.session import serve  # noqa: PLC0415
 
     return serve
 
@@ -136,9 +137,10 @@ def _other(name: str, argv: list[str]) -> int:
     if name in LATER:
         sys.stderr.write(f"alipes {name} {LATER[name]}.\n")
         return 2
-    from alipes.cli.plugins import own_commands  # noqa: PLC0415
 
-    return own_commands.run(name, argv, (*COMMANDS, *LATER))
+    from alipes.cli.plugins import standalone  # noqa: PLC0415
+
+    return standalone.run(name, argv, (*COMMANDS, *LATER))
 
 
 def _flush() -> int:
@@ -163,6 +165,7 @@ def _hush() -> None:
 
 
 def _unforeseen(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    from alipes.cli import mishaps  # noqa: PLC0415
 
-    mishaps.unforeseen(kind, error, trace)
+    from alipes.cli import errors  # noqa: PLC0415
+
+    errors.unforeseen(kind, error, trace)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from alipes.kernel import wording
+from alipes.kernel import formatting
 from alipes.kernel.messages import Json, ToolCall, ToolResult
 from alipes.kernel.turns import (
     Event,
@@ -84,11 +84,11 @@ def size(count: int) -> str:
 
 
 def money(cost: float | None) -> str:
-    return "price unknown" if cost is None else wording.money(cost)
+    return "price unknown" if cost is None else formatting.money(cost)
 
 
 def usage_line(usage: Usage, model: str = "") -> str:
-    return " · ".join(filter(None, (model, wording.tokens(usage), money(usage.cost))))
+    return " · ".join(filter(None, (model, formatting.tokens(usage), money(usage.cost))))
 
 
 def call_line(call: ToolCall, width: int = 100) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from alipes.config.reading import Reading
+from alipes.config.loader import Reading
 from alipes.config.urls import Wrong, check_no_proxy, check_proxy, check_usable
-from alipes.kernel.endpoints import Proxies
+from alipes.kernel.models import Proxies
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 T = TypeVar("T")

@@ -7,29 +7,36 @@ from typing import Any, Literal, TypeAlias, cast
 
 from msgspec import Struct, structs
 
-from alipes.config.api import Api, api_settings
-from alipes.config.checking import Problem
-from alipes.config.delegation import (
+from alipes.config.display import dotted, is_secret_name, sentence
+from alipes.config.environment import exposure
+from alipes.config.loader import Reading, read
+from alipes.config.paths import Paths
+from alipes.config.platforms import MESSENGERS, Meeting, Messengers, fitting, meeting, messengers, secret
+from alipes.config.providers import check_model, endpoints, model_facts
+from alipes.config.proxies import PROXY_VARIABLES, proxies
+from alipes.config.schema import KEYS
+from alipes.config.settings_parts import (
+    Api,
     DelegationSettings,
     MixturePreset,
+    PluginSettings,
+    Senses,
+    ShellHook,
+    Side,
+    api_settings,
     delegation_settings,
     is_mixture,
     mixtures,
+    plugin_settings,
+    senses_settings,
+    shell_hooks,
+    side_settings,
+    toolsets,
 )
-from alipes.config.endpoints import check_model, endpoints, model_facts
-from alipes.config.keys import KEYS
-from alipes.config.masking import dotted, is_secret_name, sentence
-from alipes.config.messengers import MESSENGERS, Meeting, Messengers, fitting, meeting, messengers, secret
-from alipes.config.near import near
-from alipes.config.paths import Paths
-from alipes.config.plugins import PluginSettings, ShellHook, plugin_settings, shell_hooks, toolsets
-from alipes.config.proxies import PROXY_VARIABLES, proxies
-from alipes.config.reading import Reading, read
-from alipes.config.senses import Senses, senses_settings
-from alipes.config.side import Side, side_settings
-from alipes.config.variables import exposure
-from alipes.kernel.endpoints import Endpoint, ModelFacts, Proxies, Secret
+from alipes.config.validation import Problem
+from alipes.kernel.formatting import near
 from alipes.kernel.messages import Json
+from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
 from alipes.kernel.ports import Effort
 from alipes.kernel.turns import Busy
 

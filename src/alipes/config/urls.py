@@ -8,8 +8,8 @@ from importlib.util import find_spec
 
 from msgspec import Struct
 
-from alipes.config.masking import looks_secret
-from alipes.config.near import did_you_mean
+from alipes.config.display import looks_secret
+from alipes.kernel.formatting import did_you_mean
 
 PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 _ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings", "/models")

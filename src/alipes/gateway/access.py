@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable
 
-from alipes.gateway.manners import Rules
-from alipes.kernel.delivery import Outbound
-from alipes.kernel.platforms import Arrival
+from alipes.gateway.policy import Rules
+from alipes.kernel.outbox import Outbound
+from alipes.kernel.platform import Arrival
 from alipes.store.people import VALID, Applicant, Person, Role, SqlitePeople
 
 EVERYONE = "*"

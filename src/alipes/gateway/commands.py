@@ -5,17 +5,16 @@ from functools import partial
 
 from msgspec import Struct
 
-from alipes.config.near import did_you_mean
 from alipes.gateway.access import Access
-from alipes.gateway.channels import PlatformState
+from alipes.gateway.platform_runner import PlatformState
 from alipes.gateway.questions import Questions
-from alipes.hooks.offers import Offers
-from alipes.kernel.delivery import lane
+from alipes.kernel.formatting import ago, aligned, brief, did_you_mean
+from alipes.kernel.outbox import lane
 from alipes.kernel.turns import Address, Consent
-from alipes.kernel.wording import ago, aligned, brief
+from alipes.plugins.registry import Offers
 from alipes.sessions import commands as house
 from alipes.sessions.commands import Command, Context, Parsed, Reply
-from alipes.store.facts import SessionFacts
+from alipes.store.export import SessionFacts
 from alipes.store.people import Progress, SqlitePeople
 
 OWNERS = frozenset({"pair", "restart", "platforms", "sethome", "plugins"})

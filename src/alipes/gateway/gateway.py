@@ -7,29 +7,24 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from alipes.gateway.access import Access
-from alipes.gateway.channels import Channel, PlatformState
 from alipes.gateway.commands import ChatCommands, Desk
-from alipes.gateway.counts import Counts
-from alipes.gateway.delivery import Delivery
-from alipes.gateway.group import Group
-from alipes.gateway.hearing import Transcribe
-from alipes.gateway.inquiries import Inquiries
-from alipes.gateway.manners import Rules
-from alipes.gateway.owing import Owing
-from alipes.gateway.questions import Questions
-from alipes.gateway.reception import House, Reception, Staff
-from alipes.gateway.replying import clear_out
-from alipes.gateway.resuming import Resuming
-from alipes.gateway.scene import Direction
-from alipes.gateway.sending import addressed
-from alipes.gateway.stage import Stage
-from alipes.hooks import specs
-from alipes.kernel.delivery import Outbound, lane
+from alipes.gateway.inbound.pipeline import House, Reception, Staff
+from alipes.gateway.inbound.transcription import Transcribe
+from alipes.gateway.live.view import Direction, Stage
+from alipes.gateway.outbound.delivery import Delivery
+from alipes.gateway.outbound.owed import Owing
+from alipes.gateway.outbound.replies import Resuming, clear_out
+from alipes.gateway.outbound.send import addressed
+from alipes.gateway.platform_runner import Channel, PlatformState
+from alipes.gateway.policy import Counts, Group, Rules
+from alipes.gateway.questions import Inquiries, Questions
 from alipes.kernel.errors import AlipesError, DeliveryError
-from alipes.kernel.platforms import Arrival, Platform
+from alipes.kernel.outbox import Outbound, lane
+from alipes.kernel.platform import Arrival, Platform
 from alipes.kernel.turns import Address, ApprovalAnswered, ApprovalAsked, Asked, Heard, Turn
-from alipes.runtime.groups import first
-from alipes.sessions.lobby import Lobby
+from alipes.plugins import specs
+from alipes.runtime.tasks import first
+from alipes.sessions.sessions import Lobby
 
 log = logging.getLogger(__name__)
 TIDY = 3600.0

@@ -12,6 +12,24 @@ if TYPE_CHECKING:
     Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 else:
     Json = Any  # decoders are built from it at run time, and none takes a type that names itself
+
+
+SEEN_BY_MODELS = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_STARTS = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+)
+
+
+def image_type(start: bytes) -> str:
+    """The media type, if it is one of these; else empty."""
+    if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for magic, kind in _STARTS if start.startswith(magic)), "")
+
+
 Role: TypeAlias = Literal["user", "assistant", "tool", "notice"]
 """`notice` is the house speaking to the model (go on, sum up); it is never shown as the user's words."""
 Outcome: TypeAlias = Literal["ok", "failed", "denied", "cancelled", "unknown"]

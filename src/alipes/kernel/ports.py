@@ -7,9 +7,9 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.delivery import Outbound
+from alipes.kernel.conversations import Absorbed, Admitted, Left, Retried, Standing, Undone, Waiting
 from alipes.kernel.messages import Image, Json, Message, ToolResult
-from alipes.kernel.places import Absorbed, Admitted, Left, Retried, Standing, Undone, Waiting
+from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import (
     Address,
     Busy,

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.arriving import Address, Inbound, Offered, Origin, Telling
+from alipes.kernel.inbound import Address, Inbound, Offered, Origin, Telling
 from alipes.kernel.messages import Json, Message, ToolCall, ToolResult
 
 Ending: TypeAlias = Literal["answered", "stopped", "out_of_steps", "failed", "steered"]

@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from alipes.kernel.delivery import MediaKind
 from alipes.kernel.errors import Gone
-from alipes.kernel.platforms import Arrival
-from alipes.platforms.kept import write
+from alipes.kernel.outbox import MediaKind
+from alipes.kernel.platform import Arrival
+from alipes.platforms.state_files import write
 
 _KINDS: dict[str, MediaKind] = {"image": "image", "audio": "audio", "video": "video"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from alipes.kernel.endpoints import ModelFacts
+from alipes.kernel.models import ModelFacts
 from alipes.kernel.turns import Usage
 
 TOY = "smollm2-135m"

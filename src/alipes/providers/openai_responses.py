@@ -1,18 +1,250 @@
-"""OpenAI's responses API, the way there; the server keeps nothing. Back comes `openai_responses_reader`."""
+"""Answers of OpenAI's responses API, event by event. It ends where the answer is whole."""
 
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
-from alipes.kernel.endpoints import Endpoint
-from alipes.kernel.messages import Image, Json, Message, Text, Thinking, ToolCall, ToolResult
+from alipes.kernel.errors import Refused, Transient
+from alipes.kernel.messages import Image, Json, Message, Part, Text, Thinking, ToolCall, ToolResult
+from alipes.kernel.models import Endpoint
 from alipes.kernel.ports import Request
-from alipes.providers.faults import Place
-from alipes.providers.openai_responses_reader import ResponsesReader
-from alipes.providers.parts import arguments, data_url, fit_id, fit_name, notice, result_text
-from alipes.providers.wire import Stream, outgoing
-from alipes.runtime.clients import Http
+from alipes.kernel.turns import Replied, StopCause, Usage
+from alipes.providers import sse
+from alipes.providers.errors import Fault, Place, fault, ours
+from alipes.providers.sse import arguments, data_url, fit_id, fit_name, notice, result_text
+from alipes.providers.streaming import Draft, Stream, decoded, known, outgoing
+from alipes.runtime.http.clients import Http
+
+_KNOWN = frozenset(
+    (
+        "response.output_text.delta",
+        "response.refusal.delta",
+        "response.reasoning_summary_text.delta",
+        "response.reasoning_text.delta",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.completed",
+        "response.incomplete",
+        "response.failed",
+        "error",
+    )
+)
+
+
+class _Event(Struct):
+    type: str = ""
+    output_index: int = 0
+    summary_index: int = 0
+    delta: str = ""
+    arguments: str = ""
+    item: msgspec.Raw = msgspec.Raw(b"{}")
+    response: msgspec.Raw = msgspec.Raw(b"{}")
+    error: Json = None
+    message: str | None = None
+    code: str | int | None = None
+
+
+class _Content(Struct):
+    type: str = ""
+    text: str = ""
+    refusal: str = ""
+
+
+class _Item(Struct):
+    type: str = ""
+    content: list[_Content] | None = None
+    summary: list[_Content] | None = None
+    encrypted_content: str | None = None
+    call_id: str | None = None
+    id: str | None = None
+    name: str = ""
+    arguments: str | None = None
+
+
+class _Cached(Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _Thought(Struct):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _Cached | None = None
+    output_tokens_details: _Thought | None = None
+
+
+class _Why(Struct):
+    reason: str | None = None
+
+
+class _Response(Struct):
+    output: list[msgspec.Raw] | None = None
+    usage: _Usage | None = None
+    incomplete_details: _Why | None = None
+    error: Json = None
+
+
+class _Growing(Struct):
+    """One output item as it arrives; `pieces` are its text, its thinking or its arguments."""
+
+    item: _Item
+    pieces: list[str] = []
+    raw: str = ""
+    section: int = 0
+
+
+_event = msgspec.json.Decoder(_Event)
+_item = msgspec.json.Decoder(_Item)
+_response = msgspec.json.Decoder(_Response)
+
+
+class ResponsesReader:
+    def __init__(self, place: Place) -> None:
+        self.draft = Draft()
+        self.whole = self.ended = False
+        self._place = place
+        self._items: dict[int, _Growing] = {}
+        self._refused = False
+        self._final = _Response()
+
+    def read(self, data: bytes) -> None:
+        if data == b"[DONE]":
+            return
+        event = known(_event, data, self._place, _KNOWN)
+        if event is None:
+            return
+        match event.type:
+            case "response.output_text.delta" | "response.refusal.delta":
+                self._refused = self._refused or event.type == "response.refusal.delta"
+                self._grow(event, "message")
+                self.draft.say(event.delta)
+            case "response.function_call_arguments.delta":
+                self._grow(event, "function_call")
+                self.draft.length += len(event.delta)
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                self._think(event)
+            case "response.function_call_arguments.done":
+                self._grow(event, "function_call").pieces = [event.arguments]
+            case "response.output_item.added" | "response.output_item.done":
+                self._place_item(event.output_index, event.item, done=event.type.endswith("done"))
+            case "response.completed" | "response.incomplete" | "response.failed":
+                self._finish(event)
+            case "error":
+                raise ours(self._place, _fault(event))
+
+    def reply(self) -> Replied:
+        details = self._final.incomplete_details
+        stop: StopCause = "end"
+        if details and details.reason:
+            stop = "refused" if details.reason == "content_filter" else "length"
+        said = tuple(part for _, one in sorted(self._items.items()) if (part := self._part(one, stop)))
+        message = Message("assistant", said)
+        if self._refused or stop == "refused":
+            stop = "refused"
+            if not message.text:
+                raise Refused(f"{self._place.name} declined to answer")
+        elif message.calls and stop == "end":
+            stop = "calls"
+        return Replied(message, self._tokens(), stop)
+
+    def _grow(self, event: _Event, kind: str) -> _Growing:
+        growing = self._items.get(event.output_index)
+        if growing is None:
+            growing = self._items[event.output_index] = _Growing(_Item(kind))
+        if event.delta:
+            growing.pieces.append(event.delta)
+        return growing
+
+    def _think(self, event: _Event) -> None:
+        """A summary comes in sections, which are paragraphs to the reader."""
+        section = self._items.get(event.output_index)
+        if section is not None and event.summary_index != section.section:
+            section.section = event.summary_index
+            section.pieces.append("\n\n")
+            self.draft.think("\n\n")
+        self._grow(event, "reasoning")
+        self.draft.think(event.delta)
+
+    def _place_item(self, index: int, raw: msgspec.Raw, *, done: bool) -> None:
+        item = decoded(_item, raw, self._place)
+        growing = self._items.setdefault(index, _Growing(item))
+        growing.item = item
+        if done:
+            if item.type == "reasoning":
+                growing.raw = self._verbatim(raw)
+                self.draft.length += len(growing.raw)
+            self._show_whole(growing)
+
+    def _verbatim(self, raw: msgspec.Raw) -> str:
+        try:
+            return bytes(raw).decode()
+        except UnicodeDecodeError as error:
+            # Inside a field that was skipped: the decoder did not look there.
+            raise Transient(f"{self._place.who} sent a damaged event: {error}") from error
+
+    def _show_whole(self, growing: _Growing) -> None:
+        """What a server did not send in pieces is shown when the item is whole."""
+        if growing.pieces:
+            return
+        item = growing.item
+        if item.type == "message":
+            for part in item.content or ():
+                self._refused = self._refused or part.type == "refusal"
+                growing.pieces.append(text := part.text or part.refusal)
+                self.draft.say(text)
+        elif item.type == "reasoning":
+            growing.pieces = ["\n\n".join(part.text for part in item.summary or item.content or ())]
+            self.draft.think(growing.pieces[0])
+
+    def _finish(self, event: _Event) -> None:
+        self._final = decoded(_response, event.response, self._place)
+        if event.type == "response.failed":
+            raise ours(self._place, fault(self._final.error or "the response failed"))
+        if not self._items:
+            for index, raw in enumerate(self._final.output or ()):
+                self._place_item(index, raw, done=True)
+        self.whole = self.ended = True
+
+    def _part(self, growing: _Growing, stop: StopCause) -> Part | None:
+        item, text = growing.item, "".join(growing.pieces)
+        match item.type:
+            case "message" if text:
+                return Text(text)
+            case "reasoning":
+                seal = growing.raw if item.encrypted_content else ""
+                return Thinking(text, seal, self._place.name) if text or seal else None
+            case "function_call":
+                text = text or item.arguments or ""
+                return sse.made_call(item.call_id or item.id or "", item.name, text, stop=stop)
+            case _:
+                return None
+
+    def _tokens(self) -> Usage:
+        usage = self._final.usage or _Usage()
+        source = usage.input_tokens_details or _Cached()
+        output = usage.output_tokens_details or _Thought()
+        return sse.usage(
+            usage.input_tokens,
+            usage.output_tokens,
+            cached=source.cached_tokens,
+            written=source.cache_write_tokens,
+            reasoning=output.reasoning_tokens,
+        )
+
+
+def _fault(event: _Event) -> Fault:
+    if event.error is not None:
+        return fault(event.error)
+    return fault({"message": event.message or "no reason given", "code": event.code})
+
 
 Wire: TypeAlias = dict[str, Any]
 _decode = msgspec.json.Decoder(dict[str, Json]).decode

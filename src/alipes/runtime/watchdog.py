@@ -1,16 +1,116 @@
 """Who holds the loop's thread, and for how long: named while it does; a plugin that does is interrupted."""
 
+import _thread
 import logging
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
-from types import FrameType, TracebackType
-from typing import Protocol, TypeAlias
+from itertools import dropwhile
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from alipes.runtime.reach import KNOCK, Reach
-from alipes.runtime.standing import in_plugin, where
+Heed: TypeAlias = Callable[[int, FrameType | None], None]
+"""Called on the loop's thread, in the midst of whatever it does; what this raises is raised there."""
+
+
+class _Signal(int):
+    at_once = property(_thread.interrupt_main)
+    """Looked at: it comes before the thread's next step. No call, because a call is a step."""
+
+
+KNOCK = _Signal(getattr(signal, "SIGURG", 0))
+"""By itself it does nothing: one that comes late harms nobody."""
+STARVED = getattr(signal, "SIGVTALRM", 0)
+CPU = 0.5
+"""Seconds of work without a look: what works so hard lets no thread run, and only the kernel can tell."""
+
+
+class Reach:
+    """Signals are heeded by the main thread alone: for a loop on another, or on Windows, there is no way."""
+
+    def __init__(self, heed: Heed) -> None:
+        self._heed = heed
+        self._thread = 0
+        self._before: dict[int, Any] = {}
+
+    def open(self) -> None:
+        """Of the thread that calls this."""
+        if threading.current_thread() is threading.main_thread() and hasattr(signal, "pthread_kill"):
+            self._thread = threading.get_ident()
+            self._before = {each: signal.signal(each, self._heed) for each in (KNOCK, STARVED)}
+
+    def close(self) -> None:
+        if not self._thread:
+            return
+        self.rest()
+        self._thread = 0
+        for number, before in self._before.items():
+            signal.signal(number, signal.SIG_DFL if before is None else before)
+        signal.siginterrupt(KNOCK, False)  # so asyncio wants it, which may have been before us
+
+    def knock(self) -> None:
+        """From any thread. It ends the waiting in system calls, too: Python asks there for signals first."""
+        if self._thread:
+            signal.pthread_kill(self._thread, KNOCK)
+
+    def looked(self) -> None:
+        """Unless this is called again, the thread is told when all of us have worked for a while."""
+        if self._thread:
+            signal.setitimer(signal.ITIMER_VIRTUAL, CPU, CPU)
+
+    def rest(self) -> None:
+        """There will be no looks for a time."""
+        if self._thread:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+_EDGES: set[CodeType] = set()
+_FRAMES = 4
+_HOUSE = "alipes"
+_DELICATE = ("logging", "importlib", "_frozen_importlib", "_frozen_importlib_external")
+"""Broken off in the middle, these leave behind a lock that nobody opens, or half a module."""
+_DEBUGGERS = frozenset(("bdb", "pdb", "IPython", "pydevd", "_pydevd_bundle", "debugpy"))
+"""Who stands there waits for a person."""
+
+
+def edge(function: F) -> F:
+    """Say of a function that it begins and ends a deed: what it calls meanwhile is the plugin's."""
+    _EDGES.add(function.__code__)
+    return function
+
+
+def in_plugin(frame: FrameType | None, *, patiently: bool) -> bool:
+    """May what stands at `frame` be broken off there? Only the plugin's own code, and what that calls; never
+    the house's, also where the plugin called it. `patiently`: what is delicate, neither."""
+    names: list[str] = []
+    while frame is not None and frame.f_code not in _EDGES:
+        names.append(str(frame.f_globals.get("__name__")).partition(".")[0])
+        frame = frame.f_back
+    if frame is None or not names:
+        return False
+    # Beyond the edge there may be a door of ours, which translates; then all is the plugin's.
+    theirs = list(dropwhile(_HOUSE.__eq__, reversed(names)))
+    if not theirs or _HOUSE in theirs or not _DEBUGGERS.isdisjoint(theirs):
+        return False
+    return not (patiently and (names[0] == "asyncio" or any(name in _DELICATE for name in theirs)))
+
+
+def where(frame: FrameType | None) -> str:
+    """The innermost frames, down to the first that is the house's."""
+    return ", called from ".join(_told(frame))
+
+
+def _told(frame: FrameType | None) -> Iterator[str]:
+    for n in range(_FRAMES):
+        if frame is None or (n and str(frame.f_globals.get("__name__")).partition(".")[0] == _HOUSE):
+            return
+        yield f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
+        frame = frame.f_back
+
 
 log = logging.getLogger(__name__)
 

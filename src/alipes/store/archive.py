@@ -6,9 +6,10 @@ from functools import partial
 from pathlib import Path
 
 from alipes.kernel.messages import Json, Message
-from alipes.store import backup, exporting, lineage, rows, search
-from alipes.store.database import Database
-from alipes.store.facts import Grouping, Hit, SessionError, SessionFacts, Spent, StoreFacts, TurnFacts
+from alipes.store import backup, export, history, search
+from alipes.store.database import codec
+from alipes.store.database.database import Database
+from alipes.store.export import Grouping, Hit, SessionError, SessionFacts, Spent, StoreFacts, TurnFacts
 
 _SESSION = """
     SELECT id, key, address, title, created, updated, coalesce(parent, ''),
@@ -52,7 +53,7 @@ class Archive:
 
     async def sessions(self, limit: int = 50, words: str = "") -> list[SessionFacts]:
         """The latest first, without empty ones; of `words`, all occur in its title or first message."""
-        wanted = [f"%{search.literally(word)}%" for word in rows.whole(words).split()]
+        wanted = [f"%{search.literally(word)}%" for word in codec.whole(words).split()]
         where = f"WHERE {' AND '.join([_USED, *(_NAMED for _ in wanted)])} ORDER BY updated DESC LIMIT ?"
         values = [pattern for pattern in wanted for _ in range(2)]
         return await self._database.read(lambda db: _sessions(db, where, *values, limit))
@@ -72,14 +73,14 @@ class Archive:
 
         def work(db: sqlite3.Connection) -> tuple[Message, ...]:
             _session(db, session)
-            return tuple(rows.messages.decode(text) for _, _, text, _ in lineage.told(db, session))
+            return tuple(codec.messages.decode(text) for _, _, text, _ in history.told(db, session))
 
         return await self._database.read(work)
 
     async def context(self, session: str) -> int | None:
         """The tokens that the last model call took, in and out; None where none was made since it was
         last shortened."""
-        return await self._database.read(lambda db: lineage.context(db, session))
+        return await self._database.read(lambda db: history.context(db, session))
 
     async def turn(self, id: str) -> TurnFacts | None:
         """What became of a turn."""
@@ -93,7 +94,7 @@ class Archive:
         """The whole of it as JSON would have it; `exporting.markdown` makes it a text to read."""
 
         def work(db: sqlite3.Connection) -> dict[str, Json]:
-            return exporting.export(db, _session(db, session))
+            return export.export(db, _session(db, session))
 
         return await self._database.read(work)
 
@@ -139,8 +140,8 @@ def _sessions(db: sqlite3.Connection, where: str, *values: str | int) -> list[Se
         SessionFacts(
             id=id,
             key=key,
-            address=rows.addresses.decode(address),
-            title=title or exporting.first_words(text),
+            address=codec.addresses.decode(address),
+            title=title or export.first_words(text),
             created=created,
             updated=updated,
             parent=parent,
@@ -206,7 +207,7 @@ def _resolve(db: sqlite3.Connection, name: str) -> SessionFacts:
     )
     for test in tests if name.strip() else ():
         sql = f"SELECT id, key FROM sessions WHERE {test} ORDER BY updated DESC"
-        found = db.execute(sql, {"name": rows.whole(name)}).fetchall()
+        found = db.execute(sql, {"name": codec.whole(name)}).fetchall()
         if len({key for _, key in found}) > 1:
             ids = ", ".join(id for id, _ in found[:5])
             raise SessionError(f"{name!r} may mean several sessions ({ids}); give more of the id")
@@ -225,13 +226,13 @@ def _turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
     return TurnFacts(
         id=id,
         session=session,
-        inbound=rows.inbounds.decode(inbound),
+        inbound=codec.inbounds.decode(inbound),
         ending=ending,
         detail=detail,
         attempts=attempts,
         created=created,
         ended=ended,
-        said=tuple(rows.messages.decode(text) for (text,) in said),
+        said=tuple(codec.messages.decode(text) for (text,) in said),
         spent=_spent(db, "''", turn=id)[0],
     )
 
@@ -255,6 +256,6 @@ def _spent(
     grouped = "" if group == "''" else "GROUP BY 1 ORDER BY 1"
     sql = f"SELECT {group}, {_SPENT} WHERE {' AND '.join(tests)} {grouped}"
     return [
-        Spent(name=name, calls=calls, usage=rows.usage_from(tuple(sums)), unpriced=unpriced)
+        Spent(name=name, calls=calls, usage=codec.usage_from(tuple(sums)), unpriced=unpriced)
         for name, calls, *sums, unpriced in db.execute(sql, values)
     ]

@@ -12,9 +12,9 @@ import msgspec
 
 from alipes.kernel.errors import StoreError
 from alipes.store import search
-from alipes.store.complaints import ours
-from alipes.store.facts import StoreFacts
-from alipes.store.migrations import version
+from alipes.store.database.migrations import version
+from alipes.store.database.writer import ours
+from alipes.store.export import StoreFacts
 
 T = TypeVar("T")
 PAGES = 1024

@@ -8,11 +8,40 @@ from typing import Literal
 import msgspec
 from msgspec import structs
 
-from alipes.kernel.delivery import Debt, DebtState, Outbound
-from alipes.store import rows
-from alipes.store.database import Database
+from alipes.kernel.outbox import Debt, DebtState, Outbound
+from alipes.store.database import codec
+from alipes.store.database.database import Database
 
 _outbounds = msgspec.json.Decoder(Outbound)
+ANSWERED = "answered"
+
+
+def question(turn: str, ask: str) -> str:
+    """The id under which it is owed."""
+    return f"ask:{turn}:{ask}"
+
+
+async def unanswered(database: Database, turn: str) -> str:
+    """The text of the last one that surely arrived, unless somebody answered it; else empty."""
+    sql = (
+        "SELECT outbound, why FROM debts WHERE id > ? AND id < ? AND state = 'sent' "
+        "ORDER BY number DESC LIMIT 1"
+    )
+    bounds = question(turn, ""), question(turn, "")[:-1] + ";"  # the letter after the colon
+
+    def look(db: sqlite3.Connection) -> str:
+        row = db.execute(sql, bounds).fetchone()
+        return "" if row is None or row[1] == ANSWERED else _outbounds.decode(row[0]).text
+
+    return await database.read(look)
+
+
+async def answered(database: Database, id: str) -> None:
+    """Nobody waits for a word on it any more."""
+    sql, row = "UPDATE debts SET why = ? WHERE id = ? AND state IN ('trying', 'sent')", (ANSWERED, id)
+    await database.run(lambda db: db.execute(sql, row).rowcount)
+
+
 _ids = msgspec.json.Decoder(tuple[str, ...])
 _COLUMNS = "number, outbound, created, state, attempts, due, paid, uncertain, why"
 _OPEN = "state IN ('owed', 'trying')"
@@ -54,7 +83,7 @@ class SqliteOutbox:
         return await self._database.run(lambda db: _begin(db, debt))
 
     async def pay(self, debt: Debt, *ids: str, rest: bool = False, uncertain: bool = False) -> Debt:
-        paid = rows.dump((*debt.paid, *ids))
+        paid = codec.dump((*debt.paid, *ids))
         if rest:
             return await self._set(debt, "paid = ?, uncertain = max(uncertain, ?)", paid, int(uncertain))
         sql = (
@@ -75,10 +104,10 @@ class SqliteOutbox:
         self, debt: Debt, due: float, why: str, *, uncertain: bool = False, counts: bool = True
     ) -> None:
         change = f"state = 'owed', due = ?, why = ?, uncertain = {_DOUBTED}, attempts = attempts - ?"
-        await self._set(debt, change, due, rows.whole(why), int(uncertain), int(not counts))
+        await self._set(debt, change, due, codec.whole(why), int(uncertain), int(not counts))
 
     async def give_up(self, debt: Debt, state: Literal["dead", "expired"], why: str) -> None:
-        await self._set(debt, "state = ?, why = ?, settled = ?", state, rows.whole(why), self._clock())
+        await self._set(debt, "state = ?, why = ?, settled = ?", state, codec.whole(why), self._clock())
 
     async def cut_off(self, platform: str) -> tuple[Debt, ...]:
         sql = f"SELECT {_COLUMNS} FROM debts WHERE platform = ? AND state = 'trying' ORDER BY number"
@@ -176,7 +205,7 @@ def drafts(db: sqlite3.Connection, lane: str, turn: str) -> tuple[str, ...]:
 
 def entry(outbound: Outbound) -> tuple[str, str, str, str]:
     """A debt as columns."""
-    return outbound.id, outbound.address.platform, outbound.lane, rows.dump(outbound)
+    return outbound.id, outbound.address.platform, outbound.lane, codec.dump(outbound)
 
 
 def owe(db: sqlite3.Connection, entries: Iterable[tuple[str, str, str, str]], now: float) -> None:
@@ -219,3 +248,18 @@ def _debt(row: tuple[int, str, float, DebtState, int, float, str, int, str]) -> 
         doubtful=uncertain == len(parts) + 1,
         why=why,
     )
+
+
+WHY = "the home was restored from a backup"
+
+
+async def give_up(database: Database) -> int:
+    """Give up what was owed to chats; how many. `alipes serve outbox` shows it, and sends it if told to."""
+    return await database.run(_give_up)
+
+
+def _give_up(db: sqlite3.Connection) -> int:
+    sql = "UPDATE debts SET state = 'dead', why = ?, settled = ? WHERE state IN ('owed', 'trying')"
+    db.execute("DELETE FROM controls")
+    db.execute("DELETE FROM drafts")
+    return db.execute(sql, (WHY, time.time())).rowcount

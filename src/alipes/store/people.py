@@ -9,11 +9,12 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.delivery import Outbound
 from alipes.kernel.errors import NotTaken
+from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import Address
-from alipes.store import outbox, rows
-from alipes.store.database import Database
+from alipes.store import outbox
+from alipes.store.database import codec
+from alipes.store.database.database import Database
 
 Role: TypeAlias = Literal["owner", "user"]
 Progress: TypeAlias = Literal["off", "short", "full"]
@@ -80,8 +81,8 @@ class SqlitePeople:
         """
         code, salt, now = _code(), os.urandom(16), self._clock()
         entry = outbox.entry(told(f"{code[:4]}-{code[4:]}"))
-        address = rows.dump(who.address)
-        row = (who.platform, who.person, rows.whole(who.name), address, salt, _hash(salt, code), now)
+        address = codec.dump(who.address)
+        row = (who.platform, who.person, codec.whole(who.name), address, salt, _hash(salt, code), now)
 
         def work(db: sqlite3.Connection) -> bool:
             db.execute("DELETE FROM pairings WHERE created < ?", (now - VALID,))
@@ -139,10 +140,10 @@ class SqlitePeople:
         """By platform, where it is written to when no chat is named."""
         sql = "SELECT platform, address FROM homes ORDER BY platform"
         found = await self._database.read(lambda db: db.execute(sql).fetchall())
-        return {platform: rows.addresses.decode(address) for platform, address in found}
+        return {platform: codec.addresses.decode(address) for platform, address in found}
 
     async def set_home(self, address: Address) -> None:
-        row = (address.platform, rows.dump(address))
+        row = (address.platform, codec.dump(address))
         sql = "INSERT OR REPLACE INTO homes VALUES (?, ?)"
         await self._database.run(lambda db: db.execute(sql, row).rowcount)
 
@@ -175,4 +176,4 @@ def _shown(db: sqlite3.Connection, code: str, since: float) -> Applicant | None:
 
 def _applicant(row: Sequence[Any]) -> Applicant:
     platform, person, name, address, created = row
-    return Applicant(platform, person, name, rows.addresses.decode(address), created)
+    return Applicant(platform, person, name, codec.addresses.decode(address), created)

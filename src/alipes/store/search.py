@@ -3,8 +3,9 @@
 import sqlite3
 from collections.abc import Iterator
 
-from alipes.store import exporting, rows
-from alipes.store.facts import Hit
+from alipes.store import export
+from alipes.store.database import codec
+from alipes.store.export import Hit
 
 _FROM = """
     FROM words
@@ -22,7 +23,7 @@ SMALL = 50_000
 
 def find(db: sqlite3.Connection, text: str, limit: int, marks: tuple[str, str]) -> list[Hit]:
     """By words, the last one possibly unfinished; where that finds nothing, as a piece of text."""
-    text = rows.whole(text).replace("\0", " ").strip()
+    text = codec.whole(text).replace("\0", " ").strip()
     return _by_words(db, text, limit, marks) or _by_piece(db, text, limit, marks)
 
 
@@ -66,7 +67,7 @@ def _hit(row: tuple[str, str, str, str, float, str, str]) -> Hit:
     session, title, turn, role, when, text, snippet = row
     return Hit(
         session=session,
-        title=title or exporting.first_words(text),
+        title=title or export.first_words(text),
         turn=turn,
         role=role,  # type: ignore[arg-type]
         when=when,
@@ -77,7 +78,7 @@ def _hit(row: tuple[str, str, str, str, float, str, str]) -> Hit:
 def _expected(db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
     sql = "SELECT number, message FROM said WHERE role IN ('user', 'assistant')"
     for number, message in db.execute(sql):
-        if text := rows.words(rows.messages.decode(message)):
+        if text := codec.words(codec.messages.decode(message)):
             yield number, text
 
 

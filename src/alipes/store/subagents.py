@@ -5,8 +5,8 @@ import sqlite3
 from msgspec import Struct
 
 from alipes.kernel.turns import Inbound
-from alipes.store import rows
-from alipes.store.database import Database
+from alipes.store.database import codec
+from alipes.store.database.database import Database
 
 PLATFORM = "subagent"
 """Of their addresses: no chat and no screen is there."""
@@ -37,7 +37,7 @@ class SqliteSubagents:
         """The turn that was accepted for this message; also if who asked for it was cut off meanwhile."""
         sql, row = (
             "SELECT id FROM turns WHERE platform = ? AND inbound_id = ?",
-            (PLATFORM, rows.whole(inbound_id)),
+            (PLATFORM, codec.whole(inbound_id)),
         )
         # among the writes: what was asked for before is done by then
         found = await self._database.run(lambda db: db.execute(sql, row).fetchone(), soon=True)
@@ -54,7 +54,7 @@ class SqliteSubagents:
         # of a turn: among the writes, so that what was asked for before is done by then
         told = await (self._database.run(work, soon=True) if parent else self._database.read(work))
         found = [
-            Subagent(id, key, session, rows.inbounds.decode(inbound), created, begun)
+            Subagent(id, key, session, codec.inbounds.decode(inbound), created, begun)
             for id, key, session, inbound, created, begun in told
         ]
         return tuple(

@@ -4,7 +4,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 
-from alipes.store.database import Database
+from alipes.store.database.database import Database
 
 
 class SqliteTodos:

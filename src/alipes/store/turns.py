@@ -6,15 +6,16 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import structs
 
-from alipes.kernel.delivery import Outbound
+from alipes.kernel.conversations import Admitted
 from alipes.kernel.errors import Held
 from alipes.kernel.messages import Message, ToolResult
-from alipes.kernel.places import Admitted
+from alipes.kernel.outbox import Outbound
 from alipes.kernel.ports import Opening
 from alipes.kernel.turns import Busy, Ending, Inbound, Op, Recorded, Said, ToolFinished, ToolStarted, Turn
-from alipes.store import admitting, lineage, outbox, rows, speaking
-from alipes.store.database import Database
-from alipes.store.hosts import Hosts
+from alipes.store import history, outbox, turn_rows
+from alipes.store.database import codec
+from alipes.store.database.database import Database
+from alipes.store.peers.peers import Hosts
 
 _DRAIN = """
     WITH unfinished AS (SELECT number, id FROM turns WHERE key = :key AND ending IS NULL)
@@ -52,8 +53,8 @@ class SqliteTurns:
     def admit(
         self, inbound: Inbound, *, busy: Busy | None = None, usual: Busy = "queue"
     ) -> Awaitable[Admitted | None]:
-        entry = admitting.entry(inbound, self._clock())
-        return self._database.ask(lambda db: admitting.admit(db, entry, busy, usual), soon=True)
+        entry = turn_rows.entry(inbound, self._clock())
+        return self._database.ask(lambda db: turn_rows.admit(db, entry, busy, usual), soon=True)
 
     async def next_turn(self, key: str, opening: Opening = lambda _turn: ()) -> Turn | None:
         if self._before_claim is not None:
@@ -78,7 +79,7 @@ class SqliteTurns:
             if not (fresh := opening(turn)):
                 return turn
             for message in fresh:
-                speaking.say(db, int(number), turn.session, speaking.utterance(Said(message)), now)
+                turn_rows.say(db, int(number), turn.session, turn_rows.utterance(Said(message)), now)
             return structs.replace(turn, said=(*turn.said, *fresh), fresh=fresh)
 
         # nothing is done before the turn writes again; and who dies here loses nothing but a number
@@ -91,15 +92,15 @@ class SqliteTurns:
             case ToolStarted(call):
                 await self._act(turn, call.id, None)
             case ToolFinished(call, result):
-                await self._act(turn, call.id, rows.dump(result))
+                await self._act(turn, call.id, codec.dump(result))
 
     async def _say(self, turn: Turn, said: Said, owed: tuple[Outbound, ...]) -> None:
-        told, now, debts = speaking.utterance(said), self._clock(), [outbox.entry(each) for each in owed]
-        anew = [rows.whole(call.id) for call in said.message.calls]
+        told, now, debts = turn_rows.utterance(said), self._clock(), [outbox.entry(each) for each in owed]
+        anew = [codec.whole(call.id) for call in said.message.calls]
 
         def work(db: sqlite3.Connection) -> None:
-            number, session = speaking.mine(db, turn)
-            speaking.say(db, number, session, told, now)
+            number, session = turn_rows.mine(db, turn)
+            turn_rows.say(db, number, session, told, now)
             outbox.owe(db, debts, now)
             if anew:  # some models number their calls anew at each step: a call just said has not begun
                 db.executemany(
@@ -111,10 +112,10 @@ class SqliteTurns:
         await self._database.run(work, soon=bool(anew) or (said.message.role == "user" and not debts))
 
     async def _act(self, turn: Turn, call_id: str, result: str | None) -> None:
-        call_id = rows.whole(call_id)
+        call_id = codec.whole(call_id)
 
         def work(db: sqlite3.Connection) -> None:
-            number, _ = speaking.mine(db, turn)
+            number, _ = turn_rows.mine(db, turn)
             db.execute(
                 "INSERT INTO acts (turn, call_id, result) VALUES (?, ?, ?) "
                 "ON CONFLICT DO UPDATE SET result = excluded.result",
@@ -126,14 +127,14 @@ class SqliteTurns:
     async def finish(
         self, turn: Turn, ending: Ending, detail: str, *closing: Message, owed: tuple[Outbound, ...] = ()
     ) -> None:
-        last = [speaking.utterance(Said(message)) for message in closing]
+        last = [turn_rows.utterance(Said(message)) for message in closing]
         debts = [outbox.entry(each) for each in owed]
-        detail, now = rows.whole(detail), self._clock()
+        detail, now = codec.whole(detail), self._clock()
 
         def work(db: sqlite3.Connection) -> None:
-            number, session = speaking.mine(db, turn)
+            number, session = turn_rows.mine(db, turn)
             for told in last:
-                speaking.say(db, number, session, told, now)
+                turn_rows.say(db, number, session, told, now)
             outbox.owe(db, debts, now)
             db.execute(
                 "UPDATE turns SET ending = ?, detail = ?, ended = ? WHERE number = ?",
@@ -151,7 +152,7 @@ class SqliteTurns:
         await self._database.run(lambda db: db.execute(sql, row).rowcount, soon=True)
 
     async def put_control(self, key: str, op: Op) -> None:
-        kind, text = str(op.__struct_config__.tag), rows.dump(op)
+        kind, text = str(op.__struct_config__.tag), codec.dump(op)
         sql = "INSERT INTO controls (key, kind, op) VALUES (?, ?, ?)"
         await self._database.run(lambda db: db.execute(sql, (key, kind, text)).rowcount)
 
@@ -167,7 +168,7 @@ class SqliteTurns:
             db.executemany("DELETE FROM controls WHERE number = ?", [(number,) for number, _ in taken])
             return [op for _, op in taken]
 
-        return tuple(rows.ops.decode(op) for op in await self._database.run(work))
+        return tuple(codec.ops.decode(op) for op in await self._database.run(work))
 
     async def orphans(self, begun: int = 0) -> tuple[str, ...]:
         sql = (
@@ -206,13 +207,13 @@ def load(db: sqlite3.Connection, number: int) -> Turn:
     id, key, session, inbound, began, model, epoch, attempts = db.execute(sql, (number,)).fetchone()
     before, own = transcript(db, session, number)
     every = [*before, *own]
-    digest, last = lineage.digest(db, session, [row[0] for row in every])
+    digest, last = history.digest(db, session, [row[0] for row in every])
     acts = db.execute("SELECT call_id, result FROM acts WHERE turn = ?", (number,)) if attempts > 1 else ()
-    read = rows.messages.decode
+    read = codec.messages.decode
     return Turn(
         id=id,
         session=session,
-        inbound=rows.inbounds.decode(inbound),
+        inbound=codec.inbounds.decode(inbound),
         began=began,
         model=model,
         history=tuple(read(message) for _, _, message, _ in before),
@@ -222,21 +223,21 @@ def load(db: sqlite3.Connection, number: int) -> Turn:
         attempt=attempts,
         alone=db.execute(_COMPANY, {"key": key, "number": number}).fetchone() is None,
         digest=digest,
-        counted=lineage.counted(every, last),
+        counted=history.counted(every, last),
     )
 
 
 def transcript(
     db: sqlite3.Connection, session: str, turn: int
-) -> tuple[list[lineage.Row], list[lineage.Row]]:
+) -> tuple[list[history.Row], list[history.Row]]:
     """What was said before a turn, and what was said in it, also if that was taken back meanwhile."""
-    before = [row for row in lineage.told(db, session) if row[1] != turn]
+    before = [row for row in history.told(db, session) if row[1] != turn]
     own = "SELECT number, turn, message, input + output FROM said WHERE turn = ? ORDER BY number"
     return before, db.execute(own, (turn,)).fetchall()
 
 
 def _result(text: str | None) -> ToolResult | None:
-    return None if text is None else rows.results.decode(text)
+    return None if text is None else codec.results.decode(text)
 
 
 def _unfinished(db: sqlite3.Connection, key: str) -> bool:

@@ -7,24 +7,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from alipes.testing.agent import Conversation, open_agent
     from alipes.testing.clock import Clock
-    from alipes.testing.everywhere import Attempt, every_stop
+    from alipes.testing.every_stop import Attempt, every_stop
     from alipes.testing.leaks import LeakCheck, Leaked, census, no_leaks
-    from alipes.testing.replies import Reply, Running
-    from alipes.testing.running import Late, run_test
-    from alipes.testing.script import Model, Stall, call, results, slowly, stall
-    from alipes.testing.stops import Point, Points
-    from alipes.testing.talking import Conversation, open_agent
+    from alipes.testing.pytest_plugin import Late, run_test
+    from alipes.testing.replies import Point, Points, Reply, Running
+    from alipes.testing.scripted_model import Model, Stall, call, results, slowly, stall
 
 _HOMES = {
     "clock": ("Clock",),
-    "everywhere": ("Attempt", "every_stop"),
-    "leaks": ("LeakCheck", "Leaked", "census", "no_leaks"),
-    "replies": ("Reply", "Running"),
-    "running": ("Late", "run_test"),
-    "script": ("Model", "Stall", "call", "results", "slowly", "stall"),
-    "stops": ("Point", "Points"),
-    "talking": ("Conversation", "open_agent"),
+    "every_stop": (
+        "Attempt",
+        "every_stop",
+    ),
+    "leaks": (
+        "LeakCheck",
+        "Leaked",
+        "census",
+        "no_leaks",
+    ),
+    "replies": (
+        "Point",
+        "Points",
+        "Reply",
+        "Running",
+    ),
+    "pytest_plugin": (
+        "Late",
+        "run_test",
+    ),
+    "scripted_model": (
+        "Model",
+        "Stall",
+        "call",
+        "results",
+        "slowly",
+        "stall",
+    ),
+    "agent": (
+        "Conversation",
+        "open_agent",
+    ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -3,7 +3,9 @@
 In your conftest.py: `pytest_plugins = ["alipes.testing.pytest_plugin"]`.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from importlib import import_module
 from inspect import iscoroutinefunction
@@ -12,9 +14,40 @@ from typing import Any
 
 import pytest
 
-from alipes.testing.counting import Look
-from alipes.testing.leaks import LeakCheck
-from alipes.testing.running import DEADLINE, run_test
+from alipes.testing.leaks import LeakCheck, Look, where
+
+DEADLINE = 10.0
+
+
+class Late(AssertionError):
+    """A test took longer than it may; the message says where each of its tasks was waiting."""
+
+
+def run_test(
+    test: Coroutine[Any, Any, object],
+    *,
+    deadline: float = DEADLINE,
+    around: AbstractAsyncContextManager[object] | None = None,
+) -> None:
+    """Run `test` to its end, inside `around`; raise what it raises, and `Late` after `deadline` seconds."""
+    asyncio.run(_within(test, deadline, around or nullcontext()), debug=True)
+
+
+async def _within(
+    test: Coroutine[Any, Any, object], deadline: float, around: AbstractAsyncContextManager[object]
+) -> None:
+    stood: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.call_later(deadline, lambda: stood.extend(map(where, asyncio.all_tasks())))
+    try:
+        async with asyncio.timeout(deadline) as limit, around:
+            await test
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        tasks = "\n".join(f"  {each}" for each in sorted(stood))
+        raise Late(f"not done after {deadline:g} s; these were waiting:\n{tasks}") from error
+
 
 _FAILED = pytest.StashKey[bool]()
 
@@ -71,5 +104,5 @@ def leaks(request: pytest.FixtureRequest, leak_looks: Mapping[str, Look]) -> Ite
 @pytest.fixture
 def alipes(tmp_path: Path) -> Callable[..., Any]:
     """`open_agent` in a home of the test's own; opened again in the same test, it is the same home."""
-    open_agent = import_module("alipes.testing.talking").open_agent
+    open_agent = import_module("alipes.testing.agent").open_agent
     return partial(open_agent, home=tmp_path / "alipes")

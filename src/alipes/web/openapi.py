@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from alipes import __version__
-from alipes.web.endpoints import Endpoint
-from alipes.web.problems import JSON_PROBLEM, OpenAiErrorDocument, ProblemDocument, Shape
+from alipes.web.endpoint import JSON_PROBLEM, Endpoint, OpenAiErrorDocument, ProblemDocument, Shape
 
 _REFERENCE = "#/components/schemas/{name}"
 SHAPES: tuple[Shape, ...] = ("problem", "openai")

@@ -12,13 +12,13 @@ import tomlkit
 
 from alipes.app import App, Owes, open_app
 from alipes.compat.hermes.bridge import Bridge
-from alipes.compat.hermes.names.bound import bridge
+from alipes.compat.hermes.modules.current_app import bridge
 from alipes.config.settings import load
-from alipes.hooks.owners import Owner
 from alipes.kernel.turns import Address, Event, Inbound, Said, TurnEnded
+from alipes.plugins.owner import Owner
 from alipes.sessions.commands.context import Reply
-from alipes.sessions.commands.table import parse, run
-from alipes.testing.script import Model
+from alipes.sessions.commands.registry import parse, run
+from alipes.testing.scripted_model import Model
 from tests.unit.compat.stage import Stage
 
 

@@ -9,20 +9,20 @@ from textwrap import dedent
 from types import ModuleType
 from typing import Any
 
-from alipes.compat.hermes.door import HermesDoor, open_door
+from alipes.compat.hermes.loader import HermesDoor, open_door
 from alipes.config.settings import Settings
-from alipes.hooks.context import Context, Standing
-from alipes.hooks.finding import Found, Manifest
-from alipes.hooks.offers import Offers
-from alipes.hooks.owners import Owner
-from alipes.hooks.relay import Hooks, Relay
-from alipes.hooks.scope import open_scope
-from alipes.hooks.tracking import TURN
-from alipes.kernel.endpoints import Endpoint
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, assistant, user
+from alipes.kernel.models import Endpoint
 from alipes.kernel.ports import Tool
 from alipes.kernel.turns import Address, Inbound, Op, Replied, Turn, Usage
-from alipes.runtime.clients import ClientScope
+from alipes.plugins.attribution import TURN
+from alipes.plugins.context import Context, Standing
+from alipes.plugins.discovery import Found, Manifest
+from alipes.plugins.dispatch import Hooks, Relay
+from alipes.plugins.instance import open_scope
+from alipes.plugins.owner import Owner
+from alipes.plugins.registry import Offers
+from alipes.runtime.http.clients import ClientScope
 
 HISTORY = (user("before"), assistant(Text("yes")))
 TURN_HERE = Turn(

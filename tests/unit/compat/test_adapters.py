@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alipes.compat.hermes import adapters_media as media
-from alipes.compat.hermes.adapters import BasePlatformAdapter, call
-from alipes.compat.hermes.adapters_asking import Asking
-from alipes.compat.hermes.adapters_text import pieces
-from alipes.compat.hermes.adapters_values import (
+from alipes.compat.hermes.platform import questions as media
+from alipes.compat.hermes.platform.adapter import BasePlatformAdapter, call
+from alipes.compat.hermes.platform.questions import Asking, pieces
+from alipes.compat.hermes.platform.values import (
     MessageEvent,
     MessageType,
     Platform,

@@ -9,17 +9,17 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec import structs
 
-from alipes.compat.hermes import adapters_serving
-from alipes.compat.hermes.adapters_values import MessageEvent, MessageType, Platform, SendResult
+from alipes.compat.hermes.platform import runner as adapters_serving
+from alipes.compat.hermes.platform.values import MessageEvent, MessageType, Platform, SendResult
 from alipes.compat.hermes.session_keys import build_session_key
 from alipes.gateway.gateway import Gateway
-from alipes.gateway.guests import Guest, guests
-from alipes.gateway.manners import Manners, Rules
-from alipes.gateway.owing import Owing
-from alipes.hooks.offers import ProviderOffer
-from alipes.hooks.owners import CORE
+from alipes.gateway.outbound.owed import Owing
+from alipes.gateway.plugin_platforms import Guest, guests
+from alipes.gateway.policy import Manners, Rules
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.turns import Address, Inbound
+from alipes.plugins.owner import CORE
+from alipes.plugins.registry import ProviderOffer
 from alipes.testing import call, stall
 from tests.unit.compat.flat import open_flat
 

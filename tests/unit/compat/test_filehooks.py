@@ -8,14 +8,14 @@ from textwrap import dedent
 
 import pytest
 
-from alipes.hooks import specs
-from alipes.hooks.finding import Found
-from alipes.hooks.relay import Hooks
 from alipes.kernel.errors import PluginError
 from alipes.kernel.turns import Address, Inbound
+from alipes.plugins import specs
+from alipes.plugins.discovery import Found
+from alipes.plugins.dispatch import Hooks
 from alipes.providers.scripted import Scripted
 from alipes.testing import call, stall
-from alipes.testing.script import Model
+from alipes.testing.scripted_model import Model
 from tests.unit.compat.flat import open_flat
 from tests.unit.compat.stage import Stage
 from tests.world.house import inbound, open_house

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from alipes.compat.hermes.guests import close_to_guests, open_to_guests
+from alipes.compat.hermes.loop_access import close_to_guests, open_to_guests
 
 
 @pytest.fixture

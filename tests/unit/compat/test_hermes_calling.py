@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from alipes.compat.hermes.calling import Beside, Fit, Later
+from alipes.compat.hermes.call import Beside, Fit, Later
 
 OFFERED = {"tool_name": "terminal", "args": {"a": 1}, "session_id": "s"}
 

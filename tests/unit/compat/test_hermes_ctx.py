@@ -5,10 +5,10 @@ import asyncio
 
 import pytest
 
-from alipes.hooks.offers import CliOffer, CommandOffer, ProviderOffer, SkillOffer
-from alipes.hooks.tracking import TURN
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import ToolResult
+from alipes.plugins.attribution import TURN
+from alipes.plugins.registry import CliOffer, CommandOffer, ProviderOffer, SkillOffer
 from tests.unit.compat.stage import FAR, TURN_HERE
 
 KEEP = """
@@ -226,7 +226,7 @@ async def test_what_is_injected_from_a_thread_goes_to_the_last_conversation_or_t
     async with stage.plugin(KEEP):
         ctx = stage.module.ctx_
         await stage.relay.filter(
-            __import__("alipes.hooks.specs").hooks.specs.turn_context, "", turn=TURN_HERE
+            __import__("alipes.plugins.specs").hooks.specs.turn_context, "", turn=TURN_HERE
         )
         key = "agent:main:telegram:group:42:7"
         assert await asyncio.to_thread(ctx.inject_message, "psst", "system")

@@ -6,11 +6,11 @@ import textwrap
 import pytest
 from msgspec import structs
 
-from alipes.config.plugins import PluginSettings
-from alipes.hooks import specs
-from alipes.hooks.finding import Found
-from alipes.hooks.loader import open_plugins
+from alipes.config.settings_parts import PluginSettings
 from alipes.kernel.errors import PluginError
+from alipes.plugins import specs
+from alipes.plugins.discovery import Found
+from alipes.plugins.loader import open_plugins
 from tests.unit.compat.stage import TURN_HERE, Act
 
 TOOL = """

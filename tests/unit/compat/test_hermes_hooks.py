@@ -5,12 +5,12 @@ import json
 import pytest
 
 from alipes.compat.hermes.hooks import HOOKS, VALID_HOOKS
-from alipes.hooks import specs
-from alipes.hooks.specs import Admission, Attempt, Verdict
 from alipes.kernel.errors import Transient
 from alipes.kernel.messages import Message, Text, ToolResult, assistant, user
 from alipes.kernel.ports import Request, ToolSpec
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, Replied, TextDelta, Usage
+from alipes.plugins import specs
+from alipes.plugins.specs import Admission, Attempt, Verdict
 from tests.unit.compat.stage import CALL, FAR, HISTORY, TURN_HERE
 
 OK = ToolResult("c1", "file.txt")
@@ -552,7 +552,7 @@ async def test_a_hook_registered_later_counts_for_the_next_turn(stage):
 
 
 async def test_images_of_a_conversation_are_told_whole():
-    from alipes.compat.hermes.wire import messages_from, messages_of
+    from alipes.compat.hermes.openai_format import messages_from, messages_of
     from alipes.kernel.messages import Image
 
     message = Message("user", (Text("look"), Image("image/png", b"\x89")))

@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from alipes.hooks.offers import CommandOffer
 from alipes.kernel.errors import OutOfCredit
+from alipes.plugins.registry import CommandOffer
 from alipes.testing import call, open_agent, stall
 from tests.unit.compat.stage import FAR
 

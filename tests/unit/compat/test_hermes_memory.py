@@ -5,12 +5,12 @@ import json
 
 from msgspec import structs
 
-from alipes.hooks import specs
-from alipes.hooks.offers import ProviderOffer
-from alipes.hooks.tracking import TURN
 from alipes.kernel.messages import Text, assistant, user
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Origin
+from alipes.plugins import specs
+from alipes.plugins.attribution import TURN
+from alipes.plugins.registry import ProviderOffer
 from tests.unit.compat.stage import TURN_HERE, Act
 
 SAID = (user("do it"), assistant(Text("done")))

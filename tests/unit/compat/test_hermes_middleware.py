@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from alipes.hooks import specs
 from alipes.kernel.errors import Transient
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
 from alipes.kernel.ports import Output, Request, ToolSpec
 from alipes.kernel.turns import Replied, Usage
+from alipes.plugins import specs
 from tests.unit.compat.stage import CALL, TURN_HERE
 
 THOUGHT = assistant(Thinking("hm", seal="sealed"), Text("I look"), CALL)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from alipes.hooks.tracking import TURN
+from alipes.plugins.attribution import TURN
 from tests.unit.compat.stage import TURN_HERE, Act
 
 SCHEMA = """

@@ -10,15 +10,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from alipes.compat.hermes import names
 from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.hooks import VALID_HOOKS
-from alipes.compat.hermes.names.table import NAMES
-from alipes.compat.hermes.names.toolsets import CORE
+from alipes.compat.hermes.modules import install
+from alipes.compat.hermes.modules.install import NAMES
+from alipes.compat.hermes.modules.tool_registry import CORE
 from alipes.config.settings import Settings
-from alipes.hooks.tracking import TURN
 from alipes.kernel.messages import Text, assistant
 from alipes.kernel.turns import Replied, Usage
+from alipes.plugins.attribution import TURN
 from alipes.testing import call, results
 from tests.unit.compat.flat import open_flat
 from tests.unit.compat.stage import TURN_HERE, BookHost
@@ -51,11 +51,11 @@ PROMISED = [line.split() for line in CONTRACT.strip().splitlines()]
 @contextmanager
 def installed(home, **env):
     bridge = Bridge(BookHost(), Settings(home=home))
-    said = names.install(bridge)
+    said = install.install(bridge)
     try:
         yield bridge, said
     finally:
-        names.uninstall(bridge)
+        install.uninstall(bridge)
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_toolsets_know_the_house_the_plugins_and_what_is_written_in(bridge):
     _HERMES_CORE_TOOLS.append("two")
     assert resolve_toolset("yours") == ["two", "one", "read_file", "write_file", "patch", "search_files"]
     assert "yours" in TOOLSETS and TOOLSETS.get("nothing") is None
-    names.uninstall(bridge)
+    install.uninstall(bridge)
     assert "yours" not in TOOLSETS and "two" not in _HERMES_CORE_TOOLS
 
 
@@ -328,7 +328,7 @@ async def test_a_plugin_cannot_remove_the_tool_of_another(tmp_path, caplog):
         await in_a_thread_of_the_plugins_own(sys.modules["hermes_plugins.remote"].connect)
         contexts = [context for context, _ in flat.bridge._contexts.values()]
         intruder = next(context for context in contexts if context.name == "other")
-        from alipes.hooks.tracking import on_behalf_of
+        from alipes.plugins.attribution import on_behalf_of
 
         with on_behalf_of(intruder.owner):
             sys.modules["hermes_plugins.other"].registry.deregister("ping")

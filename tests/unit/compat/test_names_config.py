@@ -7,8 +7,8 @@ import tomllib
 
 import pytest
 
-from alipes.compat.hermes import names
 from alipes.compat.hermes.bridge import Bridge
+from alipes.compat.hermes.modules import install
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from tests.unit.compat.stage import BookHost
@@ -34,9 +34,9 @@ def home(tmp_path, monkeypatch):
     (tmp_path / ".env").write_text("MY_TOKEN='s3cret-value'\n")
     (tmp_path / ".env").chmod(0o600)
     bridge = Bridge(BookHost(), Settings(home=tmp_path))
-    names.install(bridge)
+    install.install(bridge)
     yield tmp_path
-    names.uninstall(bridge)
+    install.uninstall(bridge)
 
 
 def test_the_configuration_is_read_as_it_stands_in_the_file(home):

@@ -12,17 +12,24 @@ from textwrap import dedent
 import pytest
 from msgspec import structs
 
-from alipes.compat.hermes.consent import FILE, Consents, files_of
-from alipes.compat.hermes.shellhooks import Surroundings, callback_of, decision, payload
-from alipes.config.plugins import ShellHook
-from alipes.config.variables import inherited
-from alipes.hooks import specs
-from alipes.hooks.finding import Found
-from alipes.hooks.specs import Verdict
-from alipes.hooks.tracking import TURN
+from alipes.compat.hermes.shell_hooks import (
+    FILE,
+    Consents,
+    Surroundings,
+    callback_of,
+    decision,
+    files_of,
+    payload,
+)
+from alipes.config.environment import inherited
+from alipes.config.settings_parts import ShellHook
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolResult
 from alipes.kernel.turns import Address, Inbound
+from alipes.plugins import specs
+from alipes.plugins.attribution import TURN
+from alipes.plugins.discovery import Found
+from alipes.plugins.specs import Verdict
 from alipes.testing import call
 from tests.unit.compat.flat import open_flat
 from tests.unit.compat.stage import CALL, TURN_HERE, Stage

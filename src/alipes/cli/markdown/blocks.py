@@ -1,13 +1,245 @@
 """The open blocks of a text and the rows they have finished. It is told lines and knows no screen."""
 
-from alipes.cli.markdown.code import Fence
-from alipes.cli.markdown.flow import Flow, Row
-from alipes.cli.markdown.inline import whole
-from alipes.cli.markdown.leaves import Html, Indented, Paragraph
-from alipes.cli.markdown.lines import FENCE, Leaf, Plan, plan
-from alipes.cli.markdown.margin import Margin
+from copy import copy
+
+from alipes.cli.markdown.code_block import Fence
+from alipes.cli.markdown.inline import Inline, whole
+from alipes.cli.markdown.line_parser import FENCE, TASK, Container, Item, Leaf, Plan, Quote, plan
 from alipes.cli.markdown.table import Table
+from alipes.cli.markdown.wrap import Flow, Row, Span, trimmed
 from alipes.cli.theme import Theme
+from alipes.cli.width import width
+
+
+class Paragraph:
+    """Text that flows. A line break in the source is one on the screen, as people who chat mean it."""
+
+    whole_lines = patient = over = False
+
+    def __init__(self, theme: Theme, width: int, *, held: bool = False) -> None:
+        self._inline, self._flow = Inline(theme), Flow(width)
+        self._held: str | None = "" if held else None
+        """A line that may be the head of a table is kept back until the next one tells."""
+        self._draft = False
+        self.source = ""
+        self._alone = True
+
+    def accepts(self, text: str) -> bool:
+        return False
+
+    def add(self, text: str) -> list[Row]:
+        """More of the line that is open."""
+        if self._alone:
+            self.source += text
+        if self._held is not None:
+            self._held += text
+            return []
+        self._pour(text)
+        return self._taken()
+
+    def line(self, text: str) -> list[Row]:
+        """A new line; what was the only line so far no longer is."""
+        self._alone, self.source = False, ""
+        held, self._held = self._held, None
+        self._pour(f"{held or ''}\n{text}")
+        return self._flow.take()
+
+    def close(self) -> list[Row]:
+        if self._held:
+            self._pour(self._held)
+        for span in self._inline.close(draft=self._draft):
+            self._flow.add(*span)
+        self._flow.close()
+        return self._flow.take()
+
+    def fork(self) -> "Paragraph":
+        other = copy(self)
+        other._inline, other._flow, other._draft = self._inline.fork(), self._flow.fork(), True
+        return other
+
+    def resize(self, width: int) -> list[Row]:
+        self._flow.resize(width)
+        return self._taken()
+
+    def _taken(self) -> list[Row]:
+        rows = self._flow.take()
+        if rows:
+            self._alone, self.source = False, ""
+        return rows
+
+    def _pour(self, text: str) -> None:
+        for span in self._inline.feed(text):
+            self._flow.add(*span)
+
+
+class Indented:
+    """Code by indentation. Blank lines within it are shown, those behind it are not."""
+
+    whole_lines, patient, over, source = True, False, False, ""
+
+    def __init__(self, theme: Theme) -> None:
+        self._style = theme.code
+        self._blanks = 0
+
+    def accepts(self, text: str) -> bool:
+        return not text.strip() or text.startswith("    ")
+
+    def line(self, text: str) -> list[Row]:
+        if not text.strip():
+            self._blanks += 1
+            return []
+        rows: list[Row] = [[] for _ in range(self._blanks)]
+        self._blanks = 0
+        return [*rows, [(text[:4].lstrip(" ") + text[4:], self._style, "")]]
+
+    def close(self) -> list[Row]:
+        return []
+
+    @property
+    def trailing(self) -> bool:
+        """Blank lines came behind it, which are now between it and what follows."""
+        return self._blanks > 0
+
+    def fork(self) -> "Indented":
+        return copy(self)
+
+    def resize(self, width: int) -> list[Row]:
+        return []
+
+
+class Html:
+    """Raw HTML, line by line as it was written: a terminal has no use for it, a reader may have."""
+
+    whole_lines, patient, source = True, False, ""
+
+    def __init__(self, theme: Theme, first: str) -> None:
+        self._style = theme.faint
+        start = first.lstrip(" ").lower()
+        ends = {"<!--": "-->", "<script": "</script>", "<style": "</style>", "<pre": "</pre>"}
+        self._end = next((end for begin, end in ends.items() if start.startswith(begin)), "")
+        self.over = False
+
+    def accepts(self, text: str) -> bool:
+        return bool(self._end or text.strip())
+
+    def line(self, text: str) -> list[Row]:
+        self.over = bool(self._end) and self._end in text.lower()
+        return [[(text, self._style, "")]]
+
+    def close(self) -> list[Row]:
+        return []
+
+    def fork(self) -> "Html":
+        return copy(self)
+
+    def resize(self, width: int) -> list[Row]:
+        return []
+
+
+NARROWEST = 10
+
+
+class Margin:
+    """The containers that are open, from the outside in, on a screen of `columns`."""
+
+    def __init__(self, theme: Theme, columns: int) -> None:
+        self._theme = theme
+        self.columns = max(NARROWEST, columns)
+        self.stack: list[Container] = []
+        self.gap = False
+        """A blank line belongs before the next row."""
+        self._begun = False
+
+    @property
+    def room(self) -> int:
+        """The columns left to what the containers hold."""
+        return max(NARROWEST, self.columns - sum(width(self._lead(holder)[0]) for holder in self._shown()))
+
+    @property
+    def fresh(self) -> bool:
+        """The next row is the first in some container, so it stands beside a marker."""
+        return any(container.fresh for container in self.stack)
+
+    def enter(self, container: Container) -> None:
+        if isinstance(container, Item):
+            bullets = self._theme.glyphs.bullets
+            depth = sum(isinstance(outer, Item) and not outer.number for outer in self.stack)
+            container.marker = f"{container.number or bullets[depth % len(bullets)]} "
+            container.style = self._theme.marker
+        self.stack.append(container)
+
+    def leave(self, remaining: int) -> list[Row]:
+        """Close containers from the inside; an item in which nothing was said still shows its marker."""
+        rows: list[Row] = []
+        while len(self.stack) > remaining:
+            innermost = self.stack[-1]
+            if isinstance(innermost, Item) and innermost.fresh:
+                rows += self.framed([[]])
+            self.stack.pop()
+        return rows
+
+    def tick(self, text: str) -> str:
+        """A box at the beginning of the text becomes the marker of its item; the rest of the text."""
+        item = self.stack[-1] if self.stack else None
+        if not isinstance(item, Item) or not item.fresh or not (task := TASK.match(text)):
+            return text
+        done = task[1] != " "
+        item.marker = f"[{'x' if done else ' '}] "
+        item.style = self._theme.done if done else self._theme.marker
+        return text[task.end() :]
+
+    def framed(self, rows: list[Row]) -> list[Row]:
+        """The rows as they stand within the containers, behind a blank line where one belongs."""
+        out: list[Row] = []
+        for row in rows:
+            if self.gap and self._begun:
+                out.append(trimmed([self._lead(container) for container in self._old()]))
+            self.gap, self._begun = False, True
+            lead = [self._lead(container) for container in self._shown()]
+            for container in self.stack:
+                container.fresh = False
+            out.append(lead + row if row else trimmed(lead))
+        return out
+
+    def resize(self, columns: int) -> None:
+        self.columns = max(NARROWEST, columns)
+
+    def fork(self) -> "Margin":
+        other = Margin(self._theme, self.columns)
+        other.stack = [_copy(container) for container in self.stack]
+        other.gap, other._begun = self.gap, self._begun
+        return other
+
+    def _old(self) -> list[Container]:
+        """The containers that hold both what was shown last and what comes next."""
+        for place, container in enumerate(self.stack):
+            if container.fresh:
+                return self.stack[:place]
+        return self._shown()
+
+    def _shown(self) -> list[Container]:
+        """The innermost containers for which there is room; half the screen is left to what they hold."""
+        left = self.columns // 2
+        for place in range(len(self.stack) - 1, -1, -1):
+            left -= width(self._lead(self.stack[place])[0])
+            if left < 0:
+                return self.stack[place + 1 :]
+        return self.stack
+
+    def _lead(self, container: Container) -> Span:
+        """What stands before a row in this container."""
+        if isinstance(container, Quote):
+            return (f"{self._theme.glyphs.bar} ", self._theme.faint, "")
+        if container.fresh:
+            return (container.marker, container.style, "")
+        return (" " * width(container.marker), "", "")
+
+
+def _copy(container: Container) -> Container:
+    if isinstance(container, Quote):
+        return Quote(container.fresh)
+    return Item(container.indent, container.number, container.marker, container.style, container.fresh)
+
 
 WIDEST_RULE = 64
 

@@ -1,9 +1,9 @@
 """Markdown that comes in bit by bit, as lines for a terminal: final ones and a tail. It writes nothing."""
 
 from alipes.cli.markdown.blocks import Blocks
-from alipes.cli.markdown.flow import Row, paint, row_width, slices
 from alipes.cli.markdown.inline import harmless
-from alipes.cli.markdown.lines import HEAD
+from alipes.cli.markdown.line_parser import HEAD
+from alipes.cli.markdown.wrap import Row, paint, row_width, slices
 from alipes.cli.theme import Theme
 
 TAIL = 8

@@ -4,9 +4,9 @@ import re
 from copy import copy
 from typing import TypeAlias
 
-from alipes.cli.markdown.flow import Flow, Row, row_width, trimmed
 from alipes.cli.markdown.inline import whole
-from alipes.cli.markdown.lines import cells
+from alipes.cli.markdown.line_parser import cells
+from alipes.cli.markdown.wrap import Flow, Row, row_width, trimmed
 from alipes.cli.theme import Theme
 from alipes.cli.width import units, width
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from alipes.cli.plugins.errands import pip, run_program
-from alipes.cli.plugins.pins import Package
+from alipes.cli.plugins.install_dir import Package
+from alipes.cli.plugins.sources import pip, run_program
 from alipes.kernel.errors import ConfigError
 
 GROUPS = {"alipes.plugins": "native", "hermes_agent.plugins": "hermes"}

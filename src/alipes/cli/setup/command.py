@@ -9,20 +9,18 @@ from typing import TextIO
 
 from msgspec import structs
 
-from alipes.cli.arguments import Words
-from alipes.cli.screen import wants_colour
-from alipes.cli.setup.guide import Guide
-from alipes.cli.setup.plain import Plain
+from alipes.cli.options import Words
+from alipes.cli.setup.check import Trouble, ask_somewhere, list_somewhere
 from alipes.cli.setup.plan import Given, Plan, changes, settle, told
-from alipes.cli.setup.questions import Dialogue, Left, Option
-from alipes.cli.setup.screen import Screen
-from alipes.cli.setup.trial import Trouble, ask_somewhere, list_somewhere
-from alipes.config.edit import change
-from alipes.config.keys import WIRES
-from alipes.config.reading import Reading, read
+from alipes.cli.setup.prompts import Dialogue, Left, Option, Plain, Screen
+from alipes.cli.setup.wizard import Guide
+from alipes.cli.stdio import wants_colour
+from alipes.config.editor import change
+from alipes.config.loader import Reading, read
+from alipes.config.schema import WIRES
 from alipes.config.settings import Settings, build, load
 from alipes.kernel.errors import ConfigError
-from alipes.runtime.clients import ClientScope
+from alipes.runtime.http.clients import ClientScope
 
 PAGE = """\
 usage: alipes setup [OPTIONS]

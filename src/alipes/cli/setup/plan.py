@@ -6,17 +6,17 @@ from typing import cast
 
 from msgspec import Struct, structs
 
-from alipes.config.checking import Way
-from alipes.config.keys import WIRES
-from alipes.config.known import KNOWN
-from alipes.config.masking import HIDDEN, dotted, quoted
-from alipes.config.near import did_you_mean
+from alipes.config.display import HIDDEN, dotted, quoted
+from alipes.config.environment import Variables
+from alipes.config.known_providers import KNOWN
+from alipes.config.schema import WIRES
 from alipes.config.settings import Settings
 from alipes.config.urls import Wrong, check_base_url, is_label, split
-from alipes.config.variables import Variables
-from alipes.kernel.endpoints import Api, Endpoint, Secret
+from alipes.config.validation import Way
 from alipes.kernel.errors import ConfigError
-from alipes.providers.opening import known, resolve
+from alipes.kernel.formatting import did_you_mean
+from alipes.kernel.models import Api, Endpoint, Secret
+from alipes.providers.registry import known, resolve
 
 COMMON = ("api", "www", "llm", "ai", "models", "gateway")
 

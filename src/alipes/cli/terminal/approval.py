@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from alipes.cli.render import call_line, harmless
-from alipes.cli.terminal.look import Look, styled, wrapped
+from alipes.cli.terminal.styles import Look, styled, wrapped
 from alipes.kernel.turns import ApprovalAsked, Asked, Consent
 
 PAUSE = 0.5

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 from alipes.app import App
 from alipes.cli.render import harmless, one_line
-from alipes.cli.terminal.desk import Typed
-from alipes.cli.terminal.look import shortened, styled, wrapped
-from alipes.cli.terminal.prompt import Terminal
-from alipes.cli.terminal.show import Show
+from alipes.cli.terminal.key_bindings import Typed
+from alipes.cli.terminal.styles import shortened, styled, wrapped
+from alipes.cli.terminal.terminal import Terminal
+from alipes.cli.terminal.view import Show
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import Inbound, Said

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from alipes.cli.render import money, one_line
-from alipes.cli.terminal.look import Look, shortened, styled
+from alipes.cli.terminal.styles import Look, shortened, styled
 from alipes.cli.width import width
 from alipes.kernel.turns import (
     ApprovalAnswered,

@@ -11,16 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
-from alipes.compat.hermes.calling import Fit
-from alipes.compat.hermes.entries import PlatformEntry, ToolEntry
-from alipes.compat.hermes.guests import close_to_guests, open_to_guests
-from alipes.compat.hermes.lending import Lending
-from alipes.compat.hermes.notes import Notes
+from alipes.compat.hermes.call import Fit
+from alipes.compat.hermes.loop_access import close_to_guests, open_to_guests
+from alipes.compat.hermes.state import Lending, Notes, PlatformEntry, ToolEntry
 from alipes.config.settings import Settings
-from alipes.hooks.context import Context, Host
-from alipes.hooks.owners import Owner
-from alipes.hooks.tracking import PLUGIN, as_coroutine
 from alipes.kernel.turns import Inbound
+from alipes.plugins.attribution import PLUGIN, as_coroutine
+from alipes.plugins.context import Context, Host
+from alipes.plugins.owner import Owner
 
 T = TypeVar("T")
 PACKAGE = "hermes_plugins"

@@ -12,10 +12,10 @@ from typing import Any
 from msgspec import Struct, convert
 
 from alipes.compat.hermes.bridge import Bridge
-from alipes.compat.hermes.hooks_offering import model_of
-from alipes.compat.hermes.wire import messages_from, usage_of
-from alipes.hooks.context import Context
+from alipes.compat.hermes.hook_arguments import model_of
+from alipes.compat.hermes.openai_format import messages_from, usage_of
 from alipes.kernel.turns import Replied
+from alipes.plugins.context import Context
 
 log = logging.getLogger(__name__)
 

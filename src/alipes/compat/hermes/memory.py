@@ -7,16 +7,15 @@ from msgspec import structs
 
 from alipes.compat.hermes import tools
 from alipes.compat.hermes.bridge import Bridge
-from alipes.compat.hermes.calling import Fit, Later
-from alipes.compat.hermes.entries import ToolEntry
+from alipes.compat.hermes.call import Fit, Later
+from alipes.compat.hermes.hook_arguments import final_words, model_of, platform_of
 from alipes.compat.hermes.hooks import PATIENT
-from alipes.compat.hermes.hooks_offering import final_words, model_of, platform_of
-from alipes.compat.hermes.notes import Recent
-from alipes.compat.hermes.wire import messages_of
-from alipes.hooks.context import Context
+from alipes.compat.hermes.openai_format import messages_of
+from alipes.compat.hermes.state import Recent, ToolEntry
 from alipes.kernel.messages import Message
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Turn, Usage
+from alipes.plugins.context import Context
 
 TOOLSET = "memory"
 HEADING = "Recalled from memory; not the person's words:"

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 from alipes.compat.hermes.bridge import Bridge, Outcome
-from alipes.compat.hermes.calling import Beside, Fit
-from alipes.compat.hermes.entries import ToolEntry
-from alipes.hooks.context import Context
-from alipes.hooks.tracking import on_behalf_of
+from alipes.compat.hermes.call import Beside, Fit
+from alipes.compat.hermes.state import ToolEntry
 from alipes.kernel.errors import PluginError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import Act, Output, ToolSpec
+from alipes.plugins.attribution import on_behalf_of
+from alipes.plugins.context import Context
 
 log = logging.getLogger(__name__)
 

@@ -8,22 +8,22 @@ from discord.http import Route
 from yarl import URL
 
 from alipes.kernel.errors import DeliveryError, Gone
-from alipes.kernel.platforms import Piece, Take, Talents, Tell, Welcome
+from alipes.kernel.platform import Piece, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
 from alipes.platforms import files
-from alipes.platforms.discord import DiscordSettings, markup, outbound
+from alipes.platforms.connection import Lanes
+from alipes.platforms.discord import payloads
 from alipes.platforms.discord.client import TROUBLE, Client
 from alipes.platforms.discord.http import Http
-from alipes.platforms.discord.listening import Listening
-from alipes.platforms.discord.seen import Seen
-from alipes.platforms.lanes import Lanes
-from alipes.runtime.groups import first, to_the_end
-from alipes.runtime.routes import is_loopback
+from alipes.platforms.discord.receive import Listening, Seen
+from alipes.platforms.discord.settings import DiscordSettings
+from alipes.runtime.http.proxies import is_loopback
+from alipes.runtime.tasks import first, to_the_end
 
 MESSAGES = "/channels/{channel_id}/messages"
 MESSAGE = "/channels/{channel_id}/messages/{message_id}"
 TALENTS = Talents(
-    longest=markup.LONGEST,
+    longest=payloads.LONGEST,
     edits=True,
     pace=1.2,
     typing=9.0,
@@ -72,20 +72,20 @@ class Discord:
             seen.flush()
 
     def pieces(self, text: str) -> tuple[Piece, ...]:
-        return markup.pieces(text)
+        return payloads.pieces(text)
 
     async def send(self, address: Address, piece: Piece) -> str:
-        told = outbound.body(piece)
+        told = payloads.body(piece)
         content: dict[str, Any] = {"json": told}
         if piece.media:
             data = await asyncio.to_thread(files.content, piece.media.path)
-            content = {"form": outbound.form(piece, told, data)}
+            content = {"form": payloads.form(piece, told, data)}
         sent = await self._call("sending", Route("POST", MESSAGES, channel_id=_channel(address)), **content)
         return str(sent["id"])
 
     async def edit(self, address: Address, message: str, piece: Piece) -> None:
         route = Route("PATCH", MESSAGE, channel_id=_channel(address), message_id=message)
-        await self._call("changing a message", route, json=outbound.body(piece, fresh=False))
+        await self._call("changing a message", route, json=payloads.body(piece, fresh=False))
 
     async def delete(self, address: Address, message: str) -> None:
         route = Route("DELETE", MESSAGE, channel_id=_channel(address), message_id=message)
@@ -98,7 +98,7 @@ class Discord:
         )
 
     async def menu(self, commands: tuple[tuple[str, str], ...]) -> None:
-        wanted = outbound.slash_commands(commands)
+        wanted = payloads.slash_commands(commands)
         if wanted != self._shown:
             application = self._client.application_id if self._client else None
             route = Route("PUT", "/applications/{application}/commands", application=application or 0)
@@ -111,7 +111,7 @@ class Discord:
         try:
             return await self._client.http.request(route, **content)
         except TROUBLE as theirs:
-            raise outbound.ours(theirs, doing) from theirs
+            raise payloads.ours(theirs, doing) from theirs
 
     def _http(self, loop: Any) -> Http:
         settings = self._settings

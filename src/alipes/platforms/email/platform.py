@@ -3,23 +3,24 @@
 import asyncio
 
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platforms import Piece, Take, Talents, Tell, Welcome
+from alipes.kernel.platform import Piece, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
-from alipes.platforms.email import EmailSettings, outbound
+from alipes.platforms.email import send
 from alipes.platforms.email.imap import open_imap
-from alipes.platforms.email.inbound import NAME
-from alipes.platforms.email.listening import Listening
-from alipes.platforms.email.speaking import Post
+from alipes.platforms.email.parse import NAME
+from alipes.platforms.email.receive import Listening
+from alipes.platforms.email.send import Post
+from alipes.platforms.email.settings import EmailSettings
 from alipes.platforms.email.threads import Threads
 from alipes.platforms.files import anyone
-from alipes.runtime.routes import Trust
+from alipes.runtime.http.proxies import Trust
 
 
 class Email:
     """Mail can be sent also while the mailbox cannot be read."""
 
     name = NAME
-    talents = Talents(longest=outbound.LONGEST, media=("image", "audio", "voice", "video", "file"))
+    talents = Talents(longest=send.LONGEST, media=("image", "audio", "voice", "video", "file"))
 
     def __init__(self, settings: EmailSettings) -> None:
         self._settings = settings
@@ -44,12 +45,12 @@ class Email:
             await listening.run(settings.mailbox, take, lambda: tell("ready", ""), renew=settings.renew)
 
     def pieces(self, text: str) -> tuple[Piece, ...]:
-        return outbound.pieces(text)
+        return send.pieces(text)
 
     async def send(self, address: Address, piece: Piece) -> str:
         ours = self._settings.address
         thread = await asyncio.to_thread(self._threads.find, address.chat, address.thread)
-        mail = await asyncio.to_thread(outbound.mail, ours, address, thread, piece)
+        mail = await asyncio.to_thread(send.mail, ours, address, thread, piece)
         return await self._post.send(ours, address.chat, mail)
 
     async def edit(self, address: Address, message: str, piece: Piece) -> None:

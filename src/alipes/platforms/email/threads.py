@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from alipes.platforms.kept import put, read, write
+from alipes.platforms.state_files import put, read, write
 
 OURS = re.compile(r"<alipes\.([0-9a-f]{16})\.[0-9a-f]{24}@[^<>\s]+>")
 IDS = re.compile(r"<[^<>\s]{1,900}>")

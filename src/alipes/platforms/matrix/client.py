@@ -16,9 +16,9 @@ import nio  # type: ignore[import-untyped]
 import nio.store  # type: ignore[import-untyped]
 from peewee import SqliteDatabase  # type: ignore[import-untyped]
 
-from alipes.platforms.matrix import SLACK
-from alipes.platforms.matrix.kept import Login
-from alipes.runtime.clients import Http
+from alipes.platforms.matrix.cursor import Login
+from alipes.platforms.matrix.settings import SLACK
+from alipes.runtime.http.clients import Http
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -102,7 +102,7 @@ class Client(nio.AsyncClient):  # type: ignore[misc]
         data: Any = None,
         headers: dict[str, str] | None = None,
         trace_context: Any = None,
-        timeout: float | None = None,  # noqa: ASYNC109 (the library calls it so)
+        timeout: float | None = None,  # noqa: ASYNC109
     ) -> "Answered":
         """Every request of the library passes here. Raises `httpx2.HTTPError` kinds."""
         content = data.encode() if isinstance(data, str) else data

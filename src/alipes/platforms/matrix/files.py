@@ -17,14 +17,13 @@ from nio.crypto.attachments import (  # type: ignore[import-untyped]
     encrypt_attachment,
 )
 
-from alipes.kernel.delivery import Media
-from alipes.kernel.images import SEEN_BY_MODELS
-from alipes.kernel.messages import Image
-from alipes.kernel.platforms import Arrival, Filed
+from alipes.kernel.messages import SEEN_BY_MODELS, Image
+from alipes.kernel.outbox import Media
+from alipes.kernel.platform import Arrival, Filed
 from alipes.platforms.files import TooLarge, content, not_fetched, save
 from alipes.platforms.matrix.client import Client, Refusal
-from alipes.platforms.matrix.inbound import Said
-from alipes.runtime.retry import backoff
+from alipes.platforms.matrix.parse import Said
+from alipes.runtime.tasks import backoff
 
 log = logging.getLogger(__name__)
 

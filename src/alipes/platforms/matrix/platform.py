@@ -5,28 +5,25 @@ import asyncio
 from msgspec.structs import replace
 
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platforms import Arrival, Piece, Take, Talents, Tell, Welcome
+from alipes.kernel.platform import Arrival, Piece, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
+from alipes.platforms.connection import Lanes, Trouble
 from alipes.platforms.files import anyone
-from alipes.platforms.lanes import Lanes
-from alipes.platforms.matrix import MatrixSettings, markup
+from alipes.platforms.matrix import payloads
 from alipes.platforms.matrix.client import TROUBLE, Client, LostKeys
+from alipes.platforms.matrix.cursor import Heard, Kept, Login, Progress
+from alipes.platforms.matrix.events import Hearing, Unread
 from alipes.platforms.matrix.files import Files
-from alipes.platforms.matrix.hearing import Hearing
-from alipes.platforms.matrix.inbound import Reader
-from alipes.platforms.matrix.kept import Heard, Kept, Login, Progress
-from alipes.platforms.matrix.listening import Listening
-from alipes.platforms.matrix.login import LoggedOut, bad_token, judged, log_in, lost_keys
-from alipes.platforms.matrix.recall import Recall
-from alipes.platforms.matrix.signing import Signer
-from alipes.platforms.matrix.speaking import TYPING, Speaker
-from alipes.platforms.matrix.unread import Unread
-from alipes.platforms.trouble import Trouble
-from alipes.runtime.clients import Http
-from alipes.runtime.groups import first
+from alipes.platforms.matrix.login import LoggedOut, Signer, bad_token, judged, log_in, lost_keys
+from alipes.platforms.matrix.parse import Reader, Recall
+from alipes.platforms.matrix.receive import Listening
+from alipes.platforms.matrix.send import TYPING, Speaker
+from alipes.platforms.matrix.settings import MatrixSettings
+from alipes.runtime.http.clients import Http
+from alipes.runtime.tasks import first
 
 TALENTS = Talents(
-    longest=markup.LONGEST,
+    longest=payloads.LONGEST,
     edits=True,
     pace=1.5,
     typing=TYPING,
@@ -110,7 +107,7 @@ class Matrix:
             raise first(errors) from None
 
     def pieces(self, text: str) -> tuple[Piece, ...]:
-        return markup.pieces(text)
+        return payloads.pieces(text)
 
     async def send(self, address: Address, piece: Piece) -> str:
         return await self._voice().send(address, piece)

@@ -7,13 +7,12 @@ from typing import Any
 
 import aiohttp
 
-from alipes.kernel.delivery import MediaKind
 from alipes.kernel.errors import DeliveryError, Gone
-from alipes.kernel.images import SEEN_BY_MODELS
-from alipes.kernel.messages import Image
-from alipes.kernel.platforms import Filed, Piece
+from alipes.kernel.messages import SEEN_BY_MODELS, Image
+from alipes.kernel.outbox import MediaKind
+from alipes.kernel.platform import Filed, Piece
 from alipes.platforms.files import TooLarge, content, kind_of, not_fetched, save_chunks
-from alipes.platforms.slack.calls import UPLOAD, Calls
+from alipes.platforms.slack.web_api import UPLOAD, Calls
 
 CHUNK = 1024 * 1024
 _ODD = re.compile(r"[^\w.+-]+")

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from alipes.kernel.platforms import Piece
-from alipes.platforms.markup import Mark, Span, Spans, cut, plain
-from alipes.platforms.markup.reading import read
+from alipes.kernel.platform import Piece
+from alipes.platforms.markup.markdown import read
+from alipes.platforms.markup.spans import Mark, Span, Spans, cut, plain
 
 LONGEST = 4000
 """Beyond this Slack does not change a message any more."""

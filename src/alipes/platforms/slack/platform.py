@@ -4,20 +4,18 @@ import asyncio
 from contextlib import suppress
 
 from alipes.kernel.errors import ConfigError, DeliveryError, Gone
-from alipes.kernel.platforms import Piece, Take, Talents, Tell, Welcome
+from alipes.kernel.platform import Piece, Take, Talents, Tell, Welcome
 from alipes.kernel.turns import Address
+from alipes.platforms.connection import Lanes, Trouble
 from alipes.platforms.files import anyone
-from alipes.platforms.lanes import Lanes
-from alipes.platforms.slack import SlackSettings, markup
-from alipes.platforms.slack.begun import Begun
-from alipes.platforms.slack.calls import UNKNOWN_TOKEN, Calls, code
-from alipes.platforms.slack.gaps import Gaps
-from alipes.platforms.slack.listening import Door, Listening
-from alipes.platforms.slack.seen import Seen
+from alipes.platforms.slack import markup
+from alipes.platforms.slack.backfill import Gaps
+from alipes.platforms.slack.receive import Door, Listening, Seen
+from alipes.platforms.slack.send import Begun, Speaking
+from alipes.platforms.slack.settings import SlackSettings
 from alipes.platforms.slack.socket import Connection
-from alipes.platforms.slack.speaking import Speaking
-from alipes.platforms.trouble import Trouble
-from alipes.runtime.groups import first, to_the_end
+from alipes.platforms.slack.web_api import UNKNOWN_TOKEN, Calls, code
+from alipes.runtime.tasks import first, to_the_end
 
 TALENTS = Talents(
     longest=markup.LONGEST,

@@ -17,9 +17,9 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 
 from alipes.kernel.errors import ConfigError, DeliveryError
-from alipes.kernel.platforms import Tell
-from alipes.platforms.slack.calls import TROUBLE, UNKNOWN_TOKEN, Calls, code, discreet
-from alipes.runtime.retry import backoff
+from alipes.kernel.platform import Tell
+from alipes.platforms.slack.web_api import TROUBLE, UNKNOWN_TOKEN, Calls, code, discreet
+from alipes.runtime.tasks import backoff
 
 log = logging.getLogger(__name__)
 

@@ -8,16 +8,23 @@ from pathlib import Path
 
 from msgspec import structs
 
-from alipes.kernel.delivery import MediaKind
 from alipes.kernel.errors import Gone
-from alipes.kernel.images import image_type
-from alipes.kernel.messages import Image
-from alipes.kernel.platforms import Arrival, Filed
+from alipes.kernel.messages import Image, image_type
+from alipes.kernel.outbox import MediaKind
+from alipes.kernel.platform import Arrival, Filed
 from alipes.platforms.files import save
-from alipes.platforms.telegram.api import FAILURES, Api, Garbled, Refusal, ours
-from alipes.platforms.telegram.inbound import attached
-from alipes.platforms.telegram.words import File, Message, RemoteFile
-from alipes.runtime.retry import backoff
+from alipes.platforms.telegram.api import (
+    FAILURES,
+    Api,
+    File,
+    Garbled,
+    Message,
+    Refusal,
+    RemoteFile,
+    ours,
+)
+from alipes.platforms.telegram.parse import attached
+from alipes.runtime.tasks import backoff
 
 log = logging.getLogger(__name__)
 

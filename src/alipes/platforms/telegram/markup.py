@@ -1,8 +1,8 @@
 """Text with marks as Telegram's HTML, in messages that Telegram takes. It sends nothing."""
 
-from alipes.kernel.platforms import Piece
-from alipes.platforms.markup import Mark, Span, Spans, cut, plain, utf16
-from alipes.platforms.markup.reading import read
+from alipes.kernel.platform import Piece
+from alipes.platforms.markup.markdown import read
+from alipes.platforms.markup.spans import Mark, Span, Spans, cut, plain, utf16
 
 LONGEST = 4096
 CAPTION = 1024

@@ -1,8 +1,8 @@
 """What a person types instead of a message, the same for every front end. It ends at the `Reply`."""
 
 from alipes.sessions.commands.context import Action, Context, Copy, Document, Quit, Reply, Show
-from alipes.sessions.commands.plugins import plugin_words
-from alipes.sessions.commands.table import BY_NAME, COMMANDS, Command, Parsed, known_commands, parse, run
+from alipes.sessions.commands.registry import BY_NAME, COMMANDS, Command, Parsed, known_commands, parse, run
+from alipes.sessions.commands.status import plugin_words
 
 __all__ = [
     "Action",

@@ -2,13 +2,13 @@
 
 from msgspec import structs
 
-from alipes.agent.mixture import usual_name
+from alipes.agent.auxiliary import usual_name
+from alipes.kernel.formatting import brief, span
 from alipes.kernel.turns import Stop
-from alipes.kernel.wording import brief, span
 from alipes.sessions.commands.context import Context, Reply
-from alipes.sessions.commands.wording import ID
-from alipes.sessions.delegating import beside
-from alipes.sessions.delegating_words import last_words
+from alipes.sessions.commands.usage_report import ID
+from alipes.sessions.subagents.delegation import beside
+from alipes.sessions.subagents.text import last_words
 from alipes.store.subagents import Subagent
 
 EVERY = "all"

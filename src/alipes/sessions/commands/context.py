@@ -6,15 +6,14 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from alipes.agent.compaction import Compaction
-from alipes.hooks.loader import Plugins
-from alipes.hooks.offers import Offers
-from alipes.hooks.relay import Hooks
+from alipes.agent.compaction.compaction import Compaction
 from alipes.kernel.turns import Busy, Inbound
-from alipes.providers.choice import Choice
-from alipes.providers.opening import Backend
-from alipes.sessions.lobby import Lobby
-from alipes.store.opening import Store
+from alipes.plugins.dispatch import Hooks
+from alipes.plugins.loader import Plugins
+from alipes.plugins.registry import Offers
+from alipes.providers.registry import Backend, Choice
+from alipes.sessions.sessions import Lobby
+from alipes.store.store import Store
 
 
 class Quit(Struct, frozen=True):

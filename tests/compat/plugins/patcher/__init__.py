@@ -11,7 +11,7 @@ def patched(self, *args):
 
 AIAgent.run_conversation = patched
 gateway.run.GatewayRunner._handle_message = patched
-setattr(tools.registry.registry, "dispatch", patched)  # noqa: B010 (some write it so)
+setattr(tools.registry.registry, "dispatch", patched)  # noqa: B010
 
 
 def register(ctx):

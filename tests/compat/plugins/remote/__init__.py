@@ -71,7 +71,7 @@ class Client:
         for number, (key, future) in [*self.pending.items()]:
             if key == session_key:
                 del self.pending[number]
-                asyncio.create_task(self.tell(number, reason))  # noqa: RUF006 (as plugins do it)
+                asyncio.create_task(self.tell(number, reason))  # noqa: RUF006
                 if SETTINGS["resolves"] and not future.done():
                     future.set_result(tool_error("stopped"))
 

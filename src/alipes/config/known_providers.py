@@ -1,0 +1,45 @@
+"""The providers everybody knows, as data. What the operator writes in `[providers.NAME]` goes over it."""
+
+from msgspec import structs
+
+from alipes.kernel.models import Api, Endpoint
+
+
+def _keyed(name: str, api: Api, base_url: str, model: str) -> Endpoint:
+    return Endpoint(name, api, base_url, key_env=f"{name.upper()}_API_KEY", model=model)
+
+
+def _local(name: str, port: int) -> Endpoint:
+    return Endpoint(name, "openai-chat", f"http://127.0.0.1:{port}/v1")
+
+
+_ALL = (
+    _keyed("anthropic", "anthropic", "https://api.anthropic.com", "claude-sonnet-5-5"),
+    _keyed("openai", "openai-responses", "https://api.openai.com/v1", "gpt-6.1-sol"),
+    _keyed("openrouter", "openai-chat", "https://openrouter.ai/api/v1", "openrouter/auto"),
+    _keyed(
+        "gemini",
+        "openai-chat",
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        "gemini-3.8-flash",
+    ),
+    _keyed("deepseek", "openai-chat", "https://api.deepseek.com/v1", "deepseek-flash"),
+    _keyed("groq", "openai-chat", "https://api.groq.com/openai/v1", "openai/gpt-oss-120b"),
+    _keyed("xai", "openai-chat", "https://api.x.ai/v1", "grok-4.7"),
+    _keyed("mistral", "openai-chat", "https://api.mistral.ai/v1", "mistral-large-4"),
+    _local("ollama", 11434),
+    _local("lmstudio", 1234),
+    # Its server promises to keep a connection and closes it after each answer: better asked for.
+    structs.replace(_local("llamacpp", 8080), headers={"connection": "close"}),
+    _local("vllm", 8000),
+    Endpoint("embedded", "embedded"),
+    Endpoint("scripted", "scripted"),
+)
+
+KNOWN = {endpoint.name: endpoint for endpoint in _ALL}
+KEYED = tuple(endpoint.name for endpoint in _ALL if endpoint.key_env)
+"""Those that ask for a key, in the order in which a key found in the environment decides the model."""
+LOCAL = ("ollama", "lmstudio", "llamacpp", "vllm")
+"""Servers on this machine, in the order in which their usual ports are tried."""
+BUILT_IN = ("embedded", "scripted")
+"""They have no address of their own and may be named without a model."""

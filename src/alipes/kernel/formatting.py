@@ -1,0 +1,88 @@
+"""How numbers, times and titles read, wherever they are shown. Pure."""
+
+import time
+from collections.abc import Iterable
+
+from alipes.kernel.turns import Usage
+
+
+def near(word: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """Up to `count` of `known`, nearest first; none when nothing is near.
+
+    Our own few lines, because `difflib` costs as much to import as all of a small configuration to read.
+    """
+    wanted = word.lower()
+    scored = sorted((_distance(wanted, each.lower()), each) for each in set(known) if each)
+    return [each for distance, each in scored if distance <= max(1, min(len(wanted), len(each)) // 3)][:count]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """` Did you mean a, b or c?`, or nothing."""
+    found = near(word, known)
+    if not found:
+        return ""
+    *first, last = found
+    return f" Did you mean {', '.join(first) + ' or ' if first else ''}{last}?"
+
+
+def _distance(one: str, other: str) -> int:
+    """Insertions, deletions, changes and swaps of neighbours that turn `one` into `other`."""
+    one, other = one[:64], other[:64]
+    before: list[int] = []
+    above = list(range(len(other) + 1))
+    for i, a in enumerate(one):
+        row = [i + 1]
+        for j, b in enumerate(other):
+            cost = min(above[j] + (a != b), above[j + 1] + 1, row[j] + 1)
+            if i and j and a == other[j - 1] and one[i - 1] == b:
+                cost = min(cost, before[j - 1] + 1)
+            row.append(cost)
+        before, above = above, row
+    return above[-1]
+
+
+def brief(text: str, width: int = 60) -> str:
+    """One line of it, quoted."""
+    words = " ".join(text.split())
+    return f"“{words if len(words) <= width else words[: width - 1].rstrip() + '…'}”"
+
+
+def span(seconds: float) -> str:
+    """A length of time as a person would say it."""
+    whole = int(max(seconds, 0))
+    for size, name, smaller, rest in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            more = whole % size // smaller
+            return f"{whole // size} {name}" + (f" {more} {rest}" if more else "")
+    return f"{whole} s"
+
+
+def ago(then: float, now: float | None = None) -> str:
+    """How long ago, as a person would say it; a date when that is long."""
+    past = (time.time() if now is None else now) - then
+    if past < 5:
+        return "just now"
+    if past < 7 * 86_400:
+        return f"{span(past).split(' ')[0]} {span(past).split(' ')[1]} ago"
+    return time.strftime("%Y-%m-%d", time.localtime(then))
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def money(dollars: float) -> str:
+    return f"${dollars:.2f}" if dollars >= 1 or not dollars else f"${dollars:.4f}"
+
+
+def tokens(usage: Usage) -> str:
+    cached = f" ({usage.cached:,} cached)" if usage.cached else ""
+    thought = f" ({usage.reasoning:,} thinking)" if usage.reasoning else ""
+    return f"{usage.input:,} tokens in{cached} · {usage.output:,} out{thought}"
+
+
+def aligned(rows: list[tuple[str, str]]) -> str:
+    """Names and what is to be said of them, one below the other; rows without a word are left out."""
+    rows = [row for row in rows if row[1]]
+    width = max((len(name) for name, _ in rows), default=0)
+    return "\n".join(f"{name:{width}}  {text}".rstrip() for name, text in rows)

@@ -1,0 +1,178 @@
+"""Text with marks, and its cutting into messages. How a mark is written, each platform says itself."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+Kind: TypeAlias = Literal["bold", "italic", "strike", "code", "pre", "link", "quote"]
+Border: TypeAlias = tuple[int, int]
+"""Where a message may end (an offset), and how well (0 to 4)."""
+
+BLOCK, ITEM, LINE, SENTENCE, WORD = 4, 3, 2, 1, 0
+_FLOORS = {BLOCK: 0.3, ITEM: 0.4, LINE: 0.5, SENTENCE: 0.6, WORD: 0.5}
+"""A border counts only if the message is filled this far: else a better one would give crumbs."""
+_SENTENCE = re.compile(r"[.!?…:;]['\")\]»”]*\s+|[。！？；]")
+_WORD = re.compile(r"\s+|[、，]")
+_CLINGING = re.compile(r"[\u0300-\u036f\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]")
+_UNSEEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp", "Zs"))
+_UNSAYABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class Mark(Struct, frozen=True):
+    """How some text is shown. Two that differ in value are two, also next to each other."""
+
+    kind: Kind
+    value: str = ""
+    """A link's address, the language of code, a quote's number."""
+
+
+class Span(Struct, frozen=True):
+    text: str
+    marks: tuple[Mark, ...] = ()
+    """The outermost first."""
+
+
+Spans: TypeAlias = tuple[Span, ...]
+
+
+class Flow(Struct, frozen=True):
+    """A whole text: what is said, and where it may be cut apart."""
+
+    spans: Spans
+    borders: tuple[Border, ...] = ()
+
+
+def harmless(text: str) -> str:
+    """The text without control characters, turns of direction and halves of characters."""
+    return text if text.isprintable() else _UNSAYABLE.sub("", text)
+
+
+def utf16(text: str) -> int:
+    """The length of a text as Telegram counts."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def plain(spans: Iterable[Span]) -> str:
+    """Without marks, for people to read; where a link leads is told."""
+    out: list[str] = []
+    link, shown = "", ""
+
+    def leave() -> None:
+        if link and link not in (shown.strip(), f"mailto:{shown.strip()}"):
+            out.append(f" ({link})")
+
+    for span in spans:
+        leads = next((mark.value for mark in span.marks if mark.kind == "link"), "")
+        if leads != link:
+            leave()
+            link, shown = leads, ""
+        shown += span.text
+        out.append(span.text)
+    leave()
+    return "".join(out)
+
+
+def cut(flow: Flow, fits: Callable[[Spans], bool], longest: int) -> tuple[Spans, ...]:
+    """Parts that each fit, cut at the best border near the end of each. Only blanks between them are lost.
+
+    `fits` must hold for every beginning of what it holds for; `longest`: no part with more characters fits.
+    """
+    rest, borders, parts = _Rest(flow.spans), flow.borders, []
+    while rest.left:
+        room = _room(rest, fits, longest)
+        # Part of a character can be asked for by whoever allows next to nothing; then it is given whole.
+        end = rest.left if room >= rest.left else max(1, _end(rest, room, borders))
+        if part := _trimmed(rest.take(end)):
+            parts.append(part)
+        rest.skip_lines()
+    return tuple(parts)
+
+
+class _Rest:
+    """What is not cut off yet. Offsets of borders are those of the whole."""
+
+    def __init__(self, spans: Spans) -> None:
+        self._spans = [span for span in reversed(spans) if span.text]
+        self.left = sum(len(span.text) for span in self._spans)
+        self.gone = 0
+
+    def peek(self, count: int) -> Spans:
+        out: list[Span] = []
+        for span in reversed(self._spans):
+            if count <= 0:
+                break
+            out.append(span if len(span.text) <= count else Span(span.text[:count], span.marks))
+            count -= len(span.text)
+        return tuple(out)
+
+    def take(self, count: int) -> Spans:
+        out = self.peek(count)
+        self.left, self.gone = self.left - count, self.gone + count
+        while count > 0:
+            span = self._spans.pop()
+            if len(span.text) > count:
+                self._spans.append(Span(span.text[count:], span.marks))
+            count -= len(span.text)
+        return out
+
+    def skip_lines(self) -> None:
+        while self._spans and (first := self._spans[-1].text).startswith("\n"):
+            self.take(len(first) - len(first.lstrip("\n")))
+
+
+def _room(rest: _Rest, fits: Callable[[Spans], bool], longest: int) -> int:
+    """How many characters of the rest fit."""
+    low, high = 0, min(rest.left, longest)
+    if fits(rest.peek(high)):
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(rest.peek(middle)):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _end(rest: _Rest, room: int, borders: Sequence[Border]) -> int:
+    here = rest.gone
+    known = [(at - here, rank) for at, rank in borders if here < at <= here + room]
+    text = "".join(span.text for span in rest.peek(room + 1))
+    for rank, floor in _FLOORS.items():
+        found = [at for at, its in known if its == rank]
+        if rank < LINE:
+            pattern = _SENTENCE if rank == SENTENCE else _WORD
+            found = [match.end() for match in pattern.finditer(text) if match.end() <= room]
+        if found and max(found) >= room * floor:
+            return max(found)
+    end = min(room, len(text))
+    while 1 < end < len(text) and (_CLINGING.match(text[end]) or text[end - 1] == "\u200d"):
+        end -= 1
+    return end if end > room // 2 else room
+
+
+def _trimmed(spans: Spans) -> Spans:
+    """Without empty lines at its edges. Code keeps its blanks, and the first line its indent."""
+    out = list(spans)
+    while out:
+        last = out[-1]
+        kept = (
+            last.text.rstrip("\n") if any(mark.kind == "pre" for mark in last.marks) else last.text.rstrip()
+        )
+        out[-1] = Span(kept, last.marks)
+        if kept:
+            break
+        out.pop()
+    while out and not out[0].text.strip("\n"):
+        out.pop(0)
+    return tuple(out) if any(_seen(span.text) for span in out) else ()
+
+
+def _seen(text: str) -> bool:
+    """Whether there is anything to see: no messenger takes a message of blanks."""
+    return any(
+        unicodedata.category(char) not in _UNSEEN and char not in "\u2800\u3164\uffa0" for char in text
+    )

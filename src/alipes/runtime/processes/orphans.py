@@ -1,0 +1,153 @@
+"""Nothing outlives us: a watchdog for when we are killed, a reaping of what other days left. Linux only."""
+
+import asyncio
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from alipes.runtime.processes import process_tree
+
+_WATCHDOG = """
+trap '' HUP INT TERM
+read -r _
+try=0
+while [ $((try += 1)) -le 50 ]; do
+  found=$(grep -lsE -e "ALIPES_CHILD=[0-9:]*$1" -e "realtime timeout +$1" \\
+    /proc/[0-9]*/environ /proc/[0-9]*/limits | cut -d/ -f3)
+  [ "$found" ] || exit
+  kill -9 $found
+done
+"""
+"""Sleeps on a pipe whose other end is ours alone, so it wakes when we are gone. In order, we end it first."""
+
+
+class Keeper:
+    """Keeps children from outliving this process. Made by `open_keeper`; idle until the first child."""
+
+    def __init__(self, records: Path) -> None:
+        self.owner = process_tree.new_owner()
+        self._record, self._files = records / str(self.owner), _files(records, self.owner)
+        self._lock = -1
+        self._watchdog: subprocess.Popen[bytes] | None = None
+
+    def guard(self) -> int:
+        """Call before a child is started; the owner number its mark must begin with."""
+        if process_tree.LINUX:
+            self._hold()
+            if self._watchdog is None or self._watchdog.poll() is not None:
+                self._dismiss()
+                self._watchdog = _watchdog(self.owner)
+        return self.owner
+
+    def folder(self) -> Path:
+        """For what is to be gone when this process is, and at the latest when the next opens."""
+        self._hold()
+        self._files.mkdir(0o700, exist_ok=True)
+        return self._files
+
+    def close(self) -> None:
+        """Every child scope is closed: nothing is left to keep."""
+        self._dismiss()
+        if self._lock >= 0:
+            shutil.rmtree(self._files, ignore_errors=True)
+            self._record.unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = -1
+
+    def _hold(self) -> None:
+        if self._lock < 0:
+            self._lock = _locked(self._record)
+
+    def _dismiss(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.kill()
+            self._watchdog.communicate()
+            self._watchdog = None
+
+
+@asynccontextmanager
+async def open_keeper(run: Path) -> AsyncIterator[Keeper]:
+    """End what died processes of this home left running; from then on see that ours leave nothing.
+
+    `run` is the home's folder for what lives as long as a process. Enter it before the first child scope.
+    """
+    if process_tree.LINUX:
+        await asyncio.to_thread(reap, run)
+    keeper = Keeper(run / "children")
+    try:
+        yield keeper
+    finally:
+        keeper.close()
+
+
+@contextmanager
+def scratch(keeper: Keeper | None) -> Iterator[Path]:
+    """A folder that is gone afterwards; with a keeper also when we are killed meanwhile."""
+    kept = keeper.folder() if keeper is not None and process_tree.LINUX else None
+    with tempfile.TemporaryDirectory(prefix="alipes-", dir=kept) as name:
+        yield Path(name)
+
+
+def reap(run: Path) -> int:
+    """End the orphans of every dead process recorded under `run`, remove its files; how many there were."""
+    ended = 0
+    for record in (run / "children").glob("[0-9]*"):
+        try:
+            lock = os.open(record, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ended += _end_all(int(record.name))
+            shutil.rmtree(_files(record.parent, int(record.name)), ignore_errors=True)
+            record.unlink(missing_ok=True)
+        except BlockingIOError:  # who wrote it lives, and holds the lock
+            continue
+        finally:
+            os.close(lock)
+    return ended
+
+
+def _end_all(owner: int) -> int:
+    ended: set[process_tree.Kin] = set()
+    for _ in range(100):
+        left = list(process_tree.descended(owner))
+        if not left:
+            break
+        for one in left:
+            process_tree.send(one, signal.SIGKILL)
+        ended.update(left)
+        time.sleep(0.005)
+    return len(ended)
+
+
+def _files(records: Path, owner: int) -> Path:
+    return records / f"of-{owner}"
+
+
+def _locked(record: Path) -> int:
+    record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = record.with_name(f"new-{record.name}")
+    lock = os.open(new, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    new.rename(record)  # it takes its name when locked, so nobody finds it and thinks us dead
+    return lock
+
+
+def _watchdog(owner: int) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        ["/bin/sh", "-c", _WATCHDOG, "alipes-watchdog", str(owner)],
+        env={"PATH": os.defpath},
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )

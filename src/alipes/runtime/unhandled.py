@@ -1,0 +1,198 @@
+"""What nobody caught: a line for the person, the rest for the log. It mends nothing and ends nothing.
+
+A front end that runs prompt_toolkit under it must pass `set_exception_handler=False` to
+`prompt_async` and `run_async`: otherwise prompt_toolkit puts its own in our place, which
+prints a traceback over the prompt and waits for ENTER.
+"""
+
+import asyncio
+import gc
+import logging
+import sys
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FunctionType, TracebackType
+from typing import Any, TextIO, TypeGuard
+
+LIBRARIES = frozenset({"httpx", "httpx2", "openai", "anthropic"})
+PLAIN = ("httpx", "httpx2")
+"""Their `AsyncClient` has no finaliser, so dying it says nothing at all."""
+
+
+def of_task(context: Mapping[str, Any]) -> str:
+    """The type of the client whose closing failed, if a loop's context tells no more; else empty."""
+    task = context.get("task") or context.get("future")
+    error = context.get("exception")
+    if not isinstance(task, asyncio.Task) or not _loop_is_closed(error):
+        return ""
+    code = getattr(task.get_coro(), "cr_code", None)
+    if getattr(code, "co_name", "") not in ("aclose", "close"):
+        return ""
+    client = _owner(error.__traceback__, code)
+    roots = {cls.__module__.partition(".")[0] for cls in type(client).__mro__}
+    return _name(type(client)) if roots & LIBRARIES else ""
+
+
+def of_finaliser(error: BaseException | None, where: object) -> str:
+    """The finaliser's name, if the error it raised tells of a leftover and of no more; else empty."""
+    if isinstance(error, ResourceWarning):
+        return _name(where) if isinstance(where, FunctionType) else _name(type(where))
+    if not isinstance(where, FunctionType) or where.__name__ != "__del__":
+        return ""
+    root = where.__module__.partition(".")[0]
+    return _name(where) if root in LIBRARIES or (root == "asyncio" and _loop_is_closed(error)) else ""
+
+
+@contextmanager
+def naming(note: Callable[[str], None]) -> Iterator[None]:
+    """Call `note(type)` for each plain client that is collected without having been closed.
+
+    Their class is given a finaliser, because nothing else can tell of them: when their sockets
+    are collected, the client can no longer be found. Libraries loaded later are met at the next
+    collection.
+    """
+    met: list[type] = []
+
+    def dying(client: Any) -> None:
+        # A client whose constructor failed has no such attribute.
+        if not getattr(client, "is_closed", True):
+            note(_name(type(client)))
+
+    def meet(phase: str, _info: Mapping[str, int]) -> None:
+        if phase == "start" and len(met) < len(PLAIN):
+            for library in PLAIN:
+                client = getattr(sys.modules.get(library), "AsyncClient", None)
+                if isinstance(client, type) and client not in met and "__del__" not in vars(client):
+                    met.append(client)
+                    client.__del__ = dying  # type: ignore[attr-defined]
+
+    meet("start", {})
+    gc.callbacks.append(meet)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(meet)
+        for client in met:
+            del client.__del__  # type: ignore[attr-defined]
+
+
+def _loop_is_closed(error: object) -> TypeGuard[RuntimeError]:
+    # asyncio and uvloop say it in the same words; our own loop runs, so it is another that is meant.
+    return isinstance(error, RuntimeError) and error.args == ("Event loop is closed",)
+
+
+def _owner(trace: TracebackType | None, code: object) -> object:
+    """The `self` of the frame that ran `code`."""
+    while trace is not None:
+        if trace.tb_frame.f_code is code:
+            return trace.tb_frame.f_locals.get("self")
+        trace = trace.tb_next
+    return None
+
+
+def _name(thing: type | FunctionType) -> str:
+    return f"{thing.__module__}.{thing.__qualname__}"
+
+
+log = logging.getLogger(__name__)
+
+LONGEST = 300
+
+
+class _Guard:
+    """Takes what the hooks are given and tells it from the loop, a moment later.
+
+    The hooks are called by the collector, in the middle of anything and on any thread,
+    where neither writing a log nor drawing on a screen is safe. Only strings and errors wait
+    here: holding the object that is being collected would bring it back to life.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, show: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._show: Callable[[str], None] | None = show
+        self._waiting: deque[tuple[int, str, BaseException | None]] = deque()
+
+    def on_loop(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if name := of_task(context):
+            self.on_leftover(name)
+            return
+        subject = context.get("task") or context.get("future") or context.get("handle") or ""
+        said = f"{context.get('message') or 'Unhandled exception in the event loop'}: {subject!r}"
+        self._put(logging.ERROR, said if subject else said.partition(":")[0], context.get("exception"))
+
+    def on_unraisable(self, args: "sys.UnraisableHookArgs") -> None:
+        if name := of_finaliser(args.exc_value, args.object):
+            self.on_leftover(name)
+            return
+        where = getattr(args.object, "__qualname__", None) or type(args.object).__qualname__
+        self._put(logging.ERROR, f"{args.err_msg or 'Exception ignored in'} {where}", args.exc_value)
+
+    def on_thread(self, args: threading.ExceptHookArgs) -> None:
+        if args.exc_type is not SystemExit:
+            name = args.thread.name if args.thread else "?"
+            self._put(logging.ERROR, f"Exception in thread {name}", args.exc_value)
+
+    def on_warning(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        level = logging.DEBUG if issubclass(category, ResourceWarning) else logging.WARNING
+        self._put(level, f"{category.__name__}: {message} ({filename}:{lineno})", None)
+
+    def on_leftover(self, name: str) -> None:
+        self._put(logging.DEBUG, f"a client that nobody closed was collected: {name}", None)
+
+    def tell(self) -> None:
+        while self._waiting:
+            level, said, error = self._waiting.popleft()
+            log.log(level, "%s", said, exc_info=error)
+            if level >= logging.ERROR and self._show:
+                # Disarmed meanwhile: a `show` that raises would be shown by itself, for ever.
+                show, self._show = self._show, None
+                show(_line(said, error))
+                self._show = show
+
+    def _put(self, level: int, said: str, error: BaseException | None) -> None:
+        self._waiting.append((level, said, error))
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.tell)
+
+
+def _line(said: str, error: BaseException | None) -> str:
+    what = said.partition("\n")[0]
+    if error is not None:
+        first = str(error).partition("\n")[0]
+        what = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    return f"Something failed in the background: {what[:LONGEST]} (the log has the details)"
+
+
+@contextmanager
+def guarding(show: Callable[[str], None]) -> Iterator[None]:
+    """Until left, take what the running loop, finalisers, threads and warnings would print.
+
+    `show(line)` is called on the loop, for every exception that nobody caught except the
+    leftovers that `leftovers` names; the traceback goes to the log. What was installed
+    before is put back at the end.
+    """
+    loop = asyncio.get_running_loop()
+    guard = _Guard(loop, show)
+    before = loop.get_exception_handler(), sys.unraisablehook, threading.excepthook, warnings.showwarning
+    loop.set_exception_handler(guard.on_loop)
+    sys.unraisablehook = guard.on_unraisable
+    threading.excepthook = guard.on_thread
+    warnings.showwarning = guard.on_warning
+    try:
+        with naming(guard.on_leftover):
+            yield
+    finally:
+        loop.set_exception_handler(before[0])
+        _, sys.unraisablehook, threading.excepthook, warnings.showwarning = before
+        guard.tell()

@@ -1,0 +1,207 @@
+"""What a plugin's code says of itself is read without running it."""
+
+from textwrap import dedent
+
+import pytest
+
+from alipes.cli.plugins.install_dir import files_of
+from alipes.cli.plugins.scan import Survey, is_original, is_supported, survey
+from alipes.compat.hermes.modules.install import NAMES
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(code: str = "", **files: str) -> Survey:
+        for name, text in {"__init__": code, **files}.items():
+            file = tmp_path / f"{name.replace('__of__', '/')}.py"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(dedent(text))
+        return survey(tmp_path, [tmp_path / path for path in files_of(tmp_path)])
+
+    return read
+
+
+def test_nothing_is_run(read, tmp_path):
+    found = read(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit('it ran')")
+    assert not (tmp_path / "ran").exists() and found.adds == {}
+
+
+def test_what_a_native_plugin_adds_is_found(read):
+    found = read(
+        """
+        from alipes.plugin import Context, tool
+
+        @tool(effect="read")
+        async def look(where: str) -> str: ...
+
+        @tool(name="go_there")
+        async def go(where: str) -> str: ...
+
+        async def turn_ended(ending): ...
+        async def no_hook_of_ours(x): ...
+
+        async def setup(ctx: Context) -> None:
+            ctx.command("travel", travel, help="...")
+            ctx.cli("travel", "help", prepare)
+            ctx.skill("packing", "packing.md")
+            ctx.provide("platform", "pigeon", object())
+            ctx.hook(watch, name="after_tool")
+            ctx.tool(made)
+        """
+    )
+    assert {kind: list(names) for kind, names in found.adds.items()} == {
+        "tools": ["look", "go_there", "made"],
+        "hooks": ["turn_ended", "after_tool"],
+        "commands": ["travel"],
+        "programs": ["travel"],
+        "skills": ["packing"],
+        "provides": ["platform pigeon"],
+    }
+
+
+def test_what_a_hermes_plugin_adds_is_found_also_in_other_files_and_under_names_made_as_it_runs(read):
+    found = read(
+        """
+        from .tools import more
+        def register(ctx):
+            ctx.register_tool(name="find", toolset="x", schema={}, handler=f)
+            ctx.register_hook("pre_tool_call", g)
+            for name in names():
+                ctx.register_command(f"do-{name}", h)
+            ctx.register_platform("irc2", "IRC", factory, check)
+            ctx.register_memory_provider(Memory())
+            more(ctx)
+        """,
+        tools="def more(ctx):\n    ctx.register_cli_command('find', 'help', setup)\n",
+    )
+    assert list(found.adds["tools"]) == ["find"] and list(found.adds["hooks"]) == ["pre_tool_call"]
+    assert list(found.adds["commands"]) == ["…"] and list(found.adds["programs"]) == ["find"]
+    assert list(found.adds["provides"]) == ["platform irc2", "memory provider"]
+
+
+def test_the_powers_it_reaches_for_are_named_with_their_places(read):
+    found = read(
+        """
+        import subprocess as sp, os
+        from asyncio import create_subprocess_exec as spawn
+
+        async def f():
+            import httpx
+            await spawn("ls")
+            os.system("ls")
+            eval("1")
+        """,
+        client="import urllib.request\nfrom ctypes import CDLL\n",
+    )
+    assert found.powers == {
+        "processes": {
+            "subprocess": ["__init__.py:2"],
+            "asyncio.create_subprocess_exec": ["__init__.py:7"],
+            "os.system": ["__init__.py:8"],
+        },
+        "network": {"httpx": ["__init__.py:6"], "urllib.request": ["client.py:1"]},
+        "made code": {"eval": ["__init__.py:9"]},
+        "native code": {"ctypes": ["client.py:2"]},
+    }
+
+
+def test_an_ordinary_plugin_has_no_powers(read):
+    assert read("import json, re, asyncio\nfrom urllib.parse import quote\nx = json.dumps({})").powers == {}
+
+
+def test_the_variables_it_asks_for_are_found_and_a_look_at_all_of_them_is_told(read):
+    found = read(
+        """
+        import os
+        from os import environ
+        from hermes_cli.config import get_env_value
+        a = os.environ["A"]
+        b = environ.get("B", "")
+        c = os.getenv("C")
+        d = get_env_value("D")
+        everything = dict(os.environ)
+        """
+    )
+    assert list(found.variables) == ["A", "B", "C", "D"]
+    assert found.powers["environment"] == {"os.environ": ["__init__.py:9"]}
+
+
+def test_compiled_code_is_told_and_code_that_is_no_python_is_told(read, tmp_path):
+    (tmp_path / "fast.so").write_bytes(b"\x7fELF")
+    found = read("x = (", good="import socket")
+    assert found.powers == {"native code": {"fast.so": ["fast.so"]}, "network": {"socket": ["good.py:1"]}}
+    assert [told.partition(":")[0] for told in found.unread] == ["__init__.py"]
+
+
+def test_its_tests_are_not_looked_at(read):
+    found = read("x = 1", tests__of__test_it="import subprocess", conftest="import socket")
+    assert found.powers == {}
+
+
+@pytest.mark.parametrize(
+    "code, told",
+    [
+        (
+            "import gateway.run\ngateway.run.GatewayRunner.start = f",
+            "changes gateway.run.GatewayRunner.start",
+        ),
+        ("from run_agent import AIAgent\nAIAgent.chat = f", "changes run_agent.AIAgent.chat"),
+        ("import hermes_cli.main as m\nsetattr(m, 'main', f)", "changes hermes_cli.main.main"),
+        ("import gateway.run as g\nr = g.Runner\nr.x += 1", "changes gateway.run.Runner.x"),
+        ("import cli\ndel cli.HermesCLI", "changes cli.HermesCLI"),
+        ("import sys\nsys.modules['gateway.run'] = x", "changes gateway.run"),
+        ("import sys\nsys.modules['gateway.run'].start = x", "changes gateway.run.start"),
+        (
+            "from importlib import import_module\nt = import_module('tools.shell')\nt.run = x",
+            "tools.shell.run",
+        ),
+        ("import toolsets\n(toolsets.validate_toolset, y) = 1, 2", "changes toolsets.validate_toolset"),
+    ],
+)
+def test_whoever_changes_the_insides_of_the_original_is_named_with_the_place(read, code, told):
+    found = read(code)
+    last = len(code.splitlines())
+    assert any(told in remark.says and remark.place == f"__init__.py:{last}" for remark in found.outside)
+
+
+def test_imports_beyond_the_supported_names_are_told_and_whether_it_can_do_without(read):
+    found = read(
+        """
+        from gateway.session import build_session_key
+        from gateway.run import GatewayRunner
+        try:
+            from hermes_cli.banner import show
+        except ImportError:
+            show = None
+        from . import agent, tools
+        """
+    )
+    first, second = found.outside
+    assert first.place == "__init__.py:3" and "gateway.run.GatewayRunner" in first.says
+    assert second.place == "__init__.py:5" and second.says.endswith("goes on without it")
+
+
+def test_using_what_is_supported_is_no_remark(read):
+    found = read(
+        """
+        import hermes_constants
+        from tools.registry import registry, tool_error
+        from toolsets import TOOLSETS, _HERMES_CORE_TOOLS
+        from hermes_cli.setup import print_info, prompt_yes_no
+        import gateway.platforms.base as base
+        registry.register(name="x", toolset="y", schema={}, handler=f)
+        TOOLSETS["mine"] = {}
+        class Mine(base.BasePlatformAdapter):
+            def connect(self):
+                self.running = True
+        """
+    )
+    assert found.outside == [] and list(found.adds["tools"]) == ["x"]
+
+
+def test_what_the_compatible_door_offers_is_supported_and_nothing_else():
+    for module, names in NAMES.items():
+        assert is_original(module) and is_supported(module)
+        assert all(is_supported(f"{module}.{name}") for name in names)
+    assert not is_supported("gateway.run.GatewayRunner") and not is_supported("run_agent")
+    assert not is_original("json")

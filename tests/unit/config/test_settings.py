@@ -1,0 +1,546 @@
+"""Settings: what a home and its variables mean, and what is said when they make no sense."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from alipes.config.known_providers import KEYED, KNOWN, LOCAL
+from alipes.config.paths import Paths, find_home, make_private
+from alipes.config.platforms import Discord, Telegram
+from alipes.config.settings import Embedded, GatewaySettings, Serve, Settings, load
+from alipes.kernel.errors import ConfigError
+from alipes.kernel.models import Endpoint, ModelFacts, Secret
+from alipes.providers.catalog import catalog
+
+
+@pytest.fixture
+def home(tmp_path):
+    return tmp_path
+
+
+def write(home: Path, text: str, env: str = "") -> Path:
+    (home / "config.toml").write_text(text)
+    (home / ".env").write_text(env)
+    (home / ".env").chmod(0o600)
+    return home
+
+
+def problems(home: Path, text: str, env: str = "", **environ: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(write(home, text, env), environ)
+    return str(caught.value).replace(f"{home}/", "")
+
+
+def test_an_empty_home_gives_the_defaults(home):
+    settings = load(home / "nowhere", {})
+    assert settings == Settings(home=home / "nowhere", providers=dict(KNOWN))
+    assert not (home / "nowhere").exists()
+
+
+def test_the_words_of_the_readme_are_understood(home):
+    text = """
+        model = "mine/some-model"
+        fallback = ["mine/x", "groq/y"]
+        effort = "high"
+        max_steps = 7
+        [providers.mine]
+        api = "anthropic"
+        base_url = "http://127.0.0.1:9100/"
+        key_env = "MINE_API_KEY"
+        headers = { X-Title = "alipes" }
+        body = { temperature = 0.5, nested = { a = [1, "b"] } }
+        stall = 5
+        connect = 1.5
+        [serve]
+        host = "::1"
+        port = 9000
+        key_env = "GATE_KEY"
+        drain = 5
+        [telegram]
+        token_env = "BOT"
+        base_url = "http://127.0.0.1:8081"
+        allow = [12345, "someone"]
+        busy = "queue"
+        progress = "full"
+        group = "all"
+        per_user = true
+        mode = "webhook"
+        webhook_url = "https://me.example/telegram"
+        [embedded]
+        threads = 2
+        context = 4096
+        [models."mine/some-model"]
+        window = 1000
+        vision = true
+        price_input = 3
+        [discord]
+        allow = ["someone"]
+        [gateway]
+        pairing = false
+        expiry = 600
+        tries = 3
+        stt_command = "whisper -f"
+        [mcp]
+        anything = "goes"
+        [auxiliary.titles]
+        model = "mine/small"
+    """
+    keys = {
+        "MINE_API_KEY": "key-of-mine",
+        "GATE_KEY": "key-of-gate",
+        "BOT": "12:ab",
+        "DISCORD_BOT_TOKEN": "34:cd",
+    }
+    settings = load(write(home, text), keys)
+    assert settings.model == "mine/some-model"
+    assert settings.fallback == ("mine/x", "groq/y")
+    assert (settings.effort, settings.max_steps, settings.max_tokens) == ("high", 7, 8192)
+    assert settings.providers["mine"] == Endpoint(
+        name="mine",
+        api="anthropic",
+        base_url="http://127.0.0.1:9100",
+        key=Secret("key-of-mine"),
+        key_env="MINE_API_KEY",
+        headers={"X-Title": "alipes"},
+        body={"temperature": 0.5, "nested": {"a": [1, "b"]}},
+        stall=5.0,
+        connect=1.5,
+    )
+    assert settings.serve == Serve("::1", 9000, "GATE_KEY", 5.0, Secret("key-of-gate"))
+    assert settings.messengers.telegram == Telegram(
+        token_env="BOT",
+        base_url="http://127.0.0.1:8081",
+        allow=("12345", "someone"),
+        busy="queue",
+        progress="full",
+        group="all",
+        per_user=True,
+        mode="webhook",
+        webhook_url="https://me.example/telegram",
+        token=Secret("12:ab"),
+    )
+    assert settings.messengers.discord == Discord(allow=("someone",), token=Secret("34:cd"))
+    assert settings.gateway == GatewaySettings(False, 600.0, 3, "whisper -f")
+    assert settings.embedded == Embedded(threads=2, context=4096)
+    assert settings.models == {"mine/some-model": ModelFacts(window=1000, vision=True, price_input=3.0)}
+    assert next(iter(settings.providers)) == "mine"
+
+
+def test_a_known_provider_needs_only_its_key_and_any_field_can_be_overridden(home):
+    settings = load(write(home, '[providers.openai]\napi = "openai-chat"\n'), {"OPENAI_API_KEY": "k-openai"})
+    assert settings.providers["openai"].api == "openai-chat"
+    assert settings.providers["openai"].base_url == KNOWN["openai"].base_url
+    assert settings.providers["openai"].key == Secret("k-openai")
+    assert not settings.providers["anthropic"].key
+    assert settings.providers["anthropic"].key_env == "ANTHROPIC_API_KEY"
+    assert set(KEYED) | set(LOCAL) | {"embedded", "scripted"} == set(KNOWN)
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_the_default_model_of_a_known_provider_is_in_the_catalog(name):
+    assert f"{name}/{KNOWN[name].model}" in catalog()
+
+
+def test_a_provider_alone_means_its_default_model(home):
+    settings = load(write(home, 'model = "anthropic"\nfallback = ["embedded", "scripted"]'), {})
+    assert settings.model == f"anthropic/{KNOWN['anthropic'].model}"
+    assert settings.fallback == ("embedded", "scripted")
+    assert "write ollama/MODEL" in problems(home, 'model = "ollama"')
+    named = load(write(home, 'model = "ollama"\n[providers.ollama]\nmodel = "qwen3"'), {})
+    assert named.model == "ollama/qwen3"
+
+
+def test_the_environment_wins_over_env_file_and_both_over_the_file(home):
+    write(
+        home,
+        'model = "groq/file"\n[serve]\nport = 1\n',
+        "GROQ_API_KEY=from-file\nALIPES_MODEL=groq/env-file\n",
+    )
+    assert load(home, {}).model == "groq/env-file"
+    assert load(home, {}).providers["groq"].key == Secret("from-file")
+    settings = load(
+        home,
+        {
+            "ALIPES_MODEL": "groq/shell",
+            "GROQ_API_KEY": "from-shell",
+            "ALIPES_SERVE_PORT": "2",
+            "ALIPES_FALLBACK": "xai/a, xai/b",
+        },
+    )
+    assert settings.model == "groq/shell"
+    assert settings.providers["groq"].key == Secret("from-shell")
+    assert settings.serve.port == 2
+    assert settings.fallback == ("xai/a", "xai/b")
+    assert load(home, {"ALIPES_MODEL": "", "GROQ_API_KEY": ""}).providers["groq"].key == Secret("from-file")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('modle = "a/b"', "config.toml:1: modle is not a setting we know. Did you mean model?"),
+        ("\n\n[serv]\nport = 1", "config.toml:3: serv is not a table we know. Did you mean serve?"),
+        ("[serve]\nprot = 1", "config.toml:2: serve.prot is not a setting we know. Did you mean port?"),
+        ("port = 1", "config.toml:1: port is not a setting we know. Did you mean serve.port?"),
+        ("[serve]\nmodel = 'x'", "config.toml:2: model belongs at the top"),
+        ("zzz = 1", "config.toml:1: zzz is not a setting we know; here may stand model,"),
+        ("[serve]\nport = 0", "config.toml:2: serve.port = 0 is out of range"),
+        ("[serve]\nport = 65536", "serve.port = 65536 is out of range"),
+        ('[serve]\nport = "80"', 'serve.port = "80" must be a whole number from 1 to 65535, not text'),
+        ("[serve]\nport = true", "must be a whole number"),
+        ("[serve]\nport = 80.5", "must be a whole number"),
+        ('[serve]\nhost = "http://x"', "must be a host alone"),
+        ('[serve]\nhost = "x:80"', "must be a host alone"),
+        ("serve = 3", "config.toml:1: serve = 3 must be a table: write [serve]."),
+        ("discord = 3", "config.toml:1: discord = 3 must be a table"),
+        ("slack = 3", "config.toml:1: slack = 3 must be a table"),
+        ("[[serve]]\nport = 1", "config.toml:1: serve = "),
+        ("model = 3", "model = 3 must be text in quotes, not a number"),
+        ("model = 2026-01-01", "not a date or time"),
+        ('model = "gpt-5"', "lacks its provider: write it as provider/model"),
+        ('model = "antropic/x"', "names a provider we do not know"),
+        ('model = "antropic/x"', "Did you mean anthropic?"),
+        ('model = "http://x/v1"', "is an address, which goes into base_url"),
+        ('model = " groq/x"', "without blanks around it"),
+        ('model = "groq/"', "must be the name of a model"),
+        ('model = "groq/a\\nb"', "control characters"),
+        ('fallback = "groq/x"', "must be a list like"),
+        ('fallback = [\n"groq/x",\n"nope/y",\n]', 'config.toml:3: fallback = "nope/y" names a provider'),
+        ('fallback = [\n"groq/x",\n3,\n]', "config.toml:3: fallback = "),
+        ('fallback = ["groq/x", "groq/x"]', "names a model twice"),
+        ('effort = "hgih"', 'must be one of "", "low", "medium", "high". Did you mean high?'),
+        ("max_steps = -1", "max_steps = -1 is out of range"),
+        ('log_level = "INFO"', "Did you mean info?"),
+        ("[embedded]\ngguf = '/nowhere.gguf'", 'config.toml:2: embedded.gguf = "/nowhere.gguf" is not there'),
+        ("workdir = '/nowhere'", "is not there as a folder"),
+        ("[providers.mine]\nkey_env = 'X'", "config.toml:1: [providers.mine] has no base_url"),
+        (
+            "[providers.mine]\nbase_url = 'gpt-4'",
+            'config.toml:2: providers.mine.base_url = "gpt-4" looks like a model',
+        ),
+        ("[providers.mine]\nbase_url = 'localhost:1'", "has no scheme: write http://localhost:1"),
+        ("[providers.groq]\napi = 'openai'", 'must be one of "openai-chat"'),
+        ("[providers.groq]\nstall = 0", "is out of range"),
+        ("[providers.groq]\nstall = nan", "is out of range"),
+        ("[providers.groq]\nheaders = { 'a b' = 'x' }", "cannot be a header's name"),
+        ("[providers.groq]\nheaders = { X-A = 1 }", "plain ASCII text"),
+        ("[providers.groq]\nbody = { when = 2026-01-01 }", "a date or time in it"),
+        ("[providers.groq]\nbody = { x = inf }", "infinite"),
+        ("[providers.groq]\nbody = { x = 99999999999999999999999 }", "JSON does not know"),
+        ("[providers.embedded]\nstall = 1", "is built in"),
+        ("[providers.'a/b']\nbase_url = 'http://x'", "no name for a provider"),
+        ("[providers]\nmine = 'x'", "must be a table"),
+        ("[providers]\nmine = 3", "config.toml:2: providers.mine = 3 must be a table"),
+        ("[[providers.mine]]\nstall = 3", "must be a table"),
+        ("[providers.groq]\nbase_url = ''", "is empty: write http://HOST:PORT/v1"),
+        ("[models.'gpt']\nwindow = 1", 'write [models."provider/gpt"]'),
+        ("[models.'nope/gpt']\nwindow = 1", "names a provider we do not know"),
+        ("[models.'groq/x']\nwindow = '1'", "config.toml:2:"),
+        ("[models.'groq/x']\nvision = 1", "must be true or false"),
+        ("[telegram]\nbussy = 'x'", "Did you mean busy?"),
+        ("[telegram]\nallow = 'me'", "must be a list of user ids"),
+        (
+            "[telegram]\nmode = 'webhook'",
+            'config.toml:2: telegram.mode = "webhook" needs telegram.webhook_url',
+        ),
+        ("[telegram]\nwebhook_url = 'http://x/y'", "must begin with https://"),
+        ("[telegram]\nlater = true", "is not a setting we know"),
+        ("[discord]\nmode = 'poll'", "config.toml:2: discord.mode is not a setting we know"),
+        ("[discord]\nprogress = 'ful'", "Did you mean full?"),
+        ("[gateway]\nstt_url = 'example.com'", "has no scheme"),
+        ("[gateway]\ntries = 0", "give a whole number from 1 to 1000"),
+        ("silence = -1", "config.toml:1: silence = -1 is out of range"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_line_and_its_fix(home, text, said):
+    assert said in problems(home, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("model = gpt-4", 1),
+        ("\n\nmodel = ", 3),
+        ("[serve\nport=1", 1),
+        ("a = 1\na = 2", 2),
+        ('x = "', 1),
+        ("\n[a]\n[a]", 3),
+    ],
+)
+def test_a_broken_file_is_named_with_its_line(home, text, line):
+    said = problems(home, text)
+    assert said.startswith(f"config.toml:{line}: this is not valid TOML")
+
+
+def test_every_problem_is_told_at_once_in_the_order_of_the_file(home):
+    text = (
+        'fallback = ["no/x"]\n[serve]\nport = 0\n[providers.mine]\nbase_url = "x"\nkey = "sk-secret-secret"\n'
+    )
+    said = problems(home, text, ALIPES_MAX_STEPS="many", HTTP_PROXY="x").splitlines()
+    assert [line.partition(": ")[0] for line in said] == [
+        *("environment", "environment", "config.toml:1", "config.toml:3", "config.toml:5", "config.toml:6"),
+    ]
+
+
+def test_both_broken_files_are_told_at_once(home):
+    said = problems(home, "model = ", "no equals sign\n")
+    assert ".env:1:" in said
+    assert "config.toml:1:" in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[providers.mine]\nbase_url = "http://x"\nkey = "sk-canary-canary"',
+        '[providers.mine]\nbase_url = "http://x"\napi_key = "sk-canary-canary"',
+        '[providers.mine]\nbase_url = "http://x"\nkey_env = "sk-canary-canary"',
+        '[providers.mine]\nbase_url = "http://me:canary@x"',
+        '[providers.mine]\nbase_url = "sk-canary-canary"',
+        '[providers.mine]\nbase_url = "http://x"\nheaders = { Authorization = "Bearer canary" }',
+        '[providers.mine]\nbase_url = "http://x"\nheaders = { X-Other = "sk-canary-canary" }',
+        '[providers.mine]\nbase_url = "http://x/?key=canary"',
+        'model = "sk-canary-canary"',
+        'api_key = "sk-canary-canary"',
+        '"sk-canary-canary" = 1',
+        '[telegram]\ntoken = "12345678:canarycanarycanarycanarycanary"',
+        '[discord]\ntoken = "canary"',
+        '[email]\npassword = "canary"',
+        '[serve]\nkey = "canary"',
+        "key = sk-canary-canary",
+    ],
+)
+def test_a_secret_in_the_file_is_refused_and_not_shown(home, text):
+    said = problems(home, text)
+    assert "canary" not in said
+    assert "config.toml:" in said
+
+
+def test_a_literal_key_is_told_to_move_to_the_env_file(home):
+    said = problems(home, '[providers.mine]\nbase_url = "http://x"\nkey = "sk-1234567890"')
+    assert "move it to .env" in said
+    assert 'write key_env = "MINE_API_KEY"' in said
+    assert 'token_env = "TELEGRAM_BOT_TOKEN"' in problems(home, '[telegram]\ntoken = "x"')
+    assert 'key_env = "ALIPES_API_KEY"' in problems(home, '[serve]\nkey = "x"')
+
+
+def test_a_header_takes_its_secret_from_a_variable(home):
+    text = '[providers.groq]\nheaders = { Helicone-Auth = "Bearer ${HELI}" }'
+    settings = load(write(home, text), {"HELI": "heli-secret"})
+    assert settings.providers["groq"].headers == {"Helicone-Auth": "Bearer heli-secret"}
+    assert "heli-secret" in settings.secrets()
+    assert "needs the variable HELI, which is not set" in problems(home, text)
+
+
+@pytest.mark.parametrize("key", ['"sk-quoted-key"', "sk-two words", "sk-é", "sk-a\nb"])
+def test_a_key_that_cannot_be_sent_is_told_unless_nobody_asked_for_it(home, key):
+    said = problems(home, '[providers.groq]\nmodel = "x"', GROQ_API_KEY=key)
+    assert "environment: GROQ_API_KEY" in said
+    assert "sk-" not in said
+    settings = load(write(home, ""), {"GROQ_API_KEY": key})
+    assert not settings.providers["groq"].key
+    assert "GROQ_API_KEY is not used" in settings.notes[0]
+
+
+def test_a_broken_key_of_a_room_that_is_not_used_is_noted(home):
+    settings = load(home, {"ALIPES_API_KEY": "'quoted'"})
+    assert not settings.serve.key
+    assert "ALIPES_API_KEY is not used" in settings.notes[0]
+    assert "ALIPES_API_KEY" in problems(home, "[serve]\nport = 1", ALIPES_API_KEY="'quoted'")
+
+
+def test_a_line_break_after_a_key_is_harmless(home):
+    assert load(home, {"GROQ_API_KEY": "gsk_abcdef\n"}).providers["groq"].key == Secret("gsk_abcdef")
+
+
+def test_secrets_are_listed_for_masking_and_never_printed(home):
+    env = "GROQ_API_KEY=groq-secret\nOTHER=other-secret\nSHORT=abc\nALIPES_MODEL=groq/x\nNO_PROXY=localhost\n"
+    environ = {
+        "GITHUB_TOKEN": "hub-secret",
+        "HTTP_PROXY": "http://me:proxy-secret@host:1",
+        "PATH": "/usr/bin:/bin",
+    }
+    settings = load(write(home, "", env), environ)
+    assert set(settings.secrets()) == {
+        *("groq-secret", "other-secret", "hub-secret", "proxy-secret", "me:proxy-secret"),
+    }
+    assert "-secret" not in repr(settings)
+
+
+def test_a_readable_env_file_and_a_misspelt_variable_are_noted(home):
+    write(home, "", "X=y\n")
+    (home / ".env").chmod(0o644)
+    notes = load(home, {"ALIPES_MODLE": "groq/x", "ALIPES_HOME": str(home), "ALIPES_API_KEY": "k"}).notes
+    assert any("ALIPES_MODLE" in note and "Did you mean ALIPES_MODEL?" in note for note in notes)
+    assert any("chmod 600" in note for note in notes)
+    assert len(notes) == 2
+
+
+def test_a_wrong_override_names_its_variable(home):
+    assert 'environment: ALIPES_SERVE_PORT = "x" must be' in problems(home, "", ALIPES_SERVE_PORT="x")
+    assert 'environment: ALIPES_MODEL = "nope/x" names' in problems(home, "", ALIPES_MODEL="nope/x")
+    assert '.env:2: ALIPES_EFFORT = "x" must be' in problems(home, "", "\nALIPES_EFFORT=x")
+
+
+def test_paths_are_found_from_the_home(home):
+    (home / "tiny.gguf").write_bytes(b"GGUF")
+    (home / "work").mkdir()
+    settings = load(write(home, 'workdir = "work"\n[embedded]\ngguf = "tiny.gguf"'), {})
+    assert settings.embedded.gguf == str(home / "tiny.gguf")
+    assert settings.workdir == str(home / "work")
+
+
+@pytest.mark.parametrize("name", ["config.toml", ".env"])
+def test_a_file_that_is_no_text_file_is_told(home, name):
+    file = home / name
+    file.write_bytes(b"ok = 1\n\xff\xfe")
+    with pytest.raises(ConfigError, match=rf"{name}:2: this is not UTF-8"):
+        load(home, {})
+    file.write_bytes(b"#" * 1_000_001)
+    with pytest.raises(ConfigError, match="must be a mistake"):
+        load(home, {})
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(ConfigError, match="is not a file"):
+        load(home, {})
+
+
+def test_a_file_with_a_byte_order_mark_and_dos_lines_is_read(home):
+    (home / "config.toml").write_bytes(b'\xef\xbb\xbfmodel = "groq/x"\r\n[serve]\r\nport = 9\r\n')
+    (home / ".env").write_bytes(b"\xef\xbb\xbfGROQ_API_KEY=abcdefgh\r\n")
+    settings = load(home, {})
+    assert (settings.model, settings.serve.port) == ("groq/x", 9)
+    assert settings.providers["groq"].key == Secret("abcdefgh")
+
+
+def test_a_deeply_nested_file_is_refused(home):
+    assert "config.toml: this is not valid TOML" in problems(home, "x = " + "[" * 5000 + "]" * 5000)
+    assert "is not a setting" in problems(home, "x = " + "[" * 300 + "]" * 300)
+
+
+def test_tls_trusts_the_file_of_the_setting_else_of_the_variable(home, monkeypatch):
+    monkeypatch.chdir(home)
+    (home / "ours.pem").touch()
+    (home / "theirs.pem").touch()
+    assert load(home, {}).ca_file == ""
+    assert load(home, {"SSL_CERT_FILE": "theirs.pem"}).ca_file == str(home / "theirs.pem")
+    assert load(home, {"ALIPES_CA_FILE": "ours.pem", "SSL_CERT_FILE": "/nowhere"}).ca_file == str(
+        home / "ours.pem"
+    )
+    write(home, 'ca_file = "ours.pem"')
+    assert load(home, {"SSL_CERT_FILE": "theirs.pem"}).ca_file == str(home / "ours.pem")
+    assert problems(home, 'ca_file = "gone.pem"') == (
+        'config.toml:1: ca_file = "gone.pem" is not there as a file: make it, or correct the path.'
+    )
+    assert problems(home, "", SSL_CERT_FILE="/nowhere").startswith(
+        'environment: SSL_CERT_FILE = "/nowhere" is not'
+    )
+
+
+def test_a_surcharge_for_long_calls_can_be_told(home):
+    write(home, '[models."groq/x"]\nlong_from = 9\nlong_input = 2\nlong_output = 1.5\n')
+    told = load(home, {}).models["groq/x"]
+    assert told == ModelFacts(long_from=9, long_input=2.0, long_output=1.5)
+
+
+def test_a_llama_server_is_asked_to_close_as_it_does_anyway(home):
+    assert load(home, {}).providers["llamacpp"].headers == {"connection": "close"}
+
+
+def test_the_home_is_where_the_variable_says(home, monkeypatch):
+    monkeypatch.chdir(home)
+    assert find_home({"ALIPES_HOME": "sub/dir"}) == home / "sub" / "dir"
+    assert find_home({}) == Path("~/.alipes").expanduser()
+    assert find_home({"ALIPES_HOME": "~/x"}) == Path("~/x").expanduser()
+    with pytest.raises(ConfigError):
+        find_home({"ALIPES_HOME": "~nobody-of-that-name/x"})
+    with pytest.raises(ConfigError):
+        find_home({"ALIPES_HOME": "a\nb"})
+
+
+def test_the_home_is_made_for_us_alone(home):
+    paths = Paths(home / "deep" / "home").make()
+    for folder in (paths.home, paths.run, paths.logs, paths.spill):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert paths.make() == paths
+    assert paths.database.name == "alipes.db"
+    assert paths.log.parent == paths.logs
+
+
+def test_a_home_that_cannot_be_one_is_told(home):
+    (home / "file").write_text("")
+    for bad in (home / "file", home / "file" / "below", Path("/proc/alipes")):
+        with pytest.raises(ConfigError, match="Set ALIPES_HOME"):
+            make_private(bad)
+    with pytest.raises(ConfigError, match="Set ALIPES_HOME"):
+        make_private(Path("/proc/self"))
+
+
+def test_the_defaults_of_the_values_are_those_of_the_keys(home):
+    loaded = load(home, {})
+    for part in ("embedded", "terminal", "serve", "messengers", "gateway", "api", "side", "senses"):
+        assert getattr(loaded, part) == type(getattr(loaded, part))()
+    assert structs.replace(loaded, providers={}) == Settings(home=home)
+
+
+def test_loading_settings_is_cheap_and_leaves_the_editor_out(home):
+    write(home, 'model = "mine/x"\n[providers.mine]\nbase_url = "http://127.0.0.1:1/v1"\n')
+    code = (
+        "import asyncio, msgspec, sys, pathlib\n"
+        "from alipes.config.settings import load\n"
+        "load(pathlib.Path(sys.argv[1]), {})\n"
+        "heavy = {'tomlkit', 'difflib', 'argparse', 'httpx2', 'ipaddress', 'urllib.request', 'email', 'subprocess'}\n"
+        "print(sorted(heavy & set(sys.modules) - before))\n"
+    ).replace("from alipes", "before = set(sys.modules)\nfrom alipes", 1)
+    src = Path(__file__).parents[3] / "src"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(home)],
+        env={"PYTHONPATH": str(src)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "note"),
+    [
+        ("", {"SLACK_BOT_TOKEN": "xoxb-1"}, "slack is not served: set SLACK_APP_TOKEN, too."),
+        (
+            '[matrix]\nuser = "@me:host"',
+            {},
+            "matrix is not served: set matrix.base_url, MATRIX_TOKEN or MATRIX_PASSWORD, too.",
+        ),
+        (
+            '[email]\naddress = "me@host"\nimap_host = "host"',
+            {},
+            "email is not served: set EMAIL_PASSWORD, too.",
+        ),
+    ],
+)
+def test_a_messenger_that_is_half_set_up_is_told_what_it_lacks(home, text, variables, note):
+    settings = load(write(home, text), variables)
+    assert note in settings.notes and settings.messengers.wanted == {}
+
+
+def test_messengers_that_nobody_set_up_are_not_spoken_of(home):
+    assert load(home, {}).notes == ()
+    whole = load(home, {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1"})
+    assert whole.notes == () and list(whole.messengers.wanted) == ["slack"]
+
+
+def test_a_password_that_a_person_chose_may_have_blanks_and_any_letters(home):
+    text = '[email]\naddress = "me@host"\nimap_host = "host"'
+    settings = load(write(home, text), {"EMAIL_PASSWORD": "zwölf rote Äpfel"})
+    assert (
+        settings.messengers.email.password == Secret("zwölf rote Äpfel")
+        and "email" in settings.messengers.wanted
+    )
+    with pytest.raises(ConfigError, match="SLACK_BOT_TOKEN"):
+        load(
+            write(home, '[slack]\nbusy = "queue"'), {"SLACK_BOT_TOKEN": "xoxb 1", "SLACK_APP_TOKEN": "xapp-1"}
+        )

@@ -1,0 +1,27 @@
+"""What the suites of Discord share: a platform at work on our loopback Discord, and ears that take."""
+
+from alipes.kernel.models import Secret
+from alipes.kernel.turns import Address
+from alipes.platforms.discord.settings import DiscordSettings, open_discord
+from tests.world.discord_server import DiscordServer as Server
+from tests.world.ears import connected
+
+
+def settings(server, folder, **more):
+    usual = {"token": Secret(server.token), "base_url": server.base_url, "folder": folder}
+    quick = {"grace": 1.0, "calm": 0.1, "deadline": 5.0}
+    return DiscordSettings(**usual | quick | more)
+
+
+def opened(server, folder, **more):
+    return open_discord(settings(server, folder, **more))
+
+
+def at_work(tmp_path, **more):
+    """A Discord, our platform connected to it, and ears."""
+    return connected(Server(), lambda server: opened(server, tmp_path, **more))
+
+
+def where(server, who="ada"):
+    """The address of the direct messages with somebody."""
+    return Address("discord", server.place(who=who))

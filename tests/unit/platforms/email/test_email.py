@@ -1,0 +1,307 @@
+"""Mail as a platform, against a real dovecot and a smarthost: threads, loops, strangers, loss and return."""
+
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alipes.kernel.errors import ConfigError, DeliveryError, StoreError
+from alipes.kernel.models import Secret
+from alipes.kernel.platform import Arrival, Piece, Platform
+from alipes.kernel.turns import Address
+from alipes.platforms.email.settings import EmailSettings, open_email
+from tests.world.ears import Ears, listening_once
+from tests.world.mail_server import OURS, PASSWORD, SERVER, Dovecot, Smarthost, Writer
+from tests.world.tls import ca_file
+
+pytestmark = [pytest.mark.service("dovecot"), pytest.mark.deadline(8)]
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
+
+
+def post(folder: Path, dovecot: Dovecot | None, smarthost: Smarthost | None, **more: Any) -> Platform:
+    given = {
+        "folder": folder / "home",
+        "address": OURS,
+        "user": OURS,
+        "password": Secret(PASSWORD),
+        "imap": ("127.0.0.1", dovecot.imap if dovecot else 1, "none"),
+        "smtp": ("127.0.0.1", smarthost.port if smarthost else 1, "none"),
+        "authserv": SERVER,
+    }
+    return open_email(EmailSettings(**(given | more)))
+
+
+@asynccontextmanager
+async def served(folder: Path, **more: Any) -> AsyncIterator[tuple[Dovecot, Smarthost, Platform, Ears]]:
+    async with Dovecot() as dovecot, Smarthost() as smarthost:
+        platform = post(folder, dovecot, smarthost, **more)
+        async with listening_once(platform) as ears:
+            await ears.told("ready", 2)
+            yield dovecot, smarthost, platform, ears
+
+
+async def said(platform: Platform, where: Address, text: str, id: str = "turn#0") -> None:
+    (piece,) = platform.pieces(text)
+    await platform.send(where, Piece(text=piece.text, plain=piece.plain, id=id))
+
+
+async def test_a_mail_is_answered_in_its_thread_and_a_reply_goes_on_there(tmp_path: Path) -> None:
+    async with served(tmp_path) as (dovecot, smarthost, platform, ears):
+        ada = Writer(dovecot, "ada@example.org", "Ada")
+        first = await ada.write("what is *this*?\n-- \nAda", subject="A question")
+        (came,) = await ears.heard()
+        assert (came.text, came.name, came.sender) == (
+            "Subject: A question\n\nwhat is *this*?",
+            "Ada",
+            "ada@example.org",
+        )
+        assert came.address.chat == "ada@example.org" and len(came.address.thread) == 16
+        await said(platform, came.address, "A **bird**.\n\n- one\n- two")
+        (answer,) = await smarthost.got()
+        assert answer["Subject"] == "Re: A question" and answer["In-Reply-To"] == first["Message-ID"]
+        assert (
+            answer["References"].split() == [first["Message-ID"]]
+            and answer["Auto-Submitted"] == "auto-replied"
+        )
+        plain, html = answer.iter_parts()
+        assert plain.get_content().replace("\r", "") == "A bird.\n\n• one\n• two\n"
+        assert "<strong>bird</strong>" in html.get_content() and "<li>one</li>" in html.get_content()
+        quote = "\n\nOn Sunday alipes wrote:\n\n> A bird.\n>\n> one\n"
+        await ada.write(f"and why?{quote}", to=answer, subject="Re: A question")
+        again = (await ears.heard(2))[1]
+        assert (again.text, again.quoted, again.address) == ("and why?", "", came.address)
+        await said(platform, again.address, "Because.", "turn#1")
+        second = (await smarthost.got(2))[1]
+        assert second["References"].split()[:2] == [first["Message-ID"], answer["Message-ID"]]
+
+
+async def test_every_thread_is_a_conversation_also_where_programs_forget_how_it_began(tmp_path: Path) -> None:
+    async with served(tmp_path) as (dovecot, smarthost, platform, ears):
+        ada = Writer(dovecot, "ada@example.org")
+        await ada.write("one")
+        await ada.write("two")
+        one, two = await ears.heard(2)
+        assert one.address != two.address
+        await said(platform, one.address, "One.")
+        (answer,) = await smarthost.got()
+        await ada.write("three", to=answer, References="")
+        grace = Writer(dovecot, "grace@example.org")
+        await grace.write("four", to=answer)
+        _, _, three, four = await ears.heard(4)
+        assert three.address == one.address and four.address.chat == "grace@example.org" != three.address.chat
+
+
+async def test_machines_lists_and_we_ourselves_are_not_answered(tmp_path: Path) -> None:
+    async with served(tmp_path) as (dovecot, smarthost, platform, ears):
+        ada = Writer(dovecot, "ada@example.org")
+        await said(platform, Address("email", "ada@example.org"), "Hello.")
+        (ours,) = await smarthost.got()
+        for headers in (
+            {"Auto_Submitted": "auto-replied"},
+            {"Auto_Submitted": "auto-generated; x=y"},
+            {"Precedence": "bulk"},
+            {"List_Id": "<news.example.org>"},
+            {"List_Unsubscribe": "<https://example.org>"},
+            {"Message_ID": ours["Message-ID"]},
+            {
+                "From": f"Me <{OURS.upper()}>",
+                "Authentication_Results": f"{SERVER}; dmarc=pass header.from=house.test",
+            },
+            {"From": "no-reply@example.org"},
+            {"From": "MAILER-DAEMON@example.org"},
+            {"From": "ada@example.org, grace@example.org"},
+            {"From": ""},
+        ):
+            await ada.write("a trap", **headers)
+        two = ada.compose("two senders").as_bytes()
+        await ada.send(b"From: grace@example.org\n" + two)
+        await dovecot.deliver(ada.compose("it came back").as_bytes(), "")
+        await ada.write("from a person")
+        (came,) = await ears.heard()
+        assert came.text == "from a person" and len(ears.arrivals) == 1
+
+
+async def test_only_those_count_for_whom_the_receiving_server_vouches(tmp_path: Path) -> None:
+    async with served(tmp_path) as (dovecot, _, _, ears):
+        ada = Writer(dovecot, "ada@example.org")
+        for told in (
+            "",
+            f"{SERVER}; dmarc=fail header.from=example.org",
+            f"{SERVER}; dmarc=pass header.from=elsewhere.example",
+            f"{SERVER}; spf=pass smtp.mailfrom=x@elsewhere.example; dkim=pass header.d=elsewhere.example",
+            "other.example; dmarc=pass header.from=example.org",
+        ):
+            await ada.write("somebody else", Authentication_Results=told)
+        for told in ("dkim=pass (good) header.d=example.org", "spf=pass smtp.mailfrom=bounce@example.org"):
+            await ada.write(told, Authentication_Results=f"{SERVER}; {told}")
+        assert [each.text for each in await ears.heard(2)] == [
+            "dkim=pass (good) header.d=example.org",
+            "spf=pass smtp.mailfrom=bounce@example.org",
+        ]
+    async with served(tmp_path / "anyone", trust="anyone") as (dovecot, _, _, ears):
+        await Writer(dovecot, "ada@example.org").write("as it stands", Authentication_Results="")
+        assert (await ears.heard())[0].text == "as it stands"
+
+
+async def test_pictures_are_seen_and_files_are_saved(tmp_path: Path) -> None:
+    async with served(tmp_path) as (dovecot, _, _, ears):
+        ada = Writer(dovecot, "ada@example.org")
+        message = ada.compose("look at these")
+        message.add_attachment(PNG, maintype="image", subtype="png", filename="dot.png")
+        message.add_attachment(b"a;b\n", maintype="text", subtype="csv", filename="../../e:vil.csv")
+        inner = EmailMessage()
+        inner["Subject"] = "inside"
+        inner.set_content("an older mail")
+        message.add_attachment(inner)
+        await ada.send(message)
+        (came,) = await ears.heard()
+        assert (
+            came.text == "look at these"
+            and came.images[0].data == PNG
+            and came.images[0].media_type == "image/png"
+        )
+        assert [(file.name, file.mime) for file in came.files] == [
+            ("e_vil.csv", "text/csv"),
+            ("attachment-3.eml", "message/rfc822"),
+        ]
+        assert Path(came.files[0].path).read_bytes() == b"a;b\n"
+        assert Path(came.files[0].path).parent == tmp_path / "home" / "files"
+        assert b"an older mail" in Path(came.files[1].path).read_bytes()
+
+
+async def test_of_a_stranger_only_the_head_is_read(tmp_path: Path) -> None:
+    async with Dovecot() as dovecot, Smarthost() as smarthost:
+        platform = post(tmp_path, dovecot, smarthost)
+
+        async def nobody(_came: Arrival) -> bool:
+            return False
+
+        platform.fetch_only_for(nobody)
+        async with listening_once(platform) as ears:
+            await ears.told("ready", 2)
+            ada = Writer(dovecot, "ada@example.org")
+            message = ada.compose("a long story", subject="Hello")
+            message.add_attachment(b"x", maintype="text", subtype="csv", filename="x.csv")
+            await ada.send(message)
+            (came,) = await ears.heard()
+            assert (came.text, came.files) == ("Hello", ()) and not (tmp_path / "home" / "threads").exists()
+            await said(platform, came.address, "I do not know you.")
+            (answer,) = await smarthost.got()
+            assert answer["In-Reply-To"] == message["Message-ID"]
+
+
+async def test_what_came_while_we_were_away_is_read_once_and_what_was_there_before_is_not(
+    tmp_path: Path,
+) -> None:
+    async with Dovecot() as dovecot:
+        ada = Writer(dovecot, "ada@example.org")
+        await ada.write("before our time")
+        platform = post(tmp_path, dovecot, None)
+        async with listening_once(platform) as ears:
+            await ears.told("ready", 2)
+            await ada.write("one")
+            assert [each.text for each in await ears.heard()] == ["one"]
+            await ears.told("ready", 4)
+        await ada.write("two")
+        await ada.write("three")
+        async with listening_once(platform) as ears:
+            assert [each.text for each in await ears.heard(2)] == ["two", "three"]
+            await ears.told("ready", 2)
+        async with listening_once(platform) as ears:
+            await ears.told("ready", 2)
+            await ada.write("four")
+            assert [each.text for each in await ears.heard()] == ["four"]
+
+
+async def test_what_was_not_handed_over_comes_again(tmp_path: Path) -> None:
+    async def failing(_came: Arrival) -> None:
+        raise StoreError("the disk is full")
+
+    async with served(tmp_path) as (dovecot, _, platform, ears):
+        ears.before = failing
+        await Writer(dovecot, "ada@example.org").write("one")
+        assert isinstance(await ears.broken(), StoreError)
+        async with listening_once(platform) as ears:
+            assert [each.text for each in await ears.heard()] == ["one"]
+
+
+async def test_a_server_that_numbers_its_mail_anew_is_looked_through_again(tmp_path: Path) -> None:
+    async with served(tmp_path) as (dovecot, _, _platform, ears):
+        ada = Writer(dovecot, "ada@example.org")
+        await ada.write("one")
+        first = (await ears.heard())[0]
+        await ears.told("ready", 4)
+    seen = tmp_path / "home" / "seen.json"
+    seen.write_text('{"validity": 1, "uid": 99}')
+    async with Dovecot() as dovecot:
+        await Writer(dovecot, "ada@example.org").write("one", Message_ID=first.message)
+        async with listening_once(post(tmp_path, dovecot, None)) as ears:
+            assert [each.id for each in await ears.heard()] == [first.id]
+
+
+async def test_a_connection_that_ends_is_told(tmp_path: Path) -> None:
+    async with served(tmp_path) as (dovecot, _, _, ears):
+        await dovecot.down()
+        assert isinstance(await ears.broken(), DeliveryError)
+
+
+async def test_a_server_that_hangs_is_noticed(tmp_path: Path) -> None:
+    async with served(tmp_path, renew=0.2, patience=0.3) as (dovecot, _, _, ears):
+        dovecot.freeze()
+        assert "said nothing" in str(await ears.broken())
+        dovecot.freeze(signal.SIGCONT)
+
+
+async def test_signs_of_life_are_told_while_no_mail_comes(tmp_path: Path) -> None:
+    async with served(tmp_path, renew=0.05) as (_, _, _, ears):
+        await ears.told("ready", 9)
+        assert not ears.trouble
+
+
+@pytest.mark.parametrize("security", ["tls", "starttls"])
+async def test_the_ways_are_protected_and_believe_the_operators_authority_alone(
+    tmp_path: Path, security: str
+) -> None:
+    async with Dovecot() as dovecot, Smarthost(tls=security) as smarthost:
+        port = dovecot.imaps if security == "tls" else dovecot.imap
+        ways = {"imap": ("127.0.0.1", port, security), "smtp": ("127.0.0.1", smarthost.port, security)}
+        platform = post(tmp_path, dovecot, smarthost, **ways, ca_file=str(ca_file(tmp_path)))
+        async with listening_once(platform) as ears:
+            await ears.told("ready", 2)
+            await said(platform, Address("email", "ada@example.org"), "Hello.")
+            await smarthost.got()
+        careless = post(tmp_path, dovecot, smarthost, **ways)
+        async with listening_once(careless) as ears:
+            assert "CERTIFICATE_VERIFY_FAILED" in str(await ears.broken())
+        with pytest.raises(DeliveryError, match="CERTIFICATE_VERIFY_FAILED"):
+            await said(careless, Address("email", "ada@example.org"), "Hello.")
+
+
+async def test_what_the_operator_must_mend_is_told_without_the_password(tmp_path: Path) -> None:
+    async with Dovecot() as dovecot, Smarthost() as smarthost:
+        wrong = post(tmp_path, dovecot, smarthost, password=Secret("wr0ng"))
+        async with listening_once(wrong) as ears:
+            trouble = await ears.broken()
+            assert isinstance(trouble, ConfigError) and "wr0ng" not in str(trouble)
+        with pytest.raises(DeliveryError, match="does not accept our password"):
+            await said(wrong, Address("email", "ada@example.org"), "Hello.")
+        async with listening_once(post(tmp_path, dovecot, smarthost, mailbox="Bücher & Co")) as ears:
+            assert isinstance(await ears.broken(), ConfigError) and "Bücher" in str(ears.trouble)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"address": "nobody"},
+        {"address": "a b@c"},
+        {"imap": ("mail.example.org", 143, "none")},
+        {"smtp": ("mail.example.org", 25, "none")},
+    ],
+)
+def test_what_cannot_be_is_refused_at_once(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"email\.(address|imap|smtp)"):
+        post(tmp_path, None, None, **wrong)

@@ -1,0 +1,31 @@
+"""What the suites of Slack share: a platform at work on our loopback Slack, and ears that take."""
+
+from alipes.kernel.models import Secret
+from alipes.kernel.turns import Address
+from alipes.platforms.slack.settings import SlackSettings, open_slack
+from tests.world.ears import connected
+from tests.world.slack_server import SlackServer as Server
+
+
+def settings(server, folder, **more):
+    usual = {
+        "token": Secret(server.token),
+        "app_token": Secret(server.app_token),
+        "base_url": server.base_url,
+    }
+    return SlackSettings(**usual | {"folder": folder, "deadline": 5.0} | more)
+
+
+def opened(server, folder, **more):
+    return open_slack(settings(server, folder, **more))
+
+
+def at_work(tmp_path, **more):
+    """A Slack, our platform connected to it, and ears."""
+    return connected(Server(), lambda server: opened(server, tmp_path, **more))
+
+
+def where(server, place="", who="ada"):
+    """The address of a place."""
+    channel, thread = server.place(place, who)
+    return Address("slack", channel, "group" if place else "dm", thread)

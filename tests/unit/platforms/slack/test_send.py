@@ -1,0 +1,225 @@
+"""What is said in Slack: sent, changed, taken back; refusals in our words; and never twice what may be there."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from alipes.kernel.errors import DeliveryError, Gone
+from alipes.kernel.outbox import Button, Media
+from alipes.kernel.platform import Piece
+from alipes.kernel.turns import Address
+from alipes.platforms.slack.settings import open_slack
+from tests.unit.platforms.slack.harness import at_work, settings, where
+from tests.world.ears import Ears, listening
+from tests.world.slack_server import SlackServer
+
+
+async def test_messages_are_sent_changed_and_deleted(tmp_path, leaks):
+    async with at_work(tmp_path) as (server, platform, _):
+        thread = where(server, "general/plans")
+        [answer] = platform.pieces("**answer** <!channel>")
+        message = await platform.send(thread, replace(answer, id="1"))
+        [post] = server.posts("general/plans")
+        assert (post.ts, post.shown, post.answers) == (message, "answer <!channel>", "")
+        assert post.text == "answer &lt;!channel&gt;"
+        sent = server.asked("chat.postMessage")[0].args
+        assert (sent["unfurl_links"], sent["unfurl_media"], sent["link_names"]) == (False, False, False)
+        await platform.edit(thread, message, Piece("better"))
+        await platform.edit(thread, message, Piece("better"))
+        assert server.said("general/plans") == ["better"] and not server.said("general")
+        await platform.delete(thread, message)
+        await platform.delete(thread, message)
+        assert server.said("general/plans") == []
+
+
+async def test_an_answer_in_a_channel_hangs_from_the_question_and_is_shown_there_too(tmp_path):
+    async with at_work(tmp_path) as (server, platform, _):
+        asked = server.say("@alipes what is it?", where="general")
+        await platform.send(where(server, "general"), Piece("A bird.", reply_to=asked))
+        await platform.send(where(server, "general"), Piece("It sings."))
+        assert server.said("general") == ["A bird.", "It sings."]
+        assert [post.answers for post in server.posts("general")] == [asked, ""]
+        server.hang("general/asked", asked)
+        assert server.said("general/asked") == ["A bird."]
+
+
+async def test_a_person_may_be_written_to_by_their_own_id(tmp_path):
+    async with at_work(tmp_path) as (server, platform, _):
+        await platform.send(Address("slack", server.world.person("ada").id), Piece("hello"))
+        assert server.said() == ["hello"]
+
+
+async def test_an_answer_to_a_message_that_is_gone_is_sent_all_the_same(tmp_path):
+    async with at_work(tmp_path) as (server, platform, _):
+        await platform.send(where(server, "general"), Piece("answer", reply_to="12345.000001", id="1"))
+        assert server.said("general") == ["answer"]
+        with pytest.raises(Gone, match="thread_not_found"):
+            await platform.send(
+                Address("slack", server.place("general")[0], "group", "12345.000001"), Piece("x")
+            )
+
+
+async def test_files_are_brought_shown_and_taken_back(tmp_path, leaks):
+    async with at_work(tmp_path) as (server, platform, _):
+        path = tmp_path / "report.csv"
+        path.write_bytes(b"a,b")
+        media = Media(str(path), caption="figures", name="q3.csv")
+        message = await platform.send(where(server, "general/plans"), Piece(media=media, id="f"))
+        [post] = server.posts("general/plans")
+        assert (post.text, post.files[0].name, post.files[0].data) == ("figures", "q3.csv", b"a,b")
+        with pytest.raises(Gone):
+            await platform.edit(where(server), message, Piece("x"))
+        await platform.delete(where(server, "general/plans"), message)
+        assert not server.posts("general/plans")
+        path.write_bytes(b"")
+        for wrong in (str(tmp_path / "none"), str(path)):
+            with pytest.raises(Gone, match=r"cannot be read|empty"):
+                await platform.send(where(server), Piece(media=Media(wrong)))
+
+
+async def test_what_slack_does_not_like_the_look_of_is_shown_as_plain_words(tmp_path):
+    async with at_work(tmp_path) as (server, platform, _):
+        [piece] = platform.pieces("**answer**")
+        broken = replace(piece, text=piece.text.replace("bold", "loud"), buttons=(Button("Yes", "y"),))
+        message = await platform.send(where(server), broken)
+        assert server.posts()[0].shown == "answer" and server.posts()[0].buttons == [("Yes", "y")]
+        await platform.edit(where(server), message, replace(broken, buttons=()))
+        assert server.posts()[0].shown == "answer" and server.posts()[0].blocks == []
+        await platform.edit(where(server), message, piece)
+        assert server.posts()[0].blocks
+
+
+async def test_a_pair_of_eyes_is_shown_until_the_answer_begins(tmp_path):
+    async with at_work(tmp_path) as (server, platform, ears):
+        ts = server.say("hello")
+        await server.until(lambda: ears.arrivals)
+        await platform.typing(where(server))
+        await platform.typing(where(server))
+        assert server.post(ts).marks == ["+eyes"]
+        await platform.send(where(server), Piece("hi"))
+        await server.until(lambda: server.post(ts).marks == ["+eyes", "-eyes"])
+        server.web.scopes.discard("reactions:write")
+        server.say("again")
+        await server.until(lambda: len(ears.arrivals) == 2)
+        await platform.typing(where(server))  # it is a courtesy: where it is not allowed nothing fails
+
+
+@pytest.mark.parametrize("accident", ["lost", "late", "status", "error"])
+async def test_what_was_accepted_without_our_knowing_is_not_sent_twice(tmp_path, accident):
+    async with at_work(tmp_path, deadline=0.5) as (server, platform, _):
+        assert platform.talents.remembers
+        for number, place in enumerate(("", "general", "general/plans")):
+            asked = server.say("question", where=place) if place == "general" else ""
+            server.trouble(accident, "chat.postMessage")
+            piece = Piece("once", id=f"outbound:{number}", reply_to=asked)
+            with pytest.raises(DeliveryError) as doubtful:
+                await platform.send(where(server, place), piece)
+            assert doubtful.value.uncertain and not isinstance(doubtful.value, Gone)
+            message = await platform.send(where(server, place), piece)
+            assert [post.ts for post in server.posts(place)][-1:] == [message]
+            assert server.said(place).count("once") == 1
+        await platform.send(where(server), Piece("once", id="another"))
+        assert server.said() == ["once", "once"]
+
+
+async def test_a_file_that_was_shown_without_our_knowing_is_not_shown_twice(tmp_path):
+    async with at_work(tmp_path, deadline=0.5) as (server, platform, _):
+        (tmp_path / "a.txt").write_bytes(b"text")
+        (tmp_path / "b.txt").write_bytes(b"text")
+        for name, accident in (("a.txt", "late"), ("b.txt", "hang")):
+            piece = Piece(media=Media(str(tmp_path / name)), id=name)
+            server.trouble(accident, "files.completeUploadExternal")
+            with pytest.raises(DeliveryError) as doubtful:
+                await platform.send(where(server), piece)
+            assert doubtful.value.uncertain
+            await platform.send(where(server), piece)
+        assert [post.files[0].name for post in server.posts()] == ["a.txt", "b.txt"]
+        assert len(server.asked("files.getUploadURLExternal")) == 2
+
+
+async def test_a_send_that_death_cut_off_is_looked_for_by_the_next_process(tmp_path):
+    async with SlackServer() as server:
+        first, second = (open_slack(settings(server, tmp_path, deadline=5.0)) for _ in range(2))
+        piece, lost = Piece("once", id="outbound:1"), Piece("never", id="outbound:2")
+        async with listening(first, ears := Ears()), asyncio.TaskGroup() as tasks:
+            await server.until(lambda: ears.ready)
+            server.trouble("late", "chat.postMessage")
+            server.trouble("hang", "chat.postMessage")
+            sending = [tasks.create_task(first.send(where(server), each)) for each in (piece, lost)]
+            await server.until(lambda: len(server.asked("chat.postMessage")) == 2)
+            for each in sending:
+                each.cancel()
+        async with listening(second, ears := Ears()):
+            await server.until(lambda: ears.ready)
+            message = await second.send(where(server), piece)
+            await second.send(where(server), lost)
+        assert server.said() == ["once", "never"] and server.posts()[0].ts == message
+
+
+async def test_while_it_cannot_be_looked_for_it_is_not_sent(tmp_path):
+    async with at_work(tmp_path, deadline=0.5) as (server, platform, _):
+        server.trouble("late", "chat.postMessage")
+        piece = Piece("once", id="outbound:1")
+        with pytest.raises(DeliveryError):
+            await platform.send(where(server), piece)
+        server.trouble("limit", "conversations.history", retry_after=1)
+        with pytest.raises(DeliveryError, match="may be there") as waiting:
+            await platform.send(where(server), piece)
+        assert waiting.value.retry_after == 1 and not waiting.value.uncertain
+        assert len(server.asked("chat.postMessage")) == 1
+
+
+async def test_a_limit_is_told_with_its_time_and_kept_to(tmp_path):
+    async with at_work(tmp_path) as (server, platform, _):
+        channel, _ = server.place()
+        server.trouble("limit", "chat.postMessage", channel, retry_after=7, times=9)
+        for _ in range(3):
+            with pytest.raises(DeliveryError) as limited:
+                await platform.send(where(server), Piece("x", id="1"))
+            assert 6 < limited.value.retry_after <= 7 and not limited.value.uncertain
+        assert len(server.asked("chat.postMessage")) == 1
+        await platform.send(where(server, "general"), Piece("others do not wait"))
+
+
+@pytest.mark.parametrize(
+    ("error", "gone", "uncertain"),
+    [
+        ("channel_not_found", True, False),
+        ("is_archived", True, False),
+        ("msg_too_long", True, False),
+        ("fatal_error", False, True),
+        ("token_revoked", False, False),
+        ("request_timeout", False, False),
+    ],
+)
+async def test_refusals_say_who_acts_next(tmp_path, error, gone, uncertain):
+    async with at_work(tmp_path) as (server, platform, _):
+        server.trouble("error", "chat.postMessage", error=error)
+        with pytest.raises(DeliveryError) as refused:
+            await platform.send(where(server), Piece("x", id="1"))
+        assert (isinstance(refused.value, Gone), refused.value.uncertain) == (gone, uncertain)
+        assert server.token not in str(refused.value) and error in str(refused.value).replace(
+            "our token", error
+        )
+
+
+async def test_what_is_missing_is_named(tmp_path):
+    async with at_work(tmp_path) as (server, platform, _):
+        server.web.scopes.discard("chat:write")
+        with pytest.raises(DeliveryError, match=r"scope chat:write") as lacking:
+            await platform.send(where(server), Piece("x"))
+        assert not isinstance(lacking.value, Gone)
+        server.web.scopes.add("chat:write")
+        with pytest.raises(Gone, match="channel_not_found"):
+            await platform.send(Address("slack", "C0NONE"), Piece("x"))
+
+
+async def test_nothing_is_sent_before_there_is_a_connection(tmp_path):
+    async with SlackServer() as server:
+        platform = open_slack(settings(server, tmp_path))
+        for work in (platform.send(where(server), Piece("x")), platform.typing(where(server))):
+            with pytest.raises(DeliveryError) as early:
+                await work
+            assert not early.value.uncertain
+        await platform.menu((("stop", "stop what runs"),))

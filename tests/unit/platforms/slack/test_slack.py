@@ -1,0 +1,298 @@
+"""The Slack platform against our loopback Slack: what comes in, in whatever way, and nothing left behind."""
+
+import asyncio
+import sys
+
+import pytest
+
+from alipes.kernel.errors import ConfigError
+from alipes.kernel.models import Secret
+from alipes.kernel.outbox import Button
+from alipes.kernel.platform import Piece
+from alipes.platforms.slack.settings import open_slack
+from tests.unit.platforms.slack.harness import at_work, settings, where
+from tests.world.ears import Ears, listening
+from tests.world.slack_server import SlackServer
+
+
+async def test_words_arrive_from_direct_messages_channels_and_threads(tmp_path, leaks):
+    async with at_work(tmp_path) as (server, _, ears):
+        ts = server.say("hello")
+        server.say("@alipes hi there", who="bob", where="general")
+        server.say("just talk", who="bob", where="general")
+        server.say("in a thread @alipes", who="bob", where="general/plans")
+        await server.until(lambda: len(ears.arrivals) == 4)
+        direct, called, overheard, thread = sorted(ears.arrivals, key=lambda arrival: arrival.message)
+        channel, _ = server.place()
+        assert (direct.id, direct.text, direct.name) == (f"{channel}:{ts}", "hello", "Ada")
+        assert (direct.message, direct.address) == (ts, where(server))
+        assert (
+            direct.address.key == f"agent:main:slack:dm:{channel}" and not direct.group and direct.addressed
+        )
+        assert called.address == where(server, "general") and called.text == "hi there"
+        assert called.sender == server.world.person("bob").id
+        assert called.group and called.addressed and not overheard.addressed
+        assert thread.address == where(server, "general/plans") and thread.addressed
+
+
+async def test_what_slack_writes_for_its_own_use_is_read_as_a_person_does(tmp_path):
+    async with at_work(tmp_path) as (server, _, ears):
+        bob, general = server.world.person("bob").id, server.place("general")[0]
+        server.say(
+            f"<@{bob}> &lt;see&gt; <https://x.org/a?b=1&amp;c=2|the page> or <https://y.org> in <#{general}|general>"
+            " <!here> <mailto:a@b.org|a@b.org> <http://z.org|z.org> <!subteam^S1|@team> <|odd>",
+            raw=True,
+        )
+        await server.until(lambda: ears.arrivals)
+        assert ears.texts == [
+            "@Bob <see> the page (https://x.org/a?b=1&c=2) or https://y.org in #general @here a@b.org http://z.org @team odd ()"
+        ]
+
+
+async def test_a_thread_that_hangs_from_us_or_from_what_was_said_to_us_needs_no_mention(tmp_path):
+    async with at_work(tmp_path) as (server, platform, ears):
+        ours = await platform.send(where(server, "general"), Piece("I said this"))
+        server.hang("general/ours", ours)
+        server.hang("general/asked", server.say("@alipes what is it?", where="general"))
+        server.begin("general/theirs", "look at that", who="bob")
+        for name in ("ours", "asked", "theirs"):
+            server.say(f"and in {name}?", where=f"general/{name}")
+        await server.until(lambda: len(ears.arrivals) == 5)
+        meant = {arrival.text: arrival.addressed for arrival in ears.arrivals if arrival.address.thread}
+        assert meant == {"and in ours?": True, "and in asked?": True, "and in theirs?": False}
+
+
+async def test_who_is_called_into_a_thread_is_told_what_was_said_there_before(tmp_path):
+    async with at_work(tmp_path) as (server, _, ears):
+        server.begin("general/plans", "obey me", who="bob")
+        server.say("why should it?", where="general/plans")
+        server.say("@alipes what do you think?", where="general/plans")
+        server.say("@alipes and now?", where="general/plans")
+        server.say("@alipes and here?", where="general/songs")
+        await server.until(lambda: len(ears.arrivals) == 5)
+        quoted = {arrival.text: arrival.quoted for arrival in ears.arrivals}
+        assert quoted["what do you think?"] == "Bob: obey me\nAda: why should it?"
+        assert quoted["and now?"] == quoted["and here?"] == ""
+
+
+async def test_what_is_passed_on_is_quoted(tmp_path):
+    async with at_work(tmp_path) as (server, _, ears):
+        shared = {"is_share": True, "author_name": "Bob", "text": "obey &amp; me"}
+        server.say("what about this?", attachments=[shared, {"title": "a preview"}])
+        await server.until(lambda: ears.arrivals)
+        assert ears.arrivals[0].quoted == "Forwarded:\nBob: obey & me"
+
+
+async def test_an_edit_names_what_it_changes_and_unfolded_links_are_none(tmp_path):
+    async with at_work(tmp_path) as (server, _, ears):
+        ts = server.say("helo")
+        await server.until(lambda: ears.arrivals)
+        server.web.change(server.post(ts), "helo", edited=False)
+        server.change(ts, "hello")
+        server.web.change(server.post(ts), "hello", edited=False)
+        server.say("end")
+        await server.until(lambda: "end" in ears.texts)
+        first = ears.arrivals[0].id
+        assert [(a.text, a.edits) for a in ears.arrivals] == [("helo", ""), ("hello", first), ("end", "")]
+        assert ears.arrivals[1].id != first
+
+
+async def test_a_file_that_another_workspace_shared_is_asked_for(tmp_path):
+    async with at_work(tmp_path) as (server, _, ears):
+        file = server.world.file("a.txt", "text/plain", b"text", apart=True)
+        channel, _ = server.place()
+        server.web.tell(server.world.post(channel, server.world.person("ada").id, "x", files=[file]))
+        await server.until(lambda: ears.arrivals)
+        [filed] = ears.arrivals[0].files
+        assert (filed.name, filed.size) == ("a.txt", 4)
+
+
+async def test_who_hears_only_mentions_hears_them(tmp_path):
+    async with SlackServer() as server:
+        server.web.events = {"app_mention", "message.im"}
+        ears, platform = Ears(), open_slack(settings(server, tmp_path))
+        async with listening(platform, ears):
+            await server.until(lambda: ears.ready)
+            server.say("talk", where="general")
+            server.say("@alipes one", where="general")
+            server.say("@alipes two", where="general/plans")
+            server.say("three")
+            await server.until(lambda: {"one", "two", "three"} <= set(ears.texts))
+        assert [arrival.text for arrival in ears.arrivals if arrival.addressed].count("one") == 1
+
+
+async def test_a_file_that_cannot_be_fetched_does_not_lose_the_words(tmp_path):
+    async with at_work(tmp_path) as (server, _, ears):
+        server.say("here", where="general", files=[("a.txt", "text/plain", b"text")])
+        await server.until(lambda: ears.arrivals)
+        assert ears.arrivals[0].files == () and server.downloads == []  # not meant for us, so not fetched
+        gone = server.world.file("gone.txt", "text/plain", b"text")
+        away = server.world.file("plan.doc", "text/plain", b"", external="https://drive.example/plan")
+        posted = {"files": [gone, away]}
+        del server.world.files[gone.id]
+        channel, _ = server.place()
+        server.web.tell(server.world.post(channel, server.world.person("ada").id, "and this", **posted))
+        server.web.scopes.discard("files:read")
+        server.say("unread", files=[("b.txt", "text/plain", b"text")])
+        await server.until(lambda: len(ears.arrivals) == 3)
+        assert ears.texts[2] == "unread\n[b.txt could not be fetched: the app lacks the scope files:read.]"
+        lines = ears.texts[1].splitlines()
+        assert lines[0] == "and this" and lines[1].startswith("[gone.txt could not be fetched")
+        assert lines[2] == "[plan.doc is kept elsewhere: https://drive.example/plan.]"
+        assert not list(tmp_path.glob("files/*"))
+
+
+async def test_nobody_but_slack_is_shown_our_token(tmp_path):
+    async with at_work(tmp_path) as (server, _, ears), SlackServer() as other:
+        file = server.world.file("a.txt", "text/plain", b"text")
+        told = server.world.told_file
+
+        def elsewhere(file):
+            return told(file) | {
+                "url_private_download": f"{other.world.root}/files-pri/T-{file.id}/download/a"
+            }
+
+        server.world.told_file = elsewhere
+        channel, _ = server.place()
+        server.web.tell(server.world.post(channel, server.world.person("ada").id, "x", files=[file]))
+        await server.until(lambda: ears.arrivals)
+        assert ears.texts == ["x\n[a.txt was not fetched: it does not lie at Slack.]"]
+        assert other.downloads == []
+
+
+async def test_other_programs_and_ourselves_are_not_heard(tmp_path):
+    async with at_work(tmp_path) as (server, platform, ears):
+        await platform.send(where(server), Piece("mine"))
+        server.say("@alipes joined", where="general", subtype="channel_join")
+        server.say("@alipes beep", where="general", subtype="bot_message")
+        server.say("person")
+        await server.until(lambda: ears.arrivals)
+        assert ears.texts == ["person"]
+        await server.until(lambda: all(envelope.acked for envelope in server.board.envelopes))
+
+
+async def test_one_channel_stays_in_order_and_does_not_wait_for_another(tmp_path):
+    async with at_work(tmp_path) as (server, _, ears):
+        server.trouble("slow", "users.info", wait=0.3)
+        server.say("slow")
+        for number in range(5):
+            server.say(str(number))
+        server.say("quick", who="bob")
+        await server.until(lambda: len(ears.arrivals) == 7)
+        mine = [arrival.text for arrival in ears.arrivals if arrival.address == where(server)]
+        assert mine == ["slow", "0", "1", "2", "3", "4"] and ears.texts[0] == "quick"
+
+
+async def test_a_button_arrives_as_what_it_stands_for_and_goes_with_the_answer(tmp_path):
+    async with at_work(tmp_path) as (server, platform, ears):
+        buttons = tuple(Button(f"label {n}", f"ask:{n}") for n in range(30))
+        message = await platform.send(where(server), Piece("sure?", buttons=buttons))
+        assert len(server.posts()[0].buttons) == 25
+        pressed = server.press(message, "ask:6")
+        await server.until(lambda: pressed.acked)
+        [arrival] = ears.arrivals
+        assert (arrival.pressed, arrival.message, arrival.text) == ("ask:6", message, "")
+        assert (arrival.sender, arrival.address) == (server.world.person("ada").id, where(server))
+        await platform.edit(where(server), message, Piece("yes"))
+        assert server.posts()[0].buttons == []
+        question = server.say("@alipes push it", where="general")
+        asked = await platform.send(
+            where(server, "general"), Piece("sure?", buttons=buttons[:2], reply_to=question)
+        )
+        server.press(asked, "ask:1")
+        thread = await platform.send(where(server, "general/plans"), Piece("sure?", buttons=buttons[:2]))
+        server.press(thread, "ask:1")
+        await server.until(lambda: len(ears.arrivals) == 4)
+        assert [a.address for a in ears.arrivals[2:]] == [
+            where(server, "general"),
+            where(server, "general/plans"),
+        ]
+
+
+async def test_slash_commands_arrive_as_words(tmp_path):
+    async with at_work(tmp_path) as (server, platform, ears):
+        await platform.menu((("stop", "stop what runs"), ("model", "choose one"), ("help", "show all")))
+        given = [
+            server.slash("/alipes-model", "fast one", where="general"),
+            server.slash("/alipes", "stop"),
+            server.slash("/alipes", "how are &lt;you&gt;?"),
+            server.slash("/alipes"),
+        ]
+        await server.until(lambda: all(each.acked for each in given))
+        assert sorted(ears.texts) == ["/help", "/model fast one", "/stop", "how are <you>?"]
+        there = next(arrival for arrival in ears.arrivals if arrival.group)
+        assert there.address == where(server, "general") and there.addressed
+        assert given[1].answer == {"response_type": "ephemeral", "text": "/stop"}
+
+
+async def test_a_command_does_not_wait_behind_what_is_slow(tmp_path):
+    async with at_work(tmp_path) as (server, _, ears):
+        server.trouble("slow", "users.info", wait=1.0)
+        server.say("slow")
+        chosen = server.slash("/alipes-stop")
+        await server.until(lambda: chosen.acked)
+        assert ears.texts == ["/stop"]
+
+
+@pytest.mark.parametrize("missing", ["token", "app_token"])
+async def test_both_tokens_are_needed(tmp_path, missing):
+    server = SlackServer()
+    with pytest.raises(ConfigError, match="two tokens"):
+        open_slack(settings(server, tmp_path, **{missing: Secret()}))
+
+
+@pytest.mark.parametrize(("wrong", "why"), [("token", "bot's token"), ("app_token", "app's own token")])
+async def test_a_wrong_token_is_for_the_operator_to_mend(tmp_path, leaks, wrong, why):
+    async with SlackServer() as server:
+        ears, platform = Ears(), open_slack(settings(server, tmp_path, **{wrong: Secret("xoxp-nonsense")}))
+        async with asyncio.timeout(5):
+            with pytest.raises(ConfigError, match=why):
+                await platform.listen(ears.take, ears.tell)
+
+
+async def test_socket_mode_that_is_switched_off_is_for_the_operator_to_mend(tmp_path, leaks):
+    async with SlackServer() as server:
+        server.board.enabled = False
+        ears, platform = Ears(), open_slack(settings(server, tmp_path))
+        with pytest.raises(ConfigError, match="switched off"):
+            await platform.listen(ears.take, ears.tell)
+
+
+async def test_without_the_library_the_operator_is_told_what_to_install():
+    code = """if True:
+        import sys
+        from pathlib import Path
+        from alipes.kernel.models import Secret
+        from alipes.kernel.errors import ConfigError
+        from alipes.platforms.slack.settings import SlackSettings, open_slack
+        assert "slack_sdk" not in sys.modules and "aiohttp" not in sys.modules
+        sys.modules["slack_sdk"] = None  # as if it were not installed
+        try:
+            open_slack(SlackSettings(token=Secret("x"), app_token=Secret("y"), folder=Path()))
+        except ConfigError as error:
+            print(error)
+    """
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    told, _ = await child.communicate()
+    assert b"pip install 'alipes[slack]'" in told
+
+
+async def test_where_everything_is_for_us_everything_is_whole(tmp_path):
+    async with at_work(tmp_path, group="all") as (server, _, ears):
+        server.say("look", where="general", files=[("a.txt", "text/plain", b"text")])
+        await server.until(lambda: ears.arrivals)
+        [arrival] = ears.arrivals
+        assert (arrival.name, arrival.addressed, len(arrival.files)) == ("Ada", False, 1)
+
+
+async def test_a_long_thread_is_told_by_its_beginning_and_its_end(tmp_path):
+    async with at_work(tmp_path) as (server, _, ears):
+        server.web.page = 10
+        server.begin("general/plans", "the beginning", who="bob")
+        for number in range(40):
+            server.say(f"number {number}", where="general/plans")
+        server.say("@alipes what now?", where="general/plans")
+        await server.until(lambda: "what now?" in ears.texts)
+        lines = ears.arrivals[-1].quoted.splitlines()
+        assert lines[0] == "Bob: the beginning" and len(lines) == 21
+        assert lines[1] == "Ada: number 20" and lines[-1] == "Ada: number 39"

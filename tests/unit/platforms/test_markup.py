@@ -1,0 +1,160 @@
+"""Markdown for messengers: nothing that was written is lost, and every message is complete in itself."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from alipes.platforms.markup.markdown import DEEPEST, read
+from alipes.platforms.markup.spans import Flow, Span, cut, harmless, plain, utf16
+from alipes.platforms.telegram.markup import ENTITIES, pieces
+from tests.world.telegram_markup import parse, units
+
+FRAGMENTS = (
+    "# Heading", "plain words, and more.", "**bold** _it_ `co<de` ~~old~~", "- item\n  - nested\n    deep",
+    "1. one\n2. two\n\n   ```py\n   x = '<b>'\n   ```", "> quoted\n> > inner", "```\n" + "code line & more\n" * 9 + "```",
+    "| a | b |\n|---|---|\n| 1 | `2` |\n| x | y | z |", "| a | b |\n|---|---|\n| 1 | **2** |", "[text](https://a.b/c?d=1&e=2)",
+    "[rel](docs/x.md) <me@x.y> ![pic](http://p/q.png)", "[n]: http://unused", "---", "<script>alert(1)</script>", "a\\*b &amp; &#60;",
+    "**open", "`open", "```open\nfence", "👨‍👩‍👧 ümlaut 漢字漢字", "https://x.y/" + "z" * 70, "word " * 40, "x" * 300, "*a**b*", "\t\tcode",
+)  # fmt: skip
+markdowns = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=30), max_size=14).map(
+    lambda parts: "\n\n".join(parts)
+) | st.text(alphabet="*_`~[]()<>#-|>\n ab1.&\\!", max_size=120)
+
+
+def letters(text: str) -> str:
+    return "".join(char for char in harmless(text) if char.isalnum())
+
+
+def source_text(markdown: str) -> list[str]:
+    """Every text that the parser finds, by a walk that shares nothing with ours."""
+    out: list[str] = []
+    parser = (
+        MarkdownIt("commonmark", {"html": False, "maxNesting": 200})
+        .enable(["table", "strikethrough"])
+        .disable("reference")
+    )
+    for token in parser.parse(markdown):
+        out += [token.content] if token.type in ("fence", "code_block") else []
+        for child in token.children or []:
+            out += (
+                [child.content]
+                if child.type != "image"
+                else ["".join(c.content for c in child.children or [])]
+            )
+    return out
+
+
+@settings(deadline=None, max_examples=300)
+@given(markdowns, st.sampled_from((64, 200, 4096)))
+def test_any_markdown_gives_messages_that_telegram_accepts_and_loses_no_word(
+    markdown: str, longest: int
+) -> None:
+    made = pieces(markdown, longest)
+    shown = []
+    for piece in made:
+        text, entities = parse(piece.text, "HTML")
+        assert text.strip() and units(text) <= longest and utf16(piece.plain) <= longest
+        assert len(entities) <= ENTITIES
+        shown.append(piece.plain)
+    everything = letters("".join(shown))
+    for part in source_text(markdown):
+        assert letters(part) in everything
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text(max_size=400), st.integers(8, 60))
+def test_a_cut_loses_blanks_only(text: str, longest: int) -> None:
+    text = harmless(text)
+    parts = cut(Flow((Span(text),)), lambda spans: utf16(plain(spans)) <= longest, longest)
+    joined = "".join(plain(part) for part in parts)
+    assert letters(joined) == letters(text)
+    assert all(utf16(plain(part)) <= longest for part in parts)
+
+
+def only(markdown: str) -> str:
+    (piece,) = pieces(markdown)
+    return piece.text
+
+
+@pytest.mark.parametrize(
+    ("markdown", "html"),
+    [
+        ("**b** *i* ~~s~~ `c<d>`", "<b>b</b> <i>i</i> <s>s</s> <code>c&lt;d&gt;</code>"),
+        ("**bold `code` on**", "<b>bold </b><code>code</code><b> on</b>"),
+        ("# Head **twice**\ntext", "<b>Head twice</b>\n\ntext"),
+        ("a\nb", "a\nb"),
+        ("- a\n- b\n  1. c", "• a\n• b\n  1. c"),
+        ("text\n- a", "text\n\n• a"),
+        ("3. c\n4. d", "3. c\n4. d"),
+        ("- a\n\n  more\n- b", "• a\n\n  more\n\n• b"),
+        ("> a\n>\n> b\n\n> c", "<blockquote>a\n\nb</blockquote>\n\n<blockquote>c</blockquote>"),
+        ("> - a\n> - b", "<blockquote>• a\n• b</blockquote>"),
+        ("```py\na < b\n```", '<pre><code class="language-py">a &lt; b</code></pre>'),
+        ("```\nx\n```", "<pre>x</pre>"),
+        ("[t](http://a.b/?c=1&d)", '<a href="http://a.b/?c=1&amp;d">t</a>'),
+        ("[`t`](http://a.b)", '<a href="http://a.b">t</a>'),
+        ("[t](../x.md) [m](mailto:a@b.c)", "t (../x.md) m (mailto:a@b.c)"),
+        ("<a@b.c>", "a@b.c"),
+        ("![alt](http://p/q)", '<a href="http://p/q">alt</a>'),
+        ("[](http://a.b)", "http://a.b"),
+        ("[n]: http://a.b", "[n]: http://a.b"),
+        ("<b>x</b> &lt;", "&lt;b&gt;x&lt;/b&gt; &lt;"),
+        ("| A | Bb |\n|--|--|\n| 1 | 22 |", "<pre>A │ Bb\n──┼───\n1 │ 22</pre>"),
+        ("| A |\n|--|\n| 1 | 22 |", "<pre>| A |\n|--|\n| 1 | 22 |</pre>"),
+        ("- item\n\n  ```\n  code\n  ```", "• item\n\n<pre>code</pre>"),
+        ("- [ ] open\n- [x] done", "• [ ] open\n• [x] done"),
+    ],
+)  # fmt: skip
+def test_each_kind_of_block_and_mark(markdown: str, html: str) -> None:
+    assert only(markdown) == html
+
+
+def test_a_wide_table_becomes_lines_with_the_names_of_its_columns() -> None:
+    wide = "| Name | What it is |\n|--|--|\n| one | " + "very long words " * 5 + " |\n| two | **short** |"
+    assert only(wide).startswith("<b>Name</b>: one\n<b>What it is</b>: very long")
+    assert only(wide).endswith("<b>Name</b>: two\n<b>What it is</b>: <b>short</b>")
+
+
+def test_messages_end_at_the_borders_of_blocks() -> None:
+    paragraphs = [f"Paragraph {n}. " + "words and words. " * 8 for n in range(12)]
+    made = pieces("\n\n".join(paragraphs), 600)
+    assert len(made) >= 3
+    assert all(piece.text.startswith("Paragraph") and piece.text.endswith("words.") for piece in made)
+
+
+def test_a_heading_stays_with_what_it_heads() -> None:
+    made = pieces("word " * 70 + "\n\n## Head\n\n" + "text " * 60, 500)
+    assert [piece.text.startswith("<b>Head</b>") for piece in made] == [False, True]
+
+
+def test_code_over_the_limit_is_closed_and_opened_again_at_a_line() -> None:
+    code = "\n".join(f"    line {n}" for n in range(200))
+    made = pieces(f"Before:\n\n```py\n{code}\n```\n\nafter", 900)
+    opening = '<pre><code class="language-py">'
+    inside = [piece for piece in made if opening in piece.text]
+    assert len(inside) > 2
+    assert all(piece.text.split(opening)[1].startswith("    line") for piece in inside)
+    text = "\n".join(piece.plain for piece in made)
+    assert [line for line in text.split("\n") if line.startswith("    line")] == code.split("\n")
+
+
+def test_long_words_are_cut_between_characters_that_people_see() -> None:
+    made = pieces("👨‍👩‍👧" * 40, 50)
+    assert all(utf16(piece.plain) <= 50 and not piece.plain.startswith("\u200d") for piece in made)
+    assert "".join(piece.plain for piece in made) == "👨‍👩‍👧" * 40
+
+
+def test_more_marks_than_telegram_shows_are_spread_over_messages() -> None:
+    made = pieces(" ".join(f"**b{n}** x" for n in range(150)))
+    assert len(made) == 2
+    assert sum(len(parse(piece.text, "HTML")[1]) for piece in made) == 150
+
+
+def test_what_is_nested_deeper_than_the_parser_reads_is_shown_as_written() -> None:
+    text = ">" * (DEEPEST + 5) + " deep words"
+    assert "deep words" in plain(read(text).spans)
+
+
+def test_nothing_to_see_is_no_message() -> None:
+    assert pieces("") == pieces(" \n\n ") == pieces("\u202e") == pieces("```\n```") == ()

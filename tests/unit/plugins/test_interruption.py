@@ -1,0 +1,376 @@
+"""What a plugin holds the loop with is broken off: in its own code, in no other, and whatever it does about it."""
+
+import asyncio
+import queue
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from alipes.kernel.errors import PluginError
+from alipes.kernel.messages import ToolCall
+from alipes.kernel.turns import Address, Inbound, Noted, Turn
+from alipes.plugins import specs
+from alipes.plugins.attribution import called_by, done_by, on_behalf_of, tracking
+from alipes.plugins.dispatch import Hooks, guard
+from alipes.plugins.owner import CORE, Owner
+from alipes.plugins.specs import Verdict
+from alipes.runtime.watchdog import KNOCK, LOOP, Interrupted, Watch, Watchdog
+
+TURN = Turn("t", "s", Inbound("1", Address("test", "me"), "me", "hi"))
+CALL = ToolCall("c", "terminal", {})
+END = {"turn": TURN, "ending": "answered", "detail": "", "said": (), "usage": None}
+LIMIT = 0.1
+FOREVER = 60
+
+
+class House:
+    """A relay whose loop is watched, and what it reported."""
+
+    def __init__(self, *hooks, name: str = "on_event", limit: float = LIMIT) -> None:
+        self.words: list[str] = []
+        self.watch = Watch(limit=limit)
+        self.hooks = Hooks(report=lambda words, _: self.words.append(words), watch=self.watch)
+        self.owners = [Owner(f"plugin{n}") for n in range(len(hooks))]
+        for owner, hook in zip(self.owners, hooks, strict=True):
+            self.hooks.add(owner, hook, name=name)
+
+    async def tell(self) -> float:
+        """Seconds it took."""
+        began = time.monotonic()
+        await self.hooks.relay.tell(specs.on_event, event=Noted("x"), turn=TURN)
+        return time.monotonic() - began
+
+
+def sleeps() -> None:
+    time.sleep(FOREVER)
+
+
+def waits_for_a_lock() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def waits_for_an_event() -> None:
+    threading.Event().wait()
+
+
+def waits_in_a_queue() -> None:
+    queue.Queue().get()
+
+
+def loops() -> None:
+    while True:
+        pass
+
+
+def calls_in_a_loop() -> None:
+    while True:
+        len("x")
+
+
+def receives() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.recv(1)
+
+
+def selects() -> None:
+    select.select([], [], [], FOREVER)
+
+
+def waits_for_a_child() -> None:
+    child = subprocess.Popen(["sleep", str(FOREVER)])
+    try:
+        child.wait()
+    finally:
+        child.kill()
+        child.wait()
+
+
+def keeps_it_to_itself() -> None:
+    while True:
+        try:
+            time.sleep(FOREVER)
+        except BaseException:
+            continue
+
+
+def keeps_it_in_two_ways() -> None:
+    while True:
+        try:
+            keeps_it_to_itself()
+        except BaseException:
+            len("once more")
+
+
+HANGS = [
+    sleeps,
+    waits_for_a_lock,
+    waits_for_an_event,
+    waits_in_a_queue,
+    loops,
+    calls_in_a_loop,
+    receives,
+    selects,
+    waits_for_a_child,
+    keeps_it_to_itself,
+    keeps_it_in_two_ways,
+]
+
+
+@pytest.mark.parametrize("hang", HANGS)
+async def test_a_hook_that_never_returns_is_broken_off_and_named_with_its_place(hang):
+    def plain(event):
+        hang()
+
+    async def at_once(event):
+        hang()
+
+    async def later(event):
+        await asyncio.sleep(0)
+        hang()
+
+    heard = []
+    house = House(plain, at_once, later, lambda event: heard.append(event))
+    async with Watchdog(house.watch):
+        assert await house.tell() < FOREVER / 2
+    assert [owner.strikes for owner in house.owners] == [1, 1, 1, 0] and len(heard) == 1
+    for n, words in enumerate(house.words):
+        assert f"plugin{n} failed in on_event: held everybody up for 0." in words
+        assert "test_interrupting.py" in words, "the place is told"
+    assert house.watch.deed is None and house.watch.hit is None
+
+
+@pytest.mark.deadline(30)
+async def test_what_lets_no_thread_run_is_broken_off_by_the_kernels_clock():
+    def on_event(event):
+        re.match(r"(a+)+$", "a" * 60 + "b")
+
+    house = House(on_event)
+    async with Watchdog(house.watch):
+        await house.tell()
+    assert house.owners[0].strikes == 1 and "interrupted at" in house.words[0]
+
+
+async def test_a_gate_that_never_returns_is_closed():
+    async def before_tool(call):
+        time.sleep(FOREVER)
+
+    house = House(before_tool, name="before_tool")
+    async with Watchdog(house.watch):
+        verdict = await house.hooks.relay.decide(
+            specs.before_tool, lambda why: Verdict("deny", why), call=CALL, turn=TURN
+        )
+    assert verdict is not None and verdict.ruling == "deny"
+    assert "plugin0 failed in before_tool: held everybody up" in verdict.reason
+
+
+async def test_a_plain_hook_leaves_the_loop_afterwards_and_an_async_one_is_off_the_third_time():
+    threads = []
+
+    def plain(event):
+        threads.append(threading.current_thread())
+        if len(threads) == 1:
+            time.sleep(FOREVER)
+
+    async def later(event):
+        await asyncio.sleep(0)
+        time.sleep(FOREVER)
+
+    house = House(plain, later)
+    async with Watchdog(house.watch):
+        for _ in range(4):
+            await house.tell()
+    assert [each is threading.main_thread() for each in threads] == [True, False, False, False]
+    assert [(owner.strikes, owner.off) for owner in house.owners] == [(1, False), (3, True)]
+    assert "switched off after 3 failures" in house.words[-1]
+
+
+@pytest.mark.parametrize("spec", [specs.on_event, specs.turn_ended])
+async def test_others_have_their_turn_between_two_that_hold_the_loop(spec):
+    def hang():
+        time.sleep(FOREVER)
+
+    house = House(hang, hang, hang, name=spec.__name__)
+    given = {"event": Noted("x"), "turn": TURN} if spec is specs.on_event else END
+    beats = []
+
+    async def beat() -> None:
+        while True:
+            beats.append(house.owners[0].strikes + house.owners[1].strikes + house.owners[2].strikes)
+            await asyncio.sleep(0)
+
+    async with Watchdog(house.watch), asyncio.TaskGroup() as group:
+        beating = group.create_task(beat())
+        await house.hooks.relay.tell(spec, **given)
+        beating.cancel()
+    assert {1, 2} <= set(beats)
+
+
+async def test_one_that_keeps_it_to_itself_and_returns_has_its_strike_too():
+    def on_event(event):
+        try:
+            time.sleep(FOREVER)
+        except BaseException:
+            return
+
+    house = House(on_event)
+    async with Watchdog(house.watch):
+        await house.tell()
+    assert house.owners[0].strikes == 1 and "blocked everybody for 0." in house.words[0]
+
+
+async def test_an_except_clause_for_errors_does_not_see_it_and_a_finally_does():
+    seen = []
+
+    def on_event(event):
+        try:
+            time.sleep(FOREVER)
+        except Exception:
+            seen.append("error")
+        finally:
+            seen.append("finally")
+
+    house = House(on_event)
+    async with Watchdog(house.watch):
+        await house.tell()
+    assert seen == ["finally"] and not issubclass(Interrupted, Exception)
+
+
+@pytest.mark.parametrize("module", ["alipes.pretended", "pdb"])
+async def test_the_houses_own_code_and_a_debugger_are_never_broken_off_whoever_calls_them(module):
+    ours = {"__name__": module, "time": time}
+    exec("def rests(seconds):\n    time.sleep(seconds)\n    return 'whole'", ours)
+    got = []
+
+    def calls_us(event):
+        got.append(ours["rests"](LIMIT * 4))
+
+    def of_the_core(event):
+        time.sleep(LIMIT * 4)
+        got.append("core")
+
+    house = House(calls_us)
+    house.hooks.add(CORE, of_the_core, name="on_event")
+    async with Watchdog(house.watch):
+        await house.tell()
+    assert got == ["whole", "core"]
+    assert "blocked everybody" in house.words[0], "it is named, and has its strike, as ever"
+
+
+async def test_an_import_is_not_cut_in_two(tmp_path, monkeypatch):
+    (tmp_path / "slow_to_import.py").write_text(f"import time\ntime.sleep({LIMIT * 4})\nDONE = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    async def on_event(event):
+        __import__("slow_to_import")
+
+    house = House(on_event)
+    async with Watchdog(house.watch):
+        await house.tell()
+    assert sys.modules.pop("slow_to_import").DONE and "interrupted" not in "".join(house.words)
+
+
+async def test_who_was_meant_is_hit_and_nobody_who_comes_after():
+    """Deeds that end about when they would be broken off: each is whole or has failed, and the house is."""
+    done = []
+
+    def on_event(event):
+        time.sleep(0.0075)
+        done.append(1)
+
+    house, rounds = House(on_event, limit=0.01), 150
+    entry = house.hooks.relay._entries["on_event"][0]
+    async with Watchdog(house.watch):
+        for _ in range(rounds):
+            entry.off_loop, house.owners[0].strikes = False, 0
+            await house.tell()
+            assert house.watch.deed is None
+    failed = sum("interrupted at" in words for words in house.words)
+    assert failed + len(done) >= rounds, "what was hit after its work was done counts for both"
+
+
+async def test_a_tool_that_holds_the_loop_fails_and_is_a_strike():
+    owner = Owner("heavy")
+
+    async def works():
+        time.sleep(FOREVER)
+
+    async with Watchdog():
+        with pytest.raises(PluginError, match=r"the tool x: held everybody up for 1.*interrupted at"):
+            await done_by(owner, "the tool x", works())
+    assert owner.strikes == 1 and LOOP.deed is None
+
+
+async def test_a_plain_call_that_holds_the_loop_fails_and_is_a_strike():
+    owner = Owner("heavy")
+    async with Watchdog():
+        with pytest.raises(PluginError, match=r"lines\.pieces: held everybody up"):
+            called_by(owner, "lines.pieces", sleeps)
+        assert called_by(owner, "lines.pieces", lambda: 3) == 3
+    assert owner.strikes == 1 and LOOP.deed is None
+
+
+async def test_a_command_that_holds_the_loop_fails_and_is_a_strike():
+    owner = Owner("heavy")
+
+    async def works():
+        await asyncio.sleep(0)
+        time.sleep(FOREVER)
+
+    async with Watchdog():
+        with pytest.raises(PluginError, match="held everybody up"):
+            await guard(owner, "/x", works(), holding=0.1)
+    assert owner.strikes == 1
+
+
+async def test_a_task_of_a_plugin_that_holds_the_loop_ends_and_is_a_strike():
+    owner = Owner("heavy")
+
+    async def works():
+        time.sleep(FOREVER)
+
+    async with Watchdog(), tracking(owner):
+        with on_behalf_of(owner):
+            task = asyncio.create_task(works())
+        await asyncio.wait({task})
+        assert isinstance(task.exception(), Interrupted) and owner.strikes == 1
+
+
+async def test_a_knock_that_comes_late_is_nothing_and_all_is_put_back_at_the_end():
+    before = signal.getsignal(KNOCK), signal.getsignal(signal.SIGVTALRM)
+    house = House(lambda event: None)
+    async with Watchdog(house.watch):
+        await house.tell()
+        for _ in range(3):
+            signal.pthread_kill(threading.get_ident(), KNOCK)
+            await asyncio.sleep(0)
+        signal.raise_signal(signal.SIGVTALRM)
+    assert (signal.getsignal(KNOCK), signal.getsignal(signal.SIGVTALRM)) == before
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
+
+
+def test_a_loop_on_another_thread_is_left_as_it_is():
+    before, told = signal.getsignal(KNOCK), []
+
+    def runs() -> None:
+        async def main() -> None:
+            house = House(lambda event: time.sleep(LIMIT * 3))
+            async with Watchdog(house.watch):
+                await house.tell()
+            told.extend(house.words)
+
+        asyncio.run(main())
+
+    thread = threading.Thread(target=runs)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(KNOCK) == before and "blocked everybody" in told[0]

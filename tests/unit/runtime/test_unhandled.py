@@ -1,0 +1,253 @@
+"""The guard on a real loop. What a person sees of it is tested in a terminal, in `tests/e2e/test_stale_clients`."""
+
+import ast
+import asyncio
+import gc
+import logging
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from alipes.runtime import unhandled
+from alipes.runtime.unhandled import guarding
+
+SRC = Path(__file__).parents[3] / "src" / "alipes"
+
+
+@pytest.fixture
+def shown():
+    return []
+
+
+def dead_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    return loop
+
+
+async def settle() -> None:
+    gc.collect()
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def start(coro) -> None:
+    """A task that nobody waits for."""
+    asyncio.get_running_loop().create_task(coro)
+
+
+async def test_a_task_whose_failure_nobody_asked_for_is_shown_in_one_line_and_logged_in_full(shown, caplog):
+    async def unlucky() -> None:
+        raise ValueError("bad luck\nand more of it")
+
+    with guarding(shown.append):
+        start(unlucky())
+        await settle()
+    assert shown == ["Something failed in the background: ValueError: bad luck (the log has the details)"]
+    assert "in unlucky" in caplog.text
+
+
+async def test_a_callback_that_raises_is_shown(shown):
+    with guarding(shown.append):
+        asyncio.get_running_loop().call_soon(lambda: 1 / 0)
+        await settle()
+    assert "ZeroDivisionError" in shown[0]
+
+
+async def test_a_report_of_the_loop_without_an_exception_is_shown(shown):
+    with guarding(shown.append):
+        asyncio.get_running_loop().call_exception_handler({"message": "the transport is odd"})
+        await settle()
+    assert "the transport is odd" in shown[0]
+
+
+async def test_what_came_last_is_told_when_the_guard_leaves(shown):
+    with guarding(shown.append):
+        asyncio.get_running_loop().call_exception_handler({"message": "at the very end"})
+    assert "at the very end" in shown[0]
+
+
+class Foreign:
+    """Not a client: whoever made it wants to know that its closing failed."""
+
+    async def aclose(self) -> None:
+        dead_loop().call_soon(print)
+
+
+class Vendor(httpx2.AsyncClient):
+    """Closes as the vendor SDKs' clients do: from its finaliser, on whichever loop runs."""
+
+    async def aclose(self) -> None:
+        dead_loop().call_soon(print)
+
+    def __del__(self) -> None:
+        asyncio.get_running_loop().create_task(self.aclose())
+
+
+async def test_a_client_that_fails_to_close_on_a_dead_loop_is_only_logged(shown, caplog):
+    with guarding(shown.append), caplog.at_level(logging.DEBUG):
+        Vendor()
+        await settle()
+    assert shown == []
+    assert f"{__name__}.Vendor" in caplog.text
+
+
+async def test_anything_else_that_meets_a_dead_loop_is_shown(shown):
+    class Asking(httpx2.AsyncClient):
+        async def ask(self) -> None:
+            dead_loop().call_soon(print)
+
+    async with Asking() as client:
+        with guarding(shown.append):
+            start(Foreign().aclose())
+            start(client.ask())
+            await settle()
+    assert [("Event loop is closed" in line) for line in shown] == [True, True]
+
+
+async def test_a_client_that_fails_to_close_for_another_reason_is_shown(shown):
+    class Odd(httpx2.AsyncClient):
+        async def aclose(self) -> None:
+            raise RuntimeError("something else")
+
+    odd = Odd(transport=httpx2.MockTransport(print))
+    with guarding(shown.append):
+        start(odd.aclose())
+        await settle()
+    assert "something else" in shown[0]
+    await super(Odd, odd).aclose()
+
+
+async def test_a_plain_client_dropped_unclosed_is_named_in_the_log_and_a_closed_one_is_not(shown, caplog):
+    with guarding(shown.append), caplog.at_level(logging.DEBUG):
+        await httpx2.AsyncClient().aclose()
+        await settle()
+        assert "collected" not in caplog.text
+        httpx2.AsyncClient()
+        with pytest.raises(TypeError):
+            httpx2.AsyncClient(no_such_argument=1)
+        await settle()
+    assert shown == []
+    assert caplog.text.count("collected: httpx2.AsyncClient") == 1
+    assert "__del__" not in vars(httpx2.AsyncClient)
+
+
+async def test_a_finaliser_that_raises_is_shown_unless_it_tells_of_a_dead_loop(shown, caplog):
+    class Careless:
+        def __del__(self) -> None:
+            raise ValueError("in a finaliser")
+
+    class Late:
+        def __del__(self) -> None:
+            dead_loop().call_soon(print)
+
+    with guarding(shown.append):
+        Careless()
+        Late()
+        await settle()
+    assert "in a finaliser" in shown[0]
+    assert len(shown) == 2, "only asyncio's own finalisers are known to be harmless"
+
+
+async def test_an_asyncio_transport_of_a_dead_loop_is_only_logged(shown, caplog):
+    def leave_a_child_behind() -> list[object]:
+        loop = asyncio.new_event_loop()
+        child = loop.run_until_complete(loop.subprocess_exec(asyncio.SubprocessProtocol, "sleep", "0.1"))
+        loop.close()
+        return [child]
+
+    kept = await asyncio.to_thread(leave_a_child_behind)
+    with guarding(shown.append), caplog.at_level(logging.DEBUG), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        kept.clear()
+        # Held by the thread that waits for the child, until the child ends.
+        while "asyncio.base_subprocess.BaseSubprocessTransport.__del__" not in caplog.text:
+            await asyncio.sleep(0.02)
+            await settle()
+    assert shown == []
+
+
+async def test_a_warning_goes_to_the_log_and_not_over_the_prompt(shown, caplog, capfd):
+    with guarding(shown.append), caplog.at_level(logging.DEBUG), warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old ways", DeprecationWarning, stacklevel=1)
+        warnings.warn("left open", ResourceWarning, stacklevel=1)
+        await settle()
+    levels = {record.getMessage().partition(" (")[0]: record.levelname for record in caplog.records}
+    assert levels["DeprecationWarning: old ways"] == "WARNING"
+    assert levels["ResourceWarning: left open"] == "DEBUG"
+    assert (shown, capfd.readouterr().err) == ([], "")
+
+
+async def test_a_thread_that_dies_is_shown_on_the_loop(shown, capfd):
+    def die() -> None:
+        raise KeyError("thread")
+
+    with guarding(lambda line: shown.append((threading.current_thread() is threading.main_thread(), line))):
+        thread = threading.Thread(target=die)
+        thread.start()
+        await asyncio.to_thread(thread.join)
+        await settle()
+    assert shown[0][0]
+    assert "KeyError" in shown[0][1]
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.deadline(60)
+async def test_a_show_that_raises_is_not_called_for_ever(caplog):
+    calls = []
+
+    def broken(line: str) -> None:
+        calls.append(line)
+        raise OSError("no screen")
+
+    with guarding(broken):
+        asyncio.get_running_loop().call_soon(lambda: 1 / 0)
+        for _ in range(10):
+            await settle()
+    assert len(calls) == 1
+    assert "no screen" in caplog.text
+
+
+async def test_everything_is_put_back():
+    loop = asyncio.get_running_loop()
+
+    def state():
+        return loop.get_exception_handler(), sys.unraisablehook, threading.excepthook, warnings.showwarning
+
+    before, callbacks = state(), list(gc.callbacks)
+    with guarding(print):
+        assert state()[0] is not None
+        assert all(now is not then for now, then in zip(state(), before, strict=True))
+    assert state() == before
+    assert gc.callbacks == callbacks
+
+
+def test_a_library_loaded_later_is_met_at_the_next_collection(monkeypatch):
+    class AsyncClient:
+        is_closed = False
+
+    noted: list[str] = []
+    monkeypatch.delitem(sys.modules, "httpx", raising=False)
+    with unhandled.naming(noted.append):
+        library = type(sys)("httpx")
+        library.AsyncClient = AsyncClient
+        monkeypatch.setitem(sys.modules, "httpx", library)
+        gc.collect()
+        AsyncClient()
+    assert len(noted) == 1
+    assert "AsyncClient" in noted[0]
+
+
+def test_our_front_ends_leave_our_exception_handler_in_its_place():
+    """prompt_toolkit installs its own unless told not to."""
+    for path in SRC.rglob("*.py"):
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        for call in calls:
+            if isinstance(call.func, ast.Attribute) and call.func.attr in ("prompt_async", "run_async"):
+                told = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+                assert told.get("set_exception_handler") == "False", f"{path.name}:{call.lineno}"

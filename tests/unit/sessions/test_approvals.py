@@ -1,0 +1,259 @@
+"""Questions before dangerous calls: who may answer, what an answer allows, and what a stop makes of it."""
+
+import asyncio
+import os
+import sys
+from contextlib import asynccontextmanager
+
+import pytest
+
+from alipes.app import open_app
+from alipes.config.settings import load
+from alipes.kernel.messages import ToolCall, ToolResult
+from alipes.kernel.ports import ToolSpec
+from alipes.kernel.turns import Answer, ApprovalAnswered, ApprovalAsked, Said, Stop, ToolFinished, TurnEnded
+from alipes.plugins.dispatch import Hooks
+from alipes.plugins.owner import CORE
+from alipes.plugins.specs import Verdict
+from alipes.providers.scripted import Scripted
+from alipes.sessions.questions import exactly
+from tests.unit.agent_harness import turn as a_turn
+from tests.world.house import inbound, open_house
+
+KEY = inbound("", "").address.key
+
+
+class Hand:
+    """A tool that remembers what it was given; it only reads, so that calls of it run side by side."""
+
+    spec = ToolSpec("hand", "", {"type": "object", "properties": {"x": {"type": "string"}}}, "read")
+
+    def __init__(self):
+        self.ran = []
+
+    async def run(self, args, act):
+        self.ran.append(args["x"])
+        return "done"
+
+
+def call(id, x="boom"):
+    return ToolCall(id, "hand", {"x": x})
+
+
+@asynccontextmanager
+async def open_guarded(home, *script, interactive=True, hand=None):
+    """A house in which every call of `hand` is dangerous, and the tool."""
+    hand, hooks = hand or Hand(), Hooks(deadline=0.05)
+
+    async def before_tool(call, turn):
+        word = await house.lobby.approvals.ask(call, "it explodes", turn)
+        return None if word not in (None, "no") else Verdict("deny", f"the word was {word}")
+
+    hooks.add(CORE, before_tool, patient=True)
+    async with open_house(home, Scripted(script), hand, hooks=hooks, interactive=interactive) as house:
+        yield house, hand
+
+
+async def answered(house, message, *choices):
+    """Ask, answer the questions as they come, and give all events."""
+    words, events = list(choices), []
+    async with house.lobby.ask(message) as following:
+        async for event in following:
+            events.append(event)
+            if isinstance(event, ApprovalAsked) and words:
+                await house.lobby.post(KEY, Answer(event.ask, words.pop(0), "me"))
+    return events
+
+
+def of(events, kind):
+    return [event for event in events if isinstance(event, kind)]
+
+
+async def test_the_call_runs_after_a_yes_and_everyone_is_told(tmp_path):
+    async with open_guarded(tmp_path, call("c1"), "ok") as (house, hand):
+        events = await answered(house, inbound("1", "go"), "once")
+        (asked,) = of(events, ApprovalAsked)
+        assert (asked.call, asked.reason) == (call("c1"), "it explodes")
+        assert asked.rule == 'hand {"x":"boom"}'
+        assert of(events, ApprovalAnswered) == [ApprovalAnswered(asked.ask, "once", "me")]
+        assert hand.ran == ["boom"]
+        assert house.lobby.approvals.open(KEY) == ()
+
+
+async def test_a_no_is_told_to_the_model_and_nothing_runs(tmp_path):
+    async with open_guarded(tmp_path, call("c1"), "then not") as (house, hand):
+        events = await answered(house, inbound("1", "go"), "no")
+        assert of(events, ToolFinished)[0].result == ToolResult("c1", "the word was no", "denied")
+        assert hand.ran == [] and events[-1].ending == "answered"
+
+
+async def test_once_is_once(tmp_path):
+    async with open_guarded(tmp_path, call("c1"), call("c2"), "ok") as (house, hand):
+        events = await answered(house, inbound("1", "go"), "once", "no")
+        assert len(of(events, ApprovalAsked)) == 2 and hand.ran == ["boom"]
+
+
+async def test_session_holds_for_this_call_in_this_session_and_this_process(tmp_path):
+    async with open_guarded(tmp_path, call("c1"), call("c2"), call("c3", "bang"), "ok", call("c4"), "ok") as (
+        house,
+        hand,
+    ):
+        events = await answered(house, inbound("1", "go"), "session", "no")
+        assert [asked.call.id for asked in of(events, ApprovalAsked)] == ["c1", "c3"]
+        assert hand.ran == ["boom", "boom"]
+        left = await house.store.sessions.reset(KEY)
+        await house.lobby.left(KEY, left, "new")
+        events = await answered(house, inbound("2", "go"), "no")
+        assert len(of(events, ApprovalAsked)) == 1, "another session is asked again"
+    async with open_guarded(tmp_path, call("c5"), "ok") as (house, hand):
+        assert of(await answered(house, inbound("3", "go"), "no"), ApprovalAsked)
+
+
+async def test_always_holds_for_exactly_this_call_also_later_and_where_nobody_can_answer(tmp_path):
+    async with open_guarded(tmp_path, call("c1"), "ok") as (house, _):
+        await answered(house, inbound("1", "go"), "always")
+    more = (call("c2"), call("c3", "boom "), "ok")
+    async with open_guarded(tmp_path, *more, interactive=False) as (house, hand):
+        events = await answered(house, inbound("2", "go"))
+        assert hand.ran == ["boom"] and not of(events, ApprovalAsked)
+
+
+async def test_a_rule_names_the_folder_and_all_arguments():
+    one = exactly(call("c1"), a_turn(workdir="/a"))
+    assert one == 'hand {"x":"boom"} in /a'
+    assert one == exactly(call("c2"), a_turn(workdir="/a"))
+    assert one != exactly(call("c1"), a_turn(workdir="/b"))
+    assert one != exactly(ToolCall("c", "hand", {"x": "boom", "y": 1}), a_turn(workdir="/a"))
+    assert one != exactly(call("c", 'boom"} in /a'), a_turn())
+
+
+async def test_where_nobody_could_answer_nobody_is_asked(tmp_path):
+    async with open_guarded(tmp_path, call("c1"), "ok", interactive=False) as (house, hand):
+        events = await answered(house, inbound("1", "go"), "once")
+        assert of(events, ToolFinished)[0].result.text == "the word was None"
+        assert hand.ran == [] and not of(events, ApprovalAsked)
+
+
+async def test_where_nobody_watches_nobody_is_asked(tmp_path):
+    async with open_guarded(tmp_path, call("c1"), "ok") as (house, hand):
+        turn = await house.lobby.submit(inbound("1", "go"))
+        await house.lobby.settled()
+        facts = await house.store.archive.turn(turn)
+        assert facts.ending == "answered" and facts.said[2].parts[0].outcome == "denied"
+        assert hand.ran == []
+
+
+async def test_calls_side_by_side_are_asked_about_one_after_another(tmp_path):
+    three = (call("c1", "a"), call("c2", "b"), call("c3", "a"))
+    async with open_guarded(tmp_path, three, "ok") as (house, hand):
+        events = await answered(house, inbound("1", "go"), "session", "no")
+        order = [type(e).__name__ for e in events if isinstance(e, ApprovalAsked | ApprovalAnswered)]
+        assert order == ["ApprovalAsked", "ApprovalAnswered"] * 2, "the third was allowed with the first"
+        assert sorted(hand.ran) == ["a", "a"]
+
+
+async def test_a_stop_while_waiting_is_a_no_and_takes_the_question_away(tmp_path):
+    async with open_guarded(tmp_path, call("c1"), "hello") as (house, hand):
+        async with house.lobby.ask(inbound("1", "go")) as following:
+            events = []
+            async for event in following:
+                events.append(event)
+                if isinstance(event, ApprovalAsked):
+                    assert house.lobby.approvals.open(KEY) == (event,)
+                    await house.lobby.post(KEY, Stop(turn=following.turn))
+        (asked,) = of(events, ApprovalAsked)
+        assert of(events, ApprovalAnswered) == [ApprovalAnswered(asked.ask, "no", "stop")]
+        assert events[-1].ending == "stopped" and hand.ran == []
+        await house.lobby.post(KEY, Answer(asked.ask, "always"))
+        assert (await house.ask(inbound("2", "hi"))).ending == "answered"
+        assert await house.store.grants.rules() == ()
+
+
+async def test_only_the_first_word_counts(tmp_path):
+    async with open_guarded(tmp_path, call("c1"), "ok") as (house, hand):
+        async with house.lobby.ask(inbound("1", "go")) as following:
+            async for event in following:
+                if isinstance(event, ApprovalAsked):
+                    for choice in ("no", "always"):
+                        await house.lobby.post(KEY, Answer(event.ask, choice))
+                    await house.lobby.post(KEY, Answer("another question", "always"))
+        assert hand.ran == [] and await house.store.grants.rules() == ()
+
+
+async def test_a_question_cut_off_by_the_end_of_the_process_is_asked_again(tmp_path):
+    async with open_guarded(tmp_path, call("c1")) as (house, hand):
+        async with house.lobby.ask(inbound("1", "go")) as following:
+            async for event in following:
+                if isinstance(event, ApprovalAsked):
+                    break
+    async with open_guarded(tmp_path, "ok") as (house, hand):
+        async with house.lobby.watch(KEY) as envelopes:
+            async for envelope in envelopes:
+                if isinstance(envelope.event, ApprovalAsked):
+                    await house.lobby.post(KEY, Answer(envelope.event.ask, "once"))
+                if isinstance(envelope.event, TurnEnded):
+                    break
+        assert hand.ran == ["boom"]
+
+
+@pytest.mark.deadline(60)
+@pytest.mark.parametrize("choice", ["once", "no", None])
+async def test_the_whole_app_asks_before_it_runs_what_is_dangerous(tmp_path, choice):
+    """`None`: the app was opened by who cannot answer."""
+    settings = load(tmp_path / "home", {"ALIPES_MODEL": "scripted"})
+    order = f'!call terminal {{"command": "touch {tmp_path}/ran; sudo --version || true"}}'
+    message = inbound("1", order, workdir=str(tmp_path))
+    async with open_app(settings, interactive=choice is not None) as app:
+        events = []
+        async with app.lobby.ask(message) as following:
+            async for event in following:
+                events.append(event)
+                if isinstance(event, ApprovalAsked):
+                    await app.lobby.post(KEY, Answer(event.ask, choice))
+    assert len(of(events, ApprovalAsked)) == (choice is not None)
+    assert (tmp_path / "ran").exists() is (choice == "once")
+    (finished,) = of(events, ToolFinished)
+    assert finished.result.outcome == ("ok" if choice == "once" else "denied")
+    assert ("--yes" in finished.result.text) is (choice is None)
+
+
+OTHER = """
+import asyncio, sys
+from pathlib import Path
+from tests.unit.sessions.test_approvals import call, open_guarded
+from tests.world.house import inbound
+
+async def main(home):
+    async with open_guarded(Path(home), call("c1"), "ok") as (house, hand):
+        turn = await house.lobby.submit(inbound("1", "go"))
+        await asyncio.to_thread(sys.stdin.readline)
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.mark.deadline(60)
+@pytest.mark.parametrize("choice", ["once", "no"])
+async def test_the_word_may_come_from_another_process(tmp_path, choice):
+    async with open_house(tmp_path, Scripted([])) as house, house.lobby.watch(KEY) as envelopes:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            OTHER,
+            str(tmp_path),
+            stdin=asyncio.subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": "src:."},
+        )
+        seen = []
+        async for envelope in envelopes:
+            seen.append(envelope.event)
+            if isinstance(envelope.event, ApprovalAsked):
+                await house.lobby.post(KEY, Answer(envelope.event.ask, choice, "next door"))
+            if isinstance(envelope.event, TurnEnded):
+                break
+        child.stdin.write(b"\n")
+        await child.wait()
+    assert of(seen, ApprovalAnswered)[0].by == "next door"
+    results = [e.message for e in of(seen, Said) if e.message.role == "tool"]
+    outcome = "ok" if choice == "once" else "denied"
+    assert [part.outcome for part in results[0].parts] == [outcome]

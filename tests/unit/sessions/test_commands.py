@@ -1,0 +1,522 @@
+"""Every command, on a quiet session and while a turn runs."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+
+import pytest
+from msgspec import structs
+
+from alipes.kernel.errors import ConfigError
+from alipes.kernel.messages import Text, assistant
+from alipes.kernel.models import ModelFacts
+from alipes.kernel.turns import Replied, SessionChanged, TurnEnded, Usage
+from alipes.providers.registry import Backend, Choice
+from alipes.providers.scripted import Scripted
+from alipes.sessions import commands
+from alipes.sessions.commands import Context, Copy, Document, Quit, Show
+from tests.unit.sessions.test_steer import Gate, call
+from tests.world.house import inbound, open_house
+
+KEY = inbound("", "").address.key
+
+
+class Shop:
+    """Models by name; opening asks nobody."""
+
+    def __init__(self):
+        self.known = {"p/small": ModelFacts(window=1000), "p/big": ModelFacts()}
+
+    async def open(self, name):
+        if name not in self.known:
+            raise ConfigError(f"No model is called {name!r}. Did you mean p/big?")
+        return Backend(name, name.partition("/")[2], Scripted([]), self.known[name])
+
+    def names(self):
+        return tuple(self.known)
+
+
+async def choice():
+    return Choice("p/small", "It is the configured one.")
+
+
+class Desk:
+    """A person at a front end of one house."""
+
+    def __init__(self, house, **more):
+        self.house, self.count, self.name = house, 0, os.urandom(4).hex()
+        self.context = Context(inbound("", ""), house.lobby, house.store, Shop(), choice, **more)
+
+    async def type(self, text):
+        """Run a command as a front end does; its reply."""
+        self.count += 1
+        message = inbound(f"{self.name} typed {self.count}", text, workdir=self.context.inbound.workdir)
+        parsed = commands.parse(text)
+        assert parsed is not None
+        return await commands.run(structs.replace(self.context, inbound=message), parsed)
+
+    async def say(self, text):
+        """Say something and wait for the end of its turn."""
+        self.count += 1
+        return await self.house.ask(inbound(f"{self.name} said {self.count}", text))
+
+    async def ended(self, turn):
+        async with self.house.lobby.follow(KEY, turn) as following:
+            return [event async for event in following][-1]
+
+    async def told(self):
+        standing = await self.house.store.sessions.standing(KEY)
+        return [m.text for m in await self.house.store.archive.messages(standing.session) if m.text]
+
+
+@asynccontextmanager
+async def at_desk(home, *script, **more):
+    async with open_house(home, Scripted(script)) as house:
+        yield Desk(house, **more)
+
+
+@asynccontextmanager
+async def at_work(home, *script, **more):
+    """A desk in front of a turn inside its tool; desk, gate, provider and the turn's id."""
+    gate, provider = Gate(), Scripted([call(), *script])
+    async with open_house(home, provider, gate) as house:
+        desk = Desk(house, **more)
+        turn = await house.lobby.submit(inbound(f"{desk.name} first", "first"))
+        await gate.running.wait()
+        yield desk, gate, provider, turn
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "args"),
+    [
+        ("/stop", "stop", ""),
+        ("  /STOP  ", "stop", ""),
+        ("/queue  two\nlines ", "queue", "two\nlines"),
+        ("/title\tx", "title", "x"),
+        ("/stop it now", "stop", "it now"),
+    ],
+)
+def test_a_text_whose_first_word_is_a_command_is_one(text, name, args):
+    parsed = commands.parse(text)
+    assert (parsed.command.name, parsed.args) == (name, args)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "/", "//stop", "stop", "/stopp", "/usr/bin/env", "/new/file.txt", "say /stop", "/ stop", "/x y"],
+)
+def test_everything_else_is_said(text):
+    assert commands.parse(text) is None
+
+
+def test_the_table_holds_what_was_promised():
+    promised = (
+        "help new stop status model usage compress retry undo branch sessions resume title search queue steer busy "
+        "agents background moa copy export plugins quit"
+    )
+    assert [command.name for command in commands.COMMANDS] == promised.split()
+    assert all(command.help and command.help[0].islower() for command in commands.COMMANDS)
+
+
+async def test_help_shows_all_or_one(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        lines = (await desk.type("/help")).text.splitlines()
+        assert len(lines) == len(commands.COMMANDS) and lines[8].startswith("/undo [N] ")
+        assert (await desk.type("/help undo")).text.startswith("/undo [N]: take back")
+        assert (await desk.type("/help /undo")).text.startswith("/undo [N]: ")
+        wrong = await desk.type("/help und")
+        assert wrong.trouble and "Did you mean undo?" in wrong.text
+
+
+async def test_words_after_a_command_that_takes_none_are_not_swallowed(tmp_path):
+    async with at_desk(tmp_path, "hi") as desk:
+        await desk.say("hello")
+        reply = await desk.type("/new idea: write a book")
+        assert reply.trouble and "nothing was done" in reply.text
+        assert await desk.told() == ["hello", "hi"]
+
+
+async def test_quit_is_for_the_front_end_to_do(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        assert (await desk.type("/quit")).action == Quit()
+
+
+async def test_stop_says_when_nothing_runs(tmp_path):
+    async with at_desk(tmp_path, "hi") as desk:
+        assert (await desk.type("/stop")).text == "Nothing is running."
+        await desk.say("hello")
+        assert (await desk.type("/stop")).text == "Nothing is running."
+
+
+async def test_stop_ends_what_runs_and_names_what_waits(tmp_path):
+    async with at_work(tmp_path, "two") as (desk, _, _, turn):
+        queued = (await desk.type("/queue second")).turns[0]
+        assert (await desk.type("/stop")).text == "Stopping. 1 message still waiting, and answered next."
+        assert (await desk.ended(turn)).ending == "stopped"
+        assert (await desk.ended(queued)).ending == "answered"
+
+
+async def test_new_begins_another_conversation_also_while_a_turn_runs(tmp_path):
+    async with at_work(tmp_path, "fresh") as (desk, _, provider, turn):
+        await desk.type("/queue second")
+        async with desk.house.lobby.watch(KEY) as events:
+            reply = await desk.type("/new")
+            event = (await anext(events)).event
+            while not isinstance(event, SessionChanged):
+                event = (await anext(events)).event
+        assert reply.text == "A new conversation. Ended: what was running and 1 message that waited."
+        assert event.why == "new"
+        assert (await desk.ended(turn)).detail == "reset"
+        assert (await desk.say("third")).ending == "answered"
+        assert [m.text for m in provider.asked[-1].messages] == ["third"]
+
+
+async def test_new_before_anything_was_said_is_harmless_and_leaves_no_trace(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        assert (await desk.type("/new")).text == "This is a new conversation already."
+        await desk.type("/busy steer")
+        await desk.type("/new")
+        await desk.type("/new")
+        assert (await desk.house.store.archive.facts()).sessions == 1, "only the one that goes on"
+        assert await desk.house.store.archive.sessions() == []
+        assert (await desk.type("/busy")).text.startswith("queue: ")
+
+
+async def test_status_tells_how_things_stand(tmp_path):
+    reply = Replied(assistant(Text("hi")), Usage(input=200, output=50, cost=0.0123))
+    async with at_desk(tmp_path, reply, background=lambda session: "p1 (make)") as desk:
+        fresh = dict(line.split(None, 1) for line in (await desk.type("/status")).text.splitlines())
+        assert (fresh["model"], fresh["conversation"]) == ("p/small", "a new one")
+        await desk.say("hello there")
+        text = (await desk.type("/status")).text
+        session = (await desk.house.store.sessions.standing(KEY)).session
+        assert f"conversation  {session[:6]} “hello there”, 1 turn, begun just now" in text
+        assert "now           nothing is running" in text and "waiting" not in text
+        assert "context       250 of 1,000 tokens (25 %)" in text
+        assert "cost          $0.0123" in text and "background    p1 (make)" in text
+
+
+async def test_status_tells_what_runs_for_how_long_and_what_waits(tmp_path):
+    async with at_work(tmp_path) as (desk, _, _, _):
+        await desk.type("/queue second")
+        late = structs.replace(desk.context, clock=lambda: desk.later + 3725)
+        desk.later = (await desk.house.store.sessions.unfinished(KEY))[0].begun
+        desk.context = late
+        text = (await desk.type("/status")).text
+        assert "working for 1 h 2 min on “first”" in text and "waiting       “second”" in text
+
+
+async def test_status_says_when_the_window_is_not_known(tmp_path):
+    async with at_desk(tmp_path, "hi") as desk:
+        await desk.say("hello")
+        await desk.type("/model p/big")
+        assert "tokens; the window of p/big is not known" in (await desk.type("/status")).text
+        session = (await desk.house.store.sessions.standing(KEY)).session
+        await desk.house.store.sessions.configure(session, model="gone/away")
+        assert "the window of gone/away is not known" in (await desk.type("/status")).text
+
+
+async def test_a_model_is_chosen_for_this_conversation_only(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        shown = (await desk.type("/model")).text
+        assert shown.startswith("p/small answers. It is the configured one.") and "Others: p/big." in shown
+        assert (await desk.type("/model p/big")).text == "p/big answers in this conversation."
+        assert "chosen for this conversation" in (await desk.type("/model")).text
+        wrong = await desk.type("/model p/bigg")
+        assert wrong.trouble and "Did you mean p/big?" in wrong.text
+        assert (await desk.type("/model")).text.startswith("p/big answers"), "the old one stays"
+        assert (await desk.type("/model default")).text == "p/small answers here again."
+        await desk.type("/model p/big")
+        await desk.say("x")
+        await desk.type("/new")
+        assert (await desk.type("/model")).text.startswith("p/small answers")
+
+
+async def test_a_model_chosen_while_a_turn_runs_answers_the_next_message(tmp_path):
+    async with at_work(tmp_path, "one", "two") as (desk, gate, _, turn):
+        assert "from the next message on" in (await desk.type("/model p/big")).text
+        gate.open.set()
+        assert (await desk.ended(turn)).ending == "answered"
+        await desk.say("second")
+        models = [spent.name for spent in await desk.house.store.archive.usage_by("model")]
+        assert models == ["p/big", "test/m"]
+
+
+async def test_usage_tells_tokens_and_cost_and_which_prices_are_unknown(tmp_path):
+    priced = Replied(assistant(Text("hi")), Usage(input=1000, output=50, cached=900, cost=0.5))
+    free = Replied(assistant(Text("hi")), Usage(input=10, output=5, reasoning=2))
+    async with at_desk(tmp_path, priced, free, free) as desk:
+        assert "this conversation" not in (await desk.type("/usage")).text
+        await desk.say("one")
+        text = (await desk.type("/usage")).text
+        expected = "1 call · 1,000 tokens in (900 cached) · 50 out · $0.5000"
+        assert f"this conversation  {expected}" in text and f"today              {expected}" in text
+        await desk.say("two")
+        await desk.type("/model p/big")
+        await desk.say("three")
+        text = (await desk.type("/usage")).text
+        assert "3 calls" in text and "$0.5000 and 2 calls of unknown price" in text
+        assert "  p/big            1 call · 10 tokens in · 5 out (2 thinking) · price unknown" in text
+
+
+async def test_undo_takes_back_turns(tmp_path):
+    async with at_desk(tmp_path, "1", "2", "3") as desk:
+        assert (await desk.type("/undo")).text == "There is nothing to undo."
+        for text in ("one", "two", "three"):
+            await desk.say(text)
+        assert (await desk.type("/undo")).text.startswith("Undone: “three”.")
+        assert (await desk.type("/undo 5")).text.startswith("Undone: “two”, “one”.")
+        for wrong in ("0", "-1", "x", "9999999999", "²"):
+            assert (await desk.type(f"/undo {wrong}")).trouble, wrong
+        assert "three" in (await desk.type("/search three")).text
+
+
+async def test_undo_stops_the_turn_that_runs(tmp_path):
+    async with at_work(tmp_path, "hello") as (desk, _, provider, turn):
+        assert (await desk.type("/undo")).text.startswith("Undone: “first”.")
+        assert (await desk.ended(turn)).ending == "stopped"
+        await desk.say("hi")
+        assert [m.text for m in provider.asked[-1].messages] == ["hi"]
+
+
+async def test_retry_asks_the_last_message_again(tmp_path):
+    async with at_desk(tmp_path, "bad", "good") as desk:
+        assert (await desk.type("/retry")).text == "There is nothing to ask again."
+        await desk.say("hello")
+        reply = await desk.type("/retry")
+        assert reply.text == "Asking again: “hello”"
+        assert (await desk.ended(reply.turns[0])).ending == "answered"
+        assert await desk.told() == ["hello", "good"]
+
+
+async def test_retry_stops_the_turn_that_runs_and_steers_again_what_was_steered(tmp_path):
+    async with at_work(tmp_path, call(2), "good") as (desk, gate, _, turn):
+        gate.running.clear()
+        await desk.type("/steer second")
+        gate.open.set()
+        await gate.running.wait()
+        assert await desk.told() == ["first", "second"]
+        reply = await desk.type("/retry")
+        assert len(reply.turns) == 2
+        assert (await desk.ended(turn)).ending == "stopped"
+        assert (await desk.ended(reply.turns[0])).ending == "answered"
+        assert (await desk.ended(reply.turns[1])).ending == "steered"
+        assert await desk.told() == ["first", "second", "good"]
+
+
+async def test_a_branch_leaves_the_original_as_it_is(tmp_path):
+    async with at_desk(tmp_path, "1", "2", "3") as desk:
+        assert (await desk.type("/branch")).trouble
+        await desk.say("one")
+        trunk = (await desk.house.store.sessions.standing(KEY)).session
+        reply = await desk.type("/branch another way")
+        assert f"/resume {trunk[:6]} goes back" in reply.text
+        await desk.say("two")
+        assert await desk.told() == ["one", "1", "two", "2"]
+        assert "“another way”" in (await desk.type("/status")).text
+        assert f"a branch of {trunk[:6]}" in (await desk.type("/status")).text
+        back = await desk.type(f"/resume {trunk[:6]}")
+        assert back.text == "Back in “one”, 2 messages." and back.action == Show(trunk)
+        assert await desk.told() == ["one", "1"]
+
+
+async def test_branching_while_a_turn_runs_ends_it_and_shares_what_was_finished(tmp_path):
+    async with at_work(tmp_path, "1", call(2), "3") as (desk, gate, _, turn):
+        gate.running.clear()
+        gate.open.set()
+        await desk.ended(turn)
+        second = (await desk.type("/queue second")).turns[0]
+        await gate.running.wait()
+        assert "Ended: what was running." in (await desk.type("/branch")).text
+        assert (await desk.ended(second)).ending == "stopped"
+        await desk.say("third")
+        assert await desk.told() == ["first", "1", "third", "3"]
+
+
+async def test_resume_finds_a_conversation_by_title_and_says_what_it_cannot(tmp_path):
+    async with at_desk(tmp_path, "1", "2") as desk:
+        await desk.say("one")
+        await desk.type("/title The Roof")
+        assert "is this conversation" in (await desk.type("/resume the roof")).text
+        await desk.type("/new")
+        await desk.say("two")
+        assert (await desk.type("/resume")).trouble
+        wrong = await desk.type("/resume nobody")
+        assert wrong.trouble and "nobody" in wrong.text
+        assert (await desk.type("/resume the roof")).text == "Back in “The Roof”, 2 messages."
+
+
+async def test_sessions_are_listed_with_the_one_here_marked(tmp_path):
+    async with at_desk(tmp_path, "1", "2") as desk:
+        assert (await desk.type("/sessions")).text == "There is no conversation yet."
+        await desk.say("mend the roof")
+        await desk.type("/new")
+        await desk.say("bake bread")
+        first, second, hint = (await desk.type("/sessions")).text.splitlines()
+        assert first.startswith("* ") and first.endswith("just now  bake bread")
+        assert second.startswith("  ") and second.endswith("mend the roof") and "/resume" in hint
+        assert "bake" not in (await desk.type("/sessions ROOF")).text
+        assert (await desk.type("/sessions cake")).text == "No conversation is called “cake”."
+
+
+async def test_a_title_is_shown_and_set(tmp_path):
+    async with at_desk(tmp_path, "1") as desk:
+        assert "no title yet" in (await desk.type("/title")).text
+        await desk.say("mend the roof")
+        assert (await desk.type("/title")).text == (
+            "This conversation has no title; it begins “mend the roof”."
+        )
+        await desk.type("/title  Roof ")
+        assert (await desk.type("/title")).text == "This conversation is called “Roof”."
+
+
+async def test_search_finds_what_was_said_anywhere(tmp_path):
+    async with at_desk(tmp_path, "with tar and shingles") as desk:
+        await desk.say("mend the roof")
+        await desk.type("/new")
+        found = (await desk.type("/search shingles")).text
+        assert "mend the roof" in found and "with tar and [shingles]" in found
+        assert (await desk.type("/search mortar")).text == "Nothing was said about “mortar”."
+        assert (await desk.type("/search")).trouble
+
+
+async def test_queue_and_steer_work_whether_or_not_a_turn_runs(tmp_path):
+    async with at_desk(tmp_path, "1", "2") as desk:
+        for word in ("queue", "steer"):
+            assert (await desk.type(f"/{word}")).trouble
+            reply = await desk.type(f"/{word} hello")
+            assert reply.text == "" and (await desk.ended(reply.turns[0])).ending == "answered"
+    async with at_work(tmp_path, "done", "later") as (desk, gate, provider, turn):
+        queued, steered = await desk.type("/queue later"), await desk.type("/steer now")
+        assert (queued.text, steered.text) == ("Queued.", "Passed on to what is running.")
+        gate.open.set()
+        assert isinstance(await desk.ended(turn), TurnEnded)
+        assert (await desk.ended(steered.turns[0])).ending == "steered"
+        assert (await desk.ended(queued.turns[0])).ending == "answered"
+        assert [m.text for m in provider.asked[1].messages][-1] == "now"
+
+
+async def test_a_command_that_comes_twice_is_done_once(tmp_path):
+    async with at_desk(tmp_path, "1") as desk:
+        first = await desk.type("/queue hello")
+        desk.count -= 1
+        assert first.turns and (await desk.type("/queue hello")).turns == ()
+
+
+async def test_the_busy_mode_is_shown_and_set(tmp_path):
+    async with at_desk(tmp_path) as desk:
+        assert (await desk.type("/busy")).text.startswith("queue: what is said while something runs waits")
+        assert (await desk.type("/busy Steer")).text.startswith("steer: ")
+        assert (await desk.type("/busy")).text.startswith("steer: ")
+        wrong = await desk.type("/busy ster")
+        assert wrong.trouble and "Did you mean steer?" in wrong.text
+
+
+async def test_copy_gives_answers_from_the_last_one_on(tmp_path):
+    async with at_desk(tmp_path, "first answer", "second answer") as desk:
+        assert (await desk.type("/copy")).trouble
+        await desk.say("one")
+        await desk.say("two")
+        assert (await desk.type("/copy")).action == Copy("second answer")
+        assert (await desk.type("/copy 2")).action == Copy("first answer")
+        assert (await desk.type("/copy 3")).text == "There are only 2 answers here."
+        assert (await desk.type("/copy x")).trouble and (await desk.type("/copy 0")).trouble
+
+
+async def test_export_writes_a_file_and_replaces_none_unasked(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    async with at_desk(tmp_path / "home", "hi") as desk:
+        desk.context = structs.replace(desk.context, inbound=inbound("", "", workdir=str(folder)))
+        assert (await desk.type("/export")).trouble
+        await desk.say("Hello, World / etc.")
+        session = (await desk.house.store.sessions.standing(KEY)).session
+        usual = folder / f"hello-world-etc-{session[:6]}.md"
+        assert (await desk.type("/export")).text == f"Written to {usual}."
+        assert usual.read_text().startswith("# Hello, World / etc.")
+        again = await desk.type("/export")
+        assert again.trouble and "is there already" in again.text
+        usual.write_text("precious")
+        assert (await desk.type(f"/export {usual.name}")).trouble and usual.read_text() == "precious"
+        assert not (await desk.type(f"/export {usual.name} --force")).trouble
+        assert usual.read_text() != "precious"
+        await desk.type("/export talk of today.json")
+        assert json.loads((folder / "talk of today.json").read_text())["format"] == "alipes.session/1"
+        (folder / "sub").mkdir()
+        await desk.type("/export sub")
+        assert (folder / "sub" / usual.name).exists()
+        lost = await desk.type("/export nowhere/x.md")
+        assert lost.trouble and "could not be written" in lost.text
+        assert (await desk.type("/export a\0b")).trouble
+
+
+async def test_export_gives_a_document_where_the_person_is_elsewhere(tmp_path):
+    async with at_desk(tmp_path, "hi", files=False) as desk:
+        await desk.say("hello")
+        action = (await desk.type("/export ../../etc/talk.json")).action
+        assert isinstance(action, Document) and action.name == "talk.json"
+        assert json.loads(action.text)["turns"]
+
+
+async def test_every_command_answers_at_once_while_a_turn_runs(tmp_path):
+    """None waits for the turn, and none but those that say so ends it."""
+    ending = {"new", "stop", "undo", "retry", "branch", "resume", "quit"}
+    async with at_work(tmp_path, "done", "queued") as (desk, gate, _, turn):
+        for command in commands.COMMANDS:
+            if command.name in ending:
+                continue
+            args = {
+                "search": "first",
+                "queue": "later",
+                "steer": "now",
+                "title": "T",
+                "export": f"{tmp_path}/x.md",
+            }
+            async with asyncio.timeout(5):
+                reply = await desk.type(f"/{command.name} {args.get(command.name, '')}")
+            assert reply.text or reply.action, command.name
+            assert (await desk.house.store.archive.turn(turn)).ending is None, command.name
+        gate.open.set()
+        assert (await desk.ended(turn)).ending == "answered"
+
+
+OTHER = """
+import asyncio, sys
+from pathlib import Path
+from tests.unit.sessions.test_commands import at_work
+
+async def main(home):
+    async with at_work(Path(home), "done") as (desk, gate, provider, turn):
+        print(turn, flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.mark.deadline(60)
+@pytest.mark.parametrize("command", ["/stop", "/new", "/undo", "/retry"])
+async def test_commands_reach_a_turn_in_another_process(tmp_path, command):
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        OTHER,
+        str(tmp_path),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": "src:."},
+    )
+    try:
+        turn = (await child.stdout.readline()).decode().strip()
+        async with at_desk(tmp_path) as desk, desk.house.lobby.follow(KEY, turn) as following:
+            reply = await desk.type(command)
+            end = [event async for event in following][-1]
+            assert (end.turn, end.ending) == (turn, "stopped") and not reply.trouble
+            if command == "/retry":
+                assert (await desk.ended(reply.turns[0])).ending == "answered"
+    finally:
+        child.send_signal(signal.SIGKILL)
+        await child.wait()

@@ -1,0 +1,137 @@
+"""Watching a session: every event once and in order, from the bus and, where that fell silent, the journal."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from alipes.kernel.messages import Message, Text, user
+from alipes.kernel.turns import (
+    Address,
+    Envelope,
+    Inbound,
+    Retracted,
+    Said,
+    TextDelta,
+    ThinkingDelta,
+    TurnEnded,
+    TurnStarted,
+)
+from alipes.sessions.event_stream import Watch
+from alipes.store.store import open_store
+
+PLACE = Address("terminal", "here")
+ANSWER = Message("assistant", (Text("the answer"),))
+
+
+class Lobby:
+    """Notes who is woken."""
+
+    def __init__(self) -> None:
+        self.woken: list[str] = []
+
+    async def wake(self, key: str) -> None:
+        self.woken.append(key)
+
+
+class Seen:
+    """A watch on a real store, and what it told."""
+
+    def __init__(self, store) -> None:
+        self.store, self.lobby = store, Lobby()
+        self.told: list[object] = []
+        self.waiting: list[str] = []
+        self._watch = Watch(PLACE.key, self.lobby, store, self._tell)
+
+    def _tell(self, turn: str, event: object) -> None:
+        self.told.append(event)
+
+    def publish(self, turn: str, *events) -> None:
+        for event in events:
+            self.store.bus.publish(Envelope(PLACE.key, turn, event))
+
+    async def until(self, count: int) -> list[object]:
+        async with asyncio.timeout(5):
+            while len(self.told) < count:
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(0.1)
+        return self.told
+
+    @asynccontextmanager
+    async def running(self):
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self._watch.run(lambda one: self.waiting.append(one.text)))
+            while not self.store.bus.heard(PLACE.key):
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(0.05)
+            yield
+            task.cancel()
+
+
+@pytest.fixture
+def home(tmp_path):
+    return tmp_path
+
+
+async def accept(store, number: int = 1) -> str:
+    return await store.turns.accept(Inbound(str(number), PLACE, "me", f"message {number}"))
+
+
+async def test_events_are_told_and_text_that_follows_text_is_joined(home):
+    async with open_store(home) as store:
+        seen = Seen(store)
+        async with seen.running():
+            seen.publish("t", TurnStarted("t", "s", 1, "hi"), *(TextDelta(letter) for letter in "abc"))
+            seen.publish("t", ThinkingDelta("x"), ThinkingDelta("y"), TextDelta("d"), Said(ANSWER))
+            seen.publish("t", TurnEnded("t", "answered"))
+            told = await seen.until(6)
+        assert told == [
+            TurnStarted("t", "s", 1, "hi"),
+            TextDelta("abc"),
+            *(ThinkingDelta("x"), ThinkingDelta("y"), TextDelta("d")),
+            Said(ANSWER),
+            TurnEnded("t", "answered"),
+        ]
+        assert seen.lobby.woken == []
+
+
+async def test_a_turn_that_began_before_is_told_from_the_journal_and_nothing_twice(home):
+    async with open_store(home) as store:
+        id = await accept(store)
+        await accept(store, 2)
+        turn = await store.turns.next_turn(PLACE.key)
+        await store.turns.record(turn, Said(user("message 1")))
+        await store.turns.record(turn, Said(ANSWER))
+        seen = Seen(store)
+        async with seen.running():
+            seen.publish(id, TurnStarted(id, turn.session, 1, "message 1"), Said(ANSWER), Said(ANSWER))
+            told = await seen.until(4)
+            assert seen.waiting == ["message 2"] and seen.lobby.woken == [PLACE.key]
+        assert isinstance(told[0], TurnStarted) and told[0].text == "message 1" and told[0].attempt == 2
+        assert told[1:] == [Said(user("message 1")), Said(ANSWER), Said(ANSWER)]
+
+
+async def test_when_the_publisher_goes_away_the_journal_tells_the_rest(home):
+    async with open_store(home) as store:
+        id = await accept(store)
+        turn = await store.turns.next_turn(PLACE.key)
+        seen = Seen(store)
+        async with seen.running():
+            await seen.until(1)
+            await store.turns.record(turn, Said(ANSWER))
+            await store.turns.finish(turn, "answered", "")
+            store.bus.end()
+            told = await seen.until(3)
+        assert told[1] == Said(ANSWER) and isinstance(told[2], TurnEnded) and told[2].ending == "answered"
+        assert told[2].turn == id
+
+
+async def test_a_turn_that_is_lived_anew_takes_back_what_was_half_said(home):
+    async with open_store(home) as store:
+        seen = Seen(store)
+        async with seen.running():
+            seen.publish("t", TurnStarted("t", "s", 1, "hi"), TextDelta("half"))
+            await seen.until(2)
+            seen.publish("t", TurnStarted("t", "s", 1, "hi"), TurnStarted("t", "s", 2, "hi"), Said(ANSWER))
+            told = await seen.until(4)
+        assert isinstance(told[2], Retracted) and told[3] == Said(ANSWER)

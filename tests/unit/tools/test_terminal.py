@@ -1,0 +1,255 @@
+"""The `terminal` tool with real processes: what the model is told, and what is left behind."""
+
+import asyncio
+import json
+import os
+import resource
+import time
+from pathlib import Path
+
+import pytest
+
+from alipes.kernel.errors import ToolError
+from alipes.tools.common import Places, child_environment
+from alipes.tools.files.read_file import ReadFile
+from alipes.tools.shell.output import HEAD, TAIL, Spill, Transcript, clean
+from alipes.tools.shell.terminal import Terminal
+
+
+class Call:
+    """What a tool is told, and a record of what it showed."""
+
+    def __init__(self, workdir):
+        self.call_id, self.session, self.workdir = "c1", "s1", str(workdir)
+        self.shown = []
+        self.first = asyncio.Event()
+
+    async def progress(self, text):
+        self.shown.append(text)
+        self.first.set()
+
+
+def terminal(tmp_path, largest=50 << 20, **more):
+    env = child_environment({"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+    places = Places(home=str(tmp_path), own=str(tmp_path / "own"))
+    return Terminal(places, env, Spill(tmp_path / "spill", largest=largest), **more)
+
+
+async def run(tmp_path, command, **args):
+    return await terminal(tmp_path).run({"command": command, **args}, Call(tmp_path))
+
+
+async def gone(pid):
+    async with asyncio.timeout(5):
+        while os.path.exists(f"/proc/{pid}"):
+            await asyncio.sleep(0.005)
+
+
+async def test_output_and_exit_code_are_told(tmp_path):
+    assert await run(tmp_path, "echo one; echo two >&2; exit 3") == "one\ntwo\n[exit code 3]"
+    assert await run(tmp_path, "true") == "(no output)\n[exit code 0]"
+    assert await run(tmp_path, "echo x; kill -9 $$") == "x\n[ended by SIGKILL]"
+
+
+async def test_it_works_in_the_working_directory_or_the_one_it_is_given(tmp_path):
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    for given, expected in ({}, tmp_path), ({"workdir": "inner"}, inner), ({"workdir": "~/inner"}, inner):
+        assert await run(tmp_path, "pwd", **given) == f"{expected}\n[exit code 0]"
+    for missing in "nowhere", str(tmp_path / "inner/file"):
+        with pytest.raises(ToolError, match="is missing"):
+            await run(tmp_path, "pwd", workdir=missing)
+
+
+async def test_bash_is_the_shell(tmp_path):
+    assert await run(tmp_path, "a=(1 2 3); echo ${#a[@]} <(true) | cut -c1") == "3\n[exit code 0]"
+
+
+async def test_nobody_can_be_asked_and_nothing_is_coloured(tmp_path):
+    told = await run(tmp_path, "cat; read x || echo none; echo $TERM $NO_COLOR $PAGER $GIT_PAGER")
+    assert told == "none\ndumb 1 cat cat\n[exit code 0]"
+
+
+async def test_secrets_do_not_reach_the_child(tmp_path):
+    environ = {
+        "PATH": "/bin",
+        "OPENAI_API_KEY": "k1",
+        "GITHUB_TOKEN": "k2",
+        "APP_SECRET": "k3",
+        "DB_PASSWORD": "k4",
+        "PLAIN": "k5-known",
+        "SHAPED": "sk-ant-api03-abcdefghijklmnop",
+        "EDITOR": "vi",
+    }
+    env = child_environment(environ, secrets=["k5-known"])
+    assert {name for name in environ if name in env} == {"PATH", "EDITOR"}
+
+
+async def test_a_secret_in_the_output_is_masked_also_in_the_file_and_on_the_way(tmp_path):
+    tool = terminal(tmp_path, mask=lambda text: text.replace("canary", "***"))
+    call = Call(tmp_path)
+    told = await tool.run(
+        {"command": "echo canary; sleep 0.4; for i in {1..9000}; do echo canary $i; done"}, call
+    )
+    spilled = next((tmp_path / "spill").iterdir()).read_text()
+    assert "*** 9000" in told and "*** 4000" in spilled
+    assert "canary" not in told + spilled + "".join(call.shown)
+
+
+async def test_a_command_that_takes_too_long_is_ended_and_its_output_so_far_told(tmp_path):
+    began = time.monotonic()
+    told = await run(tmp_path, "echo started; sleep 300", timeout=1)
+    assert told == "started\n[timed out after 1 s and was ended]"
+    assert time.monotonic() - began < 8
+
+
+async def test_a_time_that_is_none_is_refused(tmp_path):
+    with pytest.raises(ToolError, match="between 1 and 600"):
+        await run(tmp_path, "true", timeout=0)
+    assert await run(tmp_path, "true", timeout=10**6) == "(no output)\n[exit code 0]"
+
+
+async def test_what_is_left_in_the_background_ends_and_is_told(tmp_path):
+    told = await run(tmp_path, "setsid sleep 300 & echo $!; sleep 0.05")
+    pid = int(told.splitlines()[0])
+    await gone(pid)
+    assert told.endswith("[exit code 0; 1 process left in the background ended with it]")
+
+
+async def test_cancelling_ends_the_whole_tree(tmp_path):
+    call = Call(tmp_path)
+    command = "setsid bash -c 'trap \"\" TERM; echo $$; while :; do sleep 300; done' & wait"
+    task = asyncio.create_task(terminal(tmp_path).run({"command": command}, call))
+    await call.first.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not os.path.exists(f"/proc/{int(call.shown[0])}")
+
+
+async def test_progress_is_shown_while_it_runs_and_not_too_often(tmp_path):
+    call = Call(tmp_path)
+    command = "for i in 1 2 3 4 5 6 7 8 9 10; do echo line $i; sleep 0.1; done"
+    began = time.monotonic()
+    told = await terminal(tmp_path).run({"command": command}, call)
+    took = time.monotonic() - began
+    assert told.startswith("line 1\nline 2")
+    assert 2 <= len(call.shown) <= took / 0.2 + 1
+    assert "".join(call.shown) in told
+
+
+async def test_the_last_line_before_a_silence_is_shown(tmp_path):
+    call = Call(tmp_path)
+    task = asyncio.create_task(terminal(tmp_path).run({"command": "echo working; sleep 300"}, call))
+    await call.first.wait()
+    assert call.shown == ["working\n"]
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_quick_command_shows_its_result_only(tmp_path):
+    call = Call(tmp_path)
+    await terminal(tmp_path).run({"command": "echo quick"}, call)
+    assert call.shown == []
+
+
+async def test_long_output_is_cut_in_the_middle_and_whole_in_a_file_the_model_can_read(tmp_path):
+    told = await run(tmp_path, "seq 1 20000")
+    assert told.startswith("1\n2\n3\n") and told.endswith("19999\n20000\n[exit code 0]")
+    assert len(told) < HEAD + TAIL + 500
+    path = told.partition("the whole is in ")[2].partition(",")[0]
+    assert Path(path).read_text() == "".join(f"{n}\n" for n in range(1, 20001))
+    assert Path(path).stat().st_mode & 0o077 == 0
+    reading = ReadFile(Places(home=str(tmp_path), own=str(tmp_path / "own")))
+    assert "\n7777\n" in str(await reading.run({"path": path, "offset": 7770, "limit": 10}, Call(tmp_path)))
+
+
+async def test_what_just_fits_is_not_cut(tmp_path):
+    told = await run(tmp_path, f"head -c {HEAD + TAIL} /dev/zero | tr '\\0' x")
+    assert told == "x" * (HEAD + TAIL) + "\n[exit code 0]"
+    assert not (tmp_path / "spill").exists()
+
+
+@pytest.mark.deadline(60)
+async def test_a_flood_takes_neither_memory_nor_the_disk(tmp_path):
+    tool = terminal(tmp_path, largest=3 << 20)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    told = await tool.run(
+        {"command": "head -c 300000000 /dev/zero | tr '\\0' '\\n'; echo end"}, Call(tmp_path)
+    )
+    assert told.endswith("end\n[exit code 0]")
+    assert "the first 3,145,728 bytes are in" in told
+    (spilled,) = (tmp_path / "spill").iterdir()
+    assert spilled.stat().st_size == 3 << 20
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kilobytes
+
+
+async def test_an_endless_flood_ends_with_its_time(tmp_path):
+    told = await run(tmp_path, "yes", timeout=1)
+    assert told.endswith("y\n[timed out after 1 s and was ended]")
+
+
+async def test_output_that_cannot_be_kept_is_said_to_be_lost(tmp_path):
+    (tmp_path / "spill").write_text("in the way")
+    told = await run(tmp_path, "seq 1 200000")
+    assert "bytes left out here; they could not be kept" in told
+    assert told.endswith("200000\n[exit code 0]")
+
+
+async def test_the_folder_of_whole_outputs_is_bounded_in_size_and_age(tmp_path):
+    folder = tmp_path / "spill"
+    folder.mkdir()
+    for n, (size, days) in enumerate([(10, 9), (900, 3), (900, 2), (10, 1)]):
+        (folder / str(n)).write_bytes(b"x" * size)
+        os.utime(folder / str(n), (time.time() - days * 86400,) * 2)
+    new = Spill(folder, largest=100, total=1500, days=7).new()
+    assert {path.name for path in folder.iterdir()} == {"2", "3", new.name}
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"\x1b[1;31mred\x1b[0m plain", "red plain"),
+        (b"\x1b]0;title\x07body \x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "body link"),
+        (b"\x1bPq#0;2\x1b\\after", "after"),
+        (b"\x1b(B\x1b=\x1b7ok\x1b", "ok"),
+        (b"10%\r50%\r100%\ndone\r\n", "100%\ndone\n"),
+        (b"bell\x07 nul\0 del\x7f tab\tend", "bell nul del tab\tend"),
+        (b"b\bbo\bol\bld\bd", "bold"),
+        (b"\xff\xfe caf\xc3\xa9 \xe6\x97", "\ufffd\ufffd café \ufffd"),
+    ],
+)
+def test_output_is_what_a_screen_would_have_kept(raw, text):
+    assert clean(raw) == text
+
+
+@pytest.mark.parametrize("unit", [b"x", b"\r", b"\b", b"\x1b", b"\x1b[", b"\x1b]", b"1;\x1b[1", b"\xff"])
+def test_hostile_output_is_cleaned_in_linear_time(unit):
+    began = time.process_time()
+    clean(unit * (1_000_000 // len(unit)))
+    assert time.process_time() - began < 3
+
+
+async def test_pieces_cut_anywhere_give_the_same_text(tmp_path):
+    raw = "".join(f"\x1b[3{n % 8}mzeile {n} äöü 漢字\x1b[0m\r\n" for n in range(3000)).encode()
+    texts = []
+    for step in 1009, len(raw):
+        transcript = Transcript(Spill(tmp_path / str(step)), str)
+        for start in range(0, len(raw), step):
+            await transcript.feed(raw[start : start + step])
+        texts.append((await transcript.text()).partition("the whole is in")[0])
+        assert next((tmp_path / str(step)).iterdir()).read_text() == clean(raw)
+    assert texts[0] == texts[1]
+
+
+async def test_what_cannot_be_started_is_told(tmp_path):
+    with pytest.raises(ToolError, match="zero byte"):
+        await run(tmp_path, "echo \0")
+    with pytest.raises(ToolError, match="could not be started"):
+        await run(tmp_path, "true " + "x" * 200_000)
+
+
+def test_the_two_schemas_are_small():
+    specs = [Terminal.spec, ReadFile.spec]
+    size = sum(len(json.dumps([spec.name, spec.description, spec.schema])) for spec in specs)
+    assert size <= 1600, size

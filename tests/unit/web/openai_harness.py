@@ -1,0 +1,128 @@
+"""The API's rooms for OpenAI's clients behind a real door, on a real house; the model is the test's."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+from starlette.applications import Starlette
+
+from alipes.kernel.errors import ConfigError
+from alipes.kernel.messages import ToolCall
+from alipes.providers.scripted import Scripted
+from alipes.web.auth import Keys, Known, Limits, hashed
+from alipes.web.endpoint import Caller
+from alipes.web.openai import endpoints
+from alipes.web.routing import Api
+from alipes.web.server import address_of, listen, open_door
+from tests.world.house import House, One, open_house
+
+KEY = "the-operators-key"
+OTHERS = {hashed("anns-key"): "ann", hashed("bobs-key"): "bob"}
+
+
+class Models(One):
+    def names(self) -> tuple[str, ...]:
+        return ("test/m", "test/mighty", "far/family/m")
+
+    async def open(self, name: str) -> Any:
+        if name not in (*self.names(), "test"):
+            raise ConfigError(f"No model or provider is called {name!r}. Did you mean test/m?")
+        return await super().open(name)
+
+
+class Desk:
+    """What the rooms need of an app; and a few words for tests."""
+
+    def __init__(self, house: House, provider: Scripted) -> None:
+        self.house, self.provider = house, provider
+        self.lobby, self.store, self.hooks = house.lobby, house.store, house.hooks
+        self.models = Models(provider)
+        self.http: httpx2.AsyncClient
+        self.url = ""
+
+    async def post(self, path: str, *, key: str = KEY, **body: Any) -> httpx2.Response:
+        return await self.http.post(path, json=body, headers={"authorization": f"Bearer {key}"})
+
+    async def get(self, path: str, *, key: str = KEY) -> httpx2.Response:
+        return await self.http.get(path, headers={"authorization": f"Bearer {key}"})
+
+    async def chat(self, *messages: Any, key: str = KEY, **more: Any) -> Any:
+        """What is answered; each message is a user's words or a whole message."""
+        answer = await self.post("/v1/chat/completions", key=key, messages=talk(*messages), **more)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def streamed(self, path: str, *, key: str = KEY, **body: Any) -> list[tuple[str, Any]]:
+        """The events by name, with what they carry."""
+        answer = await self.post(path, key=key, stream=True, **body)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        return [read(event) for event in answer.text.split("\n\n") if event.strip()]
+
+    async def sessions(self) -> list[Any]:
+        return await self.store.archive.sessions()
+
+    def asked(self, place: int = -1) -> list[tuple[str, str]]:
+        """What the model was told, as roles and texts; results as they are."""
+        told = self.provider.asked[place].messages
+        return [
+            (
+                each.role,
+                " ".join(part.name if isinstance(part, ToolCall) else part.text for part in each.parts),
+            )
+            for each in told
+        ]
+
+
+def read(event: str) -> tuple[str, Any]:
+    lines = dict(line.split(": ", 1) for line in event.splitlines())
+    data = lines["data"]
+    return lines.get("event", ""), data if data == "[DONE]" else msgspec.json.decode(data)
+
+
+def talk(*messages: Any) -> list[Any]:
+    return [{"role": "user", "content": each} if isinstance(each, str) else each for each in messages]
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def tool(name: str = "weather") -> dict[str, Any]:
+    """A tool of the client's, as chat completions have it."""
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": "tells the weather", "parameters": schema},
+    }
+
+
+def result(id: str, text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": id, "content": text}
+
+
+@asynccontextmanager
+async def open_desk(
+    home: Path, script: Any = None, *tools: Any, limits: Limits | None = None, **habits: Any
+) -> AsyncIterator[Desk]:
+    provider = script if hasattr(script, "stream") else Scripted(script)
+
+    async def find(hash: bytes) -> Known | None:
+        name = OTHERS.get(hash)
+        return Known(Caller(name, frozenset({"run"}))) if name else None
+
+    async with open_house(home, provider, *tools, **habits) as house:
+        desk = Desk(house, provider)
+        api = Api(endpoints(desk), Keys(KEY, find), limits or Limits())
+        door = listen("127.0.0.1", 0)
+        async with open_door(Starlette(routes=api.routes()), door):
+            desk.url = address_of(door)
+            async with httpx2.AsyncClient(base_url=desk.url, trust_env=False, timeout=20) as desk.http:
+                yield desk
+        door.close()
+
+
+__all__ = ["KEY", "Desk", "open_desk", "read", "result", "said", "talk", "tool"]

@@ -1,0 +1,192 @@
+"""The pure parts: text while it is being said, how turns end, what requests mean. No door, no house."""
+
+import msgspec
+import pytest
+
+from alipes.agent.tool_calls import HANDED
+from alipes.kernel.errors import Refused, Transient
+from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, assistant, user
+from alipes.kernel.turns import (
+    Address,
+    Said,
+    TextDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+    Usage,
+)
+from alipes.web.endpoint import Problem
+from alipes.web.openai import parse as reading
+from alipes.web.openai.outcome import LONGEST, MOST, Mishaps, Speech, Told, outcome, progress
+from alipes.web.openai.schema import ChatRequest, ResponseRequest
+from tests.unit.agent_harness import turn
+
+CALL = ToolCall("c1", "weather", {"city": "Rome"})
+OFFERED = frozenset({"weather"})
+
+
+@pytest.mark.parametrize(
+    ("heard", "whole", "rest"),
+    [
+        (["Hel", "lo"], "Hello", ""),
+        (["Hel"], "Hello", "lo"),
+        ([], "Hello", "Hello"),
+        (["Hlo"], "Hello", "Hello"),
+        (["Hello "], "Hello", ""),
+    ],
+)
+def test_what_the_bus_lost_of_a_message_is_sent_when_it_is_whole(heard, whole, rest):
+    speech = Speech()
+    for text in heard:
+        assert speech.hear(TextDelta(text)) == text
+    assert speech.complete(whole) == rest
+    assert speech.current == ""
+
+
+def test_what_was_taken_back_is_known_to_have_been_sent():
+    speech = Speech()
+    assert not speech.drop()
+    speech.hear(TextDelta("half"))
+    assert speech.drop() and speech.complete("whole") == "whole"
+
+
+def test_tools_of_the_client_are_none_of_our_progress_and_long_results_are_cut():
+    assert progress(ToolStarted(CALL), OFFERED) is None
+    assert progress(ToolFinished(CALL, ToolResult("c1", HANDED)), OFFERED) is None
+    assert progress(TextDelta("a"), OFFERED) is None
+    assert progress(ToolProgress("c1", "half"), OFFERED) == {
+        "status": "progress",
+        "call_id": "c1",
+        "text": "half",
+    }
+    told = progress(ToolFinished(CALL, ToolResult("c1", "x" * 10_000)), frozenset())
+    assert told is not None and len(told["text"]) == LONGEST + 1
+
+
+def ended(ending, *said, detail="", mishap=None, usage=None):
+    told = Told()
+    for message in said:
+        told.hear(Said(message))
+    told.hear(TurnEnded("t", ending, detail, usage))
+    return outcome(told, OFFERED, mishap)
+
+
+def test_an_answer_is_all_that_the_model_said_in_the_turn():
+    result = ended(
+        "answered",
+        user("a"),
+        assistant(Text("Wait."), ToolCall("x", "look", {})),
+        Message("tool", (ToolResult("x", "a cat"),)),
+        assistant(Text(" ")),
+        assistant(Text("A cat.")),
+        usage=Usage(3, 4),
+    )
+    assert result.text == "Wait.\n\nA cat." and [place for place, _ in result.texts] == [0, 2]
+    assert (result.finish, result.calls, result.usage) == ("stop", (), Usage(3, 4))
+    assert result.message() == assistant(Text("Wait.\n\nA cat."))
+
+
+def test_a_turn_that_ends_with_results_has_calls_for_the_client():
+    results = Message("tool", (ToolResult("c1", HANDED),))
+    assert ended("answered", assistant(CALL), results).calls == (CALL,)
+    assert ended("answered", assistant(CALL), results).finish == "tool_calls"
+    # cut short: the calls were answered for the model's sake, and are not to be run
+    assert ended("stopped", assistant(CALL), results).calls == ()
+
+
+@pytest.mark.parametrize(
+    ("ending", "mishap", "finish", "status"),
+    [
+        ("out_of_steps", None, "length", 0),
+        ("failed", Refused("no"), "content_filter", 0),
+        ("failed", Transient("away"), "stop", 503),
+        ("failed", None, "stop", 500),
+        ("stopped", None, "stop", 409),
+    ],
+)
+def test_every_ending_has_its_word(ending, mishap, finish, status):
+    result = ended(ending, assistant(Text("half")), detail="why", mishap=mishap)
+    assert result.finish == finish
+    assert (result.trouble.status if result.trouble else 0) == status
+
+
+def test_a_turn_that_never_ended_is_trouble():
+    assert outcome(Told(), OFFERED).trouble is not None
+
+
+async def test_mishaps_are_remembered_for_callers_only_and_not_for_ever():
+    mishaps, error = Mishaps(), Transient("away")
+    ours, api = turn(), turn_of_a_caller()
+    await mishaps.request_failed(error, False, ours)
+    assert mishaps.take(ours.id) is None
+    await mishaps.request_failed(error, True, api)
+    assert mishaps.take(api.id) is None
+    for number in range(MOST + 5):
+        await mishaps.request_failed(error, False, msgspec.structs.replace(api, id=str(number)))
+    assert mishaps.take("0") is None
+    assert str(mishaps.take(str(MOST))) == "away" and mishaps.take(str(MOST)) is None
+
+
+async def test_a_mishap_that_is_remembered_holds_nothing_of_its_turn():
+    mishaps, api = Mishaps(), turn_of_a_caller()
+    try:
+        raise Transient("away", 7.0) from OSError("a connection")
+    except Transient as raised:
+        raised.status = 503
+        await mishaps.request_failed(raised, False, api)
+    kept = mishaps.take(api.id)
+    assert isinstance(kept, Transient) and (str(kept), kept.retry_after, kept.status) == ("away", 7.0, 503)
+    assert kept.__traceback__ is None and kept.__cause__ is None and kept.__context__ is None
+
+
+def turn_of_a_caller():
+    ours = turn()
+    return msgspec.structs.replace(
+        ours, inbound=msgspec.structs.replace(ours.inbound, address=reading_address())
+    )
+
+
+def reading_address():
+    return Address("api", "chat-1", user="ann")
+
+
+def chat(**body):
+    return reading.chat(
+        msgspec.convert({"messages": [{"role": "user", "content": "a"}], **body}, ChatRequest)
+    )
+
+
+def test_messages_of_one_side_are_joined():
+    asked = chat(
+        messages=[
+            {"role": "user", "content": "a"},
+            {"role": "user", "content": [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]},
+            {"role": "assistant", "content": "d"},
+            {"role": "assistant", "content": [{"type": "refusal", "refusal": "e"}]},
+            {"role": "user", "content": "f"},
+        ]
+    )
+    assert asked.before == (user("a\n\nb\n\nc"), assistant(Text("d\n\ne")))
+    assert (asked.text, asked.results) == ("f", ())
+
+
+def test_the_wish_for_a_tool_is_told_in_words():
+    choice = {"type": "function", "function": {"name": "weather"}}
+    assert chat(tool_choice=choice).instructions == "Call the tool weather."
+    assert chat(tool_choice="auto").instructions == ""
+    assert "one JSON object" in chat(response_format={"type": "json_object"}).instructions
+    schema = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "array"}}}
+    request = msgspec.convert({"input": "a", "text": schema, "tool_choice": {"name": "f"}}, ResponseRequest)
+    told = reading.response(request).instructions
+    assert '{"type":"array"}' in told and told.endswith("Call the tool f.")
+
+
+def test_a_picture_of_the_wrong_kind_is_refused_and_a_usual_slip_is_not():
+    def picture(url):
+        part = {"type": "image_url", "image_url": {"url": url}}
+        return chat(messages=[{"role": "user", "content": [part]}]).images
+
+    assert picture("data:image/jpg;base64,AAAA")[0].media_type == "image/jpeg"
+    with pytest.raises(Problem, match="not image/tiff"):
+        picture("data:image/tiff;base64,AAAA")

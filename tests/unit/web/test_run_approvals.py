@@ -1,0 +1,144 @@
+"""Runs that wait for a person's word: seen by whoever looks, answered over HTTP by who may."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from alipes.kernel.messages import ToolCall
+from alipes.kernel.turns import Turn
+from alipes.plugins.dispatch import Hooks
+from alipes.plugins.owner import CORE
+from alipes.plugins.specs import Verdict
+from tests.unit.agent_harness import Hand, call, play
+from tests.world.api import ApiHouse, open_api
+
+
+@asynccontextmanager
+async def open_guarded(home: Path, *script: object, hand: Hand | None = None) -> AsyncIterator[ApiHouse]:
+    """A house in which every call is asked about."""
+    hooks = Hooks()
+
+    async def before_tool(call: ToolCall, turn: Turn) -> Verdict | None:
+        word = await api.house.lobby.approvals.ask(call, "it explodes", turn)
+        return None if word not in (None, "no") else Verdict("deny", f"the word was {word}")
+
+    hooks.add(CORE, before_tool, patient=True)
+    async with open_api(home, play(*script), hand or Hand("hand"), hooks=hooks) as api:
+        yield api
+
+
+async def waiting(api: ApiHouse, run: str) -> str:
+    """What is asked, once something is."""
+    async with api.listening(run) as listener:
+        return str((await listener.until("approval_asked")).data["ask"])
+
+
+async def test_a_call_waits_for_a_word_also_while_nobody_listens(tmp_path: Path):
+    hand = Hand("hand")
+    async with open_guarded(tmp_path, call("c", "hand", x=1), "Done.", hand=hand) as api:
+        run = await api.begin("go")
+        ask = await waiting(api, run)
+        told = await api.look(run)
+        assert told["status"] == "waiting" and not hand.ran
+        (asked,) = told["waits_for"]
+        assert (asked["type"], asked["ask"], asked["call"]["name"]) == ("approval_asked", ask, "hand")
+        async with api.listening(run) as listener:
+            assert (await listener.until("approval_asked")).data["ask"] == ask
+            answer = await api.ask("POST", f"/runs/{run}/approval", {"choice": "once", "ask": ask})
+            assert answer.status_code == 202
+            answered = await listener.until("approval_answered")
+            assert (answered.data["choice"], answered.data["by"]) == ("once", "ann")
+            await listener.rest()
+        assert (await api.look(run))["text"] == "Done." and len(hand.ran) == 1
+
+
+async def test_the_only_question_need_not_be_named_and_a_no_is_told_to_the_model(tmp_path: Path):
+    hand = Hand("hand")
+    async with open_guarded(tmp_path, call("c", "hand"), "So not.", hand=hand) as api:
+        run = await api.begin("go")
+        await waiting(api, run)
+        wrong = await api.ask("POST", f"/runs/{run}/approval", {"choice": "once", "ask": "another"})
+        assert (wrong.status_code, wrong.json()["code"]) == (409, "no_question")
+        reply = await api.ask("POST", f"/runs/{run}/reply", {"text": "yes"})
+        assert (reply.status_code, reply.json()["code"]) == (409, "no_question")
+        await api.ask("POST", f"/runs/{run}/approval", {"choice": "no"})
+        assert (await api.finish(run))["text"] == "So not." and not hand.ran
+        late = await api.ask("POST", f"/runs/{run}/approval", {"choice": "once"})
+        assert (late.status_code, late.json()["code"]) == (409, "over")
+
+
+async def test_what_counts_for_everybody_only_admins_allow(tmp_path: Path):
+    async with open_guarded(tmp_path, call("c", "hand"), "Done.") as api:
+        run = await api.begin("go")
+        await waiting(api, run)
+        refused = await api.ask("POST", f"/runs/{run}/approval", {"choice": "always"})
+        assert (refused.status_code, refused.json()["code"]) == (403, "scope")
+        assert (
+            await api.ask("POST", f"/runs/{run}/approval", {"choice": "always"}, by="root")
+        ).status_code == 202
+        await api.finish(run)
+        assert len(await api.house.store.grants.rules()) == 1
+
+
+async def test_a_stop_takes_the_question_away(tmp_path: Path):
+    async with open_guarded(tmp_path, call("c", "hand")) as api:
+        run = await api.begin("go")
+        await waiting(api, run)
+        await api.ask("POST", f"/runs/{run}/stop")
+        told = await api.finish(run)
+        assert told["status"] == "stopped" and "waits_for" not in told
+
+
+async def test_a_question_of_the_models_is_replied_to(tmp_path: Path):
+    turns: list[Turn] = []
+
+    async def work(_args: object, _act: object) -> str:
+        reply = await api.house.lobby.questions.ask(turns[0], "Which one?", ("red", "blue"), 30)
+        return "nobody" if reply is None else f"{reply.text} by {reply.by}"
+
+    hooks = Hooks()
+
+    async def before_tool(call: ToolCall, turn: Turn) -> None:
+        turns.append(turn)
+
+    hooks.add(CORE, before_tool)
+    hand = Hand("clarify", does=work)
+    async with open_api(tmp_path, play(call("c", "clarify"), "Thanks."), hand, hooks=hooks) as api:
+        run = await api.begin("ask me")
+        async with api.listening(run) as listener:
+            asked = (await listener.until("asked")).data
+            (waits,) = (await api.look(run))["waits_for"]
+            assert waits == asked and asked["choices"] == ["red", "blue"]
+            answer = await api.ask("POST", f"/runs/{run}/reply", {"text": "blue", "ask": asked["ask"]})
+            assert answer.status_code == 202
+            assert (await listener.until("heard")).data["text"] == "blue"
+            result = await listener.until("tool_finished")
+            assert result.data["result"]["text"] == "blue by ann"
+            await listener.rest()
+
+
+async def test_a_run_that_a_restart_cut_off_while_it_waited_asks_again(tmp_path: Path):
+    async with open_guarded(tmp_path, call("c", "hand")) as api:
+        run = await api.begin("go")
+        first = await waiting(api, run)
+    hand = Hand("hand", effect="read")
+    async with open_guarded(tmp_path, "Done.", hand=hand) as api:
+        ask = await asyncio.wait_for(waiting(api, run), 5)
+        assert ask != first
+        await api.ask("POST", f"/runs/{run}/approval", {"choice": "once"})
+        told = await api.finish(run)
+        assert (told["text"], told["attempts"]) == ("Done.", 2)
+
+
+async def test_a_word_counts_for_the_run_that_asked_and_not_for_the_next(tmp_path: Path):
+    async with open_guarded(tmp_path, call("c", "hand"), "Done.", "Next.") as api:
+        first = await api.begin("go", session="s")
+        await waiting(api, first)
+        second = await api.begin("and then", session="s")
+        told = await api.look(second)
+        assert told["status"] == "queued" and "waits_for" not in told
+        wrong = await api.ask("POST", f"/runs/{second}/approval", {"choice": "once"})
+        assert (wrong.status_code, wrong.json()["code"]) == (409, "no_question")
+        await api.ask("POST", f"/runs/{first}/approval", {"choice": "once"})
+        assert (await api.finish(second))["text"] == "Next."
