@@ -1,10 +1,10 @@
-"""How a value is shown to a person: short, printable, and without its secrets."""
+"""Shows setting values to people: short, printable, secrets masked."""
 
 import re
 from collections.abc import Iterable
 
-LONGEST = 100
-DEEPEST = 8
+MAX_CHARS = 100
+MAX_DEPTH = 8
 HIDDEN = "***"
 
 _SECRET_NAMES = (
@@ -38,7 +38,7 @@ _KEY_STARTS = (
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether something called `name` holds a secret: `api_key`, `A_TOKEN`, `PGPASSWORD`; not `key_env`."""
+    """True if `name` is that of a secret: `api_key`, `A_TOKEN`, `PGPASSWORD`; not `key_env`."""
     name = name.lower().replace("-", "_")
     last = name.rpartition("_")[2]
     if last.removesuffix("s") in _SECRET_NAMES or last == "pass":
@@ -47,7 +47,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def looks_secret(text: str) -> bool:
-    """Whether `text` has the shape of a key or a token."""
+    """True if `text` has the shape of a key or a token."""
     text = text.strip().strip("\"'")
     if text.startswith(_KEY_STARTS):
         return len(text) > 12 and "${" not in text
@@ -63,7 +63,7 @@ def looks_secret(text: str) -> bool:
 
 
 def mask(text: str) -> str:
-    """`text` without passwords: user info and query values of an address, keys and tokens whole."""
+    """`text` with passwords, user info and query values of URLs, keys and tokens masked."""
     starts = "|".join(re.escape(start) for start in _KEY_STARTS)
     text = re.sub(rf"(?<![A-Za-z0-9])({starts})[\w.+/=-]{{6,}}", rf"\1{HIDDEN}", text)
     if looks_secret(text):
@@ -76,25 +76,25 @@ def mask(text: str) -> str:
     return re.sub(r"([?&][^=&#\s]*=)[^&#\s]+", rf"\1{HIDDEN}", text)
 
 
-def show(value: object, name: str = "") -> str:
-    """`value` as the configuration file would write it, masked and cut; `name` tells what it holds."""
-    text = written(value, name)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+def format_value(value: object, name: str = "") -> str:
+    """`value` as the configuration file would write it, masked and shortened; `name` is its key."""
+    text = to_toml(value, name)
+    return text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 1] + "…"
 
 
-def written(value: object, name: str = "", depth: int = 0) -> str:
-    """`value` as the configuration file would write it, masked and whole."""
+def to_toml(value: object, name: str = "", depth: int = 0) -> str:
+    """`value` as the configuration file would write it, masked, in full."""
     if name and is_secret_name(name) and value not in ("", None):
         return f'"{HIDDEN}"'
     match value:
         case bool():
             return "true" if value else "false"
         case str():
-            return quoted(mask(value))
-        case list() | tuple() if depth < DEEPEST:
-            return f"[{', '.join(written(item, '', depth + 1) for item in value)}]"
-        case dict() if depth < DEEPEST:
-            inner = (f"{bare(each)} = {written(item, each, depth + 1)}" for each, item in value.items())
+            return toml_string(mask(value))
+        case list() | tuple() if depth < MAX_DEPTH:
+            return f"[{', '.join(to_toml(item, '', depth + 1) for item in value)}]"
+        case dict() if depth < MAX_DEPTH:
+            inner = (f"{toml_key(each)} = {to_toml(item, each, depth + 1)}" for each, item in value.items())
             return f"{{{', '.join(inner)}}}"
         case list() | tuple() | dict():
             return "…"
@@ -105,27 +105,27 @@ def written(value: object, name: str = "", depth: int = 0) -> str:
 def _digits(value: object) -> str:
     try:
         return str(value)
-    except ValueError:  # Python writes no more than 4,300 digits
+    except ValueError:  # Python converts at most 4,300 digits
         return "a very long number"
 
 
-def quoted(text: str) -> str:
+def toml_string(text: str) -> str:
     """`text` as a basic TOML string."""
     return '"' + "".join(_ESCAPES.get(c) or (c if c.isprintable() else _escaped(c)) for c in text) + '"'
 
 
-def bare(name: str) -> str:
-    """`name` as a TOML key: quoted when it has to be."""
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quoted(name)
+def toml_key(name: str) -> str:
+    """`name` as a TOML key, quoted if necessary."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_string(name)
 
 
-def dotted(path: Iterable[str | int]) -> str:
+def toml_path(path: Iterable[str | int]) -> str:
     """A path of names as people write it: `models."openai/gpt-5".window`."""
-    return ".".join(bare(mask(str(name))) for name in path)
+    return ".".join(toml_key(mask(str(name))) for name in path)
 
 
-def sentence(text: str) -> str:
-    """`text` with an end."""
+def with_full_stop(text: str) -> str:
+    """`text` with a full stop."""
     return text if text.endswith((".", "?")) else f"{text}."
 
 

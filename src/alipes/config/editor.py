@@ -1,4 +1,4 @@
-"""Changing the files of the home without losing a comment. The only user of tomlkit, loaded for it alone."""
+"""Edits config.toml and `.env` without losing comments. Imports tomlkit, so load it only when needed."""
 
 import copy
 import os
@@ -13,60 +13,60 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Array
 
-from alipes.config.display import dotted
+from alipes.config.display import toml_path
 from alipes.config.environment import Variables, parse_env, read_text
-from alipes.config.loader import Reading, read
+from alipes.config.loader import build_settings
 from alipes.config.paths import Paths, find_home, make_private
+from alipes.config.reader import RawConfig, read_config
 from alipes.config.schema import find_key
-from alipes.config.settings import build
-from alipes.config.urls import Wrong, check_no_proxy, check_proxy
-from alipes.config.validation import Problem, Way, check_tables
+from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy
+from alipes.config.validation import KeyPath, ConfigProblem, check_tables
 from alipes.config.value_types import HEADERS
 from alipes.kernel.errors import ConfigError
 
 
 def set_value(
-    way: Way, text: str, *, home: Path | None = None, environ: Mapping[str, str] | None = None
+    path: KeyPath, text: str, *, home: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Write one setting into config.toml, and tell which older problems of the file are left.
+    """Write one setting into config.toml. Returns older problems of the file.
 
-    Raises ConfigError, with the file as it was, when the value or the place for it is wrong.
+    Raises ConfigError, leaving the file unchanged, if the value or its place is invalid.
     """
-    return change({way: text}, home=home, environ=environ)
+    return change({path: text}, home=home, environ=environ)
 
 
 def set_secret(
     name: str, value: str, *, home: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> Path:
-    """Write one variable into `.env`, readable by its owner only. Raises ConfigError, the file as it was."""
+    """Write one variable into `.env` (mode 0600). Raises ConfigError, leaving the file unchanged."""
     change({}, {name: value}, home=home, environ=environ)
     return Paths(home or find_home(environ)).env
 
 
 def change(
-    values: Mapping[Way, str | None],
+    values: Mapping[KeyPath, str | None],
     secrets: Mapping[str, str | None] | None = None,
     *,
     home: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Write settings into config.toml and variables into `.env`: all of them, or none. None takes one out.
+    """Write settings into config.toml and variables into `.env`: all or none. None removes one.
 
-    Tells which older problems of config.toml are left. Raises ConfigError, with both files as they were.
+    Returns older problems of config.toml. Raises ConfigError, leaving both files unchanged.
     """
-    parsed = {way: None if text is None else _parsed(way, text) for way, text in values.items()}
-    given = [_nested({}, way, value) for way, value in parsed.items() if value is not None]
+    parsed = {path: None if text is None else _parsed(path, text) for path, text in values.items()}
+    given = [_nested({}, path, value) for path, value in parsed.items() if value is not None]
     checked = [checked for tables in given for _, checked in check_tables(tables)]
-    _refuse([each for each in checked if isinstance(each, Problem)])
+    _refuse([each for each in checked if isinstance(each, ConfigProblem)])
     for name, value in (secrets or {}).items():
         _check_variable(name, value)
-    with _alone(Paths(home or find_home(environ))) as paths, ExitStack() as undo:
+    with _locked(Paths(home or find_home(environ))) as paths, ExitStack() as undo:
         env = read_text(paths.env)
-        kept = _kept(paths.env, env or "", secrets or {})
-        edited, left = _checked(paths, environ, kept, parsed) if parsed else ("", [])
+        new_env = _env_text(paths.env, env or "", secrets or {})
+        edited, left = _checked(paths, environ, new_env, parsed) if parsed else ("", [])
         if secrets:
             undo.callback(_restore, paths.env, env)
-            _replace(paths.env, kept, private=True)
+            _replace(paths.env, new_env, private=True)
         if parsed:
             _replace(paths.config, edited)
         undo.pop_all()
@@ -74,13 +74,13 @@ def change(
 
 
 def _checked(
-    paths: Paths, environ: Mapping[str, str] | None, env: str, values: Mapping[Way, object]
+    paths: Paths, environ: Mapping[str, str] | None, env: str, values: Mapping[KeyPath, object]
 ) -> tuple[str, list[str]]:
-    """The text of config.toml with `values` in it, beside such an `.env`, and its older problems."""
-    before = after = read(paths.home, environ)
+    """The text of config.toml with `values`, given the text of `.env`, and its older problems."""
+    before = after = read_config(paths.home, environ)
     variables = Variables(before.variables.environ, paths.env, parse_env(env, paths.env))
-    for way, value in values.items():
-        after = Reading(paths, variables, _edited(after, way, value))
+    for path, value in values.items():
+        after = RawConfig(paths, variables, _edited(after, path, value))
     old, new = _problems(before), _problems(after)
     _refuse([problem for problem in new if problem not in old])
     return after.text, [
@@ -88,8 +88,8 @@ def _checked(
     ]
 
 
-def _kept(file: Path, text: str, secrets: Mapping[str, str | None]) -> str:
-    """The text of `.env` with `secrets` in it, each line where it was."""
+def _env_text(file: Path, text: str, secrets: Mapping[str, str | None]) -> str:
+    """The text of `.env` with `secrets`, each line in its place."""
     known = parse_env(text, file)
     lines: list[str | None] = list(text.rstrip("\n").split("\n")) if text else []
     for name, value in secrets.items():
@@ -108,7 +108,7 @@ def _check_variable(name: str, value: str | None) -> None:
     if value is None:
         return
     if not value or any(not c.isprintable() for c in value):
-        raise ConfigError(f"{name} cannot be empty or hold control characters: paste it again.")
+        raise ConfigError(f"{name} must not be empty or contain control characters: paste it again.")
     check = {"HTTP_PROXY": check_proxy, "HTTPS_PROXY": check_proxy, "ALL_PROXY": check_proxy}.get(
         name.upper()
     )
@@ -117,53 +117,53 @@ def _check_variable(name: str, value: str | None) -> None:
             check(value)
         elif name.upper() == "NO_PROXY":
             check_no_proxy(value)
-    except Wrong as wrong:
+    except InvalidValue as wrong:
         raise ConfigError(f"{name} {wrong}.") from wrong
 
 
-def _parsed(way: Way, text: str) -> object:
-    """The value that `text` means for the setting at `way`; lists and tables may be written as in TOML."""
-    key = find_key(way)
-    if key and key.kind is HEADERS and way[-1] != "headers":
+def _parsed(path: KeyPath, text: str) -> object:
+    """The value of `text` for the setting at `path`; lists and tables may be written as in TOML."""
+    key = find_key(path)
+    if key and key.type is HEADERS and path[-1] != "headers":
         return text
-    if key and key.kind.parse and not (isinstance(key.default, list) and text.lstrip().startswith("[")):
-        return key.kind.parse(text)
+    if key and key.type.parse and not (isinstance(key.default, list) and text.lstrip().startswith("[")):
+        return key.type.parse(text)
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
         return text
 
 
-def _refuse(problems: list[Problem]) -> None:
+def _refuse(problems: list[ConfigProblem]) -> None:
     if problems:
         raise ConfigError("\n".join([*(problem.text for problem in problems), "Nothing was changed."]))
 
 
-def _edited(before: Reading, way: Way, value: object) -> str:
-    """The file's text with `value` at `way`, None for nothing there, and everything else as it was."""
+def _edited(before: RawConfig, path: KeyPath, value: object) -> str:
+    """The file's text with `value` at `path` (None: removed) and nothing else changed."""
     try:
         document = tomlkit.parse(before.text)
         table: Any = document
-        for name in way[:-1]:
+        for name in path[:-1]:
             if name not in table and value is not None:
-                table[name] = tomlkit.table(is_super_table=name != way[-2])
+                table[name] = tomlkit.table(is_super_table=name != path[-2])
             table = table[name]
         if value is None:
-            del table[way[-1]]
-        elif not _set_items(table.get(way[-1]), value):
-            table[way[-1]] = value
+            del table[path[-1]]
+        elif not _set_items(table.get(path[-1]), value):
+            table[path[-1]] = value
         edited = tomlkit.dumps(document)
-        if _as_meant(before.tables, tomllib.loads(edited), way, value):
+        if _as_meant(before.tables, tomllib.loads(edited), path, value):
             return edited
     except (TOMLKitError, ValueError, TypeError, AttributeError, KeyError):
         pass
     raise ConfigError(
-        f"{before.where(way)}: {dotted(way)} cannot be changed by a command: edit the file by hand."
+        f"{before.where(path)}: {toml_path(path)} cannot be changed by a command: edit the file."
     )
 
 
 def _set_items(array: object, wanted: object) -> bool:
-    """Make a list the wanted one item by item, so that what is said beside an item stays with it."""
+    """Change a list item by item, so that comments beside items are kept."""
     if not isinstance(array, Array) or not isinstance(wanted, list) or not _all_text([*array, *wanted]):
         return False
     for item in [item for item in array if item not in wanted]:
@@ -177,48 +177,48 @@ def _all_text(items: list[object]) -> bool:
     return all(isinstance(item, str) for item in items)
 
 
-def _as_meant(before: dict[str, Any], after: dict[str, Any], way: Way, value: object) -> bool:
+def _as_meant(before: dict[str, Any], after: dict[str, Any], path: KeyPath, value: object) -> bool:
     if value is not None:
-        return after == _nested(before, way, value)
-    # A table that lost its last key may stay or go.
-    return not holds(after, way) and _without(before, way) == _without(after, way)
+        return after == _nested(before, path, value)
+    # A table without keys may be kept or removed.
+    return not has_value(after, path) and _without(before, path) == _without(after, path)
 
 
-def holds(tables: object, way: Way) -> bool:
-    """Whether something stands at `way`, of whatever kind."""
-    for name in way:
+def has_value(tables: object, path: KeyPath) -> bool:
+    """True if there is any value at `path`."""
+    for name in path:
         if not isinstance(tables, dict) or name not in tables:
             return False
         tables = tables[name]
     return True
 
 
-def _without(tables: dict[str, Any], way: Way) -> dict[str, Any]:
-    """A copy of `tables` with nothing at `way`, nor tables on the way there that are empty."""
+def _without(tables: dict[str, Any], path: KeyPath) -> dict[str, Any]:
+    """A copy of `tables` without the value at `path` and without tables that are then empty."""
     root = copy.deepcopy(tables)
-    for depth in range(len(way), 0, -1):
+    for depth in range(len(path), 0, -1):
         table: Any = root
-        for name in way[: depth - 1]:
+        for name in path[: depth - 1]:
             table = table.get(name, {}) if isinstance(table, dict) else {}
-        if isinstance(table, dict) and (depth == len(way) or table.get(way[depth - 1]) == {}):
-            table.pop(way[depth - 1], None)
+        if isinstance(table, dict) and (depth == len(path) or table.get(path[depth - 1]) == {}):
+            table.pop(path[depth - 1], None)
     return root
 
 
-def _nested(tables: dict[str, Any], way: Way, value: object) -> dict[str, Any]:
-    """A copy of `tables` with `value` at `way`."""
+def _nested(tables: dict[str, Any], path: KeyPath, value: object) -> dict[str, Any]:
+    """A copy of `tables` with `value` at `path`."""
     root = copy.deepcopy(tables)
     table = root
-    for name in way[:-1]:
+    for name in path[:-1]:
         table = table.setdefault(name, {})
-    table[way[-1]] = value
+    table[path[-1]] = value
     return root
 
 
-def _problems(reading: Reading) -> list[Problem]:
+def _problems(config: RawConfig) -> list[ConfigProblem]:
     with suppress(ConfigError):
-        build(reading)
-    return reading.problems
+        build_settings(config)
+    return config.problems
 
 
 def _quoted(value: str) -> str:
@@ -230,8 +230,8 @@ def _quoted(value: str) -> str:
 
 
 @contextmanager
-def _alone(paths: Paths) -> Iterator[Paths]:
-    """Only one process at a time edits; two at once would each undo the other."""
+def _locked(paths: Paths) -> Iterator[Paths]:
+    """Lock the files: two processes editing at once would undo each other's changes."""
     make_private(paths.home)
     file = make_private(paths.run) / "config.lock"
     try:
@@ -246,8 +246,8 @@ def _alone(paths: Paths) -> Iterator[Paths]:
 
 
 def _replace(file: Path, text: str, *, private: bool = False) -> None:
-    """Write all of it or nothing: a new file, on disk, then in the old one's place."""
-    target = Path(os.path.realpath(file))  # a link into someone's dotfiles stays a link
+    """Write atomically: a new file, synced, then renamed over the old one."""
+    target = Path(os.path.realpath(file))  # a symbolic link (dotfiles) is kept
     new = target.with_name(f".{target.name}.new")
     try:
         new.unlink(missing_ok=True)
@@ -261,7 +261,7 @@ def _replace(file: Path, text: str, *, private: bool = False) -> None:
     except OSError as error:
         with suppress(OSError):
             new.unlink(missing_ok=True)
-        raise ConfigError(f"{file} cannot be written: {error.strerror}. It is as it was.") from error
+        raise ConfigError(f"{file} cannot be written: {error.strerror}. It is unchanged.") from error
     _sync(target.parent)
 
 
@@ -273,7 +273,7 @@ def _restore(file: Path, text: str | None) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Make the renaming itself durable."""
+    """Make the rename durable."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)

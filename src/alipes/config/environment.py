@@ -1,22 +1,27 @@
-"""Variables: the environment, and beneath it the `.env` file of the home, where secrets are kept."""
+"""Environment variables and the `.env` file of the home, which holds the secrets."""
 
 import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any, cast
 
 from msgspec import Struct
 
+from alipes.config.paths import Paths
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.messages import Json
 
-LARGEST = 1_000_000
+MAX_FILE_BYTES = 1_000_000
+REFERENCE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}"
+"""`${NAME}` in a setting: replaced by the variable."""
 _DOUBLE = r'"((?:[^"\\]|\\.)*)"[ \t]*(?:#.*)?'
 _SINGLE = r"'([^']*)'[ \t]*(?:#.*)?"
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "$": "$"}
 
 
-class Line(Struct, frozen=True):
+class EnvLine(Struct, frozen=True):
     """One variable as `.env` sets it."""
 
     value: str
@@ -24,18 +29,18 @@ class Line(Struct, frozen=True):
 
 
 class Variables(Struct, frozen=True):
-    """What variables say. The environment goes over `.env`; an empty variable counts as not set."""
+    """Variables by name. The environment overrides `.env`; an empty variable counts as not set."""
 
     environ: Mapping[str, str]
     file: Path
-    lines: dict[str, Line] = {}
+    lines: dict[str, EnvLine] = {}
 
     def get(self, name: str) -> str:
         line = self.lines.get(name)
         return self.environ.get(name, "") or (line.value if line else "")
 
     def where(self, name: str) -> str:
-        """Where `get` finds it, for a person: `environment`, `/home/me/.alipes/.env:3`, or nothing."""
+        """Where `get` found it: `environment`, `/home/me/.alipes/.env:3`, or empty."""
         if self.environ.get(name):
             return "environment"
         line = self.lines.get(name)
@@ -45,66 +50,64 @@ class Variables(Struct, frozen=True):
         return {*self.environ, *self.lines}
 
 
-def inherited() -> dict[str, str]:
-    """The environment of this process, for whoever starts another one."""
+def process_environment() -> dict[str, str]:
+    """A copy of this process's environment, for child processes."""
     return dict(os.environ)
 
 
-def resettle(hidden: Callable[[str, str], bool]) -> list[str]:
-    """Set those variables anew for which `hidden(name, value)`, so that no secret lies any more where every
-    child can read it: in what this process was started with. Their names; who can, wipes them there."""
-    names = [name for name, value in os.environ.items() if value and hidden(name, value)]
+def move_secrets_off_stack(is_secret: Callable[[str, str], bool]) -> list[str]:
+    """Re-set the variables for which `is_secret(name, value)`, so that they move out of the initial
+    environment block, which child processes can read in /proc. Returns their names, to be wiped there."""
+    names = [name for name, value in os.environ.items() if value and is_secret(name, value)]
     for name in names:
         os.environ[name] = os.environ[name]
     return names
 
 
-def lend(variables: Variables, names: Iterable[str]) -> set[str]:
-    """Put these variables of `.env` into the environment of this process, for code that looks only there.
+def export_variables(variables: Variables, names: Iterable[str]) -> set[str]:
+    """Put these variables of `.env` into the process environment, for code that only looks there.
 
-    Those that were not there before, to be taken back.
+    Returns those that were not there before, for `unset_variables`.
     """
-    lent = {name for name in names if name not in os.environ and variables.get(name)}
-    os.environ.update((name, variables.get(name)) for name in lent)
-    return lent
+    added = {name for name in names if name not in os.environ and variables.get(name)}
+    os.environ.update((name, variables.get(name)) for name in added)
+    return added
 
 
-def take_back(names: Iterable[str]) -> None:
+def unset_variables(names: Iterable[str]) -> None:
     for name in names:
         os.environ.pop(name, None)
 
 
 def read_text(path: Path) -> str | None:
-    """The text of a file that people edit; None when there is none. Raises ConfigError."""
+    """The text of a file that people edit; None if it does not exist. Raises ConfigError."""
     try:
         facts = path.stat()
         if not stat.S_ISREG(facts.st_mode):
-            raise ConfigError(f"{path} is not a file: move it away or make it one.")
-        if facts.st_size > LARGEST:
-            raise ConfigError(f"{path} has {facts.st_size:,} bytes; more than {LARGEST:,} must be a mistake.")
+            raise ConfigError(f"{path} is not a regular file: remove or replace it.")
+        if facts.st_size > MAX_FILE_BYTES:
+            raise ConfigError(f"{path} has {facts.st_size:,} bytes; at most {MAX_FILE_BYTES:,} are allowed.")
         return path.read_bytes().decode("utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{path}:{line}: this is not UTF-8 text: save the file as UTF-8.") from error
+        raise ConfigError(f"{path}:{line}: not UTF-8 text: save the file as UTF-8.") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def parse_env(text: str, file: Path) -> dict[str, Line]:
-    """The variables of a `.env` text. Raises ConfigError with all wrong lines, never showing a value."""
-    found: dict[str, Line] = {}
+def parse_env(text: str, file: Path) -> dict[str, EnvLine]:
+    """The variables of a `.env` text. Raises ConfigError with all invalid lines, without any value."""
+    found: dict[str, EnvLine] = {}
     problems = []
     for number, line in enumerate(text.split("\n"), 1):
         try:
             if pair := _pair(line.strip(" \t\r")):
                 name, value = pair
                 if name in found:
-                    raise ValueError(
-                        f"{name} was set on line {found[name].number} already: keep one of the two"
-                    )
-                found[name] = Line(value, number)
+                    raise ValueError(f"{name} is already set on line {found[name].number}: remove one")
+                found[name] = EnvLine(value, number)
         except ValueError as error:
             problems.append(f"{file}:{number}: {error}.")
     if problems:
@@ -117,11 +120,11 @@ def _pair(line: str) -> tuple[str, str] | None:
         return None
     name, equals, raw = line.removeprefix("export ").lstrip().partition("=")
     if not equals:
-        raise ValueError("this is not NAME=value; begin a comment with #")
+        raise ValueError("not NAME=value; start a comment with #")
     if not (name.isascii() and name.isidentifier()) or (raw[:1].isspace() and raw.strip()):
-        raise ValueError("write NAME=value with no blanks around the equals sign; a name has A-Z, 0-9 and _")
+        raise ValueError("write NAME=value without spaces around the equals sign; a name has A-Z, 0-9 and _")
     if any(not (c.isprintable() or c == "\t") for c in raw):
-        raise ValueError(f"{name} contains control characters: leave them out")
+        raise ValueError(f"{name} contains control characters: remove them")
     return name, _value(name, raw)
 
 
@@ -131,19 +134,45 @@ def _value(name: str, raw: str) -> str:
     if raw[:1] == "'" and (quoted := re.fullmatch(_SINGLE, raw)):
         return quoted[1]
     if raw[:1] in ('"', "'"):
-        raise ValueError(f"{name} opens a quote that is not closed at the end of its line")
+        raise ValueError(f"{name} has an opening quote that is not closed on its line")
     plain = raw.replace("\t#", " #").partition(" #")[0].strip()
     if plain.startswith("#") or any(c.isspace() or c in "\"'`\\" for c in plain):
-        raise ValueError(f"{name} has a value with characters that need quotes: put it in 'single quotes'")
+        raise ValueError(f"{name} has characters that need quotes: put the value in 'single quotes'")
     return plain
 
 
 def _unescaped(name: str, letter: str) -> str:
     if letter not in _ESCAPES:
         raise ValueError(
-            f"{name} has a backslash before {letter!r}, which means nothing: use 'single quotes'"
+            f"{name} has a backslash before {letter!r}, which is not an escape: use 'single quotes'"
         )
     return _ESCAPES[letter]
+
+
+def fill_references(table: dict[str, Json], variables: Variables) -> dict[str, Json]:
+    """A plugin's table with `${NAME}` replaced. Raises KeyError with the name of an unset variable."""
+
+    def value(found: re.Match[str]) -> str:
+        if not (text := variables.get(found[1])):
+            raise KeyError(found[1])
+        return text
+
+    def fill(item: Any) -> Any:
+        match item:
+            case str():
+                return re.sub(REFERENCE, value, item)
+            case list():
+                return [fill(inner) for inner in item]
+            case dict():
+                return {name: fill(inner) for name, inner in item.items()}
+        return item
+
+    return cast("dict[str, Json]", fill(table))
+
+
+def current_variables(paths: Paths) -> Variables:
+    """The environment and `.env` as they are now. Raises ConfigError."""
+    return read_variables(paths.env, os.environ)
 
 
 def read_variables(file: Path, environ: Mapping[str, str]) -> Variables:
@@ -151,8 +180,8 @@ def read_variables(file: Path, environ: Mapping[str, str]) -> Variables:
     return Variables(environ, file, parse_env(text, file) if text else {})
 
 
-def exposure(file: Path) -> str:
-    """A word of warning when others on this machine may read `file`; else nothing."""
+def readable_by_others(file: Path) -> str:
+    """A warning if other users can read `file`; else empty."""
     try:
         mode = file.stat().st_mode
     except OSError:
@@ -160,5 +189,6 @@ def exposure(file: Path) -> str:
     if not mode & 0o077:
         return ""
     return (
-        f"{file} holds secrets and others may read it (mode {stat.S_IMODE(mode):o}): run `chmod 600 {file}`."
+        f"{file} contains secrets and is readable by other users (mode {stat.S_IMODE(mode):o}): "
+        f"run `chmod 600 {file}`."
     )

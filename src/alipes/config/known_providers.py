@@ -1,4 +1,4 @@
-"""The providers everybody knows, as data. What the operator writes in `[providers.NAME]` goes over it."""
+"""Well-known providers as data; `[providers.NAME]` in the configuration overrides them."""
 
 from msgspec import structs
 
@@ -29,7 +29,7 @@ _ALL = (
     _keyed("mistral", "openai-chat", "https://api.mistral.ai/v1", "mistral-large-4"),
     _local("ollama", 11434),
     _local("lmstudio", 1234),
-    # Its server promises to keep a connection and closes it after each answer: better asked for.
+    # Its server announces keep-alive but closes after each answer, so ask for that.
     structs.replace(_local("llamacpp", 8080), headers={"connection": "close"}),
     _local("vllm", 8000),
     Endpoint("embedded", "embedded"),
@@ -38,8 +38,8 @@ _ALL = (
 
 KNOWN = {endpoint.name: endpoint for endpoint in _ALL}
 KEYED = tuple(endpoint.name for endpoint in _ALL if endpoint.key_env)
-"""Those that ask for a key, in the order in which a key found in the environment decides the model."""
+"""Providers that need a key, in the order in which keys in the environment choose the model."""
 LOCAL = ("ollama", "lmstudio", "llamacpp", "vllm")
-"""Servers on this machine, in the order in which their usual ports are tried."""
+"""Servers on this machine, in the order in which their default ports are tried."""
 BUILT_IN = ("embedded", "scripted")
-"""They have no address of their own and may be named without a model."""
+"""They have no URL and may be given without a model."""

@@ -1,138 +1,356 @@
-"""What the home's files and the variables say, key by key. What it means together is for settings to say."""
+"""Builds the settings from the configuration file, `.env` and the environment."""
 
-import os
 import re
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from alipes.config.display import sentence, show
-from alipes.config.environment import Variables, read_text, read_variables
-from alipes.config.known_providers import KNOWN
-from alipes.config.paths import Paths, find_home
-from alipes.config.schema import find_key
-from alipes.config.toml_lines import Place, lines_of, nearest_line
-from alipes.config.urls import Wrong
-from alipes.config.validation import Found, Problem, Way, check_tables
-from alipes.config.value_types import Key
-from alipes.kernel.errors import ConfigError
+from msgspec import Struct, structs
+
+from alipes.config.display import toml_key, toml_path, is_secret_name, toml_string, with_full_stop
+from alipes.config.environment import readable_by_others
+from alipes.config.platforms import Messengers, CommonPlatformConfig
+from alipes.config.providers import build_endpoints, complete_model_name, read_model_facts, read_secret
+from alipes.config.reader import RawConfig, read_config
+from alipes.config.schema import KEYS
+from alipes.config.settings import (
+    MIXTURE_PREFIX,
+    TASKS,
+    Amount,
+    AuxiliaryConfig,
+    GatewayConfig,
+    MixtureConfig,
+    PluginsConfig,
+    ServeConfig,
+    Settings,
+    ShellHook,
+    SpendConfig,
+)
+from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy, check_usable
+from alipes.config.validation import ConfigProblem
+from alipes.config.value_types import AMOUNT_FORM
+from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.messages import Json
+from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
+
+PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+CA_VARIABLE = "SSL_CERT_FILE"
+MIN_SECRET_CHARS = 6
+"""Shorter secrets are not masked in logs: they would hide ordinary words."""
+_PASSWORD = re.compile(r"\w[\w+.-]*://[^/\s:@]*:([^/\s@]+)@")
+"""As in the URL of a database."""
+_MULTIPLIERS = {"": 1, "k": 1_000, "M": 1_000_000}
+T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
 
 
-class Reading:
-    """Everything read, problems and all. `picked` says what is in effect and why."""
-
-    def __init__(self, paths: Paths, variables: Variables, text: str) -> None:
-        self.paths, self.variables, self.text = paths, variables, text
-        self.tables = parse(text, paths.config) if text else {}
-        self.values: dict[Way, Json] = {}
-        self.problems: list[Problem] = []
-        for way, checked in check_tables(self.tables):
-            if isinstance(checked, Problem):
-                self.problems.append(checked)
-            else:
-                self.values[way] = checked.value
-        self.notes: list[str] = []
-        self.secrets: set[str] = set()
-        self._lines: dict[Place, int] | None = None
-        self._overrides: dict[str, Found] = {}
-
-    def picked(self, *way: str) -> Found:
-        """The value of the setting at `way`: variable, else file, else known provider, else default."""
-        key = find_key(way)
-        assert key is not None, way
-        if key.variable and (found := self._override(key)):
-            return found
-        if way in self.values:
-            return Found(self.values[way], "file")
-        if way[0] == "providers" and (known := KNOWN.get(way[1])) and getattr(known, way[2]) != key.default:
-            return Found(getattr(known, way[2]), "known")
-        return Found(key.default, "default")
-
-    def _override(self, key: Key) -> Found | None:
-        text = self.variables.get(key.variable)
-        if not text or key.kind.parse is None:
-            return None
-        if key.variable not in self._overrides:
-            try:
-                self._overrides[key.variable] = Found(key.kind.check(key.kind.parse(text)), "variable")
-            except Wrong as wrong:
-                self._overrides[key.variable] = Found(key.default, "variable")
-                self.complain(key.variable, text, str(wrong))
-        return self._overrides[key.variable]
-
-    def fault(self, key: str, value: str, wrong: str, item: int | None = None) -> None:
-        """Say what is wrong with a setting in effect, at the place it came from."""
-        way: Way = tuple(key.split("."))
-        if self.picked(*way).layer == "variable":
-            known = find_key(way)
-            assert known is not None
-            self.complain(known.variable, value, wrong)
-        else:
-            place: Place = way if item is None else (*way, item)
-            self.problems.append(Problem(place, sentence(f"{key} = {show(value)} {wrong}")))
-
-    def complain(self, variable: str, value: str, wrong: str) -> None:
-        """Say what is wrong with a variable."""
-        where = self.variables.where(variable)
-        told = sentence(f"{variable} = {show(value, variable)} {wrong}")
-        self.problems.append(Problem((), told, where))
-
-    def names(self, table: str) -> Iterator[str]:
-        """What the operator called the tables under `table`."""
-        inner = self.tables.get(table)
-        return iter(inner if isinstance(inner, dict) else ())
-
-    def where(self, way: Place) -> str:
-        """`/home/me/.alipes/config.toml:7`"""
-        if self._lines is None:
-            self._lines = lines_of(self.text)
-        line = nearest_line(self._lines, way)
-        return f"{self.paths.config}:{line}" if line else str(self.paths.config)
-
-    def refuse(self) -> None:
-        """Raise one ConfigError with every problem, in the order of the file."""
-        if self.problems:
-            told = [
-                f"{p.where or self.where(p.place)}: {p.text}" for p in sorted(self.problems, key=self._line)
-            ]
-            raise ConfigError("\n".join(dict.fromkeys(told)))
-
-    def _line(self, problem: Problem) -> int:
-        self.where(problem.place)
-        return nearest_line(self._lines or {}, problem.place) or 0
+def load_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings in effect. Raises one ConfigError that names every problem and its place."""
+    return build_settings(read_config(home, environ))
 
 
-def read(home: Path | None = None, environ: Mapping[str, str] | None = None) -> Reading:
-    """Read the files of the home. Raises ConfigError when one of them cannot be made out at all."""
-    environ = os.environ if environ is None else environ
-    paths = Paths(find_home(environ) if home is None else home)
-    broken = []
-    variables = Variables(environ, paths.env)
+def with_plugins(settings: Settings, enabled: bool) -> Settings:
+    """The same settings; in safe mode unless `enabled`."""
+    if enabled:
+        return settings
+    return structs.replace(settings, plugins=structs.replace(settings.plugins, safe=True))
+
+
+def build_settings(config: RawConfig) -> Settings:
+    """Settings from what was read. Raises ConfigError with every problem."""
+    known = build_endpoints(config)
+    model = _models(config, known, "model")
+    messengers = _messengers(config)
+    settings = Settings(
+        home=config.paths.home,
+        model=model[0] if model else "",
+        fallback=_models(config, known, "fallback"),
+        providers=known,
+        models=_facts(config, known),
+        **_simple_values(config, "effort", "max_steps", "max_tokens", "silence", "local_servers"),
+        **_simple_values(config, "log_level", "debuggable"),
+        workdir=_path(config, "workdir", Path.is_dir),
+        ca_file=_ca_file(config),
+        **_tables(
+            config, "terminal", "api", "compaction", "delegation", "fetch", "images", "clarify", "code"
+        ),
+        embedded=_table(config, "embedded", gguf=_path(config, "embedded.gguf", Path.is_file)),
+        serve=cast("ServeConfig", _table(config, "serve", key=_secret(config, "serve.key_env"))),
+        auxiliary={task: _auxiliary(config, task, known) for task in config.names("auxiliary")},
+        spend=_spend(config),
+        moa=_mixtures(config, known),
+        messengers=messengers,
+        platforms={name: _platform(config, name) for name in config.names("platforms")},
+        gateway=cast(
+            "GatewayConfig", _table(config, "gateway", stt_key=_secret(config, "gateway.stt_key_env"))
+        ),
+        plugins=_plugins(config),
+        toolsets={
+            name: tuple(cast("list[str]", names)) for name, names in _named(config, "toolsets").items()
+        },
+        hooks=_shell_hooks(config),
+        proxies=_proxies(config),
+        notes=(*_notes(config), *messengers.notes),
+        hidden=tuple(Secret(value) for value in _hidden(config) if len(value) >= MIN_SECRET_CHARS),
+    )
+    config.raise_problems()
+    return settings
+
+
+def _simple_values(config: RawConfig, *names: str) -> dict[str, Any]:
+    return {name: config.effective(name).value for name in names}
+
+
+def _table(config: RawConfig, name: str, **more: Any) -> Any:
+    """The struct of the table `name`, with `more` fields given by the caller."""
+    struct = structs_by_table()[name]
+    return struct(**_values(config, (name,), struct) | more)
+
+
+def _tables(config: RawConfig, *names: str) -> dict[str, Any]:
+    return {name: _table(config, name) for name in names}
+
+
+def structs_by_table() -> dict[str, type[Struct]]:
+    return {field.name: field.type for field in structs.fields(Settings) if isinstance(field.type, type)}
+
+
+def _values(config: RawConfig, table: tuple[str, ...], struct: type[Struct]) -> dict[str, Any]:
+    """The effective value of each setting of a table, as its struct takes it."""
+    pattern = ".".join(table if len(table) == 1 else (table[0], "*"))
+    names = {key.path.rpartition(".")[2] for key in KEYS if key.path.rpartition(".")[0] == pattern}
+    found = {name: config.effective(*table, name).value for name in struct.__struct_fields__ if name in names}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+
+
+def _models(config: RawConfig, known: dict[str, Endpoint], key: str) -> tuple[str, ...]:
+    value = config.effective(key).value
+    names = []
+    for item, name in enumerate(value if isinstance(value, list) else [value]):
+        try:
+            as_is = not name or _is_mixture(config, str(name))
+            names.append(str(name) if as_is else complete_model_name(str(name), known))
+        except ValueError as error:
+            config.report(key, str(name), str(error), item if isinstance(value, list) else None)
+    return tuple(names)
+
+
+def _is_mixture(config: RawConfig, name: str) -> bool:
+    first, _, preset = name.partition("/")
+    return first == MIXTURE_PREFIX and preset in config.names(MIXTURE_PREFIX)
+
+
+def _facts(config: RawConfig, known: dict[str, Endpoint]) -> dict[str, ModelFacts]:
+    facts = read_model_facts(config)
+    for name in facts:
+        try:
+            complete_model_name(name, known)
+        except ValueError as error:
+            config.problems.append(
+                ConfigProblem(("models", name), with_full_stop(f"[{toml_path(('models', name))}] {error}"))
+            )
+    return {name: ModelFacts(**cast("dict[str, Any]", values)) for name, values in facts.items()}
+
+
+def _auxiliary(config: RawConfig, task: str, known: dict[str, Endpoint]) -> AuxiliaryConfig:
+    place = ("auxiliary", task)
+    if task not in TASKS:
+        meant = did_you_mean(task, TASKS) or f" Valid tasks: {', '.join(TASKS)}."
+        config.problems.append(ConfigProblem(place, f"unknown task [{toml_path(place)}].{meant}"))
+        return AuxiliaryConfig()
+    fields = _values(config, place, AuxiliaryConfig)
+    name = str(fields["model"])
     try:
-        variables = read_variables(paths.env, environ)
-    except ConfigError as error:
-        broken.append(error)
-    try:
-        reading = Reading(paths, variables, read_text(paths.config) or "")
-        if not broken:
-            return reading
-    except ConfigError as error:
-        broken.append(error)
-    raise ConfigError("\n".join(map(str, broken)))
+        is_mixture = name.startswith(f"{MIXTURE_PREFIX}/")
+        fields["model"] = name if not name or is_mixture else complete_model_name(name, known)
+    except ValueError as error:
+        text = with_full_stop(f'{toml_path((*place, "model"))} = "{name}" {error}')
+        config.problems.append(ConfigProblem((*place, "model"), text))
+    return AuxiliaryConfig(**fields)
 
 
-def parse(text: str, file: Path) -> dict[str, Any]:
-    """The tables of a TOML text. Raises ConfigError that names file and line."""
+def _spend(config: RawConfig) -> SpendConfig:
+    names = SpendConfig.__struct_fields__
+    return SpendConfig(**{name: parse_amount(str(config.effective("spend", name).value)) for name in names})
+
+
+def parse_amount(text: str) -> Amount | None:
+    """A spending limit from its text, which was checked before; None if it is empty."""
+    found = re.fullmatch(AMOUNT_FORM, text)
+    if found is None:
+        return None
+    dollars, count, unit = found.groups()
+    if dollars:
+        return Amount(text, dollars=float(dollars))
+    return Amount(text, tokens=int(float(count) * _MULTIPLIERS[unit]))
+
+
+def _mixtures(config: RawConfig, known: dict[str, Endpoint]) -> dict[str, MixtureConfig]:
+    """Every `[moa.NAME]`; problems are added to `config`."""
+    found = {}
+    for name in config.names(MIXTURE_PREFIX):
+        fields = _values(config, (MIXTURE_PREFIX, name), MixtureConfig)
+        models = [
+            _mixture_model(config, name, "models", str(model), known) for model in fields["models"] or ()
+        ]
+        aggregator = _mixture_model(config, name, "aggregator", str(fields["aggregator"] or ""), known)
+        if not models or not aggregator:
+            missing = "models" if not models else "aggregator"
+            text = f"[{MIXTURE_PREFIX}.{toml_key(name)}] has no {missing}: give it as provider/model."
+            config.problems.append(ConfigProblem((MIXTURE_PREFIX, name), text))
+        found[name] = MixtureConfig(tuple(models), aggregator, fields["timeout"])
+    return found
+
+
+def _mixture_model(config: RawConfig, preset: str, field: str, name: str, known: dict[str, Endpoint]) -> str:
+    if not name:
+        return ""
     try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        found = re.search(r" ?\(at line (\d+), column (\d+)\)| ?\(at end of document\)", what)
-        if found:
-            line = found[1] or text.rstrip("\n").count("\n") + 1
-            what = what.replace(found[0], f", at column {found[2]}" if found[2] else ", at the end")
-            file = Path(f"{file}:{line}")
-        hint = 'text stands in "quotes", one `key = value` to a line, tables begin with [name]'
-        raise ConfigError(f"{file}: this is not valid TOML ({what}): {hint}.") from error
+        return complete_model_name(name, known)
+    except ValueError as error:
+        text = with_full_stop(
+            f"{field} of [{MIXTURE_PREFIX}.{toml_key(preset)}] contains {toml_string(name)}, which {error}"
+        )
+        config.problems.append(ConfigProblem((MIXTURE_PREFIX, preset, field), text))
+        return name
+
+
+def _messengers(config: RawConfig) -> Messengers:
+    mode, url = (config.effective("telegram", name).value for name in ("mode", "webhook_url"))
+    if mode == "webhook" and not url:
+        config.report("telegram.mode", "webhook", "needs telegram.webhook_url: set it, or use poll")
+    made = {}
+    for field in structs.fields(Messengers):
+        values = _values(config, (field.name,), field.type)
+        secrets = {
+            key.removesuffix("_env"): _secret(config, f"{field.name}.{key}")
+            for key in values
+            if key.endswith("_env")
+        }
+        made[field.name] = field.type(**values, **secrets)
+    return Messengers(**made)
+
+
+def _platform(config: RawConfig, name: str) -> CommonPlatformConfig:
+    """The settings of a plugin's platform."""
+    if not isinstance(config.tables["platforms"][name], dict):
+        return CommonPlatformConfig()  # reported already
+    return CommonPlatformConfig(**_values(config, ("platforms", name), CommonPlatformConfig))
+
+
+def _secret(config: RawConfig, key: str) -> Secret:
+    """The value of the variable that the setting `key` names."""
+    table, _, name = key.partition(".")
+    variable = str(config.effective(table, name).value)
+    return read_secret(config, variable, needed=table in config.tables, typed="password" in name)
+
+
+def _plugins(config: RawConfig) -> PluginsConfig:
+    return PluginsConfig(
+        **_values(config, ("plugins",), PluginsConfig),
+        deadlines=cast("dict[str, float]", _named(config, "plugins", "deadlines")),
+        entries=cast("dict[str, dict[str, Json]]", _named(config, "plugins", "entries")),
+    )
+
+
+def _shell_hooks(config: RawConfig) -> dict[str, tuple[ShellHook, ...]]:
+    found = cast("dict[str, list[dict[str, Any]]]", _named(config, "hooks"))
+    return {hook: tuple(ShellHook(**table) for table in tables) for hook, tables in found.items()}
+
+
+def _named(config: RawConfig, *tables: str) -> dict[str, Json]:
+    """The values directly under a table whose keys the operator chose."""
+    depth = len(tables)
+    return {
+        path[depth]: value
+        for path, value in config.values.items()
+        if path[:depth] == tables and len(path) == depth + 1
+    }
+
+
+def _path(config: RawConfig, key: str, test: Callable[[Path], bool]) -> str:
+    """A path, relative to the home, that passes `test`."""
+    text = str(config.effective(*key.split(".")).value)
+    if not text:
+        return ""
+    try:
+        path = config.paths.home / Path(text).expanduser()
+        if test(path):
+            return str(path)
+        kind = "directory" if test is Path.is_dir else "file"
+        wrong = f"is not a {kind}: create it, or correct the path"
+    except (OSError, RuntimeError) as error:
+        wrong = f"is not a valid path: {error}"
+    config.report(key, text, wrong)
+    return ""
+
+
+def _ca_file(config: RawConfig) -> str:
+    """The setting, else OpenSSL's own variable, whose path is relative to the working directory."""
+    if config.effective("ca_file").value:
+        return _path(config, "ca_file", Path.is_file)
+    text = config.variables.get(CA_VARIABLE)
+    if not text or Path(text).is_file():
+        return str(Path(text).absolute()) if text else ""
+    config.report_variable(CA_VARIABLE, text, "is not a file: correct the variable, or unset it")
+    return ""
+
+
+def _proxies(config: RawConfig) -> Proxies:
+    """The proxy variables, read as curl reads them: lower case wins over upper case."""
+    http, https = (_check_proxy_variable(config, name, _proxy) for name in ("HTTP_PROXY", "HTTPS_PROXY"))
+    # Desktops set ALL_PROXY to a SOCKS address beside the other two, which leave it nothing to do.
+    every = _check_proxy_variable(config, "ALL_PROXY", check_proxy if http and https else _proxy)
+    no = _check_proxy_variable(config, "NO_PROXY", check_no_proxy)
+    return Proxies(http or "", https or "", "" if http and https else every or "", no or ())
+
+
+def _proxy(text: str) -> str:
+    return check_usable(check_proxy(text))
+
+
+def _check_proxy_variable(config: RawConfig, variable: str, check: Callable[[str], T]) -> T | None:
+    name = _proxy_variable(config, variable)
+    text = config.variables.get(name)
+    try:
+        return check(text) if text else None
+    except InvalidValue as wrong:
+        config.report_variable(name, text, str(wrong))
+        return None
+
+
+def _proxy_variable(config: RawConfig, variable: str) -> str:
+    if config.variables.get(variable.lower()):
+        return variable.lower()
+    # A CGI server sets HTTP_PROXY from a caller's `Proxy:` header; only the lower case is trusted there.
+    if variable == "HTTP_PROXY" and config.variables.environ.get("REQUEST_METHOD"):
+        return variable.lower()
+    return variable
+
+
+def _notes(config: RawConfig) -> tuple[str, ...]:
+    ours = {"ALIPES_HOME", *(key.variable for key in KEYS if key.variable)}
+    ours |= {str(value) for path, value in config.values.items() if path[-1].endswith("_env")}
+    ours |= {str(key.default) for key in KEYS if key.path.endswith("_env")}
+    for name in sorted(config.variables.names()):
+        if name.startswith("ALIPES_") and name not in ours and (meant := closest_matches(name, ours, 1)):
+            config.notes.append(f"Unknown variable {name}. Did you mean {meant[0]}?")
+    warning = readable_by_others(config.paths.env) if config.variables.lines else ""
+    return tuple([*config.notes, warning] if warning else config.notes)
+
+
+def _hidden(config: RawConfig) -> set[str]:
+    """Secrets in use, values in `.env`, variables named like secrets, passwords in URLs."""
+    variables = config.variables
+    plain = {spelling for name in PROXY_VARIABLES for spelling in (name, name.lower())}
+    in_file = {
+        line.value
+        for name, line in variables.lines.items()
+        if not name.startswith("ALIPES_") or is_secret_name(name)
+    }
+    named = {value for name, value in variables.environ.items() if is_secret_name(name)}
+    users = {variables.get(name).partition("://")[2].rpartition("@")[0] for name in plain}
+    addresses = {variables.get(name) for name in plain}
+    within = {found[1] for value in variables.environ.values() for found in [_PASSWORD.match(value)] if found}
+    passwords = within | {user.partition(":")[2] for user in users}
+    return (config.secrets | in_file | named | users | passwords) - addresses

@@ -1,4 +1,4 @@
-"""Where things lie: everything under one home folder. What is in the files is for others to know."""
+"""Paths of the files and directories in the home."""
 
 import os
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from alipes.kernel.errors import ConfigError
 
 
 class Paths(Struct, frozen=True):
-    """The names of everything under `home`. Naming creates nothing; `make` does."""
+    """Paths under `home`. Only `make` creates anything."""
 
     home: Path
 
@@ -28,7 +28,7 @@ class Paths(Struct, frozen=True):
 
     @property
     def run(self) -> Path:
-        """Sockets and locks of living processes."""
+        """Sockets and locks of running processes."""
         return self.home / "run"
 
     @property
@@ -41,21 +41,21 @@ class Paths(Struct, frozen=True):
 
     @property
     def spill(self) -> Path:
-        """Tool output too long to be shown whole."""
+        """Tool output that was too long to show in full."""
         return self.home / "spill"
 
     @property
     def files(self) -> Path:
-        """What people sent along in chats, by platform."""
+        """Files that people sent in chats, by platform."""
         return self.home / "files"
 
     @property
     def outgoing(self) -> Path:
-        """What is made to be sent to chats."""
+        """Files that were generated for chats."""
         return self.home / "outgoing"
 
     def make(self) -> "Paths":
-        """Create the home and its folders, for our eyes only; ConfigError when that cannot be done."""
+        """Create the home and its directories with mode 0700. Raises ConfigError."""
         for folder in (self.home, self.run, self.logs, self.spill):
             make_private(folder)
         return self
@@ -65,26 +65,28 @@ def find_home(environ: Mapping[str, str] | None = None) -> Path:
     """`$ALIPES_HOME`, else `~/.alipes`; absolute, not necessarily existing."""
     named = (os.environ if environ is None else environ).get("ALIPES_HOME", "").strip()
     if any(not character.isprintable() for character in named):
-        raise ConfigError("environment: ALIPES_HOME contains control characters; give the path of a folder.")
+        raise ConfigError(
+            "environment: ALIPES_HOME contains control characters: give the path of a directory."
+        )
     try:
         return Path(named or "~/.alipes").expanduser().absolute()
     except (RuntimeError, OSError) as error:
         raise ConfigError(
-            f"The home folder cannot be found ({error}); set ALIPES_HOME to a folder."
+            f"The home directory cannot be found ({error}): set ALIPES_HOME to a directory."
         ) from error
 
 
 def make_private(folder: Path) -> Path:
-    """Create `folder` with mode 0700 unless it exists; ConfigError unless we may write in it."""
+    """Create `folder` with mode 0700 unless it exists. Raises ConfigError if it is not writable."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ConfigError(f"{folder} cannot be made a folder: {why}. {_ELSEWHERE}") from error
+        raise ConfigError(f"{folder} cannot be created: {why}. {_ELSEWHERE}") from error
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"{folder} cannot be written to: check its owner and its file system. {_ELSEWHERE}")
+        raise ConfigError(f"{folder} is not writable: check its owner and its file system. {_ELSEWHERE}")
     return folder
 
 
-_ELSEWHERE = "Set ALIPES_HOME to a folder of yours to keep everything elsewhere."
+_ELSEWHERE = "Set ALIPES_HOME to use another directory."

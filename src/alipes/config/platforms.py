@@ -1,96 +1,171 @@
-"""How people are met in chats, and how each messenger is reached. Values, and how they are read."""
+"""Settings of the messengers: what all have in common, and what each has of its own."""
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.config.loader import Reading
-from alipes.config.providers import read_secret
+from alipes.config.value_types import (
+    ALLOW,
+    BUSY,
+    FLAG,
+    HOST,
+    PORT,
+    TEXT,
+    TLS,
+    URL,
+    VARIABLE,
+    WEBHOOK,
+    Setting,
+    choice,
+    number,
+)
 from alipes.kernel.models import Secret
-from alipes.kernel.turns import Busy
+from alipes.kernel.turns import BusyMode
 
 Security: TypeAlias = Literal["tls", "starttls", "none"]
+_TOKEN = Setting(VARIABLE, "Variable with the bot's token.")
+_SECURITY = Setting(TLS, "How the connection is protected; `none` only on this machine.")
 
 
-class Meeting(Struct, frozen=True, kw_only=True):
-    """How people are met on a platform."""
+class CommonPlatformConfig(Struct, frozen=True, kw_only=True):
+    """Who may talk to the agent on a platform, and how chats behave there."""
 
-    allow: tuple[str, ...] = ()
-    owners: tuple[str, ...] = ()
-    busy: Busy = "interrupt"
-    progress: Literal["off", "short", "full"] = "short"
-    group: Literal["mention", "all"] = "mention"
+    allow: Annotated[
+        tuple[str, ...],
+        Setting(
+            ALLOW, "Ids of the people who may talk to the bot; `*` is everyone. Empty: only paired people."
+        ),
+    ] = ()
+    owners: Annotated[
+        tuple[str, ...],
+        Setting(
+            ALLOW, "Ids of the people who may also approve others and restart. Empty: everyone in `allow`."
+        ),
+    ] = ()
+    busy: Annotated[
+        BusyMode,
+        Setting(
+            BUSY,
+            "What happens to a message that arrives while a turn is running. `/busy` changes it for one "
+            "conversation.",
+        ),
+    ] = "interrupt"
+    progress: Annotated[
+        Literal["off", "short", "full"],
+        Setting(
+            choice("off", "short", "full"),
+            "What a chat shows of running tools: nothing, one line each, or their output as well.",
+        ),
+    ] = "short"
+    group: Annotated[
+        Literal["mention", "all"],
+        Setting(
+            choice("mention", "all"),
+            "Which messages are answered in a group: those that mention or reply to the bot, or all.",
+        ),
+    ] = "mention"
 
 
-class Messenger(Meeting, frozen=True, kw_only=True):
-    """What all messengers have in common."""
-
-    per_user: bool = False
+class MessengerConfig(CommonPlatformConfig, frozen=True, kw_only=True):
+    """A built-in messenger."""
 
     @property
-    def wanted(self) -> bool:
-        """Is there all that it takes to reach it?"""
-        raise NotImplementedError
+    def is_configured(self) -> bool:
+        """True if everything needed to connect is set."""
+        return all(self.needs.values())
 
     @property
     def needs(self) -> dict[str, bool]:
-        """What it takes, by the names of settings and variables, and whether it is there."""
-        return {}
+        """Settings and variables that are needed to connect, and whether each is set."""
+        raise NotImplementedError
 
 
-class Bot(Messenger, frozen=True, kw_only=True):
-    """One that is reached with a bot's token, and wanted when that is there."""
+class ChatConfig(MessengerConfig, frozen=True, kw_only=True):
+    """A messenger with groups."""
 
-    token_env: str
-    base_url: str
+    per_user: Annotated[
+        bool, Setting(FLAG, "Whether each person in a group has a separate conversation.")
+    ] = False
+
+
+class TelegramConfig(ChatConfig, frozen=True, kw_only=True):
+    token_env: Annotated[str, _TOKEN] = "TELEGRAM_BOT_TOKEN"
     token: Secret = Secret()
+    base_url: Annotated[str, Setting(URL, "URL of the Bot API.")] = "https://api.telegram.org"
+    mode: Annotated[
+        Literal["poll", "webhook"],
+        Setting(
+            choice("poll", "webhook"),
+            "How messages arrive: by polling the Bot API, or sent by it to `webhook_url`.",
+        ),
+    ] = "poll"
+    webhook_url: Annotated[
+        str,
+        Setting(
+            WEBHOOK,
+            "For `webhook`: the public URL, as in https://HOST/telegram; forward it to `/telegram` of "
+            "`alipes serve`.",
+        ),
+    ] = ""
+    poll: Annotated[
+        float,
+        Setting(
+            number(1, 600, "seconds"),
+            "Seconds that one poll may wait for messages. A dead connection is noticed within twice "
+            "this time.",
+        ),
+    ] = 50.0
 
     @property
-    def wanted(self) -> bool:
-        return bool(self.token)
+    def needs(self) -> dict[str, bool]:
+        return {self.token_env: bool(self.token)}
 
 
-class Telegram(Bot, frozen=True, kw_only=True):
-    token_env: str = "TELEGRAM_BOT_TOKEN"
-    base_url: str = "https://api.telegram.org"
-    mode: Literal["poll", "webhook"] = "poll"
-    webhook_url: str = ""
-    poll: float = 50.0
+class DiscordConfig(ChatConfig, frozen=True, kw_only=True):
+    token_env: Annotated[str, _TOKEN] = "DISCORD_BOT_TOKEN"
+    token: Secret = Secret()
+    base_url: Annotated[str, Setting(URL, "URL of Discord's API.")] = "https://discord.com/api/v10"
+
+    @property
+    def needs(self) -> dict[str, bool]:
+        return {self.token_env: bool(self.token)}
 
 
-class Discord(Bot, frozen=True, kw_only=True):
-    token_env: str = "DISCORD_BOT_TOKEN"
-    base_url: str = "https://discord.com/api/v10"
-
-
-class Slack(Bot, frozen=True, kw_only=True):
-    token_env: str = "SLACK_BOT_TOKEN"
-    base_url: str = "https://slack.com/api"
-    app_token_env: str = "SLACK_APP_TOKEN"
+class SlackConfig(ChatConfig, frozen=True, kw_only=True):
+    token_env: Annotated[str, _TOKEN] = "SLACK_BOT_TOKEN"
+    token: Secret = Secret()
+    base_url: Annotated[str, Setting(URL, "URL of Slack's Web API.")] = "https://slack.com/api"
+    app_token_env: Annotated[
+        str, Setting(VARIABLE, "Variable with the app-level token (`xapp-`), which receives messages.")
+    ] = "SLACK_APP_TOKEN"
     app_token: Secret = Secret()
-
-    @property
-    def wanted(self) -> bool:
-        return all(self.needs.values())
 
     @property
     def needs(self) -> dict[str, bool]:
         return {self.token_env: bool(self.token), self.app_token_env: bool(self.app_token)}
 
 
-class Matrix(Messenger, frozen=True, kw_only=True):
-    base_url: str = ""
-    user: str = ""
-    token_env: str = "MATRIX_TOKEN"
+class MatrixConfig(ChatConfig, frozen=True, kw_only=True):
+    base_url: Annotated[
+        str, Setting(URL, "URL of your homeserver, as in https://HOST. Empty: Matrix is not served.")
+    ] = ""
+    user: Annotated[str, Setting(TEXT, "User id of the bot, as in @alipes:HOST.")] = ""
+    token_env: Annotated[str, Setting(VARIABLE, "Variable with an access token of that user.")] = (
+        "MATRIX_TOKEN"
+    )
     token: Secret = Secret()
-    password_env: str = "MATRIX_PASSWORD"
+    password_env: Annotated[
+        str,
+        Setting(
+            VARIABLE, "Variable with the user's password, if there is no token: it is used once to get one."
+        ),
+    ] = "MATRIX_PASSWORD"
     password: Secret = Secret()
-    device: str = "alipes"
-    encryption: bool = True
-
-    @property
-    def wanted(self) -> bool:
-        return all(self.needs.values())
+    device: Annotated[str, Setting(TEXT, "Name of the device that a password login creates.")] = "alipes"
+    encryption: Annotated[
+        bool,
+        Setting(FLAG, "Whether to read and write encrypted rooms. Keys are stored in the home directory."),
+    ] = True
 
     @property
     def needs(self) -> dict[str, bool]:
@@ -99,24 +174,37 @@ class Matrix(Messenger, frozen=True, kw_only=True):
         return {"matrix.base_url": bool(self.base_url), "matrix.user": bool(self.user), either: secret}
 
 
-class Email(Messenger, frozen=True, kw_only=True):
-    address: str = ""
-    user: str = ""
-    password_env: str = "EMAIL_PASSWORD"
+class EmailConfig(MessengerConfig, frozen=True, kw_only=True):
+    address: Annotated[str, Setting(TEXT, "The agent's mail address. Empty: mail is not served.")] = ""
+    user: Annotated[str, Setting(TEXT, "User name for login. Empty: the address.")] = ""
+    password_env: Annotated[str, Setting(VARIABLE, "Variable with the password of the mailbox.")] = (
+        "EMAIL_PASSWORD"
+    )
     password: Secret = Secret()
-    imap_host: str = ""
-    imap_port: int = 993
-    imap_security: Security = "tls"
-    smtp_host: str = ""
-    smtp_port: int = 465
-    smtp_security: Security = "tls"
-    folder: str = "INBOX"
-    trust: Literal["authenticated", "anyone"] = "authenticated"
-    authserv: str = ""
-
-    @property
-    def wanted(self) -> bool:
-        return all(self.needs.values())
+    imap_host: Annotated[str, Setting(HOST, "The IMAP server.")] = ""
+    imap_port: Annotated[int, Setting(PORT, "Its port.")] = 993
+    imap_security: Annotated[Security, _SECURITY] = "tls"
+    smtp_host: Annotated[str, Setting(HOST, "The SMTP server. Empty: the IMAP server's host.")] = ""
+    smtp_port: Annotated[int, Setting(PORT, "Its port; use 587 with `starttls`.")] = 465
+    smtp_security: Annotated[Security, _SECURITY] = "tls"
+    folder: Annotated[str, Setting(TEXT, "The folder whose mail is answered.")] = "INBOX"
+    trust: Annotated[
+        Literal["authenticated", "anyone"],
+        Setting(
+            choice("authenticated", "anyone"),
+            "Which senders are believed: only mail that the receiving server authenticated (SPF, "
+            "DKIM, DMARC in "
+            "its Authentication-Results), or any From address, which anybody can forge.",
+        ),
+    ] = "authenticated"
+    authserv: Annotated[
+        str,
+        Setting(
+            TEXT,
+            "Name of the receiving server in Authentication-Results. Empty: the topmost header counts, if it "
+            "names a server that received the mail.",
+        ),
+    ] = ""
 
     @property
     def needs(self) -> dict[str, bool]:
@@ -124,84 +212,59 @@ class Email(Messenger, frozen=True, kw_only=True):
         return {"email.address": bool(self.address), "email.imap_host": bool(self.imap_host)} | password
 
 
-class Irc(Messenger, frozen=True, kw_only=True):
-    host: str = ""
-    port: int = 6697
-    tls: bool = True
-    nick: str = "alipes"
-    channels: tuple[str, ...] = ()
-    password_env: str = "IRC_PASSWORD"
+class IrcConfig(ChatConfig, frozen=True, kw_only=True):
+    host: Annotated[str, Setting(HOST, "The IRC server. Empty: IRC is not served.")] = ""
+    port: Annotated[int, Setting(PORT, "Its port; use 6667 without TLS.")] = 6697
+    tls: Annotated[
+        bool, Setting(FLAG, "Whether to use TLS. Without it, others on the network can read along.")
+    ] = True
+    nick: Annotated[str, Setting(TEXT, "The agent's nickname.")] = "alipes"
+    channels: Annotated[tuple[str, ...], Setting(ALLOW, "Channels to join, as in #general.")] = ()
+    password_env: Annotated[
+        str, Setting(VARIABLE, "Variable with the account's password for SASL login. Not set: no login.")
+    ] = "IRC_PASSWORD"
     password: Secret = Secret()
-    pace: float = 0.5
+    pace: Annotated[
+        float,
+        Setting(
+            number(0, 60, "seconds"),
+            "Seconds between lines after the first five; servers disconnect clients that send too fast.",
+        ),
+    ] = 0.5
 
     @property
-    def wanted(self) -> bool:
-        return bool(self.host)
+    def needs(self) -> dict[str, bool]:
+        return {"irc.host": bool(self.host)}
 
 
 class Messengers(Struct, frozen=True):
-    """All that come with the house, by name."""
+    """The built-in messengers by name; each is a table at the top level of the file."""
 
-    telegram: Telegram = Telegram()
-    discord: Discord = Discord()
-    slack: Slack = Slack()
-    matrix: Matrix = Matrix()
-    email: Email = Email()
-    irc: Irc = Irc()
+    telegram: TelegramConfig = TelegramConfig()
+    discord: DiscordConfig = DiscordConfig()
+    slack: SlackConfig = SlackConfig()
+    matrix: MatrixConfig = MatrixConfig()
+    email: EmailConfig = EmailConfig()
+    irc: IrcConfig = IrcConfig()
 
-    def named(self, name: str) -> Messenger:
-        found: Messenger = getattr(self, name)
+    def get(self, name: str) -> MessengerConfig:
+        found: MessengerConfig = getattr(self, name)
         return found
 
     @property
-    def wanted(self) -> dict[str, Messenger]:
-        """Those that can be reached."""
-        every = {name: self.named(name) for name in MESSENGERS}
-        return {name: each for name, each in every.items() if each.wanted}
+    def configured(self) -> dict[str, MessengerConfig]:
+        """Those with everything needed to connect."""
+        return {name: config for name in MESSENGERS if (config := self.get(name)).is_configured}
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A sentence for each that somebody began to set up."""
-        half = {name: self.named(name).needs for name in MESSENGERS}
+        """A sentence for each messenger that is only partly set up."""
+        partly = {name: self.get(name).needs for name in MESSENGERS}
         return tuple(
-            f"{name} is not served: set {', '.join(each for each, there in needs.items() if not there)}, too."
-            for name, needs in half.items()
+            f"{name} is not served: also set {', '.join(key for key, is_set in needs.items() if not is_set)}."
+            for name, needs in partly.items()
             if any(needs.values()) and not all(needs.values())
         )
 
 
 MESSENGERS = Messengers.__struct_fields__
-
-
-def messengers(reading: Reading, picked: dict[str, dict[str, Any]]) -> Messengers:
-    """`picked`: the values of each table."""
-    telegram = picked["telegram"]
-    if telegram["mode"] == "webhook" and not telegram["webhook_url"]:
-        needs = "needs telegram.webhook_url, where the Bot API finds us: give it, or poll"
-        reading.fault("telegram.mode", "webhook", needs)
-    made = {}
-    for name, kind in Messengers.__annotations__.items():
-        named = [key for key in picked[name] if key.endswith("_env")]
-        secrets = {key.removesuffix("_env"): secret(reading, f"{name}.{key}") for key in named}
-        made[name] = kind(**picked[name], **secrets)
-    return Messengers(**made)
-
-
-def meeting(reading: Reading, name: str) -> Meeting:
-    """How people are met on a plugin's platform."""
-    if not isinstance(reading.tables["platforms"][name], dict):
-        return Meeting()  # it is among the problems already
-    told = {each: reading.picked("platforms", name, each).value for each in Meeting.__struct_fields__}
-    return Meeting(**fitting(told))
-
-
-def fitting(picked: dict[str, Any]) -> dict[str, Any]:
-    """Values as a Struct takes them."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in picked.items()}
-
-
-def secret(reading: Reading, key: str) -> Secret:
-    """What the variable holds that `key` names."""
-    table, _, name = key.partition(".")
-    variable = str(reading.picked(table, name).value)
-    return read_secret(reading, variable, needed=table in reading.tables, typed="password" in name)

@@ -1,276 +1,466 @@
-"""What the operator decided, as frozen values. Nothing above `config` reads a file or a variable for it."""
+"""All settings, declared once: each field has its type, default, bounds and description.
 
-import re
-from collections.abc import Callable, Mapping
+The key table, the documentation, the checks and the names of environment variables are derived from
+these structs (schema.py). Nothing outside `config` reads a file or a variable for a setting.
+"""
+
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Annotated, Literal, TypeAlias
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from alipes.config.display import dotted, is_secret_name, sentence
-from alipes.config.environment import exposure
-from alipes.config.loader import Reading, read
 from alipes.config.paths import Paths
-from alipes.config.platforms import MESSENGERS, Meeting, Messengers, fitting, meeting, messengers, secret
-from alipes.config.providers import check_model, endpoints, model_facts
-from alipes.config.proxies import PROXY_VARIABLES, proxies
-from alipes.config.schema import KEYS
-from alipes.config.settings_parts import (
-    Api,
-    DelegationSettings,
-    MixturePreset,
-    PluginSettings,
-    Senses,
-    ShellHook,
-    Side,
-    api_settings,
-    delegation_settings,
-    is_mixture,
-    mixtures,
-    plugin_settings,
-    senses_settings,
-    shell_hooks,
-    side_settings,
-    toolsets,
+from alipes.config.platforms import Messengers, CommonPlatformConfig
+from alipes.config.value_types import (
+    AMOUNT,
+    BUSY,
+    ENDPOINT,
+    FLAG,
+    HOST,
+    HOSTS,
+    HOSTS_AND_PORTS,
+    MODEL,
+    MODELS,
+    NAMES,
+    ORIGINS,
+    PORT,
+    SECONDS,
+    TEXT,
+    VARIABLE,
+    Setting,
+    choice,
+    number,
+    whole,
 )
-from alipes.config.validation import Problem
-from alipes.kernel.formatting import near
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
 from alipes.kernel.ports import Effort
-from alipes.kernel.turns import Busy
+from alipes.kernel.turns import BusyMode
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
-CA_VARIABLE = "SSL_CERT_FILE"
-_PASSWORD = re.compile(r"\w[\w+.-]*://[^/\s:@]*:([^/\s@]+)@")
-"""As in the address of a database."""
-SHORTEST_SECRET = 6
-"""Shorter ones are not masked in logs: they would blot out ordinary words."""
+Task: TypeAlias = Literal["compaction", "titles", "vision", "approval", "web", "judge", "moa"]
+TASKS: tuple[Task, ...] = ("compaction", "titles", "vision", "approval", "web", "judge", "moa")
+MIXTURE_PREFIX = "moa"
+"""The provider part in the names of model mixtures: `moa/NAME`."""
+_EFFORT = choice("", "low", "medium", "high")
 
 
-class Embedded(Struct, frozen=True):
-    """The model that runs here, without key or network."""
+class EmbeddedConfig(Struct, frozen=True):
+    """The model that runs on this computer, without key or network."""
 
-    gguf: str = ""
-    threads: int = 0
-    context: int = 8192
+    gguf: Annotated[
+        str,
+        Setting(TEXT, "A GGUF file for the embedded model. Empty: the small one that is installed with it."),
+    ] = ""
+    threads: Annotated[
+        int, Setting(whole(0, 1024), "Threads the embedded model may use. 0: chosen automatically.")
+    ] = 0
+    context: Annotated[
+        int, Setting(whole(512, 10_000_000), "Context window of the embedded model, in tokens.")
+    ] = 8192
 
 
-class Terminal(Struct, frozen=True):
-    theme: Literal["auto", "dark", "light"] = "auto"
-    thinking: bool = True
-    busy: Busy = "interrupt"
+class TerminalConfig(Struct, frozen=True):
+    theme: Annotated[
+        Literal["auto", "dark", "light"],
+        Setting(
+            choice("auto", "dark", "light"),
+            "Colours for a dark or a light background. auto: ask the terminal. `NO_COLOR` turns colours off.",
+        ),
+    ] = "auto"
+    thinking: Annotated[
+        bool, Setting(FLAG, "Whether the terminal shows, shortened and dimmed, what the model is thinking.")
+    ] = True
+    busy: Annotated[
+        BusyMode,
+        Setting(
+            BUSY,
+            "What happens to a message you send while a turn is running: `interrupt` stops the turn "
+            "and answers "
+            "it, `queue` answers it afterwards, `steer` passes it to the running turn. `/busy` "
+            "changes it for "
+            "one conversation.",
+        ),
+    ] = "interrupt"
 
 
-class Serve(Struct, frozen=True):
-    host: str = "127.0.0.1"
-    port: int = 8742
-    key_env: str = "ALIPES_API_KEY"
-    drain: float = 20.0
+class ServeConfig(Struct, frozen=True):
+    host: Annotated[str, Setting(HOST, "Address on which `alipes serve` listens.")] = "127.0.0.1"
+    port: Annotated[int, Setting(PORT, "Port on which `alipes serve` listens.")] = 8742
+    key_env: Annotated[str, Setting(VARIABLE, "Variable with the API key that callers must send.")] = (
+        "ALIPES_API_KEY"
+    )
+    drain: Annotated[
+        float,
+        Setting(
+            number(0, 3600, "seconds"),
+            "Seconds that running turns get to reach a safe point when `alipes serve` stops or restarts. "
+            "Unfinished turns resume at the next start.",
+        ),
+    ] = 20.0
     key: Secret = Secret()
 
 
-class GatewaySettings(Struct, frozen=True):
-    pairing: bool = True
-    expiry: float = 43_200.0
-    tries: int = 8
-    stt_command: str = ""
-    stt_url: str = ""
-    stt_model: str = "whisper-1"
-    stt_key_env: str = ""
+class ApiConfig(Struct, frozen=True):
+    hosts: Annotated[
+        tuple[str, ...],
+        Setting(
+            HOSTS,
+            "Host names under which `alipes serve` may be called, besides those of this machine, such as the "
+            "name of a reverse proxy. Other names are refused, which prevents DNS rebinding.",
+        ),
+    ] = ()
+    origins: Annotated[
+        tuple[str, ...],
+        Setting(
+            ORIGINS, "Web origins that may call the API from a browser, as in https://HOST. Empty: none."
+        ),
+    ] = ()
+    rate: Annotated[
+        int,
+        Setting(
+            whole(0, 1_000_000), "Requests per minute for each key that has no limit of its own. 0: no limit."
+        ),
+    ] = 1200
+    body: Annotated[int, Setting(whole(1000, 1_000_000_000), "Largest request body, in bytes.")] = 20_000_000
+    body_seconds: Annotated[
+        float, Setting(number(0.1, 3600, "seconds"), "Seconds within which a request body must arrive.")
+    ] = 30.0
+    wait: Annotated[
+        float,
+        Setting(SECONDS, "Seconds that a request waits for its answer. Streams have no limit."),
+    ] = 600.0
+
+
+class AuxiliaryConfig(Struct, frozen=True):
+    """How one kind of auxiliary work is done."""
+
+    model: Annotated[
+        str,
+        Setting(
+            MODEL,
+            "Model for an auxiliary task; `*` is compaction, titles, vision, approval, web, judge or moa. "
+            "Empty: the model of the conversation. `titles` are only generated if a model is set here.",
+        ),
+    ] = ""
+    max_tokens: Annotated[
+        int, Setting(whole(0, 10_000_000), "Longest answer, in tokens. 0: a default for the task.")
+    ] = 0
+    timeout: Annotated[float, Setting(SECONDS, "Seconds for the answer, retries included.")] = 120.0
+    effort: Annotated[Effort, Setting(_EFFORT, "Reasoning effort. Empty: the model's default.")] = ""
+
+
+class Amount(Struct, frozen=True):
+    """Money or tokens; the other one is None."""
+
+    text: str
+    dollars: float | None = None
+    tokens: int | None = None
+
+
+class SpendConfig(Struct, frozen=True):
+    per_turn: Annotated[
+        Amount | None,
+        Setting(
+            AMOUNT,
+            "What one turn may spend, subagents and auxiliary models included, before you are asked. "
+            "Input and "
+            "output tokens both count. Empty: no limit.",
+        ),
+    ] = None
+    per_session: Annotated[Amount | None, Setting(AMOUNT, "The same for all turns of a conversation.")] = None
+    per_day: Annotated[Amount | None, Setting(AMOUNT, "The same for all conversations since midnight.")] = (
+        None
+    )
+
+
+class CompactionConfig(Struct, frozen=True):
+    at: Annotated[
+        float,
+        Setting(
+            number(0, 0.95, "parts of the window"),
+            "How full the context window may get before older messages are summarised. 0: only when "
+            "the model "
+            "reports that a conversation is too long.",
+        ),
+    ] = 0.8
+    background: Annotated[
+        bool,
+        Setting(FLAG, "Whether a conversation that will soon be too long is summarised between turns."),
+    ] = True
+
+
+class DelegationConfig(Struct, frozen=True):
+    parallel: Annotated[int, Setting(whole(1, 64), "Subagents of one turn that run at the same time.")] = 4
+    depth: Annotated[
+        int,
+        Setting(
+            whole(0, 8), "How deep subagents may be nested. 1: they have none of their own. 0: no subagents."
+        ),
+    ] = 2
+    steps: Annotated[
+        int, Setting(whole(1, 10_000), "Model calls of one subagent; then it summarises and ends.")
+    ] = 40
+    minutes: Annotated[
+        float,
+        Setting(
+            number(0, 10_080, "minutes"),
+            "Minutes after which a subagent is stopped; its output so far is kept. 0: never.",
+        ),
+    ] = 20.0
+
+
+class MixtureConfig(Struct, frozen=True):
+    """A preset of models that answer the same question together."""
+
+    models: Annotated[
+        tuple[str, ...],
+        Setting(
+            MODELS,
+            "Models that answer the same question in parallel. The table's name becomes a model: "
+            "`[moa.best]` is "
+            "`moa/best`.",
+        ),
+    ]
+    aggregator: Annotated[
+        str, Setting(MODEL, "The model that reads their answers and writes its own, with tools.")
+    ]
+    timeout: Annotated[
+        float,
+        Setting(number(0.1, 3600, "seconds"), "Seconds that the models get; later answers are ignored."),
+    ] = 90.0
+
+
+class FetchConfig(Struct, frozen=True):
+    allow: Annotated[
+        tuple[str, ...],
+        Setting(
+            HOSTS_AND_PORTS,
+            "Hosts, as HOST or HOST:PORT, that tools may fetch from although they are on this "
+            "machine or on a "
+            "private network. All others there are refused, also behind a name or a redirect.",
+        ),
+    ] = ()
+
+
+class ImagesConfig(Struct, frozen=True):
+    model: Annotated[
+        str,
+        Setting(
+            MODEL,
+            "The model that generates images, as provider/model; its provider must support OpenAI's image "
+            "endpoints. Empty: a plugin's model, or the tool is not offered.",
+        ),
+    ] = ""
+    timeout: Annotated[float, Setting(number(1, 3600, "seconds"), "Seconds that one image may take.")] = 180.0
+
+
+class ClarifyConfig(Struct, frozen=True):
+    timeout: Annotated[
+        float,
+        Setting(
+            number(5, 86_400, "seconds"),
+            "Seconds that a question from the model waits for your answer; then it continues without one.",
+        ),
+    ] = 600.0
+
+
+class CodeConfig(Struct, frozen=True):
+    timeout: Annotated[
+        float, Setting(number(1, 3600, "seconds"), "Seconds that one `execute_code` call may take.")
+    ] = 300.0
+    calls: Annotated[int, Setting(whole(0, 1000), "Tool calls that one `execute_code` call may make.")] = 50
+
+
+class GatewayConfig(Struct, frozen=True):
+    pairing: Annotated[
+        bool,
+        Setting(
+            FLAG,
+            "Whether people without access get a pairing code, which you approve with `alipes pair CODE`. "
+            "Otherwise their messages are ignored.",
+        ),
+    ] = True
+    expiry: Annotated[
+        float,
+        Setting(
+            number(60, 2_592_000, "seconds"),
+            "Seconds after which an undelivered message is dropped; the chat is notified.",
+        ),
+    ] = 43_200.0
+    tries: Annotated[
+        int,
+        Setting(
+            whole(1, 1000),
+            "Delivery attempts for a message that the platform rejects; `alipes serve outbox` lists "
+            "the failed ones.",
+        ),
+    ] = 8
+    stt_command: Annotated[
+        str,
+        Setting(
+            TEXT,
+            "A command that prints the transcript of a voice note; `{file}` is replaced by the "
+            "file, which is "
+            "otherwise the last argument. Without it and without `stt_url`, voice notes are declined.",
+        ),
+    ] = ""
+    stt_url: Annotated[
+        str,
+        Setting(
+            ENDPOINT,
+            "URL of a transcription service compatible with OpenAI's, as in "
+            "https://HOST/v1/audio/transcriptions.",
+        ),
+    ] = ""
+    stt_model: Annotated[str, Setting(TEXT, "Model of the transcription service.")] = "whisper-1"
+    stt_key_env: Annotated[str, Setting(VARIABLE, "Variable with its key. Empty: no key is sent.")] = ""
     stt_key: Secret = Secret()
 
 
+class PluginsConfig(Struct, frozen=True):
+    enabled: Annotated[
+        tuple[str, ...],
+        Setting(NAMES, "Plugins to load; no others are loaded. `alipes plugins list` shows all."),
+    ] = ()
+    disabled: Annotated[
+        tuple[str, ...],
+        Setting(NAMES, "Plugins and file hooks that are never loaded, even if enabled elsewhere."),
+    ] = ()
+    safe: Annotated[
+        bool,
+        Setting(
+            FLAG,
+            "Safe mode: load no plugin and no hook. `alipes --safe` does it for one start.",
+            variable="ALIPES_SAFE",
+        ),
+    ] = False
+    project: Annotated[
+        bool,
+        Setting(
+            FLAG,
+            "Whether to also look for plugins in `.alipes/plugins` of the working directory. Plugins "
+            "are code: "
+            "enable this only where you trust the author.",
+        ),
+    ] = False
+    import_hermes: Annotated[
+        bool, Setting(FLAG, "Whether to also look for plugins in `~/.hermes/plugins`.")
+    ] = False
+    deadline: Annotated[float, Setting(SECONDS, "Seconds within which a plugin's hook must return.")] = 5.0
+    deadlines: dict[str, float] = {}
+    """By hook name; overrides `deadline`."""
+    entries: dict[str, dict[str, Json]] = {}
+    """By plugin name, its own table as written in the file."""
+
+
+class ShellHook(Struct, frozen=True):
+    command: str
+    matcher: str = ""
+    """A regular expression for tool names; empty matches all."""
+    timeout: float = 60.0
+
+
 class Settings(Struct, frozen=True, kw_only=True):
-    """Made by `load`, or by hand in tests. The meaning of each key is told in `keys`."""
+    """All settings in effect. Made by `load_settings`, or directly in tests."""
 
     home: Path
-    model: str = ""
-    """`provider/model`, `embedded`, `scripted`; empty means choose."""
-    fallback: tuple[str, ...] = ()
+    model: Annotated[
+        str,
+        Setting(
+            MODEL,
+            "The model that answers, as provider/model; a provider alone means its default model. "
+            "Empty: chosen "
+            "at start from the first API key found, else a local server, else the embedded model.",
+        ),
+    ] = ""
+    fallback: Annotated[
+        tuple[str, ...],
+        Setting(MODELS, "Models to try in order when `model` is unreachable, out of credit or refuses."),
+    ] = ()
+    effort: Annotated[Effort, Setting(_EFFORT, "Reasoning effort of the model. Empty: its default.")] = ""
+    max_steps: Annotated[
+        int, Setting(whole(1, 10_000), "Model calls per turn; then the turn ends with a summary.")
+    ] = 50
+    max_tokens: Annotated[int, Setting(whole(1, 10_000_000), "Longest single answer, in tokens.")] = 8192
+    silence: Annotated[
+        float,
+        Setting(
+            number(0, 604_800, "seconds"), "Seconds without activity after which a turn is stopped. 0: never."
+        ),
+    ] = 1800.0
+    workdir: Annotated[
+        str, Setting(TEXT, "Working directory of tools. Empty: the directory alipes was started in.")
+    ] = ""
+    ca_file: Annotated[
+        str,
+        Setting(
+            TEXT,
+            "A PEM file with trusted TLS certificates, instead of the system's. Empty: the file named by "
+            "`SSL_CERT_FILE`, else the system's.",
+        ),
+    ] = ""
+    local_servers: Annotated[
+        bool,
+        Setting(
+            FLAG,
+            "Whether to look for Ollama, LM Studio, llama.cpp and vLLM on this computer when no "
+            "model is set.",
+        ),
+    ] = True
+    log_level: Annotated[
+        LogLevel,
+        Setting(
+            choice("debug", "info", "warning", "error"), "Lowest severity that is written to the log file."
+        ),
+    ] = "info"
+    debuggable: Annotated[
+        bool,
+        Setting(
+            FLAG,
+            "Whether other programs of the same user (debuggers, lsof, profilers) may inspect this process. "
+            "Commands run by a model could then read secrets from its memory.",
+        ),
+    ] = False
+    embedded: EmbeddedConfig = EmbeddedConfig()
+    terminal: TerminalConfig = TerminalConfig()
+    serve: ServeConfig = ServeConfig()
     providers: dict[str, Endpoint] = {}
-    """Configured ones first, then every known one, with its key or without."""
+    """Configured providers first, then every known one, with or without a key."""
     models: dict[str, ModelFacts] = {}
-    effort: Effort = ""
-    max_steps: int = 50
-    max_tokens: int = 8192
-    silence: float = 1800.0
-    workdir: str = ""
-    ca_file: str = ""
-    """Whom TLS trusts; empty means whom the system trusts."""
-    log_level: LogLevel = "info"
-    debuggable: bool = False
-    embedded: Embedded = Embedded()
-    terminal: Terminal = Terminal()
-    serve: Serve = Serve()
-    api: Api = Api()
-    side: Side = Side()
-    delegation: DelegationSettings = DelegationSettings()
-    mixtures: dict[str, MixturePreset] = {}
-    """By name, models that answer together."""
-    senses: Senses = Senses()
+    api: ApiConfig = ApiConfig()
+    auxiliary: dict[str, AuxiliaryConfig] = {}
+    """By task; tasks that are not listed use the defaults."""
+    spend: SpendConfig = SpendConfig()
+    compaction: CompactionConfig = CompactionConfig()
+    delegation: DelegationConfig = DelegationConfig()
+    moa: dict[str, MixtureConfig] = {}
+    """Model mixtures by name."""
+    fetch: FetchConfig = FetchConfig()
+    images: ImagesConfig = ImagesConfig()
+    clarify: ClarifyConfig = ClarifyConfig()
+    code: CodeConfig = CodeConfig()
     messengers: Messengers = Messengers()
-    platforms: dict[str, Meeting] = {}
-    """By name, those that plugins bring; one that is not named is met as usual."""
-    gateway: GatewaySettings = GatewaySettings()
-    plugins: PluginSettings = PluginSettings()
+    platforms: dict[str, CommonPlatformConfig] = {}
+    """Platforms of plugins by name; those not listed use the defaults."""
+    gateway: GatewayConfig = GatewayConfig()
+    plugins: PluginsConfig = PluginsConfig()
     toolsets: dict[str, tuple[str, ...]] = {}
-    """By platform, what the model may use there; a platform that is not named may use everything."""
+    """By platform, what the model may use there; a platform that is not listed may use everything."""
     hooks: dict[str, tuple[ShellHook, ...]] = {}
-    """Shell hooks, by the name of the hook."""
+    """Shell hooks by hook name."""
     proxies: Proxies = Proxies()
     notes: tuple[str, ...] = ()
-    """Words for the operator about things that are no errors."""
+    """Remarks for the operator that are not errors."""
     hidden: tuple[Secret, ...] = ()
 
     @property
     def paths(self) -> Paths:
         return Paths(self.home)
 
+    def auxiliary_for(self, task: str) -> AuxiliaryConfig:
+        return self.auxiliary.get(task, AuxiliaryConfig())
+
     def secrets(self) -> tuple[str, ...]:
         """Values that must never reach a log or a screen, longest first."""
         return tuple(sorted({secret.reveal() for secret in self.hidden}, key=len, reverse=True))
-
-
-def load(home: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
-    """The settings in effect. Raises one ConfigError that tells every problem and where it is."""
-    return build(read(home, environ))
-
-
-def with_plugins(settings: Settings, wanted: bool) -> Settings:
-    """The same in safe mode, unless plugins are wanted."""
-    return (
-        settings
-        if wanted
-        else structs.replace(settings, plugins=structs.replace(settings.plugins, safe=True))
-    )
-
-
-def build(reading: Reading) -> Settings:
-    """Settings from what was read; raises ConfigError with every problem."""
-    picked = {key.path: reading.picked(*key.path.split(".")).value for key in KEYS if "*" not in key.path}
-    picked["workdir"] = _path(reading, "workdir", Path.is_dir)
-    picked["embedded.gguf"] = _path(reading, "embedded.gguf", Path.is_file)
-    known = endpoints(reading)
-    model = _known_models(reading, known, "model")
-    reached = messengers(reading, {name: _under(picked, name) for name in MESSENGERS})
-    settings = Settings(
-        home=reading.paths.home,
-        model=model[0] if model else "",
-        fallback=_known_models(reading, known, "fallback"),
-        providers=known,
-        models=_facts(reading, known),
-        effort=cast("Effort", picked["effort"]),
-        max_steps=cast("int", picked["max_steps"]),
-        max_tokens=cast("int", picked["max_tokens"]),
-        silence=cast("float", picked["silence"]),
-        workdir=cast("str", picked["workdir"]),
-        ca_file=_ca_file(reading),
-        log_level=cast("LogLevel", picked["log_level"]),
-        debuggable=cast("bool", picked["debuggable"]),
-        embedded=Embedded(**_under(picked, "embedded")),
-        terminal=Terminal(**_under(picked, "terminal")),
-        serve=Serve(**_under(picked, "serve"), key=secret(reading, "serve.key_env")),
-        api=api_settings(reading, picked),
-        side=side_settings(reading, picked, known),
-        delegation=delegation_settings(picked),
-        mixtures=mixtures(reading, known),
-        senses=senses_settings(picked),
-        messengers=reached,
-        platforms={name: meeting(reading, name) for name in reading.names("platforms")},
-        gateway=GatewaySettings(**_under(picked, "gateway"), stt_key=secret(reading, "gateway.stt_key_env")),
-        plugins=plugin_settings(reading, _under(picked, "plugins")),
-        toolsets=toolsets(reading),
-        hooks=shell_hooks(reading),
-        proxies=proxies(reading),
-        notes=(*_notes(reading), *reached.notes),
-        hidden=tuple(Secret(value) for value in _hidden(reading) if len(value) >= SHORTEST_SECRET),
-    )
-    reading.refuse()
-    return settings
-
-
-def _under(picked: dict[str, Json], table: str) -> dict[str, Any]:
-    """The values of one table, as its Struct takes them."""
-    inner = {path.partition(".")[2]: value for path, value in picked.items() if path.startswith(f"{table}.")}
-    return fitting(inner)
-
-
-def _known_models(reading: Reading, known: dict[str, Endpoint], key: str) -> tuple[str, ...]:
-    value = reading.picked(key).value
-    names = []
-    for item, name in enumerate(value if isinstance(value, list) else [value]):
-        try:
-            whole = not name or is_mixture(reading, str(name))
-            names.append(str(name) if whole else check_model(str(name), known))
-        except ValueError as error:
-            reading.fault(key, str(name), str(error), item if isinstance(value, list) else None)
-    return tuple(names)
-
-
-def _facts(reading: Reading, known: dict[str, Endpoint]) -> dict[str, ModelFacts]:
-    facts = model_facts(reading)
-    for name in facts:
-        try:
-            check_model(name, known)
-        except ValueError as error:
-            reading.problems.append(
-                Problem(("models", name), sentence(f"[{dotted(('models', name))}] {error}"))
-            )
-    return {name: ModelFacts(**cast("dict[str, Any]", values)) for name, values in facts.items()}
-
-
-def _path(reading: Reading, key: str, test: Callable[[Path], bool]) -> str:
-    """A path, from the home where it is relative, that passes `test`."""
-    text = str(reading.picked(*key.split(".")).value)
-    if not text:
-        return ""
-    try:
-        path = reading.paths.home / Path(text).expanduser()
-        if test(path):
-            return str(path)
-        what = "folder" if test is Path.is_dir else "file"
-        wrong = f"is not there as a {what}: make it, or correct the path"
-    except (OSError, RuntimeError) as error:
-        wrong = f"cannot be a path: {error}"
-    reading.fault(key, text, wrong)
-    return ""
-
-
-def _ca_file(reading: Reading) -> str:
-    """The setting, else what OpenSSL's own variable says, whose path is taken from where we stand."""
-    if reading.picked("ca_file").value:
-        return _path(reading, "ca_file", Path.is_file)
-    text = reading.variables.get(CA_VARIABLE)
-    if not text or Path(text).is_file():
-        return str(Path(text).absolute()) if text else ""
-    reading.complain(CA_VARIABLE, text, "is not there as a file: correct the variable, or empty it")
-    return ""
-
-
-def _notes(reading: Reading) -> tuple[str, ...]:
-    ours = {"ALIPES_HOME", *(key.variable for key in KEYS if key.variable)}
-    ours |= {str(value) for way, value in reading.values.items() if way[-1].endswith("_env")}
-    ours |= {str(key.default) for key in KEYS if key.path.endswith("_env")}
-    for name in sorted(reading.variables.names()):
-        if name.startswith("ALIPES_") and name not in ours and (meant := near(name, ours, 1)):
-            reading.notes.append(f"The variable {name} means nothing to us. Did you mean {meant[0]}?")
-    warning = exposure(reading.paths.env) if reading.variables.lines else ""
-    return tuple([*reading.notes, warning] if warning else reading.notes)
-
-
-def _hidden(reading: Reading) -> set[str]:
-    """Secrets in use, what `.env` holds, variables named like secrets, passwords in addresses."""
-    variables = reading.variables
-    plain = {spelt for name in PROXY_VARIABLES for spelt in (name, name.lower())}
-    told = {
-        line.value
-        for name, line in variables.lines.items()
-        if not name.startswith("ALIPES_") or is_secret_name(name)
-    }
-    named = {value for name, value in variables.environ.items() if is_secret_name(name)}
-    users = {variables.get(name).partition("://")[2].rpartition("@")[0] for name in plain}
-    addresses = {variables.get(name) for name in plain}
-    within = {found[1] for value in variables.environ.values() for found in [_PASSWORD.match(value)] if found}
-    passwords = within | {user.partition(":")[2] for user in users}
-    return (reading.secrets | told | named | users | passwords) - addresses

@@ -1,4 +1,4 @@
-"""Which line of a TOML text says what. `tomllib` reads the values; this finds their places, for errors."""
+"""Finds the line of each key in a TOML text, for error messages. `tomllib` reads the values."""
 
 import re
 from bisect import bisect_right
@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TypeAlias
 
 Place: TypeAlias = tuple[str | int, ...]
-"""A way to a value: names of tables and keys, numbers in lists."""
+"""Path to a value: names of tables and keys, indexes in lists."""
 
 _BLANK = r"(?:[ \t\r\n]|#[^\n]*)*"
 _NAME = r"[ \t]*(?:([A-Za-z0-9_-]+)|\"((?:[^\"\\\n]|\\.)*)\"|'([^'\n]*)')[ \t]*"
@@ -20,16 +20,16 @@ _LETTERS = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r"}
 def lines_of(text: str) -> dict[Place, int]:
     """The line (from 1) of every table header, key and list item of a valid TOML text.
 
-    Never raises: of an invalid text it tells what it could make out.
+    Never raises: for an invalid text it returns what it could read.
     """
     scan = _Scan(text)
-    with suppress(_Lost, RecursionError):
+    with suppress(_SyntaxUnknown, RecursionError):
         scan.document()
     return scan.found
 
 
 def nearest_line(lines: dict[Place, int], place: Place) -> int | None:
-    """The line of `place`, else of what it lies in."""
+    """The line of `place`, else of what contains it."""
     for length in range(len(place), 0, -1):
         if line := lines.get(place[:length]):
             return line
@@ -37,17 +37,17 @@ def nearest_line(lines: dict[Place, int], place: Place) -> int | None:
 
 
 def split_key(text: str) -> tuple[str, ...] | None:
-    """The names in a dotted key such as `models."openai/gpt-5".window`; None when it is not one."""
+    """The names in a dotted key such as `models."openai/gpt-5".window`; None if it is not one."""
     scan = _Scan(text.strip())
     try:
         names = scan.names()
-    except _Lost:
+    except _SyntaxUnknown:
         return None
     return names if scan.at == len(scan.text) else None
 
 
-class _Lost(Exception):
-    """The text is not what it was taken for."""
+class _SyntaxUnknown(Exception):
+    """The text is not valid here."""
 
 
 class _Scan:
@@ -89,7 +89,7 @@ class _Scan:
         for length in range(len(table) + 1, len(place)):
             self.note(place[:length], begun)
         if not self.take("="):
-            raise _Lost
+            raise _SyntaxUnknown
         self.note(place, begun)
         self.value(place)
 
@@ -111,7 +111,7 @@ class _Scan:
         elif found := re.compile(_VALUE).match(self.text, self.at):
             self.at = found.end()
         else:
-            raise _Lost
+            raise _SyntaxUnknown
 
     def names(self) -> tuple[str, ...]:
         names = []
@@ -121,7 +121,7 @@ class _Scan:
             names.append(re.sub(_ESCAPE, _plain, basic) if basic is not None else bare or literal or "")
             if not self.take("."):
                 return tuple(names)
-        raise _Lost
+        raise _SyntaxUnknown
 
     def skip(self) -> None:
         if found := re.compile(_BLANK).match(self.text, self.at):

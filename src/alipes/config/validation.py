@@ -1,4 +1,4 @@
-"""The tables of a configuration file, walked key by key: each value checked, each unknown name explained."""
+"""Checks the tables of a configuration file: each value, and each unknown name with a suggestion."""
 
 import re
 from collections.abc import Iterator
@@ -6,45 +6,44 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.config.display import bare, dotted, is_secret_name, sentence, show
+from alipes.config.display import toml_key, toml_path, is_secret_name, with_full_stop, format_value
 from alipes.config.known_providers import BUILT_IN
-from alipes.config.schema import KEYS, RESERVED, Node, tree
+from alipes.config.schema import KEYS, RESERVED, Key, Node, tree
 from alipes.config.toml_lines import Place
-from alipes.config.urls import Wrong, is_label
-from alipes.config.value_types import Key
-from alipes.kernel.formatting import did_you_mean, near
+from alipes.config.urls import InvalidValue, is_label
+from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.messages import Json
 
-Way: TypeAlias = tuple[str, ...]
+KeyPath: TypeAlias = tuple[str, ...]
 Layer: TypeAlias = Literal["default", "known", "file", "variable"]
 _MESSENGERS = ("slack", "matrix", "email", "irc")
 
 
-class Problem(Struct, frozen=True):
+class ConfigProblem(Struct, frozen=True):
     place: Place
     text: str
     where: str = ""
-    """Where to look when it is not in the configuration file."""
+    """Where it is, if not in the configuration file."""
 
 
-class Found(Struct, frozen=True):
-    """A value in effect, and which layer it came from."""
+class EffectiveValue(Struct, frozen=True):
+    """A value in effect, and the layer it came from."""
 
     value: Json
     layer: Layer
 
 
 def check_tables(
-    table: dict[str, Any], nodes: dict[str, Node] | None = None, way: Way = ()
-) -> Iterator[tuple[Way, Found | Problem]]:
-    """Every key of `table` with its checked value, or with what is wrong with it."""
+    table: dict[str, Any], nodes: dict[str, Node] | None = None, path: KeyPath = ()
+) -> Iterator[tuple[KeyPath, EffectiveValue | ConfigProblem]]:
+    """Every key of `table` with its checked value, or with its problem."""
     nodes = tree() if nodes is None else nodes
     for name, value in table.items():
-        here = (*way, name)
+        here = (*path, name)
         node = nodes.get(name) or nodes.get("*")
         if isinstance(node, Key):
             yield here, _checked(node, here, value)
-        elif not way and name in RESERVED:
+        elif not path and name in RESERVED:
             yield from _reserved(here, value)
         elif node is None:
             if problem := _unknown(here, value, nodes):
@@ -57,77 +56,86 @@ def check_tables(
             yield from check_tables(value, node, here)
 
 
-def _checked(key: Key, way: Way, value: object) -> Found | Problem:
+def _checked(key: Key, path: KeyPath, value: object) -> EffectiveValue | ConfigProblem:
     try:
-        return Found(key.kind.check(value), "file")
-    except Wrong as wrong:
-        told = sentence(f"{dotted(way)} = {show(value, way[-1])} {wrong}")
-        return Problem((*way, *_item(key, value)), told)
+        return EffectiveValue(key.type.check(value), "file")
+    except InvalidValue as wrong:
+        text = with_full_stop(f"{toml_path(path)} = {format_value(value, path[-1])} {wrong}")
+        return ConfigProblem((*path, *_item(key, value)), text)
 
 
 def _item(key: Key, value: object) -> tuple[int, ...]:
-    """Which item of a list is the wrong one: it may stand on a line of its own."""
+    """Index of the invalid item of a list, which may be on a line of its own."""
     for number, item in enumerate(value if isinstance(value, list) else ()):
         try:
-            key.kind.check([item])
-        except Wrong:
+            key.type.check([item])
+        except InvalidValue:
             return (number,)
     return ()
 
 
-def _reserved(way: Way, value: object) -> Iterator[tuple[Way, Problem]]:
+def _reserved(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, ConfigProblem]]:
     if not isinstance(value, dict):
-        yield way, _no_table(way, value)
-    elif way[0] in _MESSENGERS:
+        yield path, _no_table(path, value)
+    elif path[0] in _MESSENGERS:
         for name, inner in value.items():
             if is_secret_name(name) and isinstance(inner, str):
-                yield (*way, name), _literal((*way, name))
+                yield (*path, name), _literal((*path, name))
 
 
-def _no_table(way: Way, value: object) -> Problem:
-    return Problem(way, f"{dotted(way)} = {show(value, way[-1])} must be a table: write [{dotted(way)}].")
+def _no_table(path: KeyPath, value: object) -> ConfigProblem:
+    return ConfigProblem(
+        path,
+        f"{toml_path(path)} = {format_value(value, path[-1])} must be a table: write [{toml_path(path)}].",
+    )
 
 
-def _misnamed(way: Way) -> Problem | None:
-    if len(way) != 2:
+def _misnamed(path: KeyPath) -> ConfigProblem | None:
+    if len(path) != 2:
         return None
-    table, name = way
+    table, name = path
     if table == "providers" and name in BUILT_IN:
         fix = "its settings are in [embedded]" if name == "embedded" else "leave the table out"
-        return Problem(way, f"[{dotted(way)}] is built in: {fix}.")
+        return ConfigProblem(path, f"[{toml_path(path)}] is built in: {fix}.")
     if table == "providers" and not is_label(name):
-        return Problem(way, f"[{dotted(way)}] is no name for a provider: use letters, digits, - and _.")
+        return ConfigProblem(
+            path, f"[{toml_path(path)}] is not a valid provider name: use letters, digits, - and _."
+        )
     if table == "models" and "/" not in name.strip("/"):
-        return Problem(way, f'[{dotted(way)}] lacks the provider: write [models."provider/{name[:40]}"].')
+        return ConfigProblem(
+            path, f'[{toml_path(path)}] needs a provider prefix: write [models."provider/{name[:40]}"].'
+        )
     return None
 
 
-def _unknown(way: Way, value: object, nodes: dict[str, Node]) -> Problem | None:
-    name = way[-1]
+def _unknown(path: KeyPath, value: object, nodes: dict[str, Node]) -> ConfigProblem | None:
+    name = path[-1]
     if is_secret_name(name) and not isinstance(value, dict):
-        return _literal(way)
+        return _literal(path)
     kind = "table" if isinstance(value, dict) else "setting"
-    known = [*nodes, *RESERVED] if len(way) == 1 else [*nodes]
+    known = [*nodes, *RESERVED] if len(path) == 1 else [*nodes]
     if meant := did_you_mean(name, known):
-        return Problem(way, f"{dotted(way)} is not a {kind} we know.{meant}")
-    if len(way) > 1 and name in tree():
-        return Problem(way, f"{bare(name)} belongs at the top: move it above the first [table] of the file.")
+        return ConfigProblem(path, f"unknown {kind} {toml_path(path)}.{meant}")
+    if len(path) > 1 and name in tree():
+        return ConfigProblem(
+            path, f"{toml_key(name)} belongs at the top: move it above the first [table] of the file."
+        )
     leaves = {key.path.rpartition(".")[2]: key.path for key in reversed(KEYS) if "*" not in key.path}
-    if elsewhere := near(name, leaves, 1):
-        return Problem(way, f"{dotted(way)} is not a {kind} we know. Did you mean {leaves[elsewhere[0]]}?")
-    return Problem(way, f"{dotted(way)} is not a {kind} we know; here may stand {', '.join(known)}.")
+    if elsewhere := closest_matches(name, leaves, 1):
+        return ConfigProblem(path, f"unknown {kind} {toml_path(path)}. Did you mean {leaves[elsewhere[0]]}?")
+    return ConfigProblem(path, f"unknown {kind} {toml_path(path)}; valid here: {', '.join(known)}.")
 
 
-def _literal(way: Way) -> Problem:
-    """The configuration file never holds a key."""
-    owner = re.sub(r"\W", "_", way[-2] if len(way) > 1 else "my").upper().replace("SERVE", "ALIPES")
+def _literal(path: KeyPath) -> ConfigProblem:
+    """Secrets do not belong in the configuration file."""
+    owner = re.sub(r"\W", "_", path[-2] if len(path) > 1 else "my").upper().replace("SERVE", "ALIPES")
     what, setting = "API_KEY", "key_env"
     for word, usual in (("token", "BOT_TOKEN"), ("pass", "PASSWORD")):
-        if word in way[-1].lower():
+        if word in path[-1].lower():
             what, setting = usual, f"{usual.lower().removeprefix('bot_')}_env"
     variable = f"{owner}_{what}"
-    return Problem(
-        way,
-        f'{dotted(way)} = "***" is a secret, which this file never holds: move it to .env (run `alipes '
+    return ConfigProblem(
+        path,
+        f'{toml_path(path)} = "***" is a secret and does not belong in this file: move it to .env (run `alipes '
         f'config set {variable} -`), and write {setting} = "{variable}" here.',
     )

@@ -1,6 +1,6 @@
-"""The kinds of values a setting can have: how each is checked, and how it is read from a variable.
+"""Types of setting values: how each is checked, and how it is read from an environment variable.
 
-A check takes whatever the file said and gives the value as settings keep it, or raises Wrong.
+A check takes the value from the file and returns it as settings store it, or raises InvalidValue.
 """
 
 import math
@@ -11,102 +11,110 @@ from typing import cast
 from msgspec import Struct
 
 from alipes.config.display import is_secret_name, looks_secret
-from alipes.config.urls import Wrong, check_base_url, is_ipv6, is_label
+from alipes.config.environment import REFERENCE
+from alipes.config.urls import InvalidValue, check_base_url, is_ipv6, is_label
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Json
 
-# Patterns stay text here: compiling them all at import would cost more than reading a configuration.
+# Patterns are compiled on first use: compiling all at import would cost more than reading a configuration.
 _HEADER = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _SECRET_HEADER = r"(?i)(proxy-)?authorization|cookie|.*(api-?key|token|secret|auth)"
 _PLUGIN = r"[A-Za-z0-9](?:[A-Za-z0-9._:/-]*[A-Za-z0-9])?"
-REFERENCE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}"
+AMOUNT_FORM = r"\$(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?) ?([kM]?) tokens"
+_AMOUNT = 'amount like "$0.50" or "200k tokens"'
 
 
-class Kind(Struct, frozen=True):
-    says: str
+class ValueType(Struct, frozen=True):
+    description: str
     """For people: `whole number from 1 to 65535`."""
     check: Callable[[object], Json]
     parse: Callable[[str], object] | None = str
-    """From a variable or the command line; None when only a file can say it."""
+    """Reads a variable or a command line argument; None if only a file can hold the value."""
 
 
-def whole(low: int, high: int) -> Kind:
-    says = f"whole number from {low} to {high}"
+def whole(low: int, high: int) -> ValueType:
+    description = f"whole number from {low} to {high}"
 
     def check(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise Wrong(f"must be a {says}{_not(value)}")
+            raise InvalidValue(f"must be a {description}{_not(value)}")
         if not low <= value <= high:
-            raise Wrong(f"is out of range: give a {says}")
+            raise InvalidValue(f"is out of range: give a {description}")
         return value
 
-    return Kind(says, check, lambda text: int(text) if re.fullmatch(r"-?\d{1,18}", text) else text)
+    return ValueType(
+        description, check, lambda text: int(text) if re.fullmatch(r"-?\d{1,18}", text) else text
+    )
 
 
-def number(low: float, high: float, unit: str) -> Kind:
-    says = f"number of {unit} from {low:g} to {high:g}"
+def number(low: float, high: float, unit: str) -> ValueType:
+    description = f"number of {unit} from {low:g} to {high:g}"
 
     def check(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise Wrong(f"must be a {says}{_not(value)}")
+            raise InvalidValue(f"must be a {description}{_not(value)}")
         if not low <= value <= high:  # false for nan too
-            raise Wrong(f"is out of range: give a {says}")
+            raise InvalidValue(f"is out of range: give a {description}")
         return float(value)
 
-    return Kind(says, check, lambda text: float(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else text)
+    return ValueType(
+        description, check, lambda text: float(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else text
+    )
 
 
-def choice(*options: str) -> Kind:
-    says = "one of " + ", ".join(f'"{option}"' for option in options)
+def choice(*options: str) -> ValueType:
+    description = "one of " + ", ".join(f'"{option}"' for option in options)
 
     def check(value: object) -> str:
         if value not in options or not isinstance(value, str):
             meant = did_you_mean(value, options) if isinstance(value, str) else ""
-            raise Wrong(f"must be {says}.{meant}".removesuffix("."))
+            raise InvalidValue(f"must be {description}.{meant}".removesuffix("."))
         return value
 
-    return Kind(says, check)
+    return ValueType(description, check)
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise Wrong(f"must be text in quotes{_not(value)}")
+        raise InvalidValue(f"must be text in quotes{_not(value)}")
     if any(not c.isprintable() for c in value):
-        raise Wrong("contains control characters: leave them out")
+        raise InvalidValue("contains control characters: remove them")
     return value
 
 
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
-        raise Wrong(f"must be true or false, without quotes{_not(value)}")
+        raise InvalidValue(f"must be true or false, without quotes{_not(value)}")
     return value
 
 
 def _model(value: object) -> str:
     name = _text(value)
     if name and (name != name.strip() or name.startswith("/") or name.endswith("/")):
-        raise Wrong("must be the name of a model as provider/model, without blanks around it")
+        raise InvalidValue("must be the name of a model as provider/model, without spaces around it")
     if "://" in name:
-        raise Wrong("is an address, which goes into base_url of a provider: give the model as provider/model")
+        raise InvalidValue(
+            "is a URL, which belongs in a provider's base_url: give the model as provider/model"
+        )
     if looks_secret(name):
-        raise Wrong("looks like a key: keep keys in .env, and give the model as provider/model")
+        raise InvalidValue("looks like a key: put keys into .env, and give the model as provider/model")
     return name
 
 
 def _models(value: object) -> list[Json]:
     if not isinstance(value, list):
-        raise Wrong(f'must be a list like ["provider/model", "other/model"]{_not(value)}')
+        raise InvalidValue(f'must be a list like ["provider/model", "other/model"]{_not(value)}')
     for item in value:
         if not _model(item):
-            raise Wrong("has an empty entry: give each model as provider/model")
+            raise InvalidValue("has an empty entry: give each model as provider/model")
     if len(set(value)) < len(value):
-        raise Wrong("names a model twice: once is enough")
+        raise InvalidValue("lists a model twice: remove one")
     return list(value)
 
 
 def _allow(value: object) -> list[Json]:
     if not isinstance(value, list) or any(isinstance(i, bool) or not isinstance(i, str | int) for i in value):
-        raise Wrong(f'must be a list of user ids, as in [12345, "name"]{_not(value)}')
+        raise InvalidValue(f'must be a list of user ids, as in [12345, "name"]{_not(value)}')
     return [str(item).strip() for item in value]
 
 
@@ -118,14 +126,14 @@ def _variable(value: object) -> str:
             if looks_secret(name) or len(name) > 30
             else "is not a variable's name"
         )
-        raise Wrong(f"{what}: put the key into .env as NAME=..., and give NAME here")
+        raise InvalidValue(f"{what}: put the key into .env as NAME=..., and give NAME here")
     return name
 
 
 def _host(value: object) -> str:
     host = _text(value).removeprefix("[").removesuffix("]")
     if not (is_ipv6(host) or all(map(is_label, host.split(".")))):
-        raise Wrong('must be a host alone, as in "127.0.0.1"; its port is a setting of its own')
+        raise InvalidValue('must be a host without a port, as in "127.0.0.1"; the port is a separate setting')
     return host
 
 
@@ -140,54 +148,54 @@ def _endpoint(value: object) -> str:
 def _webhook(value: object) -> str:
     address = _text(value)
     if address and not check_base_url(address).startswith("https://"):
-        raise Wrong("must begin with https://: the Bot API brings messages over TLS only")
+        raise InvalidValue("must begin with https://: the Bot API delivers messages over TLS only")
     return address
 
 
 def _headers(value: object) -> dict[str, Json]:
     if not isinstance(value, dict):
-        raise Wrong(f'must be a table like {{ "X-Title" = "alipes" }}{_not(value)}')
+        raise InvalidValue(f'must be a table like {{ "X-Title" = "alipes" }}{_not(value)}')
     for name, text in value.items():
         if not re.fullmatch(_HEADER, name):
-            raise Wrong(f"has {name[:40]!r}, which cannot be a header's name")
+            raise InvalidValue(f"has {name[:40]!r}, which cannot be a header's name")
         if not isinstance(text, str) or not text.isascii() or any(not c.isprintable() for c in text):
-            raise Wrong(f"must give {name} a plain ASCII text in quotes")
+            raise InvalidValue(f"must give {name} a plain ASCII text in quotes")
         if (re.fullmatch(_SECRET_HEADER, name) and not re.search(REFERENCE, text)) or looks_secret(text):
-            raise Wrong(
-                f'holds a secret in {name}: put it into .env as NAME=..., and write {name} = "${{NAME}}" here'
+            raise InvalidValue(
+                f'contains a secret in {name}: put it into .env as NAME=... and write {name} = "${{NAME}}"'
             )
     return dict(value)
 
 
 def _body(value: object) -> dict[str, Json]:
     if not isinstance(value, dict):
-        raise Wrong(f"must be a table{_not(value)}")
+        raise InvalidValue(f"must be a table{_not(value)}")
     _jsonable(value, 0)
     return cast("dict[str, Json]", value)
 
 
 def _names(value: object) -> list[Json]:
     if not isinstance(value, list):
-        raise Wrong(f'must be a list of names like ["one", "other"]{_not(value)}')
+        raise InvalidValue(f'must be a list of names like ["one", "other"]{_not(value)}')
     for item in value:
         if not isinstance(item, str) or not re.fullmatch(_PLUGIN, item):
-            raise Wrong("must hold names in quotes, of letters, digits, and -, _, ., : or / between them")
+            raise InvalidValue("must contain names in quotes, made of letters, digits, -, _, ., : and /")
     if len(set(value)) < len(value):
-        raise Wrong("names something twice: once is enough")
+        raise InvalidValue("lists a name twice: remove one")
     return list(value)
 
 
 def _entry(value: object) -> dict[str, Json]:
     table = _body(value)
     if secret := _literal_in(table):
-        raise Wrong(
-            f'holds a secret in {secret}: put it into .env as NAME=..., and write {secret} = "${{NAME}}" here'
+        raise InvalidValue(
+            f'contains a secret in {secret}: put it into .env as NAME=... and write {secret} = "${{NAME}}"'
         )
     return table
 
 
 def _literal_in(value: object, name: str = "") -> str:
-    """The name of a text that is a secret in itself; empty when there is none."""
+    """Name of the first text that contains a literal secret; empty if there is none."""
     match value:
         case dict():
             return next((found for each, item in value.items() if (found := _literal_in(item, each))), "")
@@ -200,7 +208,7 @@ def _literal_in(value: object, name: str = "") -> str:
 
 def _shell_hooks(value: object) -> list[Json]:
     if not isinstance(value, list):
-        raise Wrong(f"must be a list of tables: write [[hooks.NAME]] above each{_not(value)}")
+        raise InvalidValue(f"must be a list of tables: write [[hooks.NAME]] above each{_not(value)}")
     for item in value:
         _shell_hook(item)
     return list(value)
@@ -208,21 +216,59 @@ def _shell_hooks(value: object) -> list[Json]:
 
 def _shell_hook(item: object) -> None:
     if not isinstance(item, dict):
-        raise Wrong(f'must hold tables like {{ command = "~/bin/check" }}{_not(item)}')
+        raise InvalidValue(f'must contain tables like {{ command = "~/bin/check" }}{_not(item)}')
     if unknown := item.keys() - {"command", "matcher", "timeout"}:
-        raise Wrong(f"has {min(unknown)[:40]!r}, where only command, matcher and timeout may stand")
+        raise InvalidValue(f"has {min(unknown)[:40]!r}, which is unknown: use command, matcher and timeout")
     if not _text(item.get("command", "")).strip():
-        raise Wrong('lacks its command: write command = "PROGRAM AND ARGUMENTS"')
+        raise InvalidValue('has no command: write command = "PROGRAM AND ARGUMENTS"')
     try:
         re.compile(_text(item.get("matcher", "")))
     except re.error as error:
-        raise Wrong(f"has a matcher that is no regular expression: {error}") from error
+        raise InvalidValue(f"has an invalid regular expression as matcher: {error}") from error
     _HOOK_TIME.check(item.get("timeout", 60))
+
+
+def _list_of(check: Callable[[str], str], example: str) -> Callable[[object], list[Json]]:
+    def check_all(value: object) -> list[Json]:
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise InvalidValue(f"must be a list like {example}")
+        return [check(item) for item in value]
+
+    return check_all
+
+
+def _host_name(text: str) -> str:
+    return _host(text.strip()).lower()
+
+
+def _host_and_port(text: str) -> str:
+    host, _, port = text.strip().lower().rpartition(":")
+    if not host or "]" in port or not port.isdecimal():  # no port
+        return _host_name(text)
+    return f"{_host(host)}:{port}"
+
+
+def _origin(text: str) -> str:
+    address = check_base_url(text).lower()
+    if address.count("/") > 2:
+        raise InvalidValue("has a path: give only scheme, host and port, as in https://HOST")
+    return address
+
+
+def _amount(value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidValue(f"has no unit: write an {_AMOUNT}, in quotes")
+    text = " ".join(value.split())
+    if text and not re.fullmatch(AMOUNT_FORM, text):
+        raise InvalidValue(f"must be an {_AMOUNT}; empty means no limit")
+    if text and not any(digit in text for digit in "123456789"):
+        raise InvalidValue("would allow no request at all: raise it, or leave it empty for no limit")
+    return text
 
 
 def _jsonable(value: object, depth: int) -> None:
     if depth > 32:
-        raise Wrong("is nested too deeply for a request")
+        raise InvalidValue("is nested too deeply for a request")
     match value:
         case bool() | str():
             return
@@ -234,7 +280,9 @@ def _jsonable(value: object, depth: int) -> None:
             for item in value.values() if isinstance(value, dict) else value:
                 _jsonable(item, depth + 1)
         case _:
-            raise Wrong(f"has {_what(value)} in it, which JSON does not know: use text or ordinary numbers")
+            raise InvalidValue(
+                f"has {_what(value)} in it, which JSON cannot hold: use text or ordinary numbers"
+            )
 
 
 def _not(value: object) -> str:
@@ -261,37 +309,39 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-TEXT = Kind("text", _text)
+TEXT = ValueType("text", _text)
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
-FLAG = Kind("true or false", _flag, lambda text: _FLAGS.get(text.lower(), text))
-MODEL = Kind("provider/model", _model)
-MODELS = Kind("list of provider/model", _models, _words)
-ALLOW = Kind("list of user ids", _allow, _words)
-VARIABLE = Kind("name of a variable", _variable)
-HOST = Kind("host", _host)
-URL = Kind("address", _url)
-ENDPOINT = Kind("address", _endpoint)
-WEBHOOK = Kind("https address", _webhook)
-HEADERS = Kind("table of header = text", _headers, None)
-BODY = Kind("table", _body, None)
-NAMES = Kind("list of names", _names, _words)
-ENTRY = Kind("table", _entry, None)
-SHELL_HOOKS = Kind("list of tables", _shell_hooks, None)
+FLAG = ValueType("true or false", _flag, lambda text: _FLAGS.get(text.lower(), text))
+MODEL = ValueType("provider/model", _model)
+MODELS = ValueType("list of provider/model", _models, _words)
+ALLOW = ValueType("list of user ids", _allow, _words)
+VARIABLE = ValueType("name of a variable", _variable)
+HOST = ValueType("host", _host)
+URL = ValueType("address", _url)
+ENDPOINT = ValueType("address", _endpoint)
+WEBHOOK = ValueType("https address", _webhook)
+HEADERS = ValueType("table of header = text", _headers, None)
+BODY = ValueType("table", _body, None)
+NAMES = ValueType("list of names", _names, _words)
+ENTRY = ValueType("table", _entry, None)
+SHELL_HOOKS = ValueType("list of tables", _shell_hooks, None)
 _HOOK_TIME = number(0.1, 3600, "seconds as timeout")
+HOSTS = ValueType("list of hosts", _list_of(_host_name, '["agent.example.com"]'), _words)
+HOSTS_AND_PORTS = ValueType(
+    "list of hosts", _list_of(_host_and_port, '["nas.lan", "127.0.0.1:8000"]'), _words
+)
+ORIGINS = ValueType("list of addresses", _list_of(_origin, '["https://page.example.com"]'), _words)
+AMOUNT = ValueType(_AMOUNT, _amount)
+BUSY = choice("interrupt", "queue", "steer")
+TLS = choice("tls", "starttls", "none")
+SECONDS = number(0.1, 86_400, "seconds")
+PORT = whole(1, 65535)
 
 
-class Key(Struct, frozen=True):
-    path: str
-    """Names with dots between them; `*` stands for a name the operator chooses."""
-    kind: Kind
-    default: Json
-    doc: str
-    named: str = ""
-    """Its variable, where that is not called like the key."""
+class Setting(Struct, frozen=True):
+    """Declares a struct field as a setting, in `Annotated[...]`: its value type and description."""
 
-    @property
-    def variable(self) -> str:
-        """The variable that goes over the file; empty where there is none."""
-        if self.named or "*" in self.path or self.kind.parse is None:
-            return self.named
-        return "ALIPES_" + self.path.upper().replace(".", "_")
+    type: ValueType
+    description: str
+    variable: str = ""
+    """Its environment variable, if not named after the key."""

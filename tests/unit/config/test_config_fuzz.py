@@ -7,10 +7,11 @@ from pathlib import Path
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from alipes.config.loader import load_settings
 from alipes.config.schema import KEYS, RESERVED
-from alipes.config.settings import Settings, load
+from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.formatting import did_you_mean, near
+from alipes.kernel.formatting import closest_matches, did_you_mean
 
 LAX = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 WORDS = sorted(
@@ -71,7 +72,7 @@ ENVIRONS = st.dictionaries(st.sampled_from(NAMES), st.text(max_size=10), max_siz
 def outcome(home: Path, environ: dict[str, str]) -> str:
     """Settings or ConfigError; anything else fails the test by itself."""
     try:
-        loaded = load(home, environ)
+        loaded = load_settings(home, environ)
     except ConfigError as error:
         for line in str(error).splitlines():
             assert line.startswith((f"{home}/", "environment: ")), line
@@ -124,10 +125,10 @@ def test_a_good_file_with_one_byte_changed_is_settings_or_an_error(tmp_path):
 
 def test_near_words_are_found_and_far_ones_are_not():
     known = ["model", "fallback", "max_steps", "max_tokens", "serve"]
-    assert near("modle", known) == ["model"]
-    assert near("MODEL", known) == ["model"]
-    assert near("maxsteps", known) == ["max_steps"]
-    assert near("zzz", known) == []
+    assert closest_matches("modle", known) == ["model"]
+    assert closest_matches("MODEL", known) == ["model"]
+    assert closest_matches("maxsteps", known) == ["max_steps"]
+    assert closest_matches("zzz", known) == []
     assert did_you_mean("max_stokens", known) == " Did you mean max_tokens or max_steps?"
     assert did_you_mean("zzz", known) == ""
 
@@ -135,6 +136,6 @@ def test_near_words_are_found_and_far_ones_are_not():
 @LAX
 @given(st.text(), st.lists(st.text(), max_size=5))
 def test_near_words_are_known_words(word, known):
-    assert set(near(word, known)) <= set(known)
+    assert set(closest_matches(word, known)) <= set(known)
     if word:
-        assert word in near(word, [word, *known])
+        assert word in closest_matches(word, [word, *known])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alipes.config.environment import Variables, exposure, parse_env, read_variables
+from alipes.config.environment import Variables, parse_env, read_variables, readable_by_others
 from alipes.kernel.errors import ConfigError
 
 
@@ -34,17 +34,17 @@ def test_a_line_says_a_value(tmp_path, text, value):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("A canary", "this is not NAME=value"),
-        ("A = canary", "no blanks around"),
-        ("A= canary", "no blanks around"),
+        ("A canary", "not NAME=value"),
+        ("A = canary", "without spaces around"),
+        ("A= canary", "without spaces around"),
         ("1A=canary", "a name has"),
         ("A-B=canary", "a name has"),
         ("A=canary canary", "'single quotes'"),
         ("A=can'ary", "'single quotes'"),
         ("A=#canary", "'single quotes'"),
-        ('A="canary', "opens a quote"),
-        ("A='canary", "opens a quote"),
-        ("A='canary' more", "opens a quote"),
+        ('A="canary', "has an opening quote"),
+        ("A='canary", "has an opening quote"),
+        ("A='canary' more", "has an opening quote"),
         ('A="can\\ary"', "backslash"),
         ("A=can\x00ary", "control characters"),
     ],
@@ -58,7 +58,7 @@ def test_a_wrong_line_is_named_and_its_value_is_not(tmp_path, text, said):
 
 
 def test_a_variable_set_twice_is_told(tmp_path):
-    with pytest.raises(ConfigError, match="A was set on line 1 already"):
+    with pytest.raises(ConfigError, match="A is already set on line 1"):
         parse_env("A=b\nA=c\n", tmp_path)
 
 
@@ -88,8 +88,8 @@ def test_the_environment_goes_over_the_file_and_an_empty_variable_counts_as_not_
 
 def test_others_who_may_read_it_are_warned_of(tmp_path):
     file = tmp_path / ".env"
-    assert exposure(file) == ""
+    assert readable_by_others(file) == ""
     file.write_text("")
     for mode, warned in ((0o600, False), (0o640, True), (0o604, True)):
         file.chmod(mode)
-        assert bool(exposure(file)) is warned
+        assert bool(readable_by_others(file)) is warned

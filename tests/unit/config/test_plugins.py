@@ -2,9 +2,11 @@
 
 import pytest
 
+from alipes.config.environment import current_variables, fill_references
+from alipes.config.loader import load_settings
 from alipes.config.paths import Paths
-from alipes.config.settings import load
-from alipes.config.settings_parts import PluginSettings, ShellHook, filled, variables_now, where
+from alipes.config.reader import locate
+from alipes.config.settings import PluginsConfig, ShellHook
 from alipes.kernel.errors import ConfigError
 
 WHOLE = """\
@@ -40,7 +42,7 @@ command = "other"
 
 def loaded(home, text, environ=None):
     Paths(home).config.write_text(text)
-    return load(home, environ or {})
+    return load_settings(home, environ or {})
 
 
 def refused(home, text, environ=None):
@@ -52,7 +54,7 @@ def refused(home, text, environ=None):
 def test_all_of_it_is_read(tmp_path):
     settings = loaded(tmp_path, WHOLE)
     entry = {"city": "Lisbon", "days": 3, "api_key": "${WEATHER_KEY}", "nested": {"list": [1, 2]}}
-    assert settings.plugins == PluginSettings(
+    assert settings.plugins == PluginsConfig(
         enabled=("weather", "git.hub"),
         disabled=("old",),
         safe=True,
@@ -70,17 +72,17 @@ def test_all_of_it_is_read(tmp_path):
 
 def test_nothing_is_loaded_unless_it_is_said(tmp_path):
     settings = loaded(tmp_path, "")
-    assert settings.plugins == PluginSettings()
+    assert settings.plugins == PluginsConfig()
     assert not settings.plugins.enabled and not settings.toolsets and not settings.hooks
 
 
 @pytest.mark.parametrize(("text", "safe"), [("1", True), ("true", True), ("0", False), ("false", False)])
 def test_safe_mode_has_a_variable_of_its_own(tmp_path, text, safe):
-    assert load(tmp_path, {"ALIPES_SAFE": text}).plugins.safe is safe
+    assert load_settings(tmp_path, {"ALIPES_SAFE": text}).plugins.safe is safe
 
 
 def test_enabled_plugins_can_be_given_by_variable(tmp_path):
-    assert load(tmp_path, {"ALIPES_PLUGINS_ENABLED": "one, two"}).plugins.enabled == ("one", "two")
+    assert load_settings(tmp_path, {"ALIPES_PLUGINS_ENABLED": "one, two"}).plugins.enabled == ("one", "two")
 
 
 @pytest.mark.parametrize(
@@ -94,14 +96,14 @@ def test_enabled_plugins_can_be_given_by_variable(tmp_path):
         ("[plugins.deadlines]\nbefore_tool = 0", 2, "out of range"),
         ("[plugins.entries]\nweather = 3", 2, "must be a table"),
         ('[plugins.entries.w]\na = 1\napi_key = "abcdef"', 1, 'write api_key = "${NAME}"'),
-        ('[plugins.entries.w]\nx = [{ token = "abcdef" }]', 1, "holds a secret in token"),
-        ('[plugins.entries.w]\nx = "sk-abcdefghijklmnop"', 1, "holds a secret in x"),
+        ('[plugins.entries.w]\nx = [{ token = "abcdef" }]', 1, "contains a secret in token"),
+        ('[plugins.entries.w]\nx = "sk-abcdefghijklmnop"', 1, "contains a secret in x"),
         ("[plugins.entries.w]\nday = 2026-01-01", 1, "a date or time"),
         ('[toolsets]\ntelegram = "core"', 2, "must be a list of names"),
         ('[hooks]\npre_tool_call = "x"', 2, "write [[hooks.NAME]] above each"),
-        ('[[hooks.x]]\ncommand = "a"\n[[hooks.x]]\ncomand = "b"', 3, "only command, matcher and timeout"),
-        ('[[hooks.x]]\nmatcher = "a"', 1, "lacks its command"),
-        ('[[hooks.x]]\ncommand = "a"\nmatcher = "("', 1, "no regular expression"),
+        ('[[hooks.x]]\ncommand = "a"\n[[hooks.x]]\ncomand = "b"', 3, "use command, matcher and timeout"),
+        ('[[hooks.x]]\nmatcher = "a"', 1, "has no command"),
+        ('[[hooks.x]]\ncommand = "a"\nmatcher = "("', 1, "invalid regular expression"),
         ('[[hooks.x]]\ncommand = "a"\ntimeout = 0', 1, "out of range"),
     ],
 )
@@ -114,18 +116,18 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path, text, line, told):
 def test_a_variable_in_a_plugins_table_is_filled_in_when_it_is_needed(tmp_path, monkeypatch):
     monkeypatch.setenv("FROM_OUTSIDE", "out")
     Paths(tmp_path).env.write_text("FROM_FILE=in\n")
-    variables = variables_now(Paths(tmp_path))
+    variables = current_variables(Paths(tmp_path))
     table = {"a": "x-${FROM_FILE}", "b": ["${FROM_OUTSIDE}", 1], "c": {"d": "${FROM_FILE}${FROM_OUTSIDE}"}}
-    assert filled(table, variables) == {"a": "x-in", "b": ["out", 1], "c": {"d": "inout"}}
+    assert fill_references(table, variables) == {"a": "x-in", "b": ["out", 1], "c": {"d": "inout"}}
     with pytest.raises(KeyError, match="NOWHERE"):
-        filled({"a": "${NOWHERE}"}, variables)
+        fill_references({"a": "${NOWHERE}"}, variables)
 
 
 def test_the_place_of_a_value_can_be_asked_for_later(tmp_path):
     loaded(tmp_path, WHOLE)
     paths = Paths(tmp_path)
-    assert where(paths, ("plugins", "entries", "weather", "days")) == f"{paths.config}:14"
-    assert where(paths, ("plugins", "entries", "weather", "none")) == f"{paths.config}:12"
-    assert where(paths, ("plugins", "entries", "other")) == f"{paths.config}:12"
+    assert locate(paths, ("plugins", "entries", "weather", "days")) == f"{paths.config}:14"
+    assert locate(paths, ("plugins", "entries", "weather", "none")) == f"{paths.config}:12"
+    assert locate(paths, ("plugins", "entries", "other")) == f"{paths.config}:12"
     paths.config.unlink()
-    assert where(paths, ("plugins",)) == str(paths.config)
+    assert locate(paths, ("plugins",)) == str(paths.config)

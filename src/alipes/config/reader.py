@@ -1,0 +1,154 @@
+"""Reads config.toml, `.env` and the environment: the raw value of each setting and where it came from."""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from alipes.config.display import with_full_stop, format_value
+from alipes.config.environment import Variables, read_text, read_variables
+from alipes.config.known_providers import KNOWN
+from alipes.config.paths import Paths, find_home
+from alipes.config.schema import Key, find_key
+from alipes.config.toml_lines import Place, lines_of, nearest_line
+from alipes.config.urls import InvalidValue
+from alipes.config.validation import EffectiveValue, KeyPath, ConfigProblem, check_tables
+from alipes.kernel.errors import ConfigError
+from alipes.kernel.messages import Json
+
+
+class RawConfig:
+    """Everything that was read, with its problems. `effective` returns a value and its source."""
+
+    def __init__(self, paths: Paths, variables: Variables, text: str) -> None:
+        self.paths, self.variables, self.text = paths, variables, text
+        self.tables = parse_toml(text, paths.config) if text else {}
+        self.values: dict[KeyPath, Json] = {}
+        self.problems: list[ConfigProblem] = []
+        for path, checked in check_tables(self.tables):
+            if isinstance(checked, ConfigProblem):
+                self.problems.append(checked)
+            else:
+                self.values[path] = checked.value
+        self.notes: list[str] = []
+        self.secrets: set[str] = set()
+        self._lines: dict[Place, int] | None = None
+        self._overrides: dict[str, EffectiveValue] = {}
+
+    def effective(self, *path: str) -> EffectiveValue:
+        """The value at `path`: from the variable, else the file, else a known provider, else the default."""
+        key = find_key(path)
+        assert key is not None, path
+        if key.variable and (found := self._override(key)):
+            return found
+        if path in self.values:
+            return EffectiveValue(self.values[path], "file")
+        if (
+            path[0] == "providers"
+            and (known := KNOWN.get(path[1]))
+            and getattr(known, path[2]) != key.default
+        ):
+            return EffectiveValue(getattr(known, path[2]), "known")
+        return EffectiveValue(key.default, "default")
+
+    def _override(self, key: Key) -> EffectiveValue | None:
+        text = self.variables.get(key.variable)
+        if not text or key.type.parse is None:
+            return None
+        if key.variable not in self._overrides:
+            try:
+                self._overrides[key.variable] = EffectiveValue(
+                    key.type.check(key.type.parse(text)), "variable"
+                )
+            except InvalidValue as wrong:
+                self._overrides[key.variable] = EffectiveValue(key.default, "variable")
+                self.report_variable(key.variable, text, str(wrong))
+        return self._overrides[key.variable]
+
+    def report(self, key: str, value: str, wrong: str, item: int | None = None) -> None:
+        """Record what is wrong with an effective value, at the place it came from."""
+        path: KeyPath = tuple(key.split("."))
+        if self.effective(*path).layer == "variable":
+            known = find_key(path)
+            assert known is not None
+            self.report_variable(known.variable, value, wrong)
+        else:
+            place: Place = path if item is None else (*path, item)
+            self.problems.append(
+                ConfigProblem(place, with_full_stop(f"{key} = {format_value(value)} {wrong}"))
+            )
+
+    def report_variable(self, variable: str, value: str, wrong: str) -> None:
+        """Record what is wrong with a variable."""
+        where = self.variables.where(variable)
+        text = with_full_stop(f"{variable} = {format_value(value, variable)} {wrong}")
+        self.problems.append(ConfigProblem((), text, where))
+
+    def names(self, table: str) -> Iterator[str]:
+        """Names of the tables under `table`, which the operator chose."""
+        inner = self.tables.get(table)
+        return iter(inner if isinstance(inner, dict) else ())
+
+    def where(self, place: Place) -> str:
+        """`/home/me/.alipes/config.toml:7`"""
+        if self._lines is None:
+            self._lines = lines_of(self.text)
+        line = nearest_line(self._lines, place)
+        return f"{self.paths.config}:{line}" if line else str(self.paths.config)
+
+    def raise_problems(self) -> None:
+        """Raise one ConfigError with every problem, in the order of the file."""
+        if self.problems:
+            lines = [
+                f"{p.where or self.where(p.place)}: {p.text}" for p in sorted(self.problems, key=self._line)
+            ]
+            raise ConfigError("\n".join(dict.fromkeys(lines)))
+
+    def _line(self, problem: ConfigProblem) -> int:
+        self.where(problem.place)
+        return nearest_line(self._lines or {}, problem.place) or 0
+
+
+def read_config(home: Path | None = None, environ: Mapping[str, str] | None = None) -> RawConfig:
+    """Read the files of the home. Raises ConfigError if one of them cannot be parsed."""
+    environ = os.environ if environ is None else environ
+    paths = Paths(find_home(environ) if home is None else home)
+    broken = []
+    variables = Variables(environ, paths.env)
+    try:
+        variables = read_variables(paths.env, environ)
+    except ConfigError as error:
+        broken.append(error)
+    try:
+        config = RawConfig(paths, variables, read_text(paths.config) or "")
+        if not broken:
+            return config
+    except ConfigError as error:
+        broken.append(error)
+    raise ConfigError("\n".join(map(str, broken)))
+
+
+def parse_toml(text: str, file: Path) -> dict[str, Any]:
+    """The tables of a TOML text. Raises ConfigError with file and line."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        found = re.search(r" ?\(at line (\d+), column (\d+)\)| ?\(at end of document\)", what)
+        if found:
+            line = found[1] or text.rstrip("\n").count("\n") + 1
+            what = what.replace(found[0], f", at column {found[2]}" if found[2] else ", at the end")
+            file = Path(f"{file}:{line}")
+        hint = 'put text in "quotes", write one `key = value` per line, start tables with [name]'
+        raise ConfigError(f"{file}: invalid TOML ({what}): {hint}.") from error
+
+
+def locate(paths: Paths, place: Place) -> str:
+    """`/home/me/.alipes/config.toml:7`, the line nearest to `place`."""
+    try:
+        line = nearest_line(lines_of(read_text(paths.config) or ""), place)
+    except ConfigError:
+        line = None
+    return f"{paths.config}:{line}" if line else str(paths.config)
