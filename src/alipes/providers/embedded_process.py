@@ -1,7 +1,7 @@
-"""The embedded model's own process: serves one GGUF on loopback for as long as whoever started it lives.
+"""Process of the embedded model: serves one GGUF on loopback until its parent exits.
 
-It is run as a script and imports nothing of ours. It reads one line of JSON, writes one (`url`
-or `error`), and ends when its input does.
+Run as a script; imports nothing else of alipes. Reads one line of JSON, writes one (`url` or
+`error`), and exits when its input is closed.
 """
 
 import ctypes
@@ -17,11 +17,11 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     answers = os.dup(1)
-    os.dup2(2, 1)  # whatever the library prints must not be taken for our answer
+    os.dup2(2, 1)  # output of the library must not mix with our answer
     job = json.loads(sys.stdin.buffer.readline() or b"{}")
     if not job:
         return
-    _die_with_the_parent()
+    _exit_with_parent()
     try:
         server = _serve(job)
         answer = {"url": server.listening_address}
@@ -30,11 +30,11 @@ def main() -> None:
     os.write(answers, json.dumps(answer).encode() + b"\n")
     if "url" in answer:
         sys.stdin.buffer.read()
-    os._exit(0 if "url" in answer else 1)  # its destructor would wait for an answer in the making
+    os._exit(0 if "url" in answer else 1)  # its destructor would wait for a running request
 
 
-def _die_with_the_parent() -> None:
-    """The end of our input tells it too, but not while the library is busy loading."""
+def _exit_with_parent() -> None:
+    """Closing our input ends the process too, but not while the library is loading."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -56,7 +56,7 @@ def _serve(job: dict[str, Any]) -> Any:
     )
     params.ui = params.endpoint_slots = params.warmup = False
     params.offline = params.use_jinja = True
-    params.cache_ram_mib = 512  # 8 GB of old prompts unless told
+    params.cache_ram_mib = 512  # the default is 8 GB
     params.verbosity = 2
     if job["template"]:
         params.chat_template = job["template"]

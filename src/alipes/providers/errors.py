@@ -1,4 +1,4 @@
-"""What went wrong at a provider, as our errors. The one place that knows the vendors' many words for it."""
+"""Translates provider and network errors into ours; the only place that knows vendors' error texts."""
 
 import re
 import time
@@ -51,15 +51,15 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _PASSING_STATUS = (408, 409, 425, 429)
 
 
-class Place(Struct, frozen=True):
-    """Whom we asked, and for which model: what every sentence of ours names."""
+class ModelTarget(Struct, frozen=True):
+    """Endpoint and model of a request, for error messages."""
 
     endpoint: Endpoint
     model: str = ""
 
     @property
     def name(self) -> str:
-        """`provider/model`, as thinking is sealed by."""
+        """`provider/model`."""
         return f"{self.endpoint.name}/{self.model}"
 
     @property
@@ -68,23 +68,23 @@ class Place(Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        """The address without what must not be shown of it."""
+        """Host and path of the URL, without credentials."""
         return self.endpoint.base_url.partition("://")[2].rpartition("@")[2] or self.endpoint.name
 
 
-class Fault(Struct, frozen=True):
-    """A vendor's complaint, still in the vendor's words."""
+class VendorError(Struct, frozen=True):
+    """An error as the vendor sent it."""
 
     message: str
     kind: str = ""
     """Its `type` and `code`."""
     status: int = 0
-    """0 for a complaint in the middle of a stream."""
+    """0 for an error inside a stream."""
     retry_after: float | None = None
 
 
-def fault(body: object, status: int = 0, retry_after: float | None = None) -> Fault:
-    """Find the complaint in whatever JSON (or text) came in place of an answer."""
+def parse_error(body: object, status: int = 0, retry_after: float | None = None) -> VendorError:
+    """Find the error in the JSON or text of a response."""
     if isinstance(body, list) and body:
         body = body[0]
     if isinstance(body, dict):
@@ -94,102 +94,104 @@ def fault(body: object, status: int = 0, retry_after: float | None = None) -> Fa
         if isinstance(inner, dict):
             return _from_object(inner, status, retry_after)
         body = inner
-    return Fault(_sentence(body), "", status, retry_after)
+    return VendorError(_sentence(body), "", status, retry_after)
 
 
-def _from_object(error: dict[str, object], status: int, retry_after: float | None) -> Fault:
+def _from_object(error: dict[str, object], status: int, retry_after: float | None) -> VendorError:
     code = error.get("code")
     if isinstance(code, int) and 400 <= code < 600 and not status:
         status = code
     words = [error.get("type"), code, error.get("status")]
     message = _sentence(error.get("message") or error.get("detail") or error.get("msg") or error)
     if isinstance(metadata := error.get("metadata"), dict):
-        # A router wraps the words of whom it asked.
+        # Routers wrap the error of the provider behind them.
         if raw := metadata.get("raw"):
             message = f"{message} ({_sentence(raw)})"
         words += [metadata.get("error_type"), "flagged" if metadata.get("flagged_input") else None]
     if retry_after is None and isinstance(details := error.get("details"), list):
         delays = [d.get("retryDelay") for d in details if isinstance(d, dict)]
-        retry_after = next((wait for d in delays if isinstance(d, str) and (wait := _span(d))), None)
+        retry_after = next(
+            (wait for d in delays if isinstance(d, str) and (wait := _parse_duration(d))), None
+        )
     kind = " ".join(str(word) for word in words if word not in (None, "", "error"))
-    return Fault(message, kind, status, retry_after)
+    return VendorError(message, kind, status, retry_after)
 
 
-def ours(place: Place, fault: Fault) -> ProviderError:
-    """The error that tells the loop what to do, with a sentence for the person who must act."""
-    error = _ours(place, fault)
+def translate_error(place: ModelTarget, fault: VendorError) -> ProviderError:
+    """The error that tells the loop what to do, with a message for the user."""
+    error = _classify(place, fault)
     error.status = fault.status or None
     return error
 
 
-def _ours(place: Place, fault: Fault) -> ProviderError:
-    said = masked(place, fault.message)
+def _classify(place: ModelTarget, fault: VendorError) -> ProviderError:
+    said = mask_secrets(place, fault.message)
     words = f"{fault.kind} {said}"
     number = f" ({fault.status})" if fault.status else ""
-    # Some call every limit a quota, and say when it ends: that one passes.
-    if fault.status == 402 or _in(_CREDIT, fault.kind if fault.retry_after is not None else words):
-        return OutOfCredit(f"{place.who} says the credit is used up{number}: {said}")
-    if fault.status == 413 or (fault.status != 429 and _in(_TOO_LONG, words)):
+    # Some vendors call rate limits a quota; those with a retry time are transient.
+    if fault.status == 402 or _matches(_CREDIT, fault.kind if fault.retry_after is not None else words):
+        return OutOfCredit(f"{place.who} is out of credit{number}: {said}")
+    if fault.status == 413 or (fault.status != 429 and _matches(_TOO_LONG, words)):
         return ContextTooLong(f"the conversation is too long for {place.name}{number}: {said}")
-    if _in(_POLICY, words) and fault.status not in (401, 429):
-        return Refused(f"{place.who} declined this for its content policy{number}: {said}")
-    if fault.status in (401, 403) or (fault.status in (0, 400) and _in(_KEY, words)):
-        return NotAuthorised(f"{_about_key(place.endpoint)}{number}: {said}")
-    if fault.status == 404 or (fault.status in (0, 400) and _in(_UNKNOWN_MODEL, fault.kind)):
-        return _missing(place, fault, said)
+    if _matches(_POLICY, words) and fault.status not in (401, 429):
+        return Refused(f"{place.who} declined this (content policy){number}: {said}")
+    if fault.status in (401, 403) or (fault.status in (0, 400) and _matches(_KEY, words)):
+        return NotAuthorised(f"{_key_problem(place.endpoint)}{number}: {said}")
+    if fault.status == 404 or (fault.status in (0, 400) and _matches(_UNKNOWN_MODEL, fault.kind)):
+        return _not_found(place, fault, said)
     if fault.status in _PASSING_STATUS or fault.status >= 500:
-        return Transient(f"{place.who} cannot answer now{number}: {said}", fault.retry_after)
-    if not fault.status and (_in(_PASSING, words) or not fault.kind):
-        return Transient(f"{place.who} broke off its answer: {said}", fault.retry_after)
+        return Transient(f"{place.who} is unavailable{number}: {said}", fault.retry_after)
+    if not fault.status and (_matches(_PASSING, words) or not fault.kind):
+        return Transient(f"{place.who} aborted the answer: {said}", fault.retry_after)
     return ProviderError(f"{place.who} rejected the request{number}: {said}")
 
 
-def _in(pattern: str, words: str) -> bool:
-    # Compiled when first needed: most processes meet no fault, and all of them would pay.
+def _matches(pattern: str, words: str) -> bool:
+    # Compiled on first use: most processes see no error.
     return re.search(pattern, words, re.IGNORECASE) is not None
 
 
-def _missing(place: Place, fault: Fault, said: str) -> ProviderError:
+def _not_found(place: ModelTarget, fault: VendorError, said: str) -> ProviderError:
     number = f" ({fault.status})" if fault.status else ""
     if "model" in f"{fault.kind} {said}".lower():
         return ProviderError(f"{place.who} has no model {place.model!r}{number}: {said}")
-    return ProviderError(f"{place.who}: nothing answers at {place.where}{number}; check base_url: {said}")
+    return ProviderError(f"{place.who}: no API at {place.where}{number}; check base_url: {said}")
 
 
-def network(place: Place, error: Exception) -> ProviderError:
-    """The same for trouble on the way there."""
+def translate_network_error(place: ModelTarget, error: Exception) -> ProviderError:
+    """Translate a network error."""
     endpoint, where = place.endpoint, place.where
-    said = masked(place, str(error)) or type(error).__name__
+    said = mask_secrets(place, str(error)) or type(error).__name__
     match error:
         case httpx2.ConnectTimeout():
             return Transient(f"{place.who}: no connection to {where} within {endpoint.connect:g} s")
         case httpx2.TimeoutException():
-            return Transient(f"{place.who} sent nothing for {endpoint.stall:g} s; the stream was given up")
+            return Transient(f"{place.who} sent nothing for {endpoint.stall:g} s; closed the stream")
         case httpx2.ConnectError() if "certificate" in said.lower():
             return ProviderError(f"{place.who}: the certificate of {where} is not trusted: {said}")
         case httpx2.ConnectError():
             return Transient(f"{place.who}: no connection to {where}: {said}")
         case httpx2.ProxyError():
-            return Transient(f"{place.who}: the proxy did not let us through to {where}: {said}")
+            return Transient(f"{place.who}: the proxy refused the connection to {where}: {said}")
         case httpx2.UnsupportedProtocol() | httpx2.InvalidURL() | httpx2.LocalProtocolError():
             return ProviderError(f"{place.who}: the request to {where} cannot be sent: {said}")
         case _:
-            return Transient(f"{place.who}: the connection to {where} broke: {said}")
+            return Transient(f"{place.who}: connection to {where} lost: {said}")
 
 
-def wait(headers: Mapping[str, str]) -> float | None:
-    """The seconds a server asks us to wait, in any of the ways servers say it; None when it does not."""
+def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
+    """Seconds the server asks to wait, from any of the usual headers; None if it does not."""
     if (exact := _number(headers.get("retry-after-ms", ""))) is not None:
         return exact / 1000
     if wish := headers.get("retry-after", "").strip():
-        return _number(wish) if _number(wish) is not None else _until(wish)
+        return _number(wish) if _number(wish) is not None else _seconds_until(wish)
     resets = []
     for name, value in headers.items():
-        # A limit is named only when nothing is left of it: the others are full and reset much later.
+        # Only exhausted limits count: the others reset much later.
         stem = name.lower().partition("-reset")[0]
         if "ratelimit" in stem and "-reset" in name.lower():
             left = headers.get(name.lower().replace("-reset", "-remaining"))
-            if left is not None and _number(left) == 0 and (span := _span(value)) is not None:
+            if left is not None and _number(left) == 0 and (span := _parse_duration(value)) is not None:
                 resets.append(span)
     return max(resets, default=None)
 
@@ -202,16 +204,16 @@ def _number(text: str) -> float | None:
     return value if 0 <= value < 1e7 else None
 
 
-def _span(text: str) -> float | None:
-    """`6m0s`, `120ms`, `34`, an instant in RFC 3339 or in milliseconds of the epoch: as seconds from now."""
+def _parse_duration(text: str) -> float | None:
+    """`6m0s`, `120ms`, `34`, an RFC 3339 time or epoch milliseconds, as seconds from now."""
     if text.isdecimal():
         return max(0.0, int(text) / 1000 - time.time()) if len(text) >= 13 else float(text)
     if (parts := re.findall(_SPAN, text)) and "".join(number + unit for number, unit in parts) == text:
         return sum(float(number) * _SECONDS[unit] for number, unit in parts)
-    return _until(text)
+    return _seconds_until(text)
 
 
-def _until(text: str) -> float | None:
+def _seconds_until(text: str) -> float | None:
     if date := re.fullmatch(_DATE, text):
         day, month, year, hour, minute, second = date.groups()
         if month not in _MONTHS:
@@ -226,24 +228,24 @@ def _until(text: str) -> float | None:
 
 
 def _sentence(value: object) -> str:
-    """Any value as one line of readable length."""
+    """Any value as one line of limited length."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     line = " ".join(text.split())
     return line if len(line) <= 400 else line[:400] + "…"
 
 
-def masked(place: Place, text: str) -> str:
-    """Without keys: vendors like to repeat the key they did not accept."""
+def mask_secrets(place: ModelTarget, text: str) -> str:
+    """Mask keys: vendors often repeat a rejected key."""
     endpoint = place.endpoint
-    private = (value for name, value in endpoint.headers.items() if _in(_PRIVATE, name))
+    private = (value for name, value in endpoint.headers.items() if _matches(_PRIVATE, name))
     for secret in (endpoint.key.reveal(), *(word for value in private for word in value.split())):
         if len(secret) >= 6:
             text = text.replace(secret, "***")
     return re.sub(_LOOKS_SECRET, "***", text)
 
 
-def _about_key(endpoint: Endpoint) -> str:
+def _key_problem(endpoint: Endpoint) -> str:
     source = endpoint.key_env or f"the key of provider {endpoint.name!r}"
     if not endpoint.key:
-        return f"{endpoint.name} wants a key: set {source}"
-    return f"{endpoint.name} does not accept the key in {source}"
+        return f"{endpoint.name} needs a key: set {source}"
+    return f"{endpoint.name} rejected the key in {source}"

@@ -1,4 +1,4 @@
-"""Pictures over endpoints like OpenAI's: drawn from words, or changed after pictures. It saves nothing."""
+"""Image generation and editing over OpenAI-compatible endpoints."""
 
 import base64
 import binascii
@@ -12,9 +12,15 @@ from alipes.kernel.errors import ProviderError
 from alipes.kernel.messages import Image
 from alipes.kernel.models import Endpoint
 from alipes.kernel.turns import Usage
-from alipes.providers.errors import Place, fault, network, ours, wait
-from alipes.providers.streaming import outgoing
-from alipes.runtime.http.clients import Http
+from alipes.providers.errors import (
+    ModelTarget,
+    parse_error,
+    retry_after_seconds,
+    translate_error,
+    translate_network_error,
+)
+from alipes.providers.streaming import build_request
+from alipes.runtime.http.clients import HttpClient
 
 
 class _Drawn(Struct):
@@ -32,9 +38,9 @@ class _Answer(Struct):
     usage: _Counted | None = None
 
 
-class Painted(Struct, frozen=True):
+class GeneratedImage(Struct, frozen=True):
     data: bytes
-    """Empty where it has to be fetched."""
+    """Empty if it must be fetched from `url`."""
     url: str = ""
     usage: Usage = Usage()
 
@@ -42,19 +48,21 @@ class Painted(Struct, frozen=True):
 _answers = msgspec.json.Decoder(_Answer)
 
 
-class Painter:
-    """One model that draws."""
+class ImageModel:
+    """One image model."""
 
-    def __init__(self, endpoint: Endpoint, model: str, http: Http) -> None:
-        self._place = Place(endpoint, model)
+    def __init__(self, endpoint: Endpoint, model: str, http: HttpClient) -> None:
+        self._place = ModelTarget(endpoint, model)
         self._endpoint, self._model, self._http = endpoint, model, http
         self.name = self._place.name
 
-    async def paint(self, prompt: str, size: str, after: tuple[Image, ...], *, seconds: float) -> Painted:
-        """`after`: pictures to go by, the first of which is changed. Raises `ProviderError` kinds."""
+    async def generate(
+        self, prompt: str, size: str, after: tuple[Image, ...], *, seconds: float
+    ) -> GeneratedImage:
+        """`after`: reference images, the first of which is edited. Raises ProviderError."""
         wishes = {"model": self._model, "prompt": prompt, "size": size, "n": 1}
         path = "/images/edits" if after else "/images/generations"
-        out = outgoing(self._endpoint, self._model, path, wishes)
+        out = build_request(self._endpoint, self._model, path, wishes)
         headers, content = dict(out.headers), out.content
         headers["accept"] = "application/json"
         if after:
@@ -64,13 +72,15 @@ class Painter:
                 "POST", out.url, headers=headers, content=content, timeout=seconds, stall=seconds
             )
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise network(self._place, error) from error
+            raise translate_network_error(self._place, error) from error
         if response.status_code != 200:
-            told = _json(response.content)
-            raise ours(self._place, fault(told, response.status_code, wait(response.headers)))
+            body = _json(response.content)
+            raise translate_error(
+                self._place, parse_error(body, response.status_code, retry_after_seconds(response.headers))
+            )
         return self._read(response.content)
 
-    def _read(self, body: bytes) -> Painted:
+    def _read(self, body: bytes) -> GeneratedImage:
         try:
             answer = _answers.decode(body)
             first = answer.data[0]
@@ -80,11 +90,11 @@ class Painter:
         if not data and not first.url:
             raise ProviderError(f"{self.name} answered without a picture")
         counted = answer.usage or _Counted()
-        return Painted(data, first.url, Usage(counted.input_tokens, counted.output_tokens))
+        return GeneratedImage(data, first.url, Usage(counted.input_tokens, counted.output_tokens))
 
 
 def _form(url: str, wishes: Mapping[str, str], after: tuple[Image, ...]) -> tuple[str, bytes]:
-    """A form with files: its media type and its bytes."""
+    """A multipart form with files: its content type and bytes."""
     name = "image" if len(after) == 1 else "image[]"
     files = [
         (name, (f"{number}.{each.media_type.rpartition('/')[2]}", each.data, each.media_type))

@@ -1,4 +1,4 @@
-"""Answers of OpenAI's chat completions, chunk by chunk, as its many speakers send them."""
+"""OpenAI's chat completions API and its dialects: requests and streams."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
@@ -10,37 +10,47 @@ from alipes.kernel.errors import Refused
 from alipes.kernel.messages import Image, Json, Message, Part, Text, Thinking, ToolCall, ToolResult
 from alipes.kernel.models import Endpoint
 from alipes.kernel.ports import Request
-from alipes.kernel.turns import Replied, StopCause, Usage
-from alipes.providers import sse
-from alipes.providers.errors import Fault, Place, fault, ours
-from alipes.providers.sse import arguments, data_url, digest, fit_id, fit_name, notice, result_text
-from alipes.providers.streaming import Draft, Stream, decoded, outgoing
-from alipes.runtime.http.clients import Http
+from alipes.kernel.turns import ModelReply, StopReason, Usage
+from alipes.providers import wire
+from alipes.providers.errors import ModelTarget, VendorError, parse_error, translate_error
+from alipes.providers.streaming import ModelStream, PartialReply, build_request, decode_event
+from alipes.providers.wire import (
+    arguments_json,
+    data_url,
+    digest,
+    notice,
+    result_text,
+    valid_id,
+    valid_tool_name,
+)
+from alipes.runtime.http.clients import HttpClient
 
 
 class Dialect(Struct, frozen=True):
+    """Differences of one server from OpenAI's API."""
+
     limit: str = "max_tokens"
     """The name of the output limit."""
     counts: bool = True
-    """Must token counts be asked for? Who counts unasked may reject the question."""
+    """Whether token counts must be requested; servers that always send them may reject the option."""
     cache_key: bool = False
-    """May a request say which conversation's cached prefix it continues?"""
+    """Whether requests may carry a prompt cache key."""
     nested_effort: bool = False
-    """`reasoning: {effort}` in place of `reasoning_effort`."""
+    """Uses `reasoning: {effort}` instead of `reasoning_effort`."""
     short_ids: bool = False
-    """Tool calls' ids are nine letters or digits."""
+    """Tool call ids are nine letters or digits."""
     answer_before_user: bool = False
-    """After tool results the assistant must speak before the user may."""
+    """An assistant message is required between tool results and a user message."""
     signed_calls: bool = False
-    """A call that this server did not sign must say so."""
+    """Unsigned tool calls need a marker."""
     headers: dict[str, str] = {}
     body: dict[str, Json] = {}
-    """What else every request says."""
+    """Additional fields of every request."""
     marks: str = ""
-    """Models whose name contains this want the prompt cache's breakpoints named."""
+    """Models whose name contains this need explicit prompt cache breakpoints."""
 
 
-PLAIN = Dialect()
+DEFAULT_DIALECT = Dialect()
 _BY_HOST = {
     "api.openai.com": Dialect(limit="max_completion_tokens", cache_key=True),
     "openai.azure.com": Dialect(limit="max_completion_tokens", cache_key=True),
@@ -56,15 +66,15 @@ _BY_HOST = {
 }
 
 
-def dialect(base_url: str) -> Dialect:
+def dialect_of(base_url: str) -> Dialect:
     host = base_url.partition("://")[2].partition("/")[0].rpartition("@")[2].partition(":")[0].lower()
     for known, spoken in _BY_HOST.items():
         if host == known or host.endswith(f".{known}"):
             return spoken
-    return PLAIN
+    return DEFAULT_DIALECT
 
 
-_STOPS: dict[str, StopCause] = {
+_STOPS: dict[str, StopReason] = {
     "tool_calls": "calls",
     "function_call": "calls",
     "length": "length",
@@ -154,8 +164,8 @@ class _Chunk(Struct):
     error: Json = None
 
 
-class _Growing(Struct):
-    """A call as it arrives."""
+class _PartialCall(Struct):
+    """A partial tool call."""
 
     id: str = ""
     name: str = ""
@@ -166,17 +176,17 @@ class _Growing(Struct):
 _chunk = msgspec.json.Decoder(_Chunk, strict=False)
 
 
-class ChatReader:
-    def __init__(self, place: Place) -> None:
-        self.draft = Draft()
+class ChatStreamParser:
+    def __init__(self, place: ModelTarget) -> None:
+        self.draft = PartialReply()
         self.whole = self.ended = False
         self._place = place
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._field = ""
         self._details: list[dict[str, Json]] = []
-        self._calls: list[_Growing] = []
-        self._by_index: dict[int, _Growing] = {}
+        self._calls: list[_PartialCall] = []
+        self._by_index: dict[int, _PartialCall] = {}
         self._stop = ""
         self._refused = False
         self._usage: _Usage | None = None
@@ -185,28 +195,28 @@ class ChatReader:
         if data.strip() == b"[DONE]":
             self.whole = self.ended = True
             return
-        chunk = decoded(_chunk, data, self._place)
+        chunk = decode_event(_chunk, data, self._place)
         if chunk.error is not None:
-            raise ours(self._place, fault(chunk.error))
+            raise translate_error(self._place, parse_error(chunk.error))
         for choice in chunk.choices or ():
             if choice.error is not None:
-                raise ours(self._place, fault(choice.error))
+                raise translate_error(self._place, parse_error(choice.error))
             if not choice.index:
                 self._choose(choice)
         if chunk.usage or chunk.x_groq:
             self._usage = chunk.usage or (chunk.x_groq and chunk.x_groq.usage) or self._usage
 
-    def reply(self) -> Replied:
+    def reply(self) -> ModelReply:
         text, stop = "".join(self._text), _STOPS.get(self._stop, "end")
         if self._refused:
             stop = "refused"
         if stop == "refused" and not text:
             raise Refused(f"{self._place.name} declined to answer ({self._stop})")
-        calls = [sse.made_call(c.id, c.name, "".join(c.pieces), stop=stop) for c in self._calls]
+        calls = [wire.parse_tool_call(c.id, c.name, "".join(c.pieces), stop=stop) for c in self._calls]
         if stop == "calls" or (stop == "end" and calls):
             stop = "calls" if calls else "end"
-        said: list[Part] = [*self._sealed(), *([Text(text)] if text else []), *_distinct(calls)]
-        return Replied(Message("assistant", tuple(said)), self._tokens(), stop)
+        said: list[Part] = [*self._sealed(), *([Text(text)] if text else []), *_with_distinct_ids(calls)]
+        return ModelReply(Message("assistant", tuple(said)), self._tokens(), stop)
 
     def _choose(self, choice: _Choice) -> None:
         delta = choice.delta
@@ -226,7 +236,7 @@ class ChatReader:
                 self._call(call)
         if choice.finish_reason:
             if choice.finish_reason == "error":
-                raise ours(self._place, Fault("the answer ended in an error that was not explained"))
+                raise translate_error(self._place, VendorError("the answer ended with an unexplained error"))
             self._stop = choice.finish_reason
             self.whole = True
 
@@ -251,7 +261,7 @@ class ChatReader:
             self.draft.think(thought)
 
     def _detail(self, detail: dict[str, Json]) -> None:
-        """Pieces of one detail are sent one by one and wanted back whole."""
+        """Join the pieces of one detail, which must be sent back whole."""
         self.draft.length += sum(len(value) for value in detail.values() if isinstance(value, str))
         last = self._details[-1] if self._details else {}
         if not last or any(last.get(key) != detail.get(key) for key in ("type", "index")):
@@ -276,21 +286,21 @@ class ChatReader:
             call.pieces.append(text)
             self.draft.length += len(text)
 
-    def _which(self, index: int | None, id: str, name: str) -> _Growing:
-        """The call that a piece belongs to: by index, else by id, else the last unless it names another."""
+    def _which(self, index: int | None, id: str, name: str) -> _PartialCall:
+        """The call that a piece belongs to: by index, else by id, else the last one."""
         if index is not None:
             growing = self._by_index.get(index)
         elif id:
             growing = next((call for call in self._calls if call.id == id), None)
         else:
             growing = self._calls[-1] if self._calls and not name else None
-        # Some count every call as number 0 and tell them apart by id alone.
+        # Some servers send index 0 for every call and distinguish them only by id.
         if growing is None or (name and id and growing.id not in ("", id)):
-            growing = _Growing()
+            growing = _PartialCall()
             self._calls.append(growing)
             if len(self._calls) > MOST_CALLS:
-                raise ours(
-                    self._place, Fault(f"an answer with more than {MOST_CALLS} calls", "too_many_calls")
+                raise translate_error(
+                    self._place, VendorError(f"an answer with more than {MOST_CALLS} calls", "too_many_calls")
                 )
         if index is not None:
             self._by_index[index] = growing
@@ -309,10 +319,10 @@ class ChatReader:
     def _tokens(self) -> Usage:
         usage = self._usage or _Usage()
         given, made = usage.prompt_tokens or 0, usage.completion_tokens or 0
-        # Some count the thinking only in the total.
+        # Some servers include reasoning only in the total.
         made = max(made, (usage.total_tokens or 0) - given)
         source, output = usage.prompt_tokens_details or _Input(), usage.completion_tokens_details or _Output()
-        counted = sse.usage(
+        counted = wire.make_usage(
             given,
             made,
             cached=source.cached_tokens or usage.prompt_cache_hit_tokens,
@@ -322,43 +332,43 @@ class ChatReader:
         return msgspec.structs.replace(counted, cost=usage.cost)
 
 
-def _distinct(calls: list[ToolCall]) -> list[ToolCall]:
-    """No two calls of an answer share an id, whatever the server says: results are told apart by it."""
+def _with_distinct_ids(calls: list[ToolCall]) -> list[ToolCall]:
+    """Make the ids of the calls unique: results are matched by id."""
     seen: set[str] = set()
     for n, call in enumerate(calls):
         if call.id in seen:
-            calls[n] = msgspec.structs.replace(call, id=sse.new_id())
+            calls[n] = msgspec.structs.replace(call, id=wire.new_call_id())
         seen.add(calls[n].id)
     return calls
 
 
-Wire: TypeAlias = dict[str, Any]
-MARK = {"type": "ephemeral"}
+JsonObject: TypeAlias = dict[str, Any]
+CACHE_MARK = {"type": "ephemeral"}
 UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 _decode = msgspec.json.Decoder(Seal).decode
 
 
-class OpenAIChat:
-    def __init__(self, endpoint: Endpoint, http: Http) -> None:
-        self._dialect = dialect(endpoint.base_url)
+class OpenAIChatProvider:
+    def __init__(self, endpoint: Endpoint, http: HttpClient) -> None:
+        self._dialect = dialect_of(endpoint.base_url)
         self._endpoint = msgspec.structs.replace(
             endpoint, headers={**self._dialect.headers, **endpoint.headers}
         )
         self._http = http
 
-    def stream(self, request: Request) -> Stream:
-        place = Place(self._endpoint, request.model)
+    def stream(self, request: Request) -> ModelStream:
+        place = ModelTarget(self._endpoint, request.model)
         body = _to_wire(request, place.name, self._dialect) | request.extra
-        request_out = outgoing(self._endpoint, request.model, "/chat/completions", body)
-        return Stream(self._http, request_out, ChatReader(place))
+        request_out = build_request(self._endpoint, request.model, "/chat/completions", body)
+        return ModelStream(self._http, request_out, ChatStreamParser(place))
 
 
-def _to_wire(request: Request, us: str, spoken: Dialect) -> Wire:
+def _to_wire(request: Request, us: str, spoken: Dialect) -> JsonObject:
     marked = bool(spoken.marks) and spoken.marks in request.model
     messages = _Messages(us, spoken, in_parts=marked).of(request)
     if marked:
-        _mark(messages)
-    body: Wire = {"model": request.model, "stream": True, "messages": messages, **spoken.body}
+        _mark_cache_breakpoints(messages)
+    body: JsonObject = {"model": request.model, "stream": True, "messages": messages, **spoken.body}
     body[spoken.limit] = request.max_tokens
     if spoken.counts:
         body["stream_options"] = {"include_usage": True}
@@ -376,38 +386,38 @@ def _to_wire(request: Request, us: str, spoken: Dialect) -> Wire:
         effort = {"effort": request.effort}
         body |= {"reasoning": effort} if spoken.nested_effort else {"reasoning_effort": request.effort}
     if spoken.cache_key and request.session:
-        body["prompt_cache_key"] = fit_id(request.session)
+        body["prompt_cache_key"] = valid_id(request.session)
     return body
 
 
-def _mark(messages: list[Wire]) -> None:
-    """Breakpoints of the prompt cache: the system prompt and the ends of this request and the two before."""
+def _mark_cache_breakpoints(messages: list[JsonObject]) -> None:
+    """Set prompt cache breakpoints: system prompt, end of this request and of the two before."""
     ends = [message for message in messages if message["role"] in ("user", "tool")]
     system = [message for message in messages[:1] if message["role"] == "system"]
     for message in (*system, *ends[-3:]):
-        message["content"][-1]["cache_control"] = MARK
+        message["content"][-1]["cache_control"] = CACHE_MARK
 
 
-def _opened(seal: str) -> Seal:
+def _decode_seal(seal: str) -> Seal:
     try:
         return _decode(seal)
     except msgspec.DecodeError:
-        # Sealed when this provider was reached by another of its APIs.
+        # Sealed by another API of the same provider.
         return Seal()
 
 
 class _Messages:
-    """Turns the transcript into this server's messages."""
+    """Converts the transcript into messages of this dialect."""
 
     def __init__(self, us: str, spoken: Dialect, *, in_parts: bool) -> None:
         self._us, self._spoken, self._in_parts = us, spoken, in_parts
 
-    def of(self, request: Request) -> list[Wire]:
+    def of(self, request: Request) -> list[JsonObject]:
         system = [{"role": "system", "content": self._content(request.system)}] if request.system else []
         rest = [message for said in request.messages for message in self._to_wire(said)]
         return self._spaced([*system, *rest])
 
-    def _to_wire(self, message: Message) -> Sequence[Wire]:
+    def _to_wire(self, message: Message) -> Sequence[JsonObject]:
         match message.role:
             case "assistant":
                 said = self._said(message)
@@ -417,14 +427,14 @@ class _Messages:
             case _:
                 return self._asked(message)
 
-    def _asked(self, message: Message) -> list[Wire]:
+    def _asked(self, message: Message) -> list[JsonObject]:
         images = [part for part in message.parts if isinstance(part, Image)]
         text = notice(message.text) if message.role == "notice" else message.text
         return [{"role": "user", "content": self._content(text, images)}] if text or images else []
 
-    def _said(self, message: Message) -> Wire | None:
+    def _said(self, message: Message) -> JsonObject | None:
         seals = [
-            (part.text, _opened(part.seal))
+            (part.text, _decode_seal(part.seal))
             for part in message.parts
             if isinstance(part, Thinking) and part.seal and part.by == self._us
         ]
@@ -432,7 +442,10 @@ class _Messages:
         calls = [self._call(call, signatures.get(str(n)), n) for n, call in enumerate(message.calls)]
         if not message.text and not calls:
             return None
-        wire: Wire = {"role": "assistant", "content": self._content(message.text) if message.text else None}
+        wire: JsonObject = {
+            "role": "assistant",
+            "content": self._content(message.text) if message.text else None,
+        }
         for text, seal in seals:
             if seal.details:
                 wire["reasoning_details"] = seal.details
@@ -440,15 +453,15 @@ class _Messages:
                 wire[seal.field] = text
         return {**wire, "tool_calls": calls} if calls else wire
 
-    def _call(self, call: ToolCall, signature: Any, n: int) -> Wire:
-        function = {"name": fit_name(call.name), "arguments": arguments(call)}
-        wire: Wire = {"id": self._id(call.id), "type": "function", "function": function}
+    def _call(self, call: ToolCall, signature: Any, n: int) -> JsonObject:
+        function = {"name": valid_tool_name(call.name), "arguments": arguments_json(call)}
+        wire: JsonObject = {"id": self._id(call.id), "type": "function", "function": function}
         if signature is None and n == 0 and self._spoken.signed_calls:
             signature = UNSIGNED
         return {**wire, "extra_content": signature} if signature is not None else wire
 
-    def _results(self, message: Message) -> Iterator[Wire]:
-        """The results in their order; then their images, for which a tool's message has no room."""
+    def _results(self, message: Message) -> Iterator[JsonObject]:
+        """The results in order, then their images, which a tool message cannot contain."""
         shown: list[Image] = []
         for part in message.parts:
             if isinstance(part, ToolResult):
@@ -456,10 +469,10 @@ class _Messages:
                 yield {"role": "tool", "tool_call_id": self._id(part.call_id), "content": content}
                 shown += part.images
         if shown:
-            text = notice("The images that belong to the results above, in their order.")
+            text = notice("Images of the tool results above, in order.")
             yield {"role": "user", "content": self._content(text, shown)}
 
-    def _content(self, text: str, images: Sequence[Image] = ()) -> str | list[Wire]:
+    def _content(self, text: str, images: Sequence[Image] = ()) -> str | list[JsonObject]:
         if not images and not self._in_parts:
             return text
         said = [{"type": "text", "text": text}] if text else []
@@ -468,12 +481,12 @@ class _Messages:
     def _id(self, id: str) -> str:
         if self._spoken.short_ids and not (len(id) == 9 and id.isascii() and id.isalnum()):
             return digest(id, 9)
-        return fit_id(id)
+        return valid_id(id)
 
-    def _spaced(self, messages: list[Wire]) -> list[Wire]:
+    def _spaced(self, messages: list[JsonObject]) -> list[JsonObject]:
         if not self._spoken.answer_before_user:
             return messages
-        spaced: list[Wire] = []
+        spaced: list[JsonObject] = []
         for message in messages:
             if message["role"] == "user" and spaced and spaced[-1]["role"] == "tool":
                 spaced.append({"role": "assistant", "content": "Noted."})

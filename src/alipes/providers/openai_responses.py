@@ -1,4 +1,4 @@
-"""Answers of OpenAI's responses API, event by event. It ends where the answer is whole."""
+"""OpenAI's responses API: requests and streams."""
 
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -10,12 +10,18 @@ from alipes.kernel.errors import Refused, Transient
 from alipes.kernel.messages import Image, Json, Message, Part, Text, Thinking, ToolCall, ToolResult
 from alipes.kernel.models import Endpoint
 from alipes.kernel.ports import Request
-from alipes.kernel.turns import Replied, StopCause, Usage
-from alipes.providers import sse
-from alipes.providers.errors import Fault, Place, fault, ours
-from alipes.providers.sse import arguments, data_url, fit_id, fit_name, notice, result_text
-from alipes.providers.streaming import Draft, Stream, decoded, known, outgoing
-from alipes.runtime.http.clients import Http
+from alipes.kernel.turns import ModelReply, StopReason, Usage
+from alipes.providers import wire
+from alipes.providers.errors import ModelTarget, VendorError, parse_error, translate_error
+from alipes.providers.streaming import (
+    ModelStream,
+    PartialReply,
+    build_request,
+    decode_event,
+    decode_known_event,
+)
+from alipes.providers.wire import arguments_json, data_url, notice, result_text, valid_id, valid_tool_name
+from alipes.runtime.http.clients import HttpClient
 
 _KNOWN = frozenset(
     (
@@ -92,8 +98,8 @@ class _Response(Struct):
     error: Json = None
 
 
-class _Growing(Struct):
-    """One output item as it arrives; `pieces` are its text, its thinking or its arguments."""
+class _PartialItem(Struct):
+    """A partial output item; `pieces` are its text, thinking or arguments."""
 
     item: _Item
     pieces: list[str] = []
@@ -106,19 +112,19 @@ _item = msgspec.json.Decoder(_Item)
 _response = msgspec.json.Decoder(_Response)
 
 
-class ResponsesReader:
-    def __init__(self, place: Place) -> None:
-        self.draft = Draft()
+class ResponsesStreamParser:
+    def __init__(self, place: ModelTarget) -> None:
+        self.draft = PartialReply()
         self.whole = self.ended = False
         self._place = place
-        self._items: dict[int, _Growing] = {}
+        self._items: dict[int, _PartialItem] = {}
         self._refused = False
         self._final = _Response()
 
     def read(self, data: bytes) -> None:
         if data == b"[DONE]":
             return
-        event = known(_event, data, self._place, _KNOWN)
+        event = decode_known_event(_event, data, self._place, _KNOWN)
         if event is None:
             return
         match event.type:
@@ -138,11 +144,11 @@ class ResponsesReader:
             case "response.completed" | "response.incomplete" | "response.failed":
                 self._finish(event)
             case "error":
-                raise ours(self._place, _fault(event))
+                raise translate_error(self._place, _fault(event))
 
-    def reply(self) -> Replied:
+    def reply(self) -> ModelReply:
         details = self._final.incomplete_details
-        stop: StopCause = "end"
+        stop: StopReason = "end"
         if details and details.reason:
             stop = "refused" if details.reason == "content_filter" else "length"
         said = tuple(part for _, one in sorted(self._items.items()) if (part := self._part(one, stop)))
@@ -153,18 +159,18 @@ class ResponsesReader:
                 raise Refused(f"{self._place.name} declined to answer")
         elif message.calls and stop == "end":
             stop = "calls"
-        return Replied(message, self._tokens(), stop)
+        return ModelReply(message, self._tokens(), stop)
 
-    def _grow(self, event: _Event, kind: str) -> _Growing:
+    def _grow(self, event: _Event, kind: str) -> _PartialItem:
         growing = self._items.get(event.output_index)
         if growing is None:
-            growing = self._items[event.output_index] = _Growing(_Item(kind))
+            growing = self._items[event.output_index] = _PartialItem(_Item(kind))
         if event.delta:
             growing.pieces.append(event.delta)
         return growing
 
     def _think(self, event: _Event) -> None:
-        """A summary comes in sections, which are paragraphs to the reader."""
+        """Separate the sections of a summary as paragraphs."""
         section = self._items.get(event.output_index)
         if section is not None and event.summary_index != section.section:
             section.section = event.summary_index
@@ -174,8 +180,8 @@ class ResponsesReader:
         self.draft.think(event.delta)
 
     def _place_item(self, index: int, raw: msgspec.Raw, *, done: bool) -> None:
-        item = decoded(_item, raw, self._place)
-        growing = self._items.setdefault(index, _Growing(item))
+        item = decode_event(_item, raw, self._place)
+        growing = self._items.setdefault(index, _PartialItem(item))
         growing.item = item
         if done:
             if item.type == "reasoning":
@@ -187,11 +193,11 @@ class ResponsesReader:
         try:
             return bytes(raw).decode()
         except UnicodeDecodeError as error:
-            # Inside a field that was skipped: the decoder did not look there.
+            # Inside a skipped field, which the decoder did not check.
             raise Transient(f"{self._place.who} sent a damaged event: {error}") from error
 
-    def _show_whole(self, growing: _Growing) -> None:
-        """What a server did not send in pieces is shown when the item is whole."""
+    def _show_whole(self, growing: _PartialItem) -> None:
+        """Show the content of an item that was not streamed."""
         if growing.pieces:
             return
         item = growing.item
@@ -205,15 +211,15 @@ class ResponsesReader:
             self.draft.think(growing.pieces[0])
 
     def _finish(self, event: _Event) -> None:
-        self._final = decoded(_response, event.response, self._place)
+        self._final = decode_event(_response, event.response, self._place)
         if event.type == "response.failed":
-            raise ours(self._place, fault(self._final.error or "the response failed"))
+            raise translate_error(self._place, parse_error(self._final.error or "the response failed"))
         if not self._items:
             for index, raw in enumerate(self._final.output or ()):
                 self._place_item(index, raw, done=True)
         self.whole = self.ended = True
 
-    def _part(self, growing: _Growing, stop: StopCause) -> Part | None:
+    def _part(self, growing: _PartialItem, stop: StopReason) -> Part | None:
         item, text = growing.item, "".join(growing.pieces)
         match item.type:
             case "message" if text:
@@ -223,7 +229,7 @@ class ResponsesReader:
                 return Thinking(text, seal, self._place.name) if text or seal else None
             case "function_call":
                 text = text or item.arguments or ""
-                return sse.made_call(item.call_id or item.id or "", item.name, text, stop=stop)
+                return wire.parse_tool_call(item.call_id or item.id or "", item.name, text, stop=stop)
             case _:
                 return None
 
@@ -231,7 +237,7 @@ class ResponsesReader:
         usage = self._final.usage or _Usage()
         source = usage.input_tokens_details or _Cached()
         output = usage.output_tokens_details or _Thought()
-        return sse.usage(
+        return wire.make_usage(
             usage.input_tokens,
             usage.output_tokens,
             cached=source.cached_tokens,
@@ -240,33 +246,33 @@ class ResponsesReader:
         )
 
 
-def _fault(event: _Event) -> Fault:
+def _fault(event: _Event) -> VendorError:
     if event.error is not None:
-        return fault(event.error)
-    return fault({"message": event.message or "no reason given", "code": event.code})
+        return parse_error(event.error)
+    return parse_error({"message": event.message or "no reason given", "code": event.code})
 
 
-Wire: TypeAlias = dict[str, Any]
+JsonObject: TypeAlias = dict[str, Any]
 _decode = msgspec.json.Decoder(dict[str, Json]).decode
 
 
-class OpenAIResponses:
-    def __init__(self, endpoint: Endpoint, http: Http) -> None:
+class OpenAIResponsesProvider:
+    def __init__(self, endpoint: Endpoint, http: HttpClient) -> None:
         self._endpoint, self._http = endpoint, http
 
-    def stream(self, request: Request) -> Stream:
-        place = Place(self._endpoint, request.model)
+    def stream(self, request: Request) -> ModelStream:
+        place = ModelTarget(self._endpoint, request.model)
         body = _to_wire(request, place.name) | request.extra
-        request_out = outgoing(self._endpoint, request.model, "/responses", body)
-        return Stream(self._http, request_out, ResponsesReader(place))
+        request_out = build_request(self._endpoint, request.model, "/responses", body)
+        return ModelStream(self._http, request_out, ResponsesStreamParser(place))
 
 
-def _to_wire(request: Request, us: str) -> Wire:
-    body: Wire = {
+def _to_wire(request: Request, us: str) -> JsonObject:
+    body: JsonObject = {
         "model": request.model,
         "stream": True,
         "store": False,
-        # As nothing is kept there, its reasoning comes to us encrypted and goes back with the next request.
+        # Nothing is stored there: reasoning is returned encrypted and sent back with the next request.
         "include": ["reasoning.encrypted_content"],
         "input": [item for message in request.messages for item in _items(message, us)],
         "max_output_tokens": request.max_tokens,
@@ -289,22 +295,22 @@ def _to_wire(request: Request, us: str) -> Wire:
     if request.effort:
         body["reasoning"] = {"effort": request.effort, "summary": "auto"}
     if request.session:
-        body["prompt_cache_key"] = fit_id(request.session)
+        body["prompt_cache_key"] = valid_id(request.session)
     return body
 
 
-def _items(message: Message, us: str) -> list[Wire]:
+def _items(message: Message, us: str) -> list[JsonObject]:
     match message.role:
         case "assistant":
-            return _said(message, us)
+            return _assistant_items(message, us)
         case "tool":
             return [_result(part) for part in message.parts if isinstance(part, ToolResult)]
         case _:
-            content = list(_asked(message))
+            content = list(_user_content(message))
             return [{"type": "message", "role": "user", "content": content}] if content else []
 
 
-def _asked(message: Message) -> Iterator[Wire]:
+def _user_content(message: Message) -> Iterator[JsonObject]:
     for part in message.parts:
         match part:
             case Text(text) if text:
@@ -313,8 +319,8 @@ def _asked(message: Message) -> Iterator[Wire]:
                 yield _image(part)
 
 
-def _said(message: Message, us: str) -> list[Wire]:
-    items: list[Wire] = []
+def _assistant_items(message: Message, us: str) -> list[JsonObject]:
+    items: list[JsonObject] = []
     for part in message.parts:
         match part:
             case Text(text) if text:
@@ -323,16 +329,20 @@ def _said(message: Message, us: str) -> list[Wire]:
             case Thinking(_, seal, by) if seal and by == us and (item := _reasoning(seal)):
                 items.append(item)
             case ToolCall(id, name):
-                call = {"call_id": fit_id(id), "name": fit_name(name), "arguments": arguments(part)}
+                call = {
+                    "call_id": valid_id(id),
+                    "name": valid_tool_name(name),
+                    "arguments": arguments_json(part),
+                }
                 items.append({"type": "function_call", **call})
     while items and items[-1]["type"] == "reasoning":
-        # Thinking that led to nothing, cut off by the output limit: the API wants something after it.
+        # Thinking cut off by the output limit: the API requires an item after it.
         items.pop()
     return items
 
 
-def _reasoning(seal: str) -> Wire | None:
-    """The item as it came; None when it was sealed by another of this provider's APIs."""
+def _reasoning(seal: str) -> JsonObject | None:
+    """The original item; None if it was sealed by another API of this provider."""
     try:
         item = _decode(seal)
     except msgspec.DecodeError:
@@ -340,12 +350,12 @@ def _reasoning(seal: str) -> Wire | None:
     return item if item.get("type") == "reasoning" else None
 
 
-def _result(result: ToolResult) -> Wire:
+def _result(result: ToolResult) -> JsonObject:
     text = result_text(result)
     shown = [{"type": "input_text", "text": text}, *map(_image, result.images)]
     output = shown if result.images else text
-    return {"type": "function_call_output", "call_id": fit_id(result.call_id), "output": output}
+    return {"type": "function_call_output", "call_id": valid_id(result.call_id), "output": output}
 
 
-def _image(image: Image) -> Wire:
+def _image(image: Image) -> JsonObject:
     return {"type": "input_image", "image_url": data_url(image), "detail": "auto"}

@@ -1,4 +1,4 @@
-"""From a name to a model that can be asked. Provider modules are loaded here, by name, when first used."""
+"""Opens models by name and chooses the default one. Provider modules are imported when first used."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -10,19 +10,18 @@ from typing import Self
 from msgspec import Struct
 
 from alipes.config.known_providers import KEYED, LOCAL
-from alipes.config.settings import Settings
-from alipes.config.settings_parts import MIXED
+from alipes.config.settings import MIXTURE_PREFIX, Settings
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.models import Endpoint, ModelFacts
 from alipes.kernel.ports import Provider
-from alipes.providers.catalog import TOY, catalog, facts, near
-from alipes.providers.mixture import Consult, Mixture
+from alipes.providers.catalog import DEMO_MODEL, catalog, find_facts, similar_names
+from alipes.providers.mixture import AskModel, MixtureProvider
 from alipes.providers.streaming import models
-from alipes.runtime.http.clients import ClientScope, Http
+from alipes.runtime.http.clients import ClientScope, HttpClient
 
 
 class Backend(Struct, frozen=True):
-    """A model that can be asked."""
+    """An open model."""
 
     name: str
     """`provider/model`."""
@@ -33,18 +32,18 @@ class Backend(Struct, frozen=True):
 
 
 class Models:
-    """Opens models by name, each endpoint once. Owns the embedded model; the scope owns the network."""
+    """Opens models by name, each endpoint once. Owns the embedded server; the scope owns the network."""
 
     def __init__(
         self, settings: Settings, scope: ClientScope, lent: Mapping[str, Provider] | None = None
     ) -> None:
-        """`lent`: providers that live in this process already, by the name of their endpoint."""
+        """`lent`: providers that already exist in this process, by endpoint name."""
         self._settings, self._scope = settings, scope
         self._providers: dict[str, Provider] = dict(lent or {})
         self._embedded: dict[str, Backend] = {}
         self._mixtures: dict[str, Backend] = {}
-        self.consult: Consult = _nobody
-        """How models that answer together are asked, by whoever keeps the bill."""
+        self.consult: AskModel = _no_mixture_outside_conversations
+        """Asks one model of a mixture, within the budget of the turn."""
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -57,104 +56,109 @@ class Models:
         await self._stack.aclose()
 
     async def open(self, name: str) -> Backend:
-        """The model called `name`. Raises ConfigError with near matches, or the variable of a missing key.
+        """The model called `name`. Raises ConfigError with similar names or a missing key.
 
-        Opening asks nobody: a model that its provider does not have shows at the first question.
+        Opening sends nothing: a model that the provider does not have fails at the first request.
         """
-        if mixed(self._settings, name):
-            return await self._open_mixture(name.strip().removeprefix(f"{MIXED}/"))
-        endpoint, model = resolve(self._settings, name)
+        if is_mixture_name(self._settings, name):
+            return await self._open_mixture(name.strip().removeprefix(f"{MIXTURE_PREFIX}/"))
+        endpoint, model = resolve_model(self._settings, name)
         if endpoint.api == "embedded":
             return await self._open_embedded(model)
         if endpoint.key_env and not endpoint.key:
             raise ConfigError(
-                f"{endpoint.name} needs a key: write {endpoint.key_env}=... into {self._settings.paths.env}, "
-                f"or set the variable {endpoint.key_env}."
+                f"{endpoint.name} needs a key: add {endpoint.key_env}=... to {self._settings.paths.env} "
+                f"or set it in the environment."
             )
         if endpoint.name not in self._providers:
-            self._providers[endpoint.name] = _load(endpoint, self._scope)
+            self._providers[endpoint.name] = _load_provider(endpoint, self._scope)
         full = f"{endpoint.name}/{model}"
-        return Backend(full, model, self._providers[endpoint.name], facts(full, self._settings.models))
+        return Backend(full, model, self._providers[endpoint.name], find_facts(full, self._settings.models))
 
     def names(self) -> tuple[str, ...]:
-        """Models that can be asked with what is configured: those we know of providers that need no more."""
-        single = (name for name in known(self._settings) if ready(self._settings, name))
-        mixed = (f"{MIXED}/{name}" for name in self._settings.mixtures)
+        """Known models that are usable with the current settings."""
+        single = (name for name in known_models(self._settings) if is_usable(self._settings, name))
+        mixed = (f"{MIXTURE_PREFIX}/{name}" for name in self._settings.moa)
         return tuple(dict.fromkeys((*single, *mixed)))
 
     async def _open_mixture(self, name: str) -> Backend:
-        """Several that answer as one: what one of them says last is the answer, so that its facts count."""
-        preset = self._settings.mixtures.get(name)
+        """A mixture; it has the facts of its aggregator, which writes the answer."""
+        preset = self._settings.moa.get(name)
         if preset is None:
-            there = ", ".join(f"{MIXED}/{each}" for each in self._settings.mixtures)
-            raise ConfigError(f"There is no [{MIXED}.{name}]; {f'there is {there}' if there else 'add it'}.")
-        full = f"{MIXED}/{name}"
+            there = ", ".join(f"{MIXTURE_PREFIX}/{each}" for each in self._settings.moa)
+            raise ConfigError(
+                f"Unknown mixture {name}: "
+                f"{f'use {there}' if there else f'add [{MIXTURE_PREFIX}.{name}] to config.toml'}."
+            )
+        full = f"{MIXTURE_PREFIX}/{name}"
         if full not in self._mixtures:
             last = await self.open(preset.aggregator)
-            provider = Mixture(preset.models, preset.timeout, last.provider, last.model, self.consult)
+            provider = MixtureProvider(preset.models, preset.timeout, last.provider, last.model, self.consult)
             self._mixtures[full] = Backend(full, name, provider, last.facts)
         return self._mixtures[full]
 
     async def _open_embedded(self, model: str) -> Backend:
-        from alipes.providers.embedded import Embedded, Engine, find_weights  # noqa: PLC0415
-        from alipes.providers.openai_chat import OpenAIChat  # noqa: PLC0415
+        from alipes.providers.embedded import EmbeddedProvider, EmbeddedServer, find_weights  # noqa: PLC0415
+        from alipes.providers.openai_chat import OpenAIChatProvider  # noqa: PLC0415
 
         if model in self._embedded:
             return self._embedded[model]
         wanted = self._settings.embedded
-        weights = find_weights("" if model == TOY else wanted.gguf, wanted.threads, wanted.context)
+        weights = find_weights("" if model == DEMO_MODEL else wanted.gguf, wanted.threads, wanted.context)
         if model != weights.model:
             raise ConfigError(
                 f"The embedded model is {weights.model}, not {model}; set embedded.gguf to use another."
             )
-        engine = await self._stack.enter_async_context(Engine(weights))
-        provider = Embedded(engine, lambda at: OpenAIChat(at, http_of(at, self._scope, base_url="")))
+        engine = await self._stack.enter_async_context(EmbeddedServer(weights))
+        provider = EmbeddedProvider(
+            engine, lambda at: OpenAIChatProvider(at, open_http_client(at, self._scope, base_url=""))
+        )
         name = f"embedded/{model}"
-        told = facts(name, self._settings.models, known=weights.facts)
-        self._embedded[model] = Backend(name, model, provider, told)
+        model_facts = find_facts(name, self._settings.models, known=weights.facts)
+        self._embedded[model] = Backend(name, model, provider, model_facts)
         return self._embedded[model]
 
 
-async def _nobody(*_asked: object) -> str:
-    raise ConfigError("Models answer together in conversations only.")
+async def _no_mixture_outside_conversations(*_asked: object) -> str:
+    raise ConfigError("Model mixtures work only inside a conversation.")
 
 
-def mixed(settings: Settings, name: str) -> bool:
-    """Does it name models that answer together? A provider of the operator's with that name goes first."""
-    return name.strip().startswith(f"{MIXED}/") and MIXED not in settings.providers
+def is_mixture_name(settings: Settings, name: str) -> bool:
+    """True if `name` is a mixture. A configured provider with that name takes precedence."""
+    return name.strip().startswith(f"{MIXTURE_PREFIX}/") and MIXTURE_PREFIX not in settings.providers
 
 
-def resolve(settings: Settings, name: str) -> tuple[Endpoint, str]:
-    """Whom `name` means, and which of their models. Raises ConfigError with near matches.
+def resolve_model(settings: Settings, name: str) -> tuple[Endpoint, str]:
+    """The endpoint and model that `name` means. Raises ConfigError with similar names.
 
-    A provider alone means its usual model; a model alone its provider, when only one has it.
+    A provider alone means its default model; a model alone means its provider, if only one has it.
     """
     first, slash, model = name.strip().partition("/")
     endpoint = settings.providers.get(first)
     if endpoint is not None and (model or not slash):
-        if usual := model or _usual(settings, endpoint):
+        if usual := model or _default_model(settings, endpoint):
             return endpoint, usual
-        raise ConfigError(f"{first} is a provider: name a model of it, as in {first}/MODEL.")
-    candidates = [each for each in known(settings) if each.partition("/")[2] == name]
+        raise ConfigError(f"{first} is a provider: add a model, as in {first}/MODEL.")
+    candidates = [each for each in known_models(settings) if each.partition("/")[2] == name]
     if len(candidates) == 1:
-        return resolve(settings, candidates[0])
+        return resolve_model(settings, candidates[0])
     if candidates:
-        raise ConfigError(f"Several providers have {name}; name one of {', '.join(candidates)}.")
-    raise ConfigError(unknown(settings, name))
+        raise ConfigError(f"Several providers have {name}: use one of {', '.join(candidates)}.")
+    raise ConfigError(unknown_model_message(settings, name))
 
 
-def _usual(settings: Settings, endpoint: Endpoint) -> str:
+def _default_model(settings: Settings, endpoint: Endpoint) -> str:
     match endpoint.api:
         case "scripted":
             return "echo"
         case "embedded":
-            return PurePath(settings.embedded.gguf).stem.lower() or TOY
+            return PurePath(settings.embedded.gguf).stem.lower() or DEMO_MODEL
         case _:
             return endpoint.model
 
 
-def known(settings: Settings) -> tuple[str, ...]:
-    """Every `provider/model` we can name: what the operator wrote, then the catalog."""
+def known_models(settings: Settings) -> tuple[str, ...]:
+    """Every known `provider/model`: from the settings, then from the catalog."""
     written = [settings.model, *settings.fallback, *settings.models]
     usual = [
         f"{endpoint.name}/{endpoint.model}" for endpoint in settings.providers.values() if endpoint.model
@@ -163,19 +167,19 @@ def known(settings: Settings) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in listed if "/" in name))
 
 
-def ready(settings: Settings, name: str) -> bool:
-    """Whether `name` has all that it needs here; a local server may still be down."""
+def is_usable(settings: Settings, name: str) -> bool:
+    """True if everything `name` needs is configured; a local server may still be down."""
     endpoint = settings.providers.get(name.partition("/")[0])
     return endpoint is not None and bool(endpoint.key or not endpoint.key_env)
 
 
-def unknown(settings: Settings, name: str) -> str:
-    """The sentence for a name that means nothing: what is near, and what is configured."""
-    close = near(name, (*known(settings), *settings.providers))
+def unknown_model_message(settings: Settings, name: str) -> str:
+    """Error message for an unknown name: similar names and configured providers."""
+    close = similar_names(name, (*known_models(settings), *settings.providers))
     keyed = [endpoint.name for endpoint in settings.providers.values() if endpoint.key]
     meant = f" Did you mean {_either(close)}?" if close else ""
-    have = f"Keys are set for {', '.join(keyed)}." if keyed else "No provider has a key yet."
-    return f"No model or provider is called {name!r}.{meant} {have} `alipes model` lists what there is."
+    have = f"Keys are set for: {', '.join(keyed)}." if keyed else "No API key is set."
+    return f"Unknown model or provider {name!r}.{meant} {have} Run `alipes model` for a list."
 
 
 def _either(names: Iterable[str]) -> str:
@@ -183,90 +187,84 @@ def _either(names: Iterable[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def _load(endpoint: Endpoint, scope: ClientScope) -> Provider:
-    """Costs nothing for whom nobody asks: a module is imported by the first model that speaks through it."""
+def _load_provider(endpoint: Endpoint, scope: ClientScope) -> Provider:
+    """Import the provider module of the endpoint and create the provider."""
     match endpoint.api:
         case "scripted":
-            from alipes.providers.scripted import Scripted  # noqa: PLC0415
+            from alipes.providers.scripted import ScriptedProvider  # noqa: PLC0415
 
-            return Scripted()
+            return ScriptedProvider()
         case "anthropic":
-            from alipes.providers.anthropic import Anthropic  # noqa: PLC0415
+            from alipes.providers.anthropic import AnthropicProvider  # noqa: PLC0415
 
-            return Anthropic(endpoint, http_of(endpoint, scope))
+            return AnthropicProvider(endpoint, open_http_client(endpoint, scope))
         case "openai-responses":
-            from alipes.providers.openai_responses import OpenAIResponses  # noqa: PLC0415
+            from alipes.providers.openai_responses import OpenAIResponsesProvider  # noqa: PLC0415
 
-            return OpenAIResponses(endpoint, http_of(endpoint, scope))
+            return OpenAIResponsesProvider(endpoint, open_http_client(endpoint, scope))
         case _:
-            from alipes.providers.openai_chat import OpenAIChat  # noqa: PLC0415
+            from alipes.providers.openai_chat import OpenAIChatProvider  # noqa: PLC0415
 
-            return OpenAIChat(endpoint, http_of(endpoint, scope))
+            return OpenAIChatProvider(endpoint, open_http_client(endpoint, scope))
 
 
-def http_of(endpoint: Endpoint, scope: ClientScope, base_url: str | None = None) -> Http:
+def open_http_client(endpoint: Endpoint, scope: ClientScope, base_url: str | None = None) -> HttpClient:
     base_url = endpoint.base_url if base_url is None else base_url
     return scope.http(endpoint.name, base_url=base_url, stall=endpoint.stall, connect=endpoint.connect)
 
 
-PROBING = 0.3
-"""Seconds that a local server has to answer in; a closed port answers at once."""
+PROBE_TIMEOUT_S = 0.3
+"""Seconds for a local server to answer; a closed port fails at once."""
 _TITLES = {"ollama": "Ollama", "lmstudio": "LM Studio", "llamacpp": "llama.cpp", "vllm": "vLLM"}
 
 
-class Choice(Struct, frozen=True):
+class ModelChoice(Struct, frozen=True):
     model: str
     """`provider/model`."""
     why: str
-    """A sentence for the first screen."""
+    """Where the choice comes from, as a phrase; for the demo model a sentence."""
     toy: bool = False
-    """It can talk, and little more; the person should know, and be told how to choose another."""
+    """The tiny demo model, with which the user should know how to connect another."""
 
 
-async def choose(settings: Settings, scope: ClientScope, *, within: float = PROBING) -> Choice:
-    """The configured model; else by a key; else by a local server; else the embedded one.
+async def choose_model(
+    settings: Settings, scope: ClientScope, *, within: float = PROBE_TIMEOUT_S
+) -> ModelChoice:
+    """The configured model; else by an API key; else by a local server; else the embedded model.
 
-    Nobody is asked on the network unless neither a model nor a key is there; then local servers,
-    all at once, and whoever has not answered `within` so many seconds is not there.
+    Local servers are probed, all at once, only if neither a model nor a key is set. `within`: seconds
+    for them to answer.
     """
     if settings.model:
-        return _configured(settings)
-    for endpoint in _keyed(settings):
-        if model := endpoint.model or _listed(endpoint.name):
-            return Choice(f"{endpoint.name}/{model}", f"{endpoint.key_env} is set.")
-    if found := await _local(settings, scope, within):
+        return _configured_choice(settings)
+    for endpoint in _endpoints_with_key(settings):
+        if model := endpoint.model or _first_catalog_model(endpoint.name):
+            return ModelChoice(f"{endpoint.name}/{model}", f"{endpoint.key_env} is set")
+    if found := await _find_local_server(settings, scope, within):
         endpoint, model = found
         title = _TITLES.get(endpoint.name, endpoint.name)
-        return Choice(f"{endpoint.name}/{model}", f"{title} answers at {endpoint.base_url}.")
-    _, model = resolve(settings, "embedded")
+        return ModelChoice(f"{endpoint.name}/{model}", f"{title} found at {endpoint.base_url}")
+    _, model = resolve_model(settings, "embedded")
     if settings.embedded.gguf:
-        return Choice(f"embedded/{model}", "embedded.gguf is set, and no other model is at hand.")
-    return Choice(
+        return ModelChoice(f"embedded/{model}", "embedded.gguf is set")
+    return ModelChoice(
         f"embedded/{model}",
-        "No model is configured, no key is set and no local server answers, so a very small model runs on "
-        f"this computer. It is a toy that shows how things work. {how(settings)}",
+        "No API key found, so you're on a tiny demo model. It can chat, not work. "
+        "Run `alipes setup` to connect a real one (1 minute).",
         toy=True,
     )
 
 
-def how(settings: Settings) -> str:
-    """The way to a real model, in a sentence."""
-    return (
-        "For a real one run `alipes setup`, which takes a minute; or write a key, such as "
-        f"ANTHROPIC_API_KEY=..., into {settings.paths.env}, or start Ollama."
-    )
+def _configured_choice(settings: Settings) -> ModelChoice:
+    if is_mixture_name(settings, settings.model):
+        return ModelChoice(settings.model, "from config.toml")
+    endpoint, model = resolve_model(settings, settings.model)
+    toy = endpoint.api == "embedded" and model == DEMO_MODEL
+    return ModelChoice(f"{endpoint.name}/{model}", "from config.toml", toy)
 
 
-def _configured(settings: Settings) -> Choice:
-    if mixed(settings, settings.model):
-        return Choice(settings.model, "It is the configured one.")
-    endpoint, model = resolve(settings, settings.model)
-    toy = endpoint.api == "embedded" and model == TOY
-    return Choice(f"{endpoint.name}/{model}", "It is the configured one.", toy)
-
-
-def _keyed(settings: Settings) -> list[Endpoint]:
-    """Endpoints with a key: the well-known ones in their order, then the operator's own."""
+def _endpoints_with_key(settings: Settings) -> list[Endpoint]:
+    """Endpoints with a key: well-known ones in order, then others from the settings."""
     order = dict.fromkeys((*KEYED, *settings.providers))
     return [
         settings.providers[name]
@@ -275,23 +273,27 @@ def _keyed(settings: Settings) -> list[Endpoint]:
     ]
 
 
-def _listed(provider: str) -> str:
+def _first_catalog_model(provider: str) -> str:
     return next((name.partition("/")[2] for name in catalog() if name.startswith(f"{provider}/")), "")
 
 
-async def _local(settings: Settings, scope: ClientScope, within: float) -> tuple[Endpoint, str] | None:
-    """The first local server, in their order, that answers with a model in time."""
+async def _find_local_server(
+    settings: Settings, scope: ClientScope, within: float
+) -> tuple[Endpoint, str] | None:
+    """The first local server, in order, that answers with a model in time."""
     endpoints = [settings.providers[name] for name in LOCAL if name in settings.providers]
-    if not endpoints:
+    if not endpoints or not settings.local_servers:
         return None
     http = scope.http("probe")
     async with asyncio.TaskGroup() as group:
-        asked = [(endpoint, group.create_task(_offer(endpoint, http, within))) for endpoint in endpoints]
+        asked = [
+            (endpoint, group.create_task(_probe_model(endpoint, http, within))) for endpoint in endpoints
+        ]
     return next(((endpoint, task.result()) for endpoint, task in asked if task.result()), None)
 
 
-async def _offer(endpoint: Endpoint, http: Http, within: float) -> str:
-    """The model a server has, its operator's favourite if that is among them; empty when nobody is there."""
+async def _probe_model(endpoint: Endpoint, http: HttpClient, within: float) -> str:
+    """The model of a server, preferably the configured one; empty if it does not answer."""
     try:
         offered = await models(endpoint, http, within=within)
     except ProviderError:

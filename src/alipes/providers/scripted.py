@@ -1,4 +1,4 @@
-"""A provider that says what it was told to: the double every suite shares, also `--model scripted`."""
+"""A scripted provider for tests and `--model scripted`."""
 
 import asyncio
 import re
@@ -12,18 +12,18 @@ from msgspec import Struct
 from alipes.kernel.errors import ProviderError
 from alipes.kernel.messages import Message, Part, Text, Thinking, ToolCall, ToolResult
 from alipes.kernel.ports import Request
-from alipes.kernel.turns import Delta, Replied, TextDelta, ThinkingDelta, Usage
+from alipes.kernel.turns import Delta, ModelReply, TextDelta, ThinkingDelta, Usage
 
 
 @runtime_checkable
-class Waits(Protocol):
-    """Something to wait for before going on: an `asyncio.Event`, a `Pause`, or whatever a test makes."""
+class Waitable(Protocol):
+    """Something to wait for: an `asyncio.Event`, a `Pause`, or an object of a test."""
 
     async def wait(self) -> object: ...
 
 
 class Pause(Struct, frozen=True):
-    """Say nothing for so long."""
+    """Wait for some seconds."""
 
     seconds: float
 
@@ -31,19 +31,17 @@ class Pause(Struct, frozen=True):
         await asyncio.sleep(self.seconds)
 
 
-Item: TypeAlias = str | Part | ProviderError | Waits
-Line: TypeAlias = Item | tuple[Item, ...] | Replied
+ScriptItem: TypeAlias = str | Part | ProviderError | Waitable
+Line: TypeAlias = ScriptItem | tuple[ScriptItem, ...] | ModelReply
 
 
-class Scripted:
+class ScriptedProvider:
     """Answers each request with the next line of the script.
 
-    A line is one item or a tuple of them, performed in order: text and thinking are streamed,
-    calls are made, an error is raised where it stands (half an answer, then the cut), an event
-    or a pause is waited for. A `Replied` is given as it is, with its usage and stop cause.
-    An event or a pause that is a line of its own only delays the line after it. Texts that follow
-    each other, whatever was waited for between them, are one text.
-    Without a script it answers by `improvise`.
+    A line is one item or a tuple of them, in order: text and thinking are streamed, calls are made,
+    errors are raised at their position, events and pauses are awaited. A `ModelReply` is returned as it
+    is, with its usage and stop reason. An event or pause as a line of its own delays the next line.
+    Consecutive texts are joined. Without a script it answers by `reply_without_script`.
     """
 
     def __init__(self, script: Iterable[Line] | None = None) -> None:
@@ -51,7 +49,7 @@ class Scripted:
         self.asked: list[Request] = []
         """Every request, oldest first."""
         self.living = 0
-        """Streams that are open now."""
+        """Open streams."""
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Delta]]:
@@ -61,37 +59,39 @@ class Scripted:
             line = await self._next(request)
             if isinstance(line, ProviderError):
                 raise line
-            async with aclosing(_perform(line, request)) as deltas:
+            async with aclosing(_stream_line(line, request)) as deltas:
                 yield deltas
         finally:
             self.living -= 1
 
     async def _next(self, request: Request) -> Line:
         if self._script is None:
-            return improvise(request)
+            return reply_without_script(request)
         while self._script:
             line = self._script.pop(0)
-            if not isinstance(line, Waits):
+            if not isinstance(line, Waitable):
                 return line
             await line.wait()
-        raise ProviderError(f"The script has ended: it has no line for request {len(self.asked)}.")
+        raise ProviderError(f"The script has no line for request {len(self.asked)}.")
 
 
-def improvise(request: Request) -> Line:
-    """An answer without a script: tell tool results, obey `!` lines of the person, else repeat their words.
+def reply_without_script(request: Request) -> Line:
+    """An answer without a script: report tool results, follow `!` lines of the user, else repeat the message.
 
-    `!call NAME {"json": "args"}` calls a tool, `!think TEXT` thinks, `!say TEXT` speaks,
-    `!wait SECONDS` is silent, `!fail TEXT` fails. Several are done in their order.
+    `!call NAME {"json": "args"}` calls a tool, `!think TEXT` thinks, `!say TEXT` answers,
+    `!wait SECONDS` waits, `!fail TEXT` fails; several run in order.
     """
     last = request.messages[-1] if request.messages else Message("user", ())
     if last.role == "tool":
         return _report(request, last)
     orders = [line for line in last.text.splitlines() if line.startswith("!")]
-    items = tuple(item for n, line in enumerate(orders) if (item := _obey(line, len(request.messages), n)))
+    items = tuple(
+        item for n, line in enumerate(orders) if (item := _parse_order(line, len(request.messages), n))
+    )
     return items or f"You said: {last.text}"
 
 
-def _obey(line: str, place: int, number: int) -> Item | None:
+def _parse_order(line: str, place: int, number: int) -> ScriptItem | None:
     word, _, rest = line[1:].partition(" ")
     match word:
         case "call":
@@ -118,28 +118,28 @@ def _call(id: str, name: str, written: str) -> ToolCall:
 
 def _report(request: Request, last: Message) -> str:
     names = {call.id: call.name for message in request.messages for call in message.calls}
-    told = [
+    results = [
         f"{names.get(part.call_id, 'a tool')} ({part.outcome}): {part.text}"
         for part in last.parts
         if isinstance(part, ToolResult)
     ]
-    return "\n".join(told) or "There was no result."
+    return "\n".join(results) or "There was no result."
 
 
-async def _perform(line: Line, request: Request) -> AsyncGenerator[Delta, None]:
-    reply = line if isinstance(line, Replied) else None
+async def _stream_line(line: Line, request: Request) -> AsyncGenerator[Delta, None]:
+    reply = line if isinstance(line, ModelReply) else None
     parts: list[Part] = []
     for item in _items(line):
         match item:
             case ProviderError():
                 raise item
-            case Waits():
+            case Waitable():
                 await item.wait()
             case _:
                 part = Text(item) if isinstance(item, str) else item
                 _join(parts, part)
                 for delta in _pieces(part):
-                    await asyncio.sleep(0)  # whoever stops us finds a place to do it
+                    await asyncio.sleep(0)  # a point at which the stream can be cancelled
                     yield delta
     yield reply or _whole(tuple(parts), request)
 
@@ -151,9 +151,9 @@ def _join(parts: list[Part], part: Part) -> None:
         parts.append(part)
 
 
-def _items(line: Line) -> tuple[Item, ...]:
+def _items(line: Line) -> tuple[ScriptItem, ...]:
     match line:
-        case Replied(message):
+        case ModelReply(message):
             return message.parts
         case tuple():
             return line
@@ -167,14 +167,14 @@ def _pieces(part: Part) -> Iterator[Delta]:
             yield TextDelta(piece) if isinstance(part, Text) else ThinkingDelta(piece)
 
 
-def _whole(parts: tuple[Part, ...], request: Request) -> Replied:
+def _whole(parts: tuple[Part, ...], request: Request) -> ModelReply:
     message = Message("assistant", parts)
     usage = Usage(input=_tokens(request), output=1 + len(message.text) // 4)
-    return Replied(message, usage, "calls" if message.calls else "end")
+    return ModelReply(message, usage, "calls" if message.calls else "end")
 
 
 def _tokens(request: Request) -> int:
-    """A guess of the usual four letters to a token, so that sums and costs have something to add."""
+    """An estimate of four characters per token, so that sums and costs are not zero."""
     said = sum(
         len(part.text)
         for message in request.messages

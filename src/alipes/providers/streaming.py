@@ -1,4 +1,4 @@
-"""One request to a model over HTTP: asks, follows the stream, keeps the order. It knows no API's shape."""
+"""One streaming request to a model over HTTP, independent of the wire API."""
 
 import asyncio
 from collections import deque
@@ -14,32 +14,39 @@ from msgspec import Struct
 from alipes.kernel.errors import NotAuthorised, ProviderError, Transient
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint
-from alipes.kernel.turns import Delta, Replied, TextDelta, ThinkingDelta
-from alipes.providers.errors import Place, fault, masked, network, ours, wait
-from alipes.providers.sse import Events, NotEvents, Overlong
-from alipes.runtime.http.clients import Http
+from alipes.kernel.turns import Delta, ModelReply, TextDelta, ThinkingDelta
+from alipes.providers.errors import (
+    ModelTarget,
+    mask_secrets,
+    parse_error,
+    retry_after_seconds,
+    translate_error,
+    translate_network_error,
+)
+from alipes.providers.wire import EventTooLong, NotAnEventStream, SseParser
+from alipes.runtime.http.clients import HttpClient
 
-EXPLAINING = 64 * 1024
-"""Bytes we read of a complaint."""
-EXPLAINED = 2.0
-"""Seconds in which it must come."""
+MAX_ERROR_BYTES = 64 * 1024
+"""Bytes read of an error response."""
+ERROR_BODY_TIMEOUT_S = 2.0
+"""Seconds for reading it."""
 ANTHROPIC_VERSION = "2026-10-21"
 T = TypeVar("T")
 
 
-class Bounds(Struct, frozen=True):
+class StreamLimits(Struct, frozen=True):
     largest: int = 32 * 1024 * 1024
-    """Characters that one answer may have, its thinking and arguments counted in."""
+    """Longest answer in characters, including thinking and arguments."""
     linger: float = 2.0
-    """Seconds we listen on after the answer is whole: for the counts, and to keep the connection."""
+    """Seconds to read on after the answer is complete, for token counts and connection reuse."""
 
 
-class Draft:
-    """What has arrived of an answer and was not taken yet. What came together is taken together."""
+class PartialReply:
+    """Received parts of an answer that were not taken yet; taken together as one delta."""
 
     def __init__(self) -> None:
         self.length = 0
-        """Characters that arrived, also those of calls, which nobody takes."""
+        """Characters received, including tool call arguments."""
         self._kind: type[TextDelta | ThinkingDelta] = TextDelta
         self._pieces: list[str] = []
         self._earlier: deque[Delta] = deque()
@@ -70,45 +77,45 @@ class Draft:
             self.length += len(text)
 
 
-class Reader(Protocol):
-    """Makes an answer of one API's events."""
+class StreamParser(Protocol):
+    """Builds an answer from the events of one wire API."""
 
-    draft: Draft
+    draft: PartialReply
     whole: bool
     """The answer is complete; counts may follow."""
     ended: bool
-    """The API's end marker came."""
+    """The API's end marker was received."""
 
     def read(self, data: bytes) -> None:
-        """Take one event. Raises `ProviderError` kinds."""
+        """Process one event. Raises ProviderError."""
         ...
 
-    def reply(self) -> Replied:
-        """The whole answer, once it is whole. Raises `Refused` when nothing was said but no."""
+    def reply(self) -> ModelReply:
+        """The complete answer. Raises Refused if it is only a refusal."""
         ...
 
 
-class Outgoing(Struct, frozen=True):
-    """A request, ready to be sent."""
+class WireRequest(Struct, frozen=True):
+    """A request that is ready to send."""
 
-    place: Place
+    place: ModelTarget
     url: str
     headers: dict[str, str]
     content: bytes
 
 
-class Stream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
-    """One answer as it comes. A child task reads the network into the draft, the owner takes from it.
+class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
+    """One answer as a stream. A child task reads the network, the owner takes deltas.
 
-    So a slow owner finds everything that came meanwhile as one delta, and never makes the
-    server's connection look stalled. Leaving the context ends the child, and with it the request.
+    A slow owner gets everything received meanwhile as one delta and never stalls the connection.
+    Leaving the context ends the child task and the request.
     """
 
-    def __init__(self, http: Http, request: Outgoing, reader: Reader) -> None:
+    def __init__(self, http: HttpClient, request: WireRequest, reader: StreamParser) -> None:
         self._http, self._request, self._reader = http, request, reader
-        self.bounds = Bounds()
+        self.bounds = StreamLimits()
         self._news = asyncio.Event()
-        self._reply: Replied | None = None
+        self._reply: ModelReply | None = None
         self._failure: ProviderError | None = None
         self._over = False
 
@@ -122,13 +129,13 @@ class Stream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
     ) -> None:
         if kind is not None or not self._reader.whole:
             self._reading.cancel()
-        # The group would wrap the owner's error; it is shown only a cancellation, which may be its own.
+        # The group would wrap the owner's error; pass it only a cancellation, which may be its own.
         try:
             if kind is not None and issubclass(kind, asyncio.CancelledError):
                 await self._group.__aexit__(kind, error, trace)
             else:
                 await self._group.__aexit__(None, None, None)
-        finally:  # both lead back to us, and their tracebacks to all that the turn holds
+        finally:  # break reference cycles that would keep the whole turn alive
             self._failure = None
             del self._reading
 
@@ -156,7 +163,7 @@ class Stream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
         except ProviderError as error:
             self._failure = error
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
-            self._failure = network(place, error)
+            self._failure = translate_network_error(place, error)
         finally:
             self._over = True
             self._news.set()
@@ -169,17 +176,17 @@ class Stream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
             plain = response.headers.get("content-encoding", "identity") == "identity"
             async with aclosing(response.aiter_raw() if plain else response.aiter_bytes()) as blocks:
                 if response.status_code != 200:
-                    raise await _complaint(request.place, response, blocks)
+                    raise await _read_error(request.place, response, blocks)
                 try:
                     await self._follow(blocks)
-                except NotEvents as other:
-                    raise await _complaint(request.place, response, blocks, other.begun) from other
-                except Overlong as error:
-                    raise ProviderError(f"{request.place.who} sent {error}; we read no further") from error
+                except NotAnEventStream as other:
+                    raise await _read_error(request.place, response, blocks, other.begun) from other
+                except EventTooLong as error:
+                    raise ProviderError(f"{request.place.who} sent {error}; stopped reading") from error
 
     async def _follow(self, blocks: AsyncIterator[bytes]) -> None:
-        """Read to the end of the body. Whatever goes wrong after the answer is whole no longer matters."""
-        reader, events = self._reader, Events()
+        """Read to the end of the body. Errors after the answer is complete are ignored."""
+        reader, events = self._reader, SseParser()
         try:
             async with asyncio.timeout(None) as limit:
                 async for block in blocks:
@@ -189,11 +196,11 @@ class Stream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
                         limit.reschedule(asyncio.get_running_loop().time() + self.bounds.linger)
                 if not reader.ended:
                     self._take(events.end())
-        except (TimeoutError, httpx2.HTTPError, ProviderError, Overlong):
+        except (TimeoutError, httpx2.HTTPError, ProviderError, EventTooLong):
             if not reader.whole:
                 raise
         if not reader.whole:
-            raise Transient(f"{self._request.place.who} broke off its answer {_where(reader.draft)}")
+            raise Transient(f"{self._request.place.who}: the stream ended early ({_position(reader.draft)})")
         if not reader.ended:
             self._conclude()
 
@@ -216,14 +223,14 @@ class Stream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
             self._failure = error
 
 
-def decoded(decode: "msgspec.json.Decoder[T]", data: bytes, place: Place) -> T:
-    """One event's JSON. Damaged bytes may be better next time; another shape will not be."""
+def decode_event(decode: "msgspec.json.Decoder[T]", data: bytes, place: ModelTarget) -> T:
+    """Decode one event. Invalid JSON is Transient; an unexpected shape is a permanent error."""
     try:
         return decode.decode(data)
     except msgspec.ValidationError as error:
-        raise ProviderError(f"{place.who} sent an event that its API does not have: {error}") from error
+        raise ProviderError(f"{place.who} sent an unexpected event: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Transient(f"{place.who} sent a damaged event: {error}") from error
+        raise Transient(f"{place.who} sent an invalid event: {error}") from error
 
 
 class _Head(Struct):
@@ -233,32 +240,34 @@ class _Head(Struct):
 _head = msgspec.json.Decoder(_Head)
 
 
-def known(decode: "msgspec.json.Decoder[T]", data: bytes, place: Place, types: frozenset[str]) -> T | None:
-    """The same for APIs that name their events: one of another name may have any shape, and is None."""
+def decode_known_event(
+    decode: "msgspec.json.Decoder[T]", data: bytes, place: ModelTarget, types: frozenset[str]
+) -> T | None:
+    """The same for APIs with event types: an event of an unknown type is None."""
     try:
-        return decoded(decode, data, place)
+        return decode_event(decode, data, place)
     except ProviderError as error:
-        if isinstance(error, Transient) or decoded(_head, data, place).type in types:
+        if isinstance(error, Transient) or decode_event(_head, data, place).type in types:
             raise
         return None
 
 
-def headers(endpoint: Endpoint) -> dict[str, str]:
-    """What goes with every request; the operator's own headers win."""
+def request_headers(endpoint: Endpoint) -> dict[str, str]:
+    """Headers of every request; configured headers override ours."""
     key = endpoint.key.reveal()
     if not key.isascii() or key.split() not in ([key], []):
         raise NotAuthorised(
-            f"the key in {endpoint.key_env or endpoint.name} has signs that no key has; copy it again"
+            f"the key in {endpoint.key_env or endpoint.name} contains invalid characters; copy it again"
         )
     for name, value in endpoint.headers.items():
         if not (name + value).isascii():
             raise ProviderError(
-                f"the header {name!r} of provider {endpoint.name} has signs that none may have"
+                f"the header {name!r} of provider {endpoint.name} contains non-ASCII characters"
             )
     ours = {
         "content-type": "application/json",
         "accept": "text/event-stream, application/json",
-        # Compressed events come in lumps, and cost more than they save.
+        # Compression delays events and costs more than it saves.
         "accept-encoding": "identity",
     }
     if endpoint.api == "anthropic":
@@ -270,13 +279,13 @@ def headers(endpoint: Endpoint) -> dict[str, str]:
     return ours | {name.lower(): value for name, value in endpoint.headers.items()}
 
 
-def outgoing(endpoint: Endpoint, model: str, path: str, body: Mapping[str, object]) -> Outgoing:
-    """Raises `ProviderError` kinds for what cannot be sent."""
+def build_request(endpoint: Endpoint, model: str, path: str, body: Mapping[str, object]) -> WireRequest:
+    """Raises ProviderError for content that cannot be sent."""
     try:
         content = msgspec.json.encode({**body, **endpoint.body})
     except UnicodeEncodeError as error:
-        raise ProviderError(f"the conversation holds signs that are no text: {error}") from error
-    return Outgoing(Place(endpoint, model), _url(endpoint, path), headers(endpoint), content)
+        raise ProviderError(f"the conversation contains invalid Unicode: {error}") from error
+    return WireRequest(ModelTarget(endpoint, model), _url(endpoint, path), request_headers(endpoint), content)
 
 
 class _Listed(Struct):
@@ -292,72 +301,74 @@ class _Listing(Struct):
 _listing = msgspec.json.Decoder(_Listing)
 
 
-async def models(endpoint: Endpoint, http: Http, *, within: float = 10.0) -> tuple[str, ...]:
-    """The names of the models that a provider offers. Raises `ProviderError` kinds."""
-    place = Place(endpoint)
+async def models(endpoint: Endpoint, http: HttpClient, *, within: float = 10.0) -> tuple[str, ...]:
+    """Names of the models that a provider offers. Raises ProviderError."""
+    place = ModelTarget(endpoint)
     query = "?limit=1000" if endpoint.api == "anthropic" else ""
     try:
         response = await http.request(
-            "GET", _url(endpoint, "/models") + query, headers=headers(endpoint), timeout=within
+            "GET", _url(endpoint, "/models") + query, headers=request_headers(endpoint), timeout=within
         )
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise network(place, error) from error
+        raise translate_network_error(place, error) from error
     if response.status_code != 200:
-        raise _rejection(place, response, _told(response.content))
-    listing = decoded(_listing, response.content, place)
+        raise _rejected(place, response, _parse_body(response.content))
+    listing = decode_event(_listing, response.content, place)
     listed = listing.data or listing.models or []
     return tuple(name for one in listed if (name := one.id or one.name))
 
 
 def _url(endpoint: Endpoint, path: str) -> str:
     base = endpoint.base_url.rstrip("/")
-    # Anthropic's own base_url has no version, those of others who speak its API may have.
+    # Anthropic's own base_url has no version; those of compatible servers may have one.
     if endpoint.api == "anthropic" and not base.endswith("/v1"):
         base += "/v1"
     return base + path
 
 
-async def _complaint(
-    place: Place, response: httpx2.Response, blocks: AsyncIterator[bytes], begun: bytes = b""
+async def _read_error(
+    place: ModelTarget, response: httpx2.Response, blocks: AsyncIterator[bytes], begun: bytes = b""
 ) -> ProviderError:
-    """What the server says in place of an answer, as our error."""
+    """Read the body that was sent instead of a stream, as an error."""
     body = bytearray(begun)
     try:
-        async with asyncio.timeout(EXPLAINED):
+        async with asyncio.timeout(ERROR_BODY_TIMEOUT_S):
             async for block in blocks:
                 body += block
-                if len(body) > EXPLAINING:
+                if len(body) > MAX_ERROR_BYTES:
                     break
     except (TimeoutError, httpx2.HTTPError):
-        pass  # what came of it is all we shall know
-    told = _told(bytes(body))
+        pass  # use what was received
+    content = _parse_body(bytes(body))
     if (location := response.headers.get("location")) and response.status_code < 400:
-        return ProviderError(f"{place.who} has moved to {location.partition('?')[0]}; set base_url to that")
-    if response.status_code >= 400 or (isinstance(told, dict) and "error" in told):
-        return _rejection(place, response, told)
-    # A page or a document is what is there; half a document may be whole the next time.
-    kind = Transient if isinstance(told, str) and bytes(body[:1]) in (b"{", b"[") else ProviderError
-    return kind(f"{place.who} did not answer with a stream of events: {masked(place, _shown(told))}")
+        return ProviderError(f"{place.who} redirects to {location.partition('?')[0]}; set base_url to that")
+    if response.status_code >= 400 or (isinstance(content, dict) and "error" in content):
+        return _rejected(place, response, content)
+    # A web page or document is permanent; a truncated document may be complete next time.
+    kind = Transient if isinstance(content, str) and bytes(body[:1]) in (b"{", b"[") else ProviderError
+    return kind(f"{place.who} did not send an event stream: {mask_secrets(place, _excerpt(content))}")
 
 
-def _rejection(place: Place, response: httpx2.Response, told: Json) -> ProviderError:
+def _rejected(place: ModelTarget, response: httpx2.Response, content: Json) -> ProviderError:
     status = response.status_code if response.status_code >= 400 else 0
-    return ours(place, fault(told or response.reason_phrase, status, wait(response.headers)))
+    return translate_error(
+        place, parse_error(content or response.reason_phrase, status, retry_after_seconds(response.headers))
+    )
 
 
-def _told(body: bytes) -> Json:
+def _parse_body(body: bytes) -> Json:
     try:
-        told: Json = msgspec.json.decode(body)
+        content: Json = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         text = body.decode(errors="replace").strip()
         return "a web page (is base_url right?)" if text[:1] == "<" else text
-    return told
+    return content
 
 
-def _shown(told: Json) -> str:
-    text = told if isinstance(told, str) else msgspec.json.encode(told).decode()
-    return text[:200] or "nothing came"
+def _excerpt(content: Json) -> str:
+    text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
+    return text[:200] or "empty body"
 
 
-def _where(draft: Draft) -> str:
-    return f"after {draft.length} characters, before its end" if draft.length else "before it began"
+def _position(draft: PartialReply) -> str:
+    return f"after {draft.length} characters" if draft.length else "before the first character"

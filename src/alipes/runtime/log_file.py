@@ -1,4 +1,4 @@
-"""The log: one JSON object per line in a file that rotates, secrets masked. It never writes to a screen."""
+"""The log file: one JSON object per line, rotated, secrets masked, written by its own thread."""
 
 import fcntl
 import logging
@@ -15,14 +15,14 @@ from threading import Thread  # noqa: TID251
 import msgspec
 
 from alipes.kernel.errors import ConfigError
-from alipes.runtime.redaction import Mask, masking
+from alipes.runtime.redaction import Mask, make_mask
 
 
-class Rotating:
+class RotatingFile:
     """Appends to `path`; past `largest` bytes the file becomes `.1`, `.1` becomes `.2`, the last is dropped.
 
-    Several processes may write to one path: what is given at once is one append, and whoever finds
-    that another has rotated opens the new file. Raises `OSError` only where it is opened.
+    Several processes may write to one path: each call is one append, and a process that finds the file
+    rotated opens the new one. Raises OSError only when it is opened.
     """
 
     def __init__(self, path: Path, *, largest: int, kept: int) -> None:
@@ -30,9 +30,9 @@ class Rotating:
         self._file = self._open()
 
     def append(self, lines: bytes) -> None:
-        # A full disk is told to the person by the store; a log that cannot write has nobody to tell.
+        # The store reports a full disk to the user; the log itself cannot.
         with suppress(OSError):
-            self._follow()
+            self._reopen_if_rotated()
             size = os.fstat(self._file).st_size
             if size and size + len(lines) > self._largest:
                 self._rotate()
@@ -48,17 +48,17 @@ class Rotating:
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def _follow(self) -> None:
-        """Open the file that now bears our name, if it is another than the one we hold."""
+    def _reopen_if_rotated(self) -> None:
+        """Reopen the file if another process has rotated it."""
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(self._file), os.stat(self._path)):
                 return
-        # in this order: whoever is forked off meanwhile holds a file that is open
+        # in this order, so that a process forked in between has an open file
         before, self._file = self._file, self._open()
         os.close(before)
 
     def _rotate(self) -> None:
-        # Who holds the lock is rotating this very file: write to it once more, and follow later.
+        # The lock holder is rotating this file: keep writing to it and reopen later.
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(self._file), os.stat(self._path)):
             return
@@ -67,34 +67,34 @@ class Rotating:
             if os.path.exists(older):
                 os.replace(older, f"{self._path}.{number}")
         os.replace(self._path, f"{self._path}.1")
-        self._follow()
+        self._reopen_if_rotated()
 
 
-LARGEST = 5 * 1024 * 1024
-KEPT = 3
-MOST = 4 * 1024 * 1024
-"""Bytes that wait for the disk, at most."""
-BATCH = 64 * 1024
-"""Bytes that are written at once, where so many wait."""
-PATIENCE = 10.0
-"""Seconds we wait at the end for what is not yet written."""
+MAX_FILE_BYTES = 5 * 1024 * 1024
+KEPT_FILES = 3
+MAX_QUEUED_BYTES = 4 * 1024 * 1024
+"""Limit of bytes waiting for the disk."""
+BATCH_BYTES = 64 * 1024
+"""Bytes per write."""
+CLOSE_TIMEOUT_S = 10.0
+"""Seconds to wait at the end for unwritten lines."""
 LEVELS = ("debug", "info", "warning", "error")
 
-_about: ContextVar[tuple[str, str]] = ContextVar("alipes_log_about", default=("", ""))
+_context: ContextVar[tuple[str, str]] = ContextVar("alipes_log_about", default=("", ""))
 
 
 @contextmanager
-def about(*, session: str = "", turn: str = "") -> Iterator[None]:
-    """Everything logged inside, by this task and the tasks it starts, carries these ids."""
-    token = _about.set((session, turn))
+def log_context(*, session: str = "", turn: str = "") -> Iterator[None]:
+    """Add these ids to everything logged inside, by this task and the tasks it starts."""
+    token = _context.set((session, turn))
     try:
         yield
     finally:
-        _about.reset(token)
+        _context.reset(token)
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of the log."""
+class LogLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of the log."""
 
     time: str
     level: str
@@ -106,42 +106,48 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LogFile(logging.Handler):
-    """Writes to a `Rotating` file, on a thread of its own: whoever logs never waits for the disk.
+    """Writes to a `RotatingFile`, on its own thread, so that logging never waits for the disk.
 
-    The thread begins with the first record. What the disk does not take waits, up to `most` bytes, the
-    second half of them for warnings and worse; what comes beyond that is counted and left out.
+    The thread starts with the first record. Up to `most` bytes are queued, the second half of them only
+    for warnings and errors; records beyond that are counted and dropped.
     """
 
     def __init__(
-        self, path: Path, mask: Mask, *, largest: int = LARGEST, kept: int = KEPT, most: int = MOST
+        self,
+        path: Path,
+        mask: Mask,
+        *,
+        largest: int = MAX_FILE_BYTES,
+        kept: int = KEPT_FILES,
+        most: int = MAX_QUEUED_BYTES,
     ) -> None:
         super().__init__()
-        self._mask, self._most, self._batch = mask, most, min(largest // 8, BATCH)
-        self._file = Rotating(path, largest=largest, kept=kept)
-        # no lock of ours: who is interrupted while logging, by the collector or a signal, may log meanwhile
+        self._mask, self._most, self._batch = mask, most, min(largest // 8, BATCH_BYTES)
+        self._file = RotatingFile(path, largest=largest, kept=kept)
+        # no lock: logging may be interrupted by the garbage collector or a signal that logs as well
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
         self._thread: Thread | None = None
         self._owner, self._over = os.getpid(), False
-        # each of these is written by one side only
-        self._given = self._left_out = 0
-        self._written = self._told = 0
+        # each of these is written by one thread only
+        self._given = self._dropped = 0
+        self._written = self._reported = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._over:
             return
         line = msgspec.json.encode(self._record(record)) + b"\n"
-        if os.getpid() != self._owner or not self._begun():
-            self._file.append(line)  # forked off, where no thread goes on, or there can be none
+        if os.getpid() != self._owner or not self._ensure_thread():
+            self._file.append(line)  # in a forked process without the thread, or no thread can be started
             return
         most = self._most if record.levelno >= logging.WARNING else self._most // 2
         if self._given - self._written + len(line) > most:
-            self._left_out += 1
+            self._dropped += 1
             return
         self._given += len(line)
         self._lines.put(line)
 
     def close(self) -> None:
-        """Returns when everything is written, or the disk has not answered for some seconds."""
+        """Wait until everything is written, or the timeout has passed."""
         self.acquire()
         over, self._over = self._over, True
         self.release()
@@ -150,50 +156,50 @@ class LogFile(logging.Handler):
                 self._file.close()
             else:
                 self._lines.put(None)
-                self._thread.join(PATIENCE)
+                self._thread.join(CLOSE_TIMEOUT_S)
         super().close()
 
-    def _begun(self) -> bool:
+    def _ensure_thread(self) -> bool:
         if self._thread is None:
             self._thread = Thread(target=self._write, name="log", daemon=True)
             try:
                 self._thread.start()
-            except RuntimeError:  # there are too many, or Python is ending
+            except RuntimeError:  # too many threads, or the interpreter is shutting down
                 self._thread = None
         return self._thread is not None
 
     def _write(self) -> None:
-        """On the thread, until it is closed."""
-        while lines := self._waiting():
+        """Runs on the thread until the log is closed."""
+        while lines := self._next_batch():
             self._file.append(lines)
             self._written += len(lines)
             if self._lines.empty():
-                self._confess()
-        self._confess()
+                self._report_dropped()
+        self._report_dropped()
         self._file.close()
 
-    def _waiting(self) -> bytes | None:
+    def _next_batch(self) -> bytes | None:
         lines = self._lines.get()
         while lines and len(lines) < self._batch and not self._lines.empty():
             if (more := self._lines.get()) is None:
-                self._lines.put(more)  # the last that there will ever be
+                self._lines.put(more)  # the end marker
                 break
             lines += more
         return lines
 
-    def _confess(self) -> None:
-        if missing := self._left_out - self._told:
-            self._told += missing
-            said = f"the disk was too slow for the log: {missing} lines are left out before this one"
+    def _report_dropped(self) -> None:
+        if missing := self._dropped - self._reported:
+            self._reported += missing
+            said = f"the disk was too slow: {missing} log lines before this one were dropped"
             record = logging.LogRecord(__name__, logging.WARNING, "", 0, said, None, None)
             self._file.append(msgspec.json.encode(self._record(record)) + b"\n")
 
-    def _record(self, record: logging.LogRecord) -> Record:
-        session, turn = _about.get()
+    def _record(self, record: logging.LogRecord) -> LogLine:
+        session, turn = _context.get()
         trace = ""
         if record.exc_info and record.exc_info[1] is not None:
             trace = "".join(traceback.format_exception(record.exc_info[1]))
-        return Record(
+        return LogLine(
             time=datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             level=record.levelname.lower(),
             logger=self._clean(record.name),
@@ -219,21 +225,21 @@ def _text(record: logging.LogRecord) -> str:
         ArithmeticError,
         OSError,
     ) as error:
-        # A caller whose arguments do not fit its message still deserves a line.
-        return f"{record.msg} (its arguments do not fit: {type(error).__name__})"
+        # Log the message even if its arguments do not match.
+        return f"{record.msg} (arguments do not match: {type(error).__name__})"
 
 
 @contextmanager
 def open_log(path: Path, level: str = "info", secrets: Iterable[str] = ()) -> Iterator[Mask]:
-    """Log to `path` until left: our own records from `level` on, other people's from `warning` on.
+    """Log to `path`: our own records from `level` on, those of libraries from `warning` on.
 
-    Yields the mask, for those who show a text to the person. Enter it outside of
-    `asyncio.run`: what the loop says while it ends belongs here too, not on the screen.
+    Yields the mask for texts shown to the user. Enter it outside of `asyncio.run`, so that messages
+    of the closing loop are logged too.
     """
     if level.lower() not in LEVELS:
-        raise ConfigError(f"The log level {level!r} is none of {', '.join(LEVELS)}.")
+        raise ConfigError(f"Unknown log level {level!r}: use one of {', '.join(LEVELS)}.")
     number = logging.getLevelNamesMapping()[level.upper()]
-    mask = masking(secrets)
+    mask = make_mask(secrets)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = LogFile(path, mask)

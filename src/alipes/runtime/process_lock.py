@@ -1,4 +1,4 @@
-"""One process at a time: a locked file that says who it is. The kernel releases it, however that one ends."""
+"""A lock file held by one process at a time; the kernel releases it when the process ends."""
 
 import fcntl
 import os
@@ -13,29 +13,29 @@ from msgspec import Struct
 from alipes.kernel.errors import ConfigError
 
 
-class Holder(Struct, frozen=True):
-    """What the one process says of itself."""
+class LockHolder(Struct, frozen=True):
+    """What the lock file says about its holder."""
 
     pid: int
     address: str
     started: float
 
 
-class Taken(ConfigError):
-    """Another living process has the claim."""
+class AlreadyRunning(ConfigError):
+    """Another running process holds the lock."""
 
-    def __init__(self, holder: Holder) -> None:
+    def __init__(self, holder: LockHolder) -> None:
         where = f" at {holder.address}" if holder.address else ""
         super().__init__(
-            f"another `alipes serve` serves this home already: process {holder.pid}{where}. "
-            "Say --replace to take over, or leave it to its work"
+            f"another `alipes serve` is already running for this home: process {holder.pid}{where}. "
+            "Use --replace to take over"
         )
         self.holder = holder
 
 
 @contextmanager
-def claim(path: Path) -> Iterator["Claim"]:
-    """Hold `path` while entered; raises `Taken` where another does, ConfigError where it cannot be had."""
+def hold_process_lock(path: Path) -> Iterator["ProcessLock"]:
+    """Hold the lock on `path`. Raises AlreadyRunning or, if it cannot be written, ConfigError."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -44,30 +44,32 @@ def claim(path: Path) -> Iterator["Claim"]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Taken(_holder(file)) from None
-        held = Claim(file, path)
-        held.say("")
+            raise AlreadyRunning(_read_holder(file)) from None
+        held = ProcessLock(file, path)
+        held.write_address("")
         yield held
     finally:
-        os.close(file)  # the file itself stays: whoever opened it meanwhile must find the same one locked
+        os.close(
+            file
+        )  # the file is kept: another process may have opened it and must find the same file locked
 
 
-class Claim:
+class ProcessLock:
     def __init__(self, file: int, path: Path) -> None:
         self._file, self._path, self._started = file, path, time.time()
 
-    def say(self, address: str) -> None:
-        """Tell those who come later where we are. Raises ConfigError where that cannot be written."""
-        told = msgspec.json.encode(Holder(os.getpid(), address, self._started))
+    def write_address(self, address: str) -> None:
+        """Write our address into the file. Raises ConfigError if it cannot be written."""
+        text = msgspec.json.encode(LockHolder(os.getpid(), address, self._started))
         try:
-            os.pwrite(self._file, told, 0)
-            os.ftruncate(self._file, len(told))
+            os.pwrite(self._file, text, 0)
+            os.ftruncate(self._file, len(text))
         except OSError as error:
             raise ConfigError(f"{self._path} cannot be written: {error.strerror}") from error
 
 
-def holder(path: Path) -> Holder | None:
-    """Who holds it now; None when nobody does."""
+def find_holder(path: Path) -> LockHolder | None:
+    """The current holder; None if there is none."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -75,14 +77,14 @@ def holder(path: Path) -> Holder | None:
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _holder(file)
+        return _read_holder(file)
     finally:
         os.close(file)
     return None
 
 
-def _holder(file: int) -> Holder:
+def _read_holder(file: int) -> LockHolder:
     try:
-        return msgspec.json.decode(os.pread(file, 4096, 0), type=Holder)
-    except msgspec.DecodeError:  # it has just begun
-        return Holder(0, "", 0.0)
+        return msgspec.json.decode(os.pread(file, 4096, 0), type=LockHolder)
+    except msgspec.DecodeError:  # the holder has only just started
+        return LockHolder(0, "", 0.0)

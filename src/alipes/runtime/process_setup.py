@@ -1,7 +1,7 @@
-"""Keeps others out of this process: out of what it was started with, and out of its memory. Linux only.
+"""Process setup: file limit, garbage collector, and protection of environment and memory (Linux).
 
-A child of ours runs as the same user, and by `/proc` it could read both. Root may read every memory: from
-that nothing here protects.
+Child processes run as the same user and could otherwise read both through /proc. This does not
+protect against root.
 """
 
 import ctypes
@@ -11,12 +11,12 @@ import resource
 import sys
 from collections.abc import Collection
 
-WANTED = 65_536
-"""More than thousands of listeners, and few enough for children that walk through all they might have."""
+FILE_LIMIT = 65_536
+"""Enough for thousands of clients, and few enough for children that iterate over all possible descriptors."""
 
 
-def make_room(wanted: int = WANTED) -> int:
-    """Raise the limit of open files, which is low by default, as far as we may; what it is now."""
+def raise_file_limit(wanted: int = FILE_LIMIT) -> int:
+    """Raise the limit of open files as far as allowed. Returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     reached = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < reached:
@@ -25,32 +25,32 @@ def make_room(wanted: int = WANTED) -> int:
     return soft
 
 
-SELDOM = (5_000, 20, 20)
-"""New things before the young are looked through; how often that, before the older; and that, before all."""
+GC_THRESHOLDS = (5_000, 20, 20)
+"""Thresholds of the three generations for `gc.set_threshold`."""
 
 
-def stay() -> None:
-    """What is there now stays as long as we do: it is not looked through again.
+def tune_garbage_collector() -> None:
+    """Exclude everything loaded so far from garbage collection and collect less often.
 
-    A look through all that a thousand conversations hold stops the loop for a fifth of a second; most of
-    what it finds has stood there since the start.
+    A full collection with a thousand conversations stops the loop for 0.2 s, and most of the objects it
+    visits have existed since the start.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*SELDOM)
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 _ENV_START, _ENV_END = 50, 51
 """Fields of `/proc/PID/stat`, counted from one."""
 _STATE = 3
-"""The first field after the name, which may have anything in it."""
+"""The first field after the process name, which may contain anything."""
 
 
 def wipe_environment(names: Collection[str]) -> bool:
-    """Write over the values of these variables in what `/proc/PID/environ` shows; False where it cannot be.
+    """Overwrite the values of these variables in `/proc/PID/environ`. Returns False if not possible.
 
-    The variables themselves must have been set anew before, so that they lie elsewhere.
+    Set the variables again before calling this, so that their current values are stored elsewhere.
     """
     if sys.platform != "linux":
         return False
@@ -73,11 +73,8 @@ def wipe_environment(names: Collection[str]) -> bool:
     return True
 
 
-def close_memory() -> bool:
-    """From now on who is not root can neither read our memory nor attach to us; nor is a core written.
-
-    What we start is not concerned: it is another program.
-    """
+def protect_memory() -> bool:
+    """Forbid other processes (except root) to read our memory or attach to us. Children are not affected."""
     if sys.platform != "linux":
         return False
     libc = ctypes.CDLL(None)

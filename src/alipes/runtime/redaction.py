@@ -1,6 +1,6 @@
-"""Takes secrets out of a text by their value, also where they are written in another common way.
+"""Masks known secrets in texts, also in common encodings.
 
-It is a net, not a wall: who may run any program can write a secret in a way that nobody knows beforehand.
+This is a safety net, not a boundary: a program can encode a secret in ways that are not recognised.
 """
 
 import base64
@@ -13,25 +13,25 @@ import msgspec
 
 Mask: TypeAlias = Callable[[str], str]
 HIDDEN = "***"
-SHORTEST = 4
-"""A word of fewer letters is no secret; masking it would only spoil the text."""
-LONG = 8
-"""From here on it is looked for in encodings and between blanks: a shorter one would be found everywhere."""
+MIN_SECRET_CHARS = 4
+"""Shorter values are not masked: they would match ordinary words."""
+MIN_ENCODED_CHARS = 8
+"""From this length on encodings and embedded spaces are searched too; shorter ones would match everywhere."""
 
 
-def masking(secrets: Iterable[str]) -> Mask:
-    """A function that puts `***` for every secret in a text.
+def make_mask(secrets: Iterable[str]) -> Mask:
+    """A function that replaces every secret in a text by `***`.
 
-    Also for one quoted as in a URL, a repr or JSON, in base 64, in hexadecimal or backwards, and with
-    blanks or ends of lines in it.
+    Also finds secrets quoted for URLs, repr or JSON, in base64 or hexadecimal, reversed, and with spaces
+    or line breaks inside.
     """
-    found = {secret for secret in secrets if len(secret) >= SHORTEST}
-    forms = {form for secret in found for form in (*_quoted(secret), *_encoded(secret))}
+    found = {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS}
+    forms = {form for secret in found for form in (*_quoted_forms(secret), *_encoded_forms(secret))}
     if not forms:
         return lambda text: text
-    # Longest first: a secret may be the beginning of another.
+    # Longest first: one secret may be a prefix of another.
     ordered = sorted(forms, key=len, reverse=True)
-    longer = [form for form in ordered if len(form) >= LONG and not re.search(r"\s", form)]
+    longer = [form for form in ordered if len(form) >= MIN_ENCODED_CHARS and not re.search(r"\s", form)]
 
     def mask(text: str) -> str:
         for form in ordered:
@@ -41,13 +41,13 @@ def masking(secrets: Iterable[str]) -> Mask:
         if len(tight) < len(text):
             for form in longer:
                 if form in tight:
-                    text = _loosely(form).sub(HIDDEN, text)
+                    text = _pattern_with_spaces(form).sub(HIDDEN, text)
         return text
 
     return mask
 
 
-def _quoted(secret: str) -> tuple[str, ...]:
+def _quoted_forms(secret: str) -> tuple[str, ...]:
     plain = b"-._~"
     in_url = "".join(
         chr(byte) if chr(byte).isascii() and (chr(byte).isalnum() or byte in plain) else f"%{byte:02X}"
@@ -57,21 +57,21 @@ def _quoted(secret: str) -> tuple[str, ...]:
     return secret, in_url, repr(secret)[1:-1], in_json[1:-1]
 
 
-def _encoded(secret: str) -> Iterable[str]:
+def _encoded_forms(secret: str) -> Iterable[str]:
     raw = secret.encode("utf-8", "surrogateescape")
-    if len(secret) < LONG:
+    if len(secret) < MIN_ENCODED_CHARS:
         return
     yield secret[::-1]
     yield raw.hex()
     yield raw.hex().upper()
-    for before in range(3):  # how it looks depends on where it stands, counted in threes
+    for before in range(3):  # the encoding depends on the offset modulo three
         text = base64.b64encode(b"\0" * before + raw).decode().rstrip("=")
-        # the first letters have a part of what stands before it, the last ones of what comes after
+        # the first and last characters also depend on the neighbouring bytes
         certain = text[(0, 2, 3)[before] : len(text) if (before + len(raw)) % 3 == 0 else -1]
         yield certain
         yield certain.replace("+", "-").replace("/", "_")
 
 
 @lru_cache(maxsize=64)
-def _loosely(form: str) -> re.Pattern[str]:
+def _pattern_with_spaces(form: str) -> re.Pattern[str]:
     return re.compile(r"\s*".join(map(re.escape, form)))

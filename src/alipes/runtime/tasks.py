@@ -1,4 +1,4 @@
-"""Tasks and their ends: the one error that a group raised, and what must be done to its end."""
+"""Helpers for asyncio tasks: error groups, uninterruptible cleanup, retry delays."""
 
 import asyncio
 import random
@@ -7,40 +7,40 @@ from contextlib import contextmanager, suppress
 
 
 @contextmanager
-def ungrouped() -> Iterator[None]:
-    """Around an `async with TaskGroup()` that one child or the body ends: its error, and no group."""
+def unwrap_error_group() -> Iterator[None]:
+    """Wrap an `async with TaskGroup()`: raises the first error itself instead of a group."""
     try:
         yield
     except BaseExceptionGroup as group:
-        heed()
-        raise first(group) from group
+        raise_if_cancelled()
+        raise first_error(group) from group
 
 
-def heed() -> None:
-    """For who goes on after an error: be cancelled, if that was asked for and got lost. A `TaskGroup` that is
-    cancelled while a child of it fails raises what the child did, and no more (until Python 3.13)."""
+def raise_if_cancelled() -> None:
+    """Raise a cancellation that was swallowed: until Python 3.13, a `TaskGroup` that is cancelled while a
+    child fails raises only the child's error."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
 
 
-def first(error: BaseException) -> BaseException:
-    """What really happened: the group is an accident of running side by side."""
-    return first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+def first_error(error: BaseException) -> BaseException:
+    """The first error inside nested error groups."""
+    return first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-async def to_the_end(close: Callable[[], Awaitable[object]]) -> None:
-    """Await `close()` to its end however often we are cancelled meanwhile, and only then be cancelled."""
+async def run_to_completion(close: Callable[[], Awaitable[object]]) -> None:
+    """Await `close()` even if cancelled meanwhile; the cancellation is raised afterwards."""
     ended = asyncio.Event()
 
-    async def closing() -> None:
+    async def close_and_signal() -> None:
         try:
             await close()
         finally:
             ended.set()
 
     try:
-        await asyncio.shield(closing())
+        await asyncio.shield(close_and_signal())
     except asyncio.CancelledError:
         while not ended.is_set():
             with suppress(asyncio.CancelledError):
@@ -48,15 +48,14 @@ async def to_the_end(close: Callable[[], Awaitable[object]]) -> None:
         raise
 
 
-FIRST = 0.5
-LONGEST = 30.0
+FIRST_DELAY_S = 0.5
+MAX_DELAY_S = 30.0
 
 
 def backoff(attempt: int, dice: Callable[[], float] = random.random) -> float:
     """Seconds before retry number `attempt` (the first is 1): doubling, capped, with full jitter.
 
-    `dice` gives a number in [0, 1); the whole span is thrown, so that many who failed together
-    do not come back together.
+    `dice` returns a number in [0, 1). Full jitter keeps clients that failed together from retrying together.
     """
     doublings = min(max(attempt, 1), 32) - 1
-    return dice() * min(LONGEST, FIRST * 2.0**doublings)
+    return dice() * min(MAX_DELAY_S, FIRST_DELAY_S * 2.0**doublings)

@@ -1,4 +1,4 @@
-"""Threads for blocking calls that may never return: they keep nobody from leaving."""
+"""Worker threads for blocking calls; a call that never returns does not block the exit."""
 
 import asyncio
 import os
@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
-THREADS = 256
-"""At most, each made when all others are at work: who blocks some for long must not make others wait."""
-PATIENCE = 2.0
-"""Seconds we wait at the end for a thread that is still at work."""
+MAX_THREADS = 256
+"""Upper limit; a thread is started only when all others are busy, so that long calls do not delay others."""
+JOIN_TIMEOUT_S = 2.0
+"""Seconds to wait at exit for busy threads."""
 
 
-class Workers(ThreadPoolExecutor):
-    """The pool of `asyncio.to_thread`; at its end it waits a little, not for ever."""
+class WorkerPool(ThreadPoolExecutor):
+    """Thread pool of `asyncio.to_thread`; its shutdown waits for a limited time."""
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         super().shutdown(wait=False, cancel_futures=cancel_futures)
@@ -26,21 +26,21 @@ class Workers(ThreadPoolExecutor):
             _join(list(self._threads))
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run`, with `Workers`."""
+def run_event_loop(main: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run` with a `WorkerPool`."""
 
     async def within() -> T:
         loop = asyncio.get_running_loop()
-        loop.set_default_executor(Workers(THREADS, thread_name_prefix="worker"))
-        # The kernel gives a signal to any thread; a loop that handles one signal is woken by all of them.
+        loop.set_default_executor(WorkerPool(MAX_THREADS, thread_name_prefix="worker"))
+        # The kernel delivers a signal to any thread; a loop with one signal handler is woken by every signal.
         loop.add_signal_handler(signal.SIGURG, lambda: None)
         return await main
 
     return asyncio.run(within())
 
 
-def leave(status: int) -> NoReturn:
-    """End the process. Python would wait for every thread; who still blocks one (a plugin, say) is left."""
+def exit_process(status: int) -> NoReturn:
+    """Exit without waiting for threads that are still blocked (by a plugin, for example)."""
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     stuck = _join([thread for thread in others if not thread.daemon])
     if stuck:
@@ -52,8 +52,8 @@ def leave(status: int) -> NoReturn:
 
 
 def _join(threads: list[threading.Thread]) -> list[threading.Thread]:  # noqa: TID251
-    """Those that are still at work when patience is used up. Idle ones end when nobody needs them."""
-    deadline = time.monotonic() + PATIENCE
+    """Join the threads; returns those that are still running after the timeout."""
+    deadline = time.monotonic() + JOIN_TIMEOUT_S
     for thread in threads:
         thread.join(max(deadline - time.monotonic(), 0))
     return [thread for thread in threads if thread.is_alive()]

@@ -1,7 +1,7 @@
-"""What nobody caught: a line for the person, the rest for the log. It mends nothing and ends nothing.
+"""Reports uncaught exceptions: one line for the user, the traceback for the log.
 
 A front end that runs prompt_toolkit under it must pass `set_exception_handler=False` to
-`prompt_async` and `run_async`: otherwise prompt_toolkit puts its own in our place, which
+`prompt_async` and `run_async`: otherwise prompt_toolkit installs its own handler, which
 prints a traceback over the prompt and waits for ENTER.
 """
 
@@ -18,12 +18,12 @@ from types import FunctionType, TracebackType
 from typing import Any, TextIO, TypeGuard
 
 LIBRARIES = frozenset({"httpx", "httpx2", "openai", "anthropic"})
-PLAIN = ("httpx", "httpx2")
-"""Their `AsyncClient` has no finaliser, so dying it says nothing at all."""
+CLIENT_LIBRARIES = ("httpx", "httpx2")
+"""Their `AsyncClient` has no finaliser, so an unclosed one would be collected silently."""
 
 
-def of_task(context: Mapping[str, Any]) -> str:
-    """The type of the client whose closing failed, if a loop's context tells no more; else empty."""
+def leaked_client_of_task(context: Mapping[str, Any]) -> str:
+    """The client type, if the context only reports that closing a leaked client failed; else empty."""
     task = context.get("task") or context.get("future")
     error = context.get("exception")
     if not isinstance(task, asyncio.Task) or not _loop_is_closed(error):
@@ -36,8 +36,8 @@ def of_task(context: Mapping[str, Any]) -> str:
     return _name(type(client)) if roots & LIBRARIES else ""
 
 
-def of_finaliser(error: BaseException | None, where: object) -> str:
-    """The finaliser's name, if the error it raised tells of a leftover and of no more; else empty."""
+def leaked_client_of_finaliser(error: BaseException | None, where: object) -> str:
+    """The finaliser's name, if its error only reports a leaked resource; else empty."""
     if isinstance(error, ResourceWarning):
         return _name(where) if isinstance(where, FunctionType) else _name(type(where))
     if not isinstance(where, FunctionType) or where.__name__ != "__del__":
@@ -47,12 +47,11 @@ def of_finaliser(error: BaseException | None, where: object) -> str:
 
 
 @contextmanager
-def naming(note: Callable[[str], None]) -> Iterator[None]:
+def report_unclosed_clients(note: Callable[[str], None]) -> Iterator[None]:
     """Call `note(type)` for each plain client that is collected without having been closed.
 
-    Their class is given a finaliser, because nothing else can tell of them: when their sockets
-    are collected, the client can no longer be found. Libraries loaded later are met at the next
-    collection.
+    Adds a finaliser to their class, because once the sockets are collected the client can no longer
+    be identified. Libraries loaded later are handled at the next collection.
     """
     met: list[type] = []
 
@@ -62,8 +61,8 @@ def naming(note: Callable[[str], None]) -> Iterator[None]:
             note(_name(type(client)))
 
     def meet(phase: str, _info: Mapping[str, int]) -> None:
-        if phase == "start" and len(met) < len(PLAIN):
-            for library in PLAIN:
+        if phase == "start" and len(met) < len(CLIENT_LIBRARIES):
+            for library in CLIENT_LIBRARIES:
                 client = getattr(sys.modules.get(library), "AsyncClient", None)
                 if isinstance(client, type) and client not in met and "__del__" not in vars(client):
                     met.append(client)
@@ -80,7 +79,7 @@ def naming(note: Callable[[str], None]) -> Iterator[None]:
 
 
 def _loop_is_closed(error: object) -> TypeGuard[RuntimeError]:
-    # asyncio and uvloop say it in the same words; our own loop runs, so it is another that is meant.
+    # asyncio and uvloop use the same text; our own loop is running, so it is about another loop.
     return isinstance(error, RuntimeError) and error.args == ("Event loop is closed",)
 
 
@@ -99,15 +98,15 @@ def _name(thing: type | FunctionType) -> str:
 
 log = logging.getLogger(__name__)
 
-LONGEST = 300
+MAX_LINE_CHARS = 300
 
 
-class _Guard:
-    """Takes what the hooks are given and tells it from the loop, a moment later.
+class _UncaughtErrors:
+    """Queues what the hooks report and logs it from the loop.
 
-    The hooks are called by the collector, in the middle of anything and on any thread,
-    where neither writing a log nor drawing on a screen is safe. Only strings and errors wait
-    here: holding the object that is being collected would bring it back to life.
+    The hooks are called by the garbage collector at any point and on any thread, where neither
+    logging nor drawing is safe. Only strings and errors are queued: a reference to the object
+    being collected would resurrect it.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, show: Callable[[str], None]) -> None:
@@ -116,7 +115,7 @@ class _Guard:
         self._waiting: deque[tuple[int, str, BaseException | None]] = deque()
 
     def on_loop(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if name := of_task(context):
+        if name := leaked_client_of_task(context):
             self.on_leftover(name)
             return
         subject = context.get("task") or context.get("future") or context.get("handle") or ""
@@ -124,7 +123,7 @@ class _Guard:
         self._put(logging.ERROR, said if subject else said.partition(":")[0], context.get("exception"))
 
     def on_unraisable(self, args: "sys.UnraisableHookArgs") -> None:
-        if name := of_finaliser(args.exc_value, args.object):
+        if name := leaked_client_of_finaliser(args.exc_value, args.object):
             self.on_leftover(name)
             return
         where = getattr(args.object, "__qualname__", None) or type(args.object).__qualname__
@@ -148,14 +147,14 @@ class _Guard:
         self._put(level, f"{category.__name__}: {message} ({filename}:{lineno})", None)
 
     def on_leftover(self, name: str) -> None:
-        self._put(logging.DEBUG, f"a client that nobody closed was collected: {name}", None)
+        self._put(logging.DEBUG, f"an unclosed client was garbage-collected: {name}", None)
 
-    def tell(self) -> None:
+    def flush(self) -> None:
         while self._waiting:
             level, said, error = self._waiting.popleft()
             log.log(level, "%s", said, exc_info=error)
             if level >= logging.ERROR and self._show:
-                # Disarmed meanwhile: a `show` that raises would be shown by itself, for ever.
+                # Disabled meanwhile: a `show` that raises would report itself in an endless loop.
                 show, self._show = self._show, None
                 show(_line(said, error))
                 self._show = show
@@ -163,7 +162,7 @@ class _Guard:
     def _put(self, level: int, said: str, error: BaseException | None) -> None:
         self._waiting.append((level, said, error))
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.tell)
+            self._loop.call_soon_threadsafe(self.flush)
 
 
 def _line(said: str, error: BaseException | None) -> str:
@@ -171,28 +170,27 @@ def _line(said: str, error: BaseException | None) -> str:
     if error is not None:
         first = str(error).partition("\n")[0]
         what = f"{type(error).__name__}: {first}" if first else type(error).__name__
-    return f"Something failed in the background: {what[:LONGEST]} (the log has the details)"
+    return f"Error in the background: {what[:MAX_LINE_CHARS]} (see the log)"
 
 
 @contextmanager
-def guarding(show: Callable[[str], None]) -> Iterator[None]:
-    """Until left, take what the running loop, finalisers, threads and warnings would print.
+def handle_uncaught_errors(show: Callable[[str], None]) -> Iterator[None]:
+    """Handle what the running loop, finalisers, threads and warnings would otherwise print.
 
-    `show(line)` is called on the loop, for every exception that nobody caught except the
-    leftovers that `leftovers` names; the traceback goes to the log. What was installed
-    before is put back at the end.
+    `show(line)` is called on the loop for every uncaught exception except reports of leaked
+    clients; tracebacks go to the log. The previous handlers are restored at the end.
     """
     loop = asyncio.get_running_loop()
-    guard = _Guard(loop, show)
+    guard = _UncaughtErrors(loop, show)
     before = loop.get_exception_handler(), sys.unraisablehook, threading.excepthook, warnings.showwarning
     loop.set_exception_handler(guard.on_loop)
     sys.unraisablehook = guard.on_unraisable
     threading.excepthook = guard.on_thread
     warnings.showwarning = guard.on_warning
     try:
-        with naming(guard.on_leftover):
+        with report_unclosed_clients(guard.on_leftover):
             yield
     finally:
         loop.set_exception_handler(before[0])
         _, sys.unraisablehook, threading.excepthook, warnings.showwarning = before
-        guard.tell()
+        guard.flush()

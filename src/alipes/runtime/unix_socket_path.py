@@ -1,4 +1,4 @@
-"""A path as a socket's address has room for it. Who binds and who connects is elsewhere."""
+"""Short names for Unix socket paths that exceed the kernel's limit."""
 
 import errno
 import os
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LIMIT = 100
-"""The kernel takes 107 bytes; a longer path is named by its folder's descriptor."""
+MAX_PATH_BYTES = 100
+"""The kernel allows 107 bytes; a longer path is addressed through its directory's descriptor."""
 
 
 @contextmanager
-def short(path: str | Path) -> Iterator[str]:
-    """A name for `path`, as long as the context lasts. Raises `OSError` where there is no short one."""
-    if len(os.fsencode(path)) <= LIMIT:
+def short_socket_path(path: str | Path) -> Iterator[str]:
+    """A name for `path`, valid inside the context. Raises OSError if there is no short one."""
+    if len(os.fsencode(path)) <= MAX_PATH_BYTES:
         yield str(path)
         return
     if not os.path.isdir("/proc/self/fd"):

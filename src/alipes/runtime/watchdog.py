@@ -1,4 +1,4 @@
-"""Who holds the loop's thread, and for how long: named while it does; a plugin that does is interrupted."""
+"""Watchdog of the event loop: names a call that blocks it, and interrupts plugin code that does."""
 
 import _thread
 import logging
@@ -12,35 +12,37 @@ from itertools import dropwhile
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-Heed: TypeAlias = Callable[[int, FrameType | None], None]
-"""Called on the loop's thread, in the midst of whatever it does; what this raises is raised there."""
+SignalHandler: TypeAlias = Callable[[int, FrameType | None], None]
+"""Called on the loop's thread at any point; an exception it raises is raised there."""
 
 
-class _Signal(int):
+class _InterruptSignal(int):
     at_once = property(_thread.interrupt_main)
-    """Looked at: it comes before the thread's next step. No call, because a call is a step."""
+    """Reading this interrupts the thread before its next step (a call would be a step itself)."""
 
 
-KNOCK = _Signal(getattr(signal, "SIGURG", 0))
-"""By itself it does nothing: one that comes late harms nobody."""
-STARVED = getattr(signal, "SIGVTALRM", 0)
-CPU = 0.5
-"""Seconds of work without a look: what works so hard lets no thread run, and only the kernel can tell."""
+INTERRUPT_SIGNAL = _InterruptSignal(getattr(signal, "SIGURG", 0))
+"""Has no effect by default, so a late one is harmless."""
+CPU_TIME_SIGNAL = getattr(signal, "SIGVTALRM", 0)
+CPU_SECONDS = 0.5
+"""CPU seconds without a check: code that never releases the GIL can only be noticed by the kernel."""
 
 
-class Reach:
-    """Signals are heeded by the main thread alone: for a loop on another, or on Windows, there is no way."""
+class LoopThreadSignals:
+    """Sends signals to the loop's thread. Works only if that is the main thread, and not on Windows."""
 
-    def __init__(self, heed: Heed) -> None:
-        self._heed = heed
+    def __init__(self, handler: SignalHandler) -> None:
+        self._handler = handler
         self._thread = 0
         self._before: dict[int, Any] = {}
 
     def open(self) -> None:
-        """Of the thread that calls this."""
+        """Install the handlers for the calling thread."""
         if threading.current_thread() is threading.main_thread() and hasattr(signal, "pthread_kill"):
             self._thread = threading.get_ident()
-            self._before = {each: signal.signal(each, self._heed) for each in (KNOCK, STARVED)}
+            self._before = {
+                each: signal.signal(each, self._handler) for each in (INTERRUPT_SIGNAL, CPU_TIME_SIGNAL)
+            }
 
     def close(self) -> None:
         if not self._thread:
@@ -49,64 +51,64 @@ class Reach:
         self._thread = 0
         for number, before in self._before.items():
             signal.signal(number, signal.SIG_DFL if before is None else before)
-        signal.siginterrupt(KNOCK, False)  # so asyncio wants it, which may have been before us
+        signal.siginterrupt(INTERRUPT_SIGNAL, False)  # as asyncio sets it, which may have done so before us
 
-    def knock(self) -> None:
-        """From any thread. It ends the waiting in system calls, too: Python asks there for signals first."""
+    def interrupt(self) -> None:
+        """Interrupt the loop's thread, also inside a system call. Callable from any thread."""
         if self._thread:
-            signal.pthread_kill(self._thread, KNOCK)
+            signal.pthread_kill(self._thread, INTERRUPT_SIGNAL)
 
-    def looked(self) -> None:
-        """Unless this is called again, the thread is told when all of us have worked for a while."""
+    def restart_cpu_timer(self) -> None:
+        """Restart the CPU timer, which signals the thread after `CPU_SECONDS` of work."""
         if self._thread:
-            signal.setitimer(signal.ITIMER_VIRTUAL, CPU, CPU)
+            signal.setitimer(signal.ITIMER_VIRTUAL, CPU_SECONDS, CPU_SECONDS)
 
     def rest(self) -> None:
-        """There will be no looks for a time."""
+        """Stop the CPU timer."""
         if self._thread:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-_EDGES: set[CodeType] = set()
+_BOUNDARIES: set[CodeType] = set()
 _FRAMES = 4
-_HOUSE = "alipes"
-_DELICATE = ("logging", "importlib", "_frozen_importlib", "_frozen_importlib_external")
-"""Broken off in the middle, these leave behind a lock that nobody opens, or half a module."""
+_OWN_PACKAGE = "alipes"
+_DELICATE_MODULES = ("logging", "importlib", "_frozen_importlib", "_frozen_importlib_external")
+"""Interrupted in the middle, these would leave a lock held or a module half imported."""
 _DEBUGGERS = frozenset(("bdb", "pdb", "IPython", "pydevd", "_pydevd_bundle", "debugpy"))
-"""Who stands there waits for a person."""
+"""A stop inside these is a person debugging."""
 
 
-def edge(function: F) -> F:
-    """Say of a function that it begins and ends a deed: what it calls meanwhile is the plugin's."""
-    _EDGES.add(function.__code__)
+def plugin_boundary(function: F) -> F:
+    """Decorator: marks the function that calls into plugin code; frames above it belong to the plugin."""
+    _BOUNDARIES.add(function.__code__)
     return function
 
 
-def in_plugin(frame: FrameType | None, *, patiently: bool) -> bool:
-    """May what stands at `frame` be broken off there? Only the plugin's own code, and what that calls; never
-    the house's, also where the plugin called it. `patiently`: what is delicate, neither."""
+def is_interruptible(frame: FrameType | None, *, patiently: bool) -> bool:
+    """True if the code at `frame` may be interrupted: plugin code and what it calls, but never our own code,
+    even if the plugin called it. `patiently`: delicate code is not interrupted either."""
     names: list[str] = []
-    while frame is not None and frame.f_code not in _EDGES:
+    while frame is not None and frame.f_code not in _BOUNDARIES:
         names.append(str(frame.f_globals.get("__name__")).partition(".")[0])
         frame = frame.f_back
     if frame is None or not names:
         return False
-    # Beyond the edge there may be a door of ours, which translates; then all is the plugin's.
-    theirs = list(dropwhile(_HOUSE.__eq__, reversed(names)))
-    if not theirs or _HOUSE in theirs or not _DEBUGGERS.isdisjoint(theirs):
+    # Above the boundary there may be our own adapter frames; everything after them is the plugin's.
+    theirs = list(dropwhile(_OWN_PACKAGE.__eq__, reversed(names)))
+    if not theirs or _OWN_PACKAGE in theirs or not _DEBUGGERS.isdisjoint(theirs):
         return False
-    return not (patiently and (names[0] == "asyncio" or any(name in _DELICATE for name in theirs)))
+    return not (patiently and (names[0] == "asyncio" or any(name in _DELICATE_MODULES for name in theirs)))
 
 
-def where(frame: FrameType | None) -> str:
-    """The innermost frames, down to the first that is the house's."""
-    return ", called from ".join(_told(frame))
+def format_stack(frame: FrameType | None) -> str:
+    """The innermost frames, up to the first of our own."""
+    return ", called from ".join(_frame_lines(frame))
 
 
-def _told(frame: FrameType | None) -> Iterator[str]:
+def _frame_lines(frame: FrameType | None) -> Iterator[str]:
     for n in range(_FRAMES):
-        if frame is None or (n and str(frame.f_globals.get("__name__")).partition(".")[0] == _HOUSE):
+        if frame is None or (n and str(frame.f_globals.get("__name__")).partition(".")[0] == _OWN_PACKAGE):
             return
         yield f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
         frame = frame.f_back
@@ -114,29 +116,29 @@ def _told(frame: FrameType | None) -> Iterator[str]:
 
 log = logging.getLogger(__name__)
 
-LIMIT = 0.25
-"""Seconds for which one step may hold the loop."""
-SHARE = 0.7
-"""Of the limit: then a hook is interrupted, so that nobody waits for the loop longer than the limit."""
-DELICATE = 5.0
-"""Seconds for what is better not broken off in the middle: an import, a line on its way to the log."""
-STUBBORN = 1
-"""Interruptions that a deed may keep to itself; from the next on there is one at each of its steps."""
-_LOOKS = 3
-"""In the time after which a hook is interrupted."""
-_LONGEST = 1.0
-"""Seconds between two tries at what cannot be interrupted."""
+MAX_BLOCK_S = 0.25
+"""Seconds that one step may block the loop."""
+INTERRUPT_SHARE = 0.7
+"""Share of the limit after which a hook is interrupted, so that the loop is free within the limit."""
+DELICATE_CODE_S = 5.0
+"""Seconds allowed for delicate code: an import, a log write."""
+MAX_SWALLOWED = 1
+"""Interruptions that a call may swallow; after that it is interrupted at every step."""
+_CHECKS_PER_LIMIT = 3
+"""Checks within the time after which a hook is interrupted."""
+_MAX_RETRY_PAUSE_S = 1.0
+"""Seconds between attempts to interrupt code that cannot be interrupted yet."""
 
 
-class Interrupted(BaseException):
-    """Raised in a deed that holds the loop. No `Exception`: who catches those must not keep this one."""
+class LoopBlockInterrupted(BaseException):
+    """Raised in a call that blocks the loop. Not an `Exception`, so that plugins do not swallow it."""
 
     def __init__(self, seconds: float, place: str) -> None:
-        super().__init__(f"held everybody up for {seconds:.2f} s, and was interrupted at {place}")
+        super().__init__(f"blocked the event loop for {seconds:.2f} s; interrupted at {place}")
 
 
-class Deed(Protocol):
-    """Something that runs on the loop's thread; its `str` is how it is named."""
+class TrackedCall(Protocol):
+    """A call that runs on the loop's thread; `str` gives its name."""
 
     @property
     def patience(self) -> float:
@@ -144,81 +146,81 @@ class Deed(Protocol):
         ...
 
     def blocked(self, seconds: float) -> None:
-        """It held the loop too long, and is over now. Called on the loop's thread."""
+        """Called on the loop's thread after the call has blocked it too long and returned."""
         ...
 
     def interrupted(self, seconds: float) -> None:
-        """The same of one that was interrupted, also if it kept that to itself."""
+        """The same for a call that was interrupted, even if it swallowed the interruption."""
         ...
 
 
-Before: TypeAlias = tuple[Deed | None, float]
+PreviousCall: TypeAlias = tuple[TrackedCall | None, float]
 
 
-def _nobody() -> None:
+def _do_nothing() -> None:
     return None
 
 
-class Watch:
-    """What the loop's thread does right now: that thread writes it, the watchdog's reads it.
+class LoopActivity:
+    """What the loop's thread is doing: written by that thread, read by the watchdog's.
 
-    Plain assignments, because this is done for every call of a plugin. Of deeds inside one another the
-    innermost is meant, and its time does not count for those around it.
+    Plain assignments, because this happens for every plugin call. For nested calls the innermost counts,
+    and its time is not added to the outer ones.
     """
 
     __slots__ = ("asleep", "began", "clock", "deed", "hit", "limit", "patience", "wake")
 
-    def __init__(self, limit: float = LIMIT, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limit: float = MAX_BLOCK_S, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit, self.clock = limit, clock
-        self.patience = limit * SHARE
+        self.patience = limit * INTERRUPT_SHARE
         """Seconds after which a hook is interrupted."""
-        self.deed: Deed | None = None
+        self.deed: TrackedCall | None = None
         self.began = 0.0
-        self.hit: Deed | None = None
-        """The deed that was interrupted, until it is over."""
+        self.hit: TrackedCall | None = None
+        """The call that was interrupted, until it returns."""
         self.asleep = False
-        """The watchdog sleeps, and wants `wake` to be called."""
-        self.wake: Callable[[], None] = _nobody
+        """True while the watchdog sleeps and `wake` must be called."""
+        self.wake: Callable[[], None] = _do_nothing
 
-    def begin(self, deed: Deed | None) -> Before:
-        """From now on it is `deed`; None: the house itself. Give what this returns to `end`."""
+    def begin(self, deed: TrackedCall | None) -> PreviousCall:
+        """Start tracking `deed`; None: our own code. Pass the returned value to `end`."""
         before = self.deed, self.began
         if self.asleep:
-            self.wake()  # the first time this starts a thread, and that time is nobody's
-        self.began = self.clock()  # before the deed: a new one is never seen with an old time
+            self.wake()  # the first call starts a thread; that time is not counted
+        self.began = self.clock()  # before the call: a new call is never seen with an old time
         self.deed = deed
-        if self.asleep:  # it was quick to fall asleep again
+        if self.asleep:  # it may have gone to sleep again
             self.wake()
         return before
 
-    def end(self, before: Before) -> float:
-        """It is over; the seconds it took. One that took too long is told so."""
+    def end(self, before: PreviousCall) -> float:
+        """Stop tracking. Returns the seconds it took; notifies a call that took too long."""
         deed, took = self.deed, self.clock() - self.began
         self.deed = before[0]
         if self.deed is not None:
             self.began = before[1] + took
         if deed is not None and (took > self.limit or deed is self.hit):
-            self._tell(deed, took)
+            self._notify(deed, took)
         return took
 
-    def _tell(self, deed: Deed, took: float) -> None:
+    def _notify(self, deed: TrackedCall, took: float) -> None:
         if deed is not self.hit:
-            log.warning("%s blocked the loop for %.2f s", deed, took)
+            log.warning("%s blocked the event loop for %.2f s", deed, took)
             deed.blocked(took)
             return
         self.hit = None
-        log.warning("%s blocked the loop for %.2f s, and was interrupted", deed, took)
+        log.warning("%s blocked the event loop for %.2f s and was interrupted", deed, took)
         deed.interrupted(took)
 
 
-LOOP = Watch()
-"""Of this process's one loop."""
+LOOP_ACTIVITY = LoopActivity()
+"""Activity of this process's event loop."""
 
 
-class _Sight:
-    """A deed as the watchdog has seen it so far."""
+class _Observation:
+    """What the watchdog has seen of one call so far."""
 
-    def __init__(self, deed: Deed, began: float) -> None:
+    def __init__(self, deed: TrackedCall, began: float) -> None:
         self.deed, self.began = deed, began
         self.held = 0.0
         self.named = False
@@ -226,32 +228,32 @@ class _Sight:
         self._looked = began
 
     def look(self, now: float, step: float) -> None:
-        """Of the time since the last look only so much counts as is usual: perhaps all of us stood still."""
+        """Count at most a little more than one step per check: the whole process may have been paused."""
         self.held += min(now - self._looked, step * 1.5)
         self._looked = now
 
 
 class Watchdog:
-    """Looks at a `Watch` from a thread of its own, names who blocks while it blocks, and interrupts it.
+    """Checks a `LoopActivity` from its own thread; names and interrupts a call that blocks the loop.
 
-    The thread begins with the first deed. It looks when that may have lasted too long, and again as
-    long as there are others; when there were none it sleeps until it is woken, and never by itself.
+    The thread starts with the first call. It checks while calls are running and sleeps until woken when
+    there are none.
     """
 
-    def __init__(self, watch: Watch = LOOP) -> None:
+    def __init__(self, watch: LoopActivity = LOOP_ACTIVITY) -> None:
         self._watch = watch
         self._loop_thread = 0
         self._thread: futures.ThreadPoolExecutor | None = None
         self._woken = threading.Event()
         self._open = False
-        self._reach = Reach(self._heed)
-        self._aim: tuple[Deed, float] | None = None
-        """The one deed for which the thread was last knocked at."""
+        self._reach = LoopThreadSignals(self._handle_signal)
+        self._aim: tuple[TrackedCall, float] | None = None
+        """The call for which the thread was last interrupted."""
         self._kept = 0
 
     async def __aenter__(self) -> "Watchdog":
-        """Watch the thread that enters. Where another watchdog does already, that one goes on."""
-        if self._watch.wake is _nobody:
+        """Watch the thread that enters, unless another watchdog already does."""
+        if self._watch.wake is _do_nothing:
             self._loop_thread, self._open = threading.get_ident(), True
             self._watch.wake, self._watch.asleep = self._wake, True
             self._reach.open()
@@ -263,7 +265,7 @@ class Watchdog:
         if not self._open:
             return
         self._open = False
-        self._watch.wake, self._watch.asleep = _nobody, False
+        self._watch.wake, self._watch.asleep = _do_nothing, False
         self._woken.set()
         if self._thread is not None:
             self._thread.shutdown()
@@ -271,11 +273,11 @@ class Watchdog:
 
     def _wake(self) -> None:
         self._watch.asleep = False
-        self._reach.looked()
+        self._reach.restart_cpu_timer()
         self._woken.set()
         if self._thread is None:
             self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="watchdog")
-            self._thread.submit(self._run).add_done_callback(_over)
+            self._thread.submit(self._run).add_done_callback(_log_watchdog_death)
 
     def _run(self) -> None:
         watch, last, sight = self._watch, -1.0, None
@@ -285,24 +287,24 @@ class Watchdog:
             if deed is None and began == last:
                 self._sleep(began)
                 continue
-            self._reach.looked()
-            last, pause = began, watch.patience / _LOOKS
+            self._reach.restart_cpu_timer()
+            last, pause = began, watch.patience / _CHECKS_PER_LIMIT
             if deed is not None:
                 if sight is None or sight.deed is not deed or sight.began != began:
-                    sight = _Sight(deed, began)
+                    sight = _Observation(deed, began)
                 pause = self._look(sight, pause)
             self._woken.wait(pause)
 
-    def _look(self, sight: _Sight, step: float) -> float:
-        """At a deed that goes on; seconds until the next look."""
+    def _look(self, sight: _Observation, step: float) -> float:
+        """Check a running call. Returns the seconds until the next check."""
         watch, now = self._watch, self._watch.clock()
         sight.look(now, step)
         left = sight.deed.patience - sight.held
         if left <= 0:
             sight.tries += 1
-            left = step = min(step * sight.tries / 2, _LONGEST)
+            left = step = min(step * sight.tries / 2, _MAX_RETRY_PAUSE_S)
             self._aim = sight.deed, sight.began
-            self._reach.knock()
+            self._reach.interrupt()
         if not sight.named and (until := sight.began + watch.limit - now) <= 0:
             sight.named = True
             self._name(sight.deed, sight.began)
@@ -310,39 +312,39 @@ class Watchdog:
             step = min(step, until)
         return min(left, step)
 
-    def _heed(self, number: int, frame: FrameType | None) -> None:
-        """On the loop's thread: break off what it does, if that is still what was meant, and the plugin's."""
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
+        """On the loop's thread: interrupt the call if it is still the intended one and plugin code."""
         watch, aim = self._watch, self._aim
         deed, held = watch.deed, watch.clock() - watch.began
         if deed is None or held < deed.patience:
             return
-        if number == KNOCK and (aim is None or aim[0] is not deed or aim[1] != watch.began):
+        if number == INTERRUPT_SIGNAL and (aim is None or aim[0] is not deed or aim[1] != watch.began):
             return
-        if not in_plugin(frame, patiently=held < DELICATE):
+        if not is_interruptible(frame, patiently=held < DELICATE_CODE_S):
             return
         self._kept = self._kept + 1 if watch.hit is deed else 0
         watch.hit, self._aim = deed, (deed, watch.began)
-        error = Interrupted(held, where(frame))
-        if self._kept >= STUBBORN:
-            _ = KNOCK.at_once  # last of all: a call would be the step before which it comes
+        error = LoopBlockInterrupted(held, format_stack(frame))
+        if self._kept >= MAX_SWALLOWED:
+            _ = INTERRUPT_SIGNAL.at_once  # must be the last statement: any call would be interrupted instead
         raise error
 
     def _sleep(self, began: float) -> None:
         watch = self._watch
         self._reach.rest()
         watch.asleep = True
-        # Looked at once more after saying so: a deed that began in between woke nobody.
+        # Check again after setting `asleep`: a call that started in between woke nobody.
         if watch.deed is None and watch.began == began and self._open:
             self._woken.wait()
         watch.asleep = False
 
-    def _name(self, deed: Deed, began: float) -> None:
-        place = where(sys._current_frames().get(self._loop_thread))
+    def _name(self, deed: TrackedCall, began: float) -> None:
+        place = format_stack(sys._current_frames().get(self._loop_thread))
         if self._watch.deed is deed and self._watch.began == began:
             so_far = self._watch.clock() - began
-            log.warning("%s has been blocking the loop for %.2f s; it stands at %s", deed, so_far, place)
+            log.warning("%s has been blocking the event loop for %.2f s, at %s", deed, so_far, place)
 
 
-def _over(run: "futures.Future[None]") -> None:
+def _log_watchdog_death(run: "futures.Future[None]") -> None:
     if (error := run.exception()) is not None:
-        log.error("the watchdog died", exc_info=error)
+        log.error("the watchdog thread failed", exc_info=error)

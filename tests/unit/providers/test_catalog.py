@@ -8,66 +8,66 @@ import pytest
 from alipes.config.known_providers import KEYED, KNOWN
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.turns import Usage
-from alipes.providers.catalog import catalog, cost, facts, near
+from alipes.providers.catalog import catalog, compute_cost, find_facts, similar_names
 
 PRICED = ModelFacts(price_input=2.0, price_output=10.0, price_cached=0.2, price_cache_write=2.5)
 M = 1_000_000
 
 
 def test_a_known_model_has_facts_and_an_unknown_one_has_none_invented():
-    sonnet = facts("anthropic/claude-sonnet-5-5")
+    sonnet = find_facts("anthropic/claude-sonnet-5-5")
     assert (sonnet.window, sonnet.output, sonnet.vision, sonnet.tools) == (1_000_000, 128_000, True, True)
-    assert facts("anthropic/claude-of-tomorrow") == ModelFacts()
-    assert facts("nobody/nothing") == ModelFacts()
+    assert find_facts("anthropic/claude-of-tomorrow") == ModelFacts()
+    assert find_facts("nobody/nothing") == ModelFacts()
 
 
 def test_a_dated_name_is_the_model_it_names():
-    assert facts("anthropic/claude-haiku-4-5-20251001") == facts("anthropic/claude-haiku-4-5")
-    assert facts("openai/gpt-6.1-sol-2026-09-29") == facts("openai/gpt-6.1-sol")
+    assert find_facts("anthropic/claude-haiku-4-5-20251001") == find_facts("anthropic/claude-haiku-4-5")
+    assert find_facts("openai/gpt-6.1-sol-2026-09-29") == find_facts("openai/gpt-6.1-sol")
 
 
 def test_the_operator_has_the_last_word_field_by_field():
     said = {"xai/grok-4.7": ModelFacts(window=32_000), "mine/own": ModelFacts(tools=False)}
-    mixed, plain = facts("xai/grok-4.7", said), facts("xai/grok-4.7")
+    mixed, plain = find_facts("xai/grok-4.7", said), find_facts("xai/grok-4.7")
     assert mixed.window == 32_000
     assert (mixed.price_input, mixed.long_from) == (plain.price_input, plain.long_from)
-    assert facts("mine/own", said) == ModelFacts(tools=False)
+    assert find_facts("mine/own", said) == ModelFacts(tools=False)
 
 
 def test_an_operator_who_names_a_price_is_not_given_our_surcharge():
-    assert facts("xai/grok-4.7").long_input == 2
-    flat = facts("xai/grok-4.7", {"xai/grok-4.7": ModelFacts(price_input=1.0, price_output=1.0)})
-    assert cost(Usage(input=400_000, output=100_000), flat) == pytest.approx(0.5)
+    assert find_facts("xai/grok-4.7").long_input == 2
+    flat = find_facts("xai/grok-4.7", {"xai/grok-4.7": ModelFacts(price_input=1.0, price_output=1.0)})
+    assert compute_cost(Usage(input=400_000, output=100_000), flat) == pytest.approx(0.5)
 
 
 def test_an_operator_may_name_a_surcharge():
     own = {"xai/grok-4.7": ModelFacts(long_from=10, long_input=3.0), "mine/own": ModelFacts(long_from=5)}
-    mixed, plain = facts("xai/grok-4.7", own), facts("xai/grok-4.7")
+    mixed, plain = find_facts("xai/grok-4.7", own), find_facts("xai/grok-4.7")
     assert (mixed.long_from, mixed.long_input) == (10, 3.0)
     assert (mixed.long_output, mixed.price_input) == (plain.long_output, plain.price_input)
-    assert facts("mine/own", own) == ModelFacts(long_from=5)
+    assert find_facts("mine/own", own) == ModelFacts(long_from=5)
 
 
 def test_cached_and_written_tokens_are_part_of_the_input_with_prices_of_their_own():
     usage = Usage(input=10 * M, cached=6 * M, cache_write=3 * M, output=M)
-    assert cost(usage, PRICED) == pytest.approx(1 * 2.0 + 6 * 0.2 + 3 * 2.5 + 10.0)
+    assert compute_cost(usage, PRICED) == pytest.approx(1 * 2.0 + 6 * 0.2 + 3 * 2.5 + 10.0)
 
 
 def test_reasoning_is_part_of_the_output_and_not_billed_twice():
-    assert cost(Usage(output=M, reasoning=900_000), PRICED) == pytest.approx(10.0)
+    assert compute_cost(Usage(output=M, reasoning=900_000), PRICED) == pytest.approx(10.0)
 
 
 def test_an_unknown_price_is_unknown_only_where_it_is_needed():
     known = ModelFacts(price_input=1.0, price_output=2.0)
-    assert cost(Usage(input=M, output=M), known) == pytest.approx(3.0)
-    assert cost(Usage(input=M, output=M, cached=1), known) is None
-    assert cost(Usage(input=M, cache_write=1), known) is None
-    assert cost(Usage(input=1), ModelFacts()) is None
-    assert cost(Usage(), ModelFacts()) is None
+    assert compute_cost(Usage(input=M, output=M), known) == pytest.approx(3.0)
+    assert compute_cost(Usage(input=M, output=M, cached=1), known) is None
+    assert compute_cost(Usage(input=M, cache_write=1), known) is None
+    assert compute_cost(Usage(input=1), ModelFacts()) is None
+    assert compute_cost(Usage(), ModelFacts()) is None
 
 
 def test_free_is_a_price():
-    assert cost(Usage(input=M, output=M), facts("embedded/smollm2-135m")) == 0.0
+    assert compute_cost(Usage(input=M, output=M), find_facts("embedded/smollm2-135m")) == 0.0
 
 
 def test_a_long_prompt_is_billed_at_the_long_price_all_of_it():
@@ -79,12 +79,12 @@ def test_a_long_prompt_is_billed_at_the_long_price_all_of_it():
         long_input=2.0,
         long_output=1.5,
     )
-    assert cost(Usage(input=100_000, output=100_000), long) == pytest.approx(0.1 + 0.2)
-    assert cost(Usage(input=200_000, cached=100_000, output=100_000), long) == pytest.approx(0.2 + 0.1 + 0.3)
+    assert compute_cost(Usage(input=100_000, output=100_000), long) == pytest.approx(0.1 + 0.2)
+    assert compute_cost(Usage(input=200_000, cached=100_000, output=100_000), long) == pytest.approx(0.2 + 0.1 + 0.3)
 
 
 def test_more_cached_than_input_never_makes_money():
-    assert cost(Usage(input=1, cached=M), PRICED) == pytest.approx(0.2)
+    assert compute_cost(Usage(input=1, cached=M), PRICED) == pytest.approx(0.2)
 
 
 def test_every_entry_belongs_to_a_known_provider_and_is_plausible():
@@ -118,19 +118,19 @@ def test_every_provider_that_takes_a_key_is_in_the_catalog(provider):
     ],
 )
 def test_near_matches_are_what_a_person_may_have_meant(written, meant):
-    assert meant in near(written, catalog())
+    assert meant in similar_names(written, catalog())
 
 
 def test_nothing_is_near_to_nonsense():
-    assert near("zzzz", catalog()) == ()
-    assert near("", catalog()) == ()
+    assert similar_names("zzzz", catalog()) == ()
+    assert similar_names("", catalog()) == ()
 
 
 def test_the_catalog_is_read_only_when_somebody_asks():
     code = (
         "import alipes.providers.catalog as c\n"
         "assert c.catalog.cache_info().currsize == 0\n"
-        "c.facts('openai/gpt-6.1-sol')\n"
+        "c.find_facts('openai/gpt-6.1-sol')\n"
         "assert c.catalog.cache_info().currsize == 1\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

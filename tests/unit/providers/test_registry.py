@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from alipes.config.settings import Settings, load
+from alipes.config.loader import load_settings
+from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import user
 from alipes.kernel.ports import Request
-from alipes.kernel.turns import Replied
-from alipes.providers.registry import Models, known, resolve
-from alipes.providers.scripted import Scripted
+from alipes.kernel.turns import ModelReply
+from alipes.providers.registry import Models, known_models, resolve_model
+from alipes.providers.scripted import ScriptedProvider
 from alipes.runtime.http.clients import ClientScope
 from tests.world.model_server import ModelServer, Say
 
@@ -21,7 +22,7 @@ KEY = "k" * 12
 
 def settings(home: Path, config: str = "", **environ: str) -> Settings:
     (home / "config.toml").write_text(config)
-    return load(home, environ)
+    return load_settings(home, environ)
 
 
 async def opened(given: Settings, *names: str):
@@ -64,7 +65,7 @@ async def test_every_wire_is_found_by_the_name_of_its_api(tmp_path, api):
             backend = await models.open("mine/m")
             async with backend.provider.stream(Request("m", "", (user("hi"),), max_tokens=99)) as deltas:
                 *_, end = [delta async for delta in deltas]
-    assert isinstance(end, Replied) and end.message.text == "hello"
+    assert isinstance(end, ModelReply) and end.message.text == "hello"
     assert server.requests[0].api == api
 
 
@@ -84,12 +85,12 @@ async def test_a_missing_key_is_told_with_its_variable_and_its_place(tmp_path):
 )
 async def test_a_wrong_name_is_refused_with_what_was_probably_meant(tmp_path, written, meant):
     told = await refusal(settings(tmp_path, XAI_API_KEY=KEY), written)
-    assert meant in told and repr(written) in told and "Keys are set for xai." in told
+    assert meant in told and repr(written) in told and "Keys are set for: xai." in told
 
 
 async def test_nonsense_is_refused_without_a_guess(tmp_path):
     told = await refusal(settings(tmp_path), "qqqq")
-    assert "Did you mean" not in told and "No provider has a key yet" in told
+    assert "Did you mean" not in told and "No API key is set" in told
 
 
 @pytest.mark.parametrize("name", ["", "/", "openai/", "/gpt-6.1-sol"])
@@ -120,7 +121,7 @@ async def test_the_operators_facts_win(tmp_path):
     table = '[models."scripted/echo"]\nwindow = 1234\n'
     [backend] = await opened(settings(tmp_path, table), "scripted")
     assert (backend.name, backend.facts.window) == ("scripted/echo", 1234)
-    assert isinstance(backend.provider, Scripted)
+    assert isinstance(backend.provider, ScriptedProvider)
 
 
 async def test_the_embedded_model_is_opened_without_being_started(tmp_path):
@@ -163,13 +164,13 @@ async def test_what_can_be_asked_is_listed(tmp_path):
         names = models.names()
     assert names[0] == "xai/grok-9" and "xai/grok-4.7" in names and "scripted/echo" in names
     assert not any(name.startswith("openai/") for name in names)
-    assert "openai/gpt-6.1-sol" in known(given)
+    assert "openai/gpt-6.1-sol" in known_models(given)
 
 
 def test_every_name_we_list_can_be_resolved(tmp_path):
     given = settings(tmp_path)
-    for name in known(given):
-        endpoint, model = resolve(given, name)
+    for name in known_models(given):
+        endpoint, model = resolve_model(given, name)
         assert f"{endpoint.name}/{model}" == name
 
 
@@ -177,7 +178,7 @@ def test_provider_modules_are_loaded_only_when_used(tmp_path):
     code = f"""
 import asyncio, sys
 from pathlib import Path
-from alipes.config.settings import load
+from alipes.config.loader import load_settings
 from alipes.providers.registry import Models
 from alipes.runtime.http.clients import ClientScope
 
@@ -186,7 +187,7 @@ def loaded():
     return [name for name in names if "alipes.providers." + name in sys.modules]
 
 async def main():
-    async with ClientScope() as scope, Models(load(Path({str(tmp_path)!r}), {{"XAI_API_KEY": "k" * 9}}), scope) as models:
+    async with ClientScope() as scope, Models(load_settings(Path({str(tmp_path)!r}), {{"XAI_API_KEY": "k" * 9}}), scope) as models:
         assert loaded() == [], loaded()
         await models.open("scripted")
         assert loaded() == ["scripted"], loaded()

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from alipes.kernel.errors import ProviderError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.models import Endpoint
-from alipes.kernel.turns import Replied, TextDelta
-from alipes.providers.anthropic import AnthropicReader
-from alipes.providers.errors import Place, fault, ours, wait
-from alipes.providers.openai_chat import ChatReader
-from alipes.providers.openai_responses import ResponsesReader
-from alipes.providers.sse import Events, NotEvents, Overlong
+from alipes.kernel.turns import ModelReply, TextDelta
+from alipes.providers.anthropic import AnthropicStreamParser
+from alipes.providers.errors import ModelTarget, parse_error, translate_error, retry_after_seconds
+from alipes.providers.openai_chat import ChatStreamParser
+from alipes.providers.openai_responses import ResponsesStreamParser
+from alipes.providers.wire import SseParser, NotAnEventStream, EventTooLong
 from tests.world.model_replies import Broken, Call, Calls, Refusal, Say, Tokens, Truncated
 from tests.world.model_wires import frames
 
-READERS = {"openai-chat": ChatReader, "openai-responses": ResponsesReader, "anthropic": AnthropicReader}
+READERS = {"openai-chat": ChatStreamParser, "openai-responses": ResponsesStreamParser, "anthropic": AnthropicStreamParser}
 EVERY = pytest.mark.parametrize("api", READERS)
-PLACE = Place(Endpoint("acme", "openai-chat"), "m")
+PLACE = ModelTarget(Endpoint("acme", "openai-chat"), "m")
 REPLIES = [
     Say("Hello, wörld 😀 and more", pieces=5, thinking="hm, so …", usage=Tokens(9, 8, 7, 1, 2)),
     Calls(
@@ -44,7 +44,7 @@ FUZZ = settings(
 
 def digest(api: str, blocks: list[bytes]) -> tuple[str, object]:
     """What a reader makes of these blocks: the text shown, and the reply or the kind of failure."""
-    reader, events = READERS[api](PLACE), Events()
+    reader, events = READERS[api](PLACE), SseParser()
     shown, end = "", None
     try:
         for data in (
@@ -59,12 +59,12 @@ def digest(api: str, blocks: list[bytes]) -> tuple[str, object]:
             if reader.ended:
                 break
         end = _settled(reader.reply()) if reader.whole else "broke off"
-    except (ProviderError, NotEvents, Overlong) as error:
+    except (ProviderError, NotAnEventStream, EventTooLong) as error:
         end = type(error).__name__
     return shown, end
 
 
-def _settled(reply: Replied) -> Replied:
+def _settled(reply: ModelReply) -> ModelReply:
     """With made-up ids made equal, and checked to be fit for a database."""
     for part in reply.message.parts:
         msgspec.json.encode(part).decode().encode()
@@ -111,9 +111,9 @@ def test_a_stream_cut_short_is_never_an_answer(api, data):
     end = data.draw(st.integers(0, len(stream) - 1))
     shown, got = digest(api, [stream[:end]])
     assert whole[0].startswith(shown)
-    if isinstance(got, Replied):
+    if isinstance(got, ModelReply):
         # Only what followed the end of the message may be missing: the counts, the last newline.
-        assert isinstance(whole[1], Replied)
+        assert isinstance(whole[1], ModelReply)
         assert (got.message, got.stop) == (whole[1].message, whole[1].stop)
 
 
@@ -181,7 +181,7 @@ def test_events_with_anything_in_them_give_an_answer_or_an_error_of_ours(api, ev
 @FUZZ
 @given(body=JSON, status=st.sampled_from([0, 400, 401, 404, 429, 500, 999]))
 def test_whatever_a_server_complains_of_becomes_a_sentence(body, status):
-    error = ours(PLACE, fault(body, status))
+    error = translate_error(PLACE, parse_error(body, status))
     assert isinstance(error, ProviderError)
     assert str(error) and "\n" not in str(error)
 
@@ -193,5 +193,5 @@ def test_whatever_a_server_complains_of_becomes_a_sentence(body, status):
     st.text("0123456789msh.:-TZ+ ", max_size=24) | st.text(max_size=5) | st.just("0"),
 ))  # fmt: skip
 def test_a_wish_to_wait_is_seconds_or_nothing(headers):
-    seconds = wait(headers)
+    seconds = retry_after_seconds(headers)
     assert seconds is None or seconds >= 0

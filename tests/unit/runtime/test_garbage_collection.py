@@ -6,13 +6,13 @@ import pytest
 
 from alipes.kernel.ports import ToolSpec
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.owner import Owner
+from alipes.plugins.owner import PluginOwner
 from alipes.runtime.http.clients import ClientScope
-from alipes.sessions.turn_runner import Course
-from alipes.sessions.turn_state import Living
-from tests.world.house import inbound, open_house
+from alipes.sessions.turn_runner import TurnRunner
+from alipes.sessions.turn_state import RunningTurn
+from tests.world.model_calls import provider
 from tests.world.model_server import Call, Calls, Fail, ModelServer, Say
-from tests.world.model_talk import provider
+from tests.world.session_harness import inbound, open_sessions
 
 API = "openai-chat"
 
@@ -29,7 +29,7 @@ class Diarist:
 
     def __init__(self, hooks, name):
         self.ends = []
-        hooks.add(Owner(name), self.turn_ended)
+        hooks.add(PluginOwner(name), self.turn_ended)
 
     async def turn_ended(self, ending):
         self.ends.append(ending)
@@ -45,7 +45,7 @@ def nobody_looks():
 
 
 def left():
-    return [each for each in gc.get_objects() if type(each) in (Living, Course)]  # isinstance wakes proxies
+    return [each for each in gc.get_objects() if type(each) in (RunningTurn, TurnRunner)]  # isinstance wakes proxies
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ async def test_nothing_is_left_of_a_turn_that_is_over(tmp_path, nobody_looks, en
     diarists = [Diarist(hooks, name) for name in ("ann", "ben")]
     async with ModelServer(replies) as model, ClientScope() as scope:
         asked = provider(API, model.url(API), scope)
-        async with open_house(tmp_path, asked, Look(), hooks=hooks) as house:
+        async with open_sessions(tmp_path, asked, Look(), hooks=hooks) as house:
             assert (await house.ask(inbound("1", "hello"))).ending == ending
-            await house.lobby.settled()
+            await house.sessions.wait_idle()
             assert all(each.ends == [ending] for each in diarists)
             assert left() == []

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alipes.runtime.http.http1 import LARGEST_HEAD, Answer, Question
+from alipes.runtime.http.http1 import MAX_HEAD_BYTES, RequestEncoder, ResponseParser
 from tests.world.tls import chunked, reply
 
 HOST = (b"host", b"there")
@@ -34,12 +34,12 @@ ODD = (
 
 
 def asked(*headers, method="POST", target=b"/"):
-    return Question(method, target, [HOST, *headers])
+    return RequestEncoder(method, target, [HOST, *headers])
 
 
 def read(*pieces, method="GET"):
     """The answer; its body; whether its connection may be used again."""
-    answer, body = Answer(method), b""
+    answer, body = ResponseParser(method), b""
     for piece in pieces:
         if not (answer.over or answer.broken):
             answer.feed(piece)
@@ -49,7 +49,7 @@ def read(*pieces, method="GET"):
 
 def read_by_h11(*pieces, method="GET"):
     """What `read` says of it."""
-    talk, head, body = h11.Connection(h11.CLIENT, max_incomplete_event_size=LARGEST_HEAD), None, b""
+    talk, head, body = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES), None, b""
     talk.send(h11.Request(method=method, target=b"/", headers=[HOST]))
     talk.send(h11.EndOfMessage())
     for piece in pieces:
@@ -131,7 +131,7 @@ def test_no_method_breaks_out_of_its_line(method):
 
 def test_a_question_without_a_host_is_not_sent_and_no_secret_is_told():
     with pytest.raises(httpx2.LocalProtocolError):
-        Question("GET", b"/", [])
+        RequestEncoder("GET", b"/", [])
     with pytest.raises(httpx2.LocalProtocolError) as told:
         asked((b"authorization", b"Bearer secret\n"))
     assert "secret" not in str(told.value) and "authorization" in str(told.value)
@@ -273,12 +273,12 @@ def test_it_does_not_matter_where_an_answer_is_cut_however_bad_it_is(pieces):
         (b"RTSP/1.0 200 OK\r\n\r\n", "no HTTP"),
         (b"\r\nHTTP/1.1 200 OK\r\n\r\n", "no HTTP"),
         (b"SSH-2.0-OpenSSH_9.9\r\n", "no HTTP"),
-        (b"HTTP/1.1 200 OK\r\na: \0\r\n\r\n", "a header that is none"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length : 3\r\n\r\nab", "a header that is none"),
+        (b"HTTP/1.1 200 OK\r\na: \0\r\n\r\n", "an invalid header"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length : 3\r\n\r\nab", "an invalid header"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n", "gzip"),
         (b"HTTP/1.1 101 Other\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nx", "101"),
         (b"HTTP/1.1 101 Other\r\n\r\nx", "101"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: " + b"0" * 5000 + b"3\r\n\r\nabc", "too many digits"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: " + b"0" * 5000 + b"3\r\n\r\nabc", "invalid content-length"),
         (b"HTTP/1.1 099 Low\r\n\r\nx", "99"),
     ],
 )
@@ -331,19 +331,19 @@ HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n"
     ids=["header", "reason", "chunk extension", "trailer", "trailers"],
 )
 def test_nothing_without_end_is_read_to_its_end(begin, more):
-    answer, fed = Answer("GET"), 0
+    answer, fed = ResponseParser("GET"), 0
     answer.feed(begin)
     answer.take()
     while not answer.broken:
         answer.feed(more * 1000)
         fed += len(more * 1000)
-        assert fed < 2 * LARGEST_HEAD
+        assert fed < 2 * MAX_HEAD_BYTES
     assert "without end" in answer.broken
     assert (answer.take(), answer.over) == (b"", False)
 
 
 def test_a_signal_that_comes_while_the_parser_works_is_not_lost():
-    class Interrupted(Answer):
+    class Interrupted(ResponseParser):
         def on_status(self, part):
             raise KeyboardInterrupt
 
@@ -352,7 +352,7 @@ def test_a_signal_that_comes_while_the_parser_works_is_not_lost():
 
 
 def test_an_answer_that_we_gave_up_does_not_wait_for_more():
-    answer = Answer("GET")
+    answer = ResponseParser("GET")
     answer.feed(chunked(b"one", ending=False))
     answer.close()
     assert answer.take() == b"one" and "we hung up" in answer.broken
@@ -364,7 +364,7 @@ def test_an_answer_that_we_gave_up_does_not_wait_for_more():
 def test_an_answer_goes_without_the_collector(data):
     gc.disable()
     try:
-        answer = Answer("GET")
+        answer = ResponseParser("GET")
         answer.feed(data)
         answer.close()
         gone = weakref.ref(answer)

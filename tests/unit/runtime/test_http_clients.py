@@ -15,10 +15,10 @@ import pytest
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Endpoint, Proxies, Secret
 from alipes.runtime.http.clients import ClientScope
-from alipes.runtime.http.proxies import Trust, _pattern, system_trust
+from alipes.runtime.http.proxies import TlsTrust, _pattern, system_trust
 from tests.conftest import require
 from tests.world.tls import (
-    Seen,
+    SeenConnection,
     always_json,
     ca_file,
     chunked,
@@ -31,17 +31,17 @@ from tests.world.tls import (
 PLAIN_AND_TLS = pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 
 
-async def half_a_stream(seen: Seen) -> None:
+async def half_a_stream(seen: SeenConnection) -> None:
     seen.send(chunked(b"data: one\n\n", ending=False))
     await seen.wait_gone()
 
 
-async def short_stream(seen: Seen) -> None:
+async def short_stream(seen: SeenConnection) -> None:
     seen.send(chunked(b"data: one\n\n", b"data: [DONE]\n\n"))
 
 
 def by_path(**answers):
-    async def answer(seen: Seen) -> None:
+    async def answer(seen: SeenConnection) -> None:
         path = status_line(seen.requests[-1]).split("/")[-1]
         await answers[path](seen)
 
@@ -77,7 +77,7 @@ async def test_leaving_a_stream_half_read_closes_its_connection_at_once(tls):
 async def test_a_cancelled_request_does_not_disturb_another_on_the_same_pool(tls):
     go_on = asyncio.Event()
 
-    async def slow(seen: Seen) -> None:
+    async def slow(seen: SeenConnection) -> None:
         seen.send(chunked(b"first ", ending=False))
         await go_on.wait()
         seen.send(b"4\r\nlast\r\n0\r\n\r\n")
@@ -169,7 +169,7 @@ async def test_turns_stopped_at_any_moment_leave_no_file_open():
 
 
 async def test_a_request_that_fails_does_not_disturb_the_next():
-    async def cut(seen: Seen) -> None:
+    async def cut(seen: SeenConnection) -> None:
         seen.send(chunked(b"half", ending=False))
         seen.writer.close()
 
@@ -188,13 +188,13 @@ async def test_a_client_closed_by_someone_else_is_replaced_before_the_next_reque
         assert scope.open_clients() == ()
         with caplog.at_level(logging.WARNING):
             assert (await http.request("GET", "/")).status_code == 200
-        assert "closed by someone else" in caplog.text
+        assert "closed by other code" in caplog.text
         assert len(scope.open_clients()) == 1
         assert len(scope._owned) == 1
 
 
 async def test_a_silent_server_is_a_timeout_and_a_dripping_one_too_when_the_whole_is_limited():
-    async def drip(seen: Seen) -> None:
+    async def drip(seen: SeenConnection) -> None:
         seen.send(chunked(b"x", ending=False))
         while not seen.writer.is_closing():
             seen.send(b"1\r\nx\r\n")
@@ -216,7 +216,7 @@ async def test_the_same_arguments_give_the_same_handle_and_others_another():
 
 
 async def test_a_cookie_given_to_one_conversation_is_not_sent_by_another():
-    async def sweet(seen: Seen) -> None:
+    async def sweet(seen: SeenConnection) -> None:
         seen.send(reply(more="set-cookie: who=alice; path=/\r\n"))
 
     async with open_loopback(sweet) as server, ClientScope() as scope:
@@ -350,7 +350,7 @@ async def test_a_certificate_nobody_vouches_for_is_refused(tmp_path):
 
 
 def test_the_system_trust_checks_names_and_certificates():
-    context = Trust().tls
+    context = TlsTrust().tls
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
 
@@ -377,13 +377,13 @@ def test_a_ca_file_that_is_none_is_the_operators_to_mend(tmp_path):
     (tmp_path / "empty.pem").write_text("")
     for name in ("missing.pem", "empty.pem"):
         with pytest.raises(ConfigError, match=name):
-            Trust(str(tmp_path / name)).tls  # noqa: B018
+            TlsTrust(str(tmp_path / name)).tls  # noqa: B018
 
 
 # Proxies
 
 
-async def forward(seen: Seen) -> None:
+async def forward(seen: SeenConnection) -> None:
     """A proxy that answers itself, or turns into the TLS server it was asked to reach."""
     line = status_line(seen.requests[-1])
     if not line.startswith("CONNECT"):
@@ -440,7 +440,7 @@ async def test_the_library_reads_no_environment(monkeypatch):
         assert (
             await scope.http("web").request("GET", server.url.replace("127.0.0.1", "localhost"))
         ).is_success
-        assert Trust().tls
+        assert TlsTrust().tls
 
 
 async def test_a_socks_proxy_without_its_package_says_what_to_install(monkeypatch):
@@ -506,7 +506,7 @@ async def test_an_sdk_object_speaks_through_a_client_of_the_scope(kind):
 @SDKS
 @pytest.mark.deadline(60)
 async def test_an_sdk_object_does_not_retry(kind):
-    async def broken(seen: Seen) -> None:
+    async def broken(seen: SeenConnection) -> None:
         seen.send(reply(b'{"error": {"message": "down"}}', status="503 Down"))
 
     async with open_loopback(broken) as server, ClientScope() as scope:
@@ -568,7 +568,7 @@ async def test_a_collected_or_half_closed_sdk_object_leaves_no_connection_when_t
 async def test_a_stream_outlives_the_name_of_the_sdk_object_it_came_from():
     go_on = asyncio.Event()
 
-    async def slow(seen: Seen) -> None:
+    async def slow(seen: SeenConnection) -> None:
         if "chat" not in seen.requests[-1][0]:
             return await always_json(seen)
         seen.send(chunked(b'data: {"id": "1", "choices": []}\n\n', ending=False))

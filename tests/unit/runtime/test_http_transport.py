@@ -9,13 +9,13 @@ import pytest
 from alipes.runtime import process_setup
 from alipes.runtime.http import transport
 from alipes.runtime.http.clients import ClientScope
-from tests.world.tls import Seen, chunked, client_context, open_loopback, reply
+from tests.world.tls import SeenConnection, chunked, client_context, open_loopback, reply
 
 PLAIN_AND_TLS = pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 
 
 def saying(data: bytes, *, hang_up: bool = False):
-    async def answer(seen: Seen) -> None:
+    async def answer(seen: SeenConnection) -> None:
         seen.send(data)
         if hang_up:
             await seen.writer.drain()
@@ -44,7 +44,7 @@ async def test_what_came_together_is_read_together(tls):
 
 
 async def test_a_connection_that_the_server_closed_is_not_used_again():
-    async def answer(seen: Seen) -> None:
+    async def answer(seen: SeenConnection) -> None:
         seen.send(reply(b"once"))
         await seen.writer.drain()
         if len(server.connections) == 1:
@@ -64,13 +64,13 @@ async def test_a_connection_that_the_server_closed_is_not_used_again():
 async def test_a_server_that_hangs_up_on_one_that_waited_gets_new_ones_for_a_while(
     monkeypatch, seconds, opened
 ):
-    async def answer(seen: Seen) -> None:
+    async def answer(seen: SeenConnection) -> None:
         if "/gone" in seen.requests[-1][0]:
             seen.writer.close()
         else:
             seen.send(reply(b"here"))
 
-    monkeypatch.setattr(transport, "DOUBT", seconds)
+    monkeypatch.setattr(transport, "NO_REUSE_S", seconds)
     async with open_loopback(answer) as server, ClientScope() as scope:
         http = scope.http("model", base_url=server.url)
         for _ in range(2):
@@ -95,8 +95,8 @@ async def test_a_server_that_wants_to_close_is_let_go():
 
 
 async def test_only_so_many_are_kept():
-    async def patient(seen: Seen) -> None:
-        if len(server.connections) == transport.KEPT + 6:
+    async def patient(seen: SeenConnection) -> None:
+        if len(server.connections) == transport.MAX_IDLE_CONNECTIONS + 6:
             everybody.set()
         await everybody.wait()
         seen.send(reply(b"ok"))
@@ -105,10 +105,10 @@ async def test_only_so_many_are_kept():
     async with open_loopback(patient) as server, ClientScope() as scope:
         http = scope.http("model", base_url=server.url)
         async with asyncio.TaskGroup() as group:
-            for _ in range(transport.KEPT + 6):
+            for _ in range(transport.MAX_IDLE_CONNECTIONS + 6):
                 group.create_task(http.request("GET", "/"))
         pool = http._client._transport._straight
-        assert len(pool._idle) == transport.KEPT and not pool.busy
+        assert len(pool._idle) == transport.MAX_IDLE_CONNECTIONS and not pool.busy
 
 
 async def test_what_came_before_it_broke_is_given_first():
@@ -144,7 +144,7 @@ async def test_an_answer_that_is_none_is_the_servers_fault(said):
 
 
 async def test_answers_without_a_body_and_words_before_the_answer_are_understood():
-    async def answer(seen: Seen) -> None:
+    async def answer(seen: SeenConnection) -> None:
         early = b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n"
         seen.send(early + b"HTTP/1.1 204 No Content\r\n\r\n")
 
@@ -187,7 +187,7 @@ async def test_a_body_without_a_length_is_sent_as_it_is_made():
         yield b"one"
         yield b"two"
 
-    async def answer(seen: Seen) -> None:
+    async def answer(seen: SeenConnection) -> None:
         heard.append(await seen.reader.readuntil(b"\r\n0\r\n\r\n"))
         seen.send(reply(b"ok"))
 
@@ -233,8 +233,8 @@ async def test_another_scheme_is_refused():
 def test_what_was_there_at_the_start_is_not_looked_through_again():
     before = gc.get_threshold()
     try:
-        process_setup.stay()
-        assert gc.get_freeze_count() > 0 and gc.get_threshold() == process_setup.SELDOM
+        process_setup.tune_garbage_collector()
+        assert gc.get_freeze_count() > 0 and gc.get_threshold() == process_setup.GC_THRESHOLDS
     finally:
         gc.unfreeze()
         gc.set_threshold(*before)

@@ -9,13 +9,13 @@ import time
 import pytest
 
 from alipes.kernel.errors import ConfigError
-from alipes.runtime.process_lock import Taken, claim, holder
+from alipes.runtime.process_lock import AlreadyRunning, find_holder, hold_process_lock
 
 HOLDS = (
     "import sys, time, pathlib\n"
-    "from alipes.runtime.process_lock import claim\n"
-    "with claim(pathlib.Path(sys.argv[1])) as held:\n"
-    "    held.say('http://127.0.0.1:1')\n"
+    "from alipes.runtime.process_lock import hold_process_lock\n"
+    "with hold_process_lock(pathlib.Path(sys.argv[1])) as held:\n"
+    "    held.write_address('http://127.0.0.1:1')\n"
     "    print('held', flush=True)\n"
     "    time.sleep(60)\n"
 )
@@ -23,18 +23,18 @@ HOLDS = (
 
 def test_who_comes_second_is_told_who_was_first(tmp_path):
     path = tmp_path / "claim"
-    with claim(path) as held:
-        held.say("http://127.0.0.1:8742")
-        with pytest.raises(Taken, match=rf"process {os.getpid()} at http://127.0.0.1:8742.*--replace"):
-            with claim(path):
+    with hold_process_lock(path) as held:
+        held.write_address("http://127.0.0.1:8742")
+        with pytest.raises(AlreadyRunning, match=rf"process {os.getpid()} at http://127.0.0.1:8742.*--replace"):
+            with hold_process_lock(path):
                 pass
-        found = holder(path)
+        found = find_holder(path)
         assert found is not None
         assert (found.pid, found.address) == (os.getpid(), "http://127.0.0.1:8742")
-    assert holder(path) is None
-    with claim(path) as held:
-        held.say("x")
-        assert holder(path).address == "x", "a shorter word leaves nothing of the longer one"
+    assert find_holder(path) is None
+    with hold_process_lock(path) as held:
+        held.write_address("x")
+        assert find_holder(path).address == "x", "a shorter word leaves nothing of the longer one"
 
 
 def test_death_releases_it(tmp_path):
@@ -42,28 +42,28 @@ def test_death_releases_it(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", HOLDS, str(path)], stdout=subprocess.PIPE)
     with child:
         assert child.stdout.readline() == b"held\n"
-        found = holder(path)
+        found = find_holder(path)
         assert found is not None and found.pid == child.pid
         assert found.started <= time.time()
         child.send_signal(signal.SIGKILL)
         child.wait()
-    assert holder(path) is None
-    with claim(path):
+    assert find_holder(path) is None
+    with hold_process_lock(path):
         pass
 
 
 def test_a_child_does_not_inherit_it(tmp_path):
     path = tmp_path / "claim"
-    with claim(path):
+    with hold_process_lock(path):
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
     with child:
         until = time.monotonic() + 5
-        while holder(path) is not None:  # a new program lets go a moment after it began
+        while find_holder(path) is not None:  # a new program lets go a moment after it began
             assert time.monotonic() < until
         child.communicate(b"\n")
 
 
 def test_a_claim_that_was_never_made_has_no_holder_and_one_that_cannot_be_is_told(tmp_path):
-    assert holder(tmp_path / "none") is None
-    with pytest.raises(ConfigError, match="cannot be written"), claim(tmp_path / "no" / "folder"):
+    assert find_holder(tmp_path / "none") is None
+    with pytest.raises(ConfigError, match="cannot be written"), hold_process_lock(tmp_path / "no" / "folder"):
         pass

@@ -7,10 +7,10 @@ import pytest
 
 SCRIPT = """
 import resource, sys
-from alipes.runtime.process_setup import make_room
+from alipes.runtime.process_setup import raise_file_limit
 low, cap, wanted = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (low, cap))
-print(make_room(wanted), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+print(raise_file_limit(wanted), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from alipes.kernel.models import Proxies
 from alipes.runtime.http.clients import ClientScope
-from alipes.runtime.http.public_fetch import Fetcher, NotFetched, is_public
+from alipes.runtime.http.public_fetch import FetchError, PublicFetcher, is_public
 
 ROOM = 1000
 
@@ -64,7 +64,7 @@ def test_addresses_of_the_world_are_public(address):
 async def test_what_the_operator_allowed_is_fetched_and_redirects_are_followed():
     answers = {"/a": leads("/b"), "/b": found(b"words", "content-type: Text/Plain; charset=utf-8")}
     async with site(answers) as (place, asked), ClientScope() as scope:
-        fetched = await Fetcher(scope, [place]).fetch(f"http://{place}/a", largest=ROOM)
+        fetched = await PublicFetcher(scope, [place]).fetch(f"http://{place}/a", largest=ROOM)
     assert (fetched.data, fetched.kind, fetched.url) == (b"words", "text/plain", f"http://{place}/b")
     assert asked == ["/a", "/b"]
 
@@ -72,25 +72,25 @@ async def test_what_the_operator_allowed_is_fetched_and_redirects_are_followed()
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0x7f000001", "2130706433", "0"])
 async def test_this_machine_is_not_reached_by_any_of_its_names(host):
     async with site({"/": found(b"secret")}) as (place, asked), ClientScope() as scope:
-        with pytest.raises(NotFetched):
-            await Fetcher(scope).fetch(f"http://{host}:{place.rpartition(':')[2]}/", largest=ROOM)
+        with pytest.raises(FetchError):
+            await PublicFetcher(scope).fetch(f"http://{host}:{place.rpartition(':')[2]}/", largest=ROOM)
     assert asked == []
 
 
 async def test_a_redirect_leads_nowhere_private():
     async with site({"/": found(b"secret")}, "127.0.0.2") as (inner, reached):
         async with site({"/": leads(f"http://{inner}/")}) as (place, _), ClientScope() as scope:
-            with pytest.raises(NotFetched, match="private network"):
-                await Fetcher(scope, [place]).fetch(f"http://{place}/", largest=ROOM)
+            with pytest.raises(FetchError, match="private network"):
+                await PublicFetcher(scope, [place]).fetch(f"http://{place}/", largest=ROOM)
     assert reached == []
 
 
 async def test_a_redirect_leads_to_no_other_kind_of_address():
     answers = {"/f": leads("file:///etc/passwd"), "/u": leads("http://me:pw@127.0.0.1/")}
     async with site(answers) as (place, _), ClientScope() as scope:
-        fetcher = Fetcher(scope, [place])
+        fetcher = PublicFetcher(scope, [place])
         for path in answers:
-            with pytest.raises(NotFetched):
+            with pytest.raises(FetchError):
                 await fetcher.fetch(f"http://{place}{path}", largest=ROOM)
 
 
@@ -101,13 +101,13 @@ async def test_a_redirect_leads_to_no_other_kind_of_address():
         ("gopher://example.org/", "http or https"),
         ("http:///nohost", "http or https"),
         ("http://a:b@example.org/", "password"),
-        ("http://[::1", "no address"),
+        ("http://[::1", "not a URL"),
     ],
 )
 async def test_what_is_no_address_of_the_web_is_refused_in_words(url, why):
     async with ClientScope() as scope:
-        with pytest.raises(NotFetched, match=why):
-            await Fetcher(scope).fetch(url, largest=ROOM)
+        with pytest.raises(FetchError, match=why):
+            await PublicFetcher(scope).fetch(url, largest=ROOM)
 
 
 async def test_what_is_too_large_missing_slow_or_endless_is_told():
@@ -119,16 +119,16 @@ async def test_what_is_too_large_missing_slow_or_endless_is_told():
         "/broken": b"nonsense\r\n\r\n",
     }
     async with site(answers) as (place, asked), ClientScope() as scope:
-        fetcher = Fetcher(scope, [place])
+        fetcher = PublicFetcher(scope, [place])
         for path, why in {
             "/large": "larger than 1,000",
-            "/none": "answered 404",
+            "/none": "returned status 404",
             "/slow?key=secret": "/slow did not answer",
-            "/round": "leads on",
+            "/round": "redirects",
             "/broken": "could not be fetched",
         }.items():
             seconds = 0.3 if "slow" in path else 9.0
-            with pytest.raises(NotFetched, match=why) as told:
+            with pytest.raises(FetchError, match=why) as told:
                 await fetcher.fetch(f"http://{place}{path}", largest=ROOM, seconds=seconds)
             assert "secret" not in str(told.value)
     assert asked.count("/round") == 6
@@ -137,8 +137,8 @@ async def test_what_is_too_large_missing_slow_or_endless_is_told():
 async def test_through_a_proxy_private_names_are_refused_before_it_is_asked():
     answers = {"http://10.0.0.1/": found(b"secret"), "http://8.8.8.8/": found(b"world")}
     async with site(answers) as (proxy, asked), ClientScope(Proxies(http=f"http://{proxy}")) as scope:
-        fetcher = Fetcher(scope)
-        with pytest.raises(NotFetched, match="private network"):
+        fetcher = PublicFetcher(scope)
+        with pytest.raises(FetchError, match="private network"):
             await fetcher.fetch("http://10.0.0.1/", largest=ROOM)
         assert asked == []
         assert (await fetcher.fetch("http://8.8.8.8/", largest=ROOM)).data == b"world"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from alipes.runtime.redaction import masking
+from alipes.runtime.redaction import make_mask
 
 SECRET = "canary-5f1c/77+aa0d~Zz9"
 
@@ -41,7 +41,7 @@ def test_what_programs_make_of_a_secret_is_masked(way, back):
         pytest.skip(f"{way} is not on this machine")
     told = back(written)
     assert SECRET in (told if isinstance(told, str) else told.decode()), "it was there"
-    kept = masking([SECRET])(written)
+    kept = make_mask([SECRET])(written)
     assert "***" in kept
     try:
         left = back(kept.replace("***", ""))
@@ -59,7 +59,7 @@ def test_what_programs_make_of_a_secret_is_masked(way, back):
 def test_it_is_found_in_base_64_wherever_it_stands(secret, before, after):
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         text = encode(before + secret.encode() + after).decode()
-        assert "***" in masking([secret])(text)
+        assert "***" in make_mask([secret])(text)
 
 
 @given(
@@ -67,18 +67,18 @@ def test_it_is_found_in_base_64_wherever_it_stands(secret, before, after):
     around=some.text("ab \n", max_size=10),
 )
 def test_no_secret_is_left_in_plain_in_quotes_or_in_an_address(secret, around):
-    mask = masking([secret])
+    mask = make_mask([secret])
     for text in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], urllib.parse.quote(secret, safe="")):
         assert "***" in mask(around + text + around)
 
 
 def test_everything_else_is_left_as_it_is():
-    mask = masking([SECRET, "abc", "tiny"])
+    mask = make_mask([SECRET, "abc", "tiny"])
     assert mask("abc and\n  more\tof the same") == "abc and\n  more\tof the same"
     assert mask("t i n y") == "t i n y", "short ones are looked for as they are"
     assert mask("a tiny one") == "a *** one"
-    assert masking([])("tiny") == "tiny"
+    assert make_mask([])("tiny") == "tiny"
 
 
 def test_the_longer_of_two_goes_first():
-    assert masking(["secret-one", "secret-one-and-more"])("secret-one-and-more") == "***"
+    assert make_mask(["secret-one", "secret-one-and-more"])("secret-one-and-more") == "***"

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from alipes.config.settings import load
-from alipes.runtime.redaction import masking
+from alipes.config.loader import load_settings
+from alipes.runtime.redaction import make_mask
 from alipes.tools.common import child_environment
 
 by_proc = pytest.mark.skipif(sys.platform != "linux", reason="by /proc")
@@ -16,12 +16,12 @@ WITHOUT_RIGHTS = "import ctypes; [ctypes.CDLL(None).prctl(24, number, 0, 0, 0) f
 """Root without what makes it root: no capability is left after the next `exec`."""
 PROGRAM = f"""
 import os, subprocess, sys
-from alipes.config.environment import inherited, resettle
-from alipes.runtime.process_setup import close_memory, wipe_environment
-names = resettle(lambda name, value: "canary" in value)
+from alipes.config.environment import process_environment, move_secrets_off_stack
+from alipes.runtime.process_setup import protect_memory, wipe_environment
+names = move_secrets_off_stack(lambda name, value: "canary" in value)
 assert wipe_environment(names) and names == ["THE_KEY"], names
-if "open" not in sys.argv: assert close_memory()
-assert inherited()["THE_KEY"] == os.environ["THE_KEY"] == {CANARY!r}
+if "open" not in sys.argv: assert protect_memory()
+assert process_environment()["THE_KEY"] == os.environ["THE_KEY"] == {CANARY!r}
 told = subprocess.run(["sh", "-c", "echo $THE_KEY $OTHER"], capture_output=True, text=True).stdout.split()
 assert told == [{CANARY!r}, "plain"], "whoever inherits it still does"
 looks = "import os; print(open(f'/proc/{{os.getppid()}}/environ', 'rb').read())"
@@ -86,6 +86,6 @@ def test_the_password_in_an_address_is_masked_and_the_address_kept(tmp_path):
         "DATABASE_URL": "postgres://me:canary-database@db/x",
         "HTTPS_PROXY": "http://me:canary-proxy@p:1",
     }
-    settings = load(tmp_path, environ)
+    settings = load_settings(tmp_path, environ)
     assert child_environment(environ, settings.secrets()).keys() >= environ.keys()
-    assert masking(settings.secrets())(str(environ)).count("canary") == 0
+    assert make_mask(settings.secrets())(str(environ)).count("canary") == 0

@@ -54,7 +54,7 @@ async def test_the_next_address_is_tried_when_one_refuses_and_beside_one_that_is
     try:
         began = asyncio.get_running_loop().time()
         line = await backend._first(["127.0.0.3", "127.0.0.1", "127.0.0.2"], port)
-        assert asyncio.get_running_loop().time() - began >= sockets.STAGGER * 0.9
+        assert asyncio.get_running_loop().time() - began >= sockets.CONNECT_STAGGER_S * 0.9
         assert line._transport.get_extra_info("peername") == ("127.0.0.1", port)
         line.abort()
     finally:
@@ -101,11 +101,11 @@ async def test_the_parts_of_a_request_leave_together():
     await line.write(b"body", 5)
     assert await line.read(5) == b"head body"
     assert came == [b"head body"]
-    await line.write(b"x" * (sockets.FULL + 7), 5)
-    left = sockets.FULL + 7
+    await line.write(b"x" * (sockets.MAX_BUFFERED_BYTES + 7), 5)
+    left = sockets.MAX_BUFFERED_BYTES + 7
     while left:
         data = await line.read(5)
-        assert len(data) <= sockets.BLOCK
+        assert len(data) <= sockets.BLOCK_BYTES
         left -= len(data)
     with pytest.raises(httpx2.ReadTimeout):
         await line.read(0.01)
@@ -161,7 +161,7 @@ async def test_where_many_stream_each_is_read_seldom_and_nothing_of_it_is_lost()
         return reads, got
 
     async with asyncio.TaskGroup() as group:
-        listening = [group.create_task(listen()) for _ in range(sockets.CROWD * 2)]
+        listening = [group.create_task(listen()) for _ in range(sockets.MAX_UNTHROTTLED_STREAMS * 2)]
     everybodys = 0
     for task in listening:
         reads, got = task.result()

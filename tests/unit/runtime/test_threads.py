@@ -13,7 +13,7 @@ def test_what_the_main_coroutine_gives_is_given():
     async def main():
         return await asyncio.to_thread(lambda: 7)
 
-    assert threads.run(main()) == 7
+    assert threads.run_event_loop(main()) == 7
 
 
 def test_threads_that_are_done_are_waited_for():
@@ -22,22 +22,22 @@ def test_threads_that_are_done_are_waited_for():
     async def main():
         asyncio.get_running_loop().run_in_executor(None, lambda: (time.sleep(0.2), done.append(True)))
 
-    threads.run(main())
+    threads.run_event_loop(main())
     assert done == [True]
 
 
 def test_a_thread_that_never_returns_is_left_and_what_was_written_is_there():
     program = textwrap.dedent("""
         import asyncio, sys, threading
-        from alipes.runtime import workers
-        workers.PATIENCE = 0.1
+        from alipes.runtime import threads
+        threads.JOIN_TIMEOUT_S = 0.1
 
         async def main():
             asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
             sys.stdout.write("said")  # not flushed
             return 5
 
-        workers.leave(workers.run(main()))
+        threads.exit_process(threads.run_event_loop(main()))
     """)
     ended = subprocess.run(
         [sys.executable, "-c", program],
@@ -51,7 +51,7 @@ def test_a_thread_that_never_returns_is_left_and_what_was_written_is_there():
 
 def test_with_no_thread_left_the_process_ends_as_usual():
     program = (
-        "from alipes.runtime import workers\nimport atexit\natexit.register(print, 'bye')\nworkers.leave(3)"
+        "from alipes.runtime import threads\nimport atexit\natexit.register(print, 'bye')\nthreads.exit_process(3)"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program],
@@ -66,7 +66,7 @@ def test_with_no_thread_left_the_process_ends_as_usual():
 def test_a_signal_that_a_thread_was_given_wakes_the_loop():
     program = textwrap.dedent("""
         import asyncio, os, signal, sys, threading
-        from alipes.runtime import workers
+        from alipes.runtime import threads
 
         def interrupt(main):  # to this thread: the loop's own sleeps in its selector
             signal.pthread_kill(threading.get_ident(), signal.SIGINT)
@@ -77,7 +77,7 @@ def test_a_signal_that_a_thread_was_given_wakes_the_loop():
             await asyncio.Event().wait()
 
         try:
-            workers.run(main())
+            threads.run_event_loop(main())
         except KeyboardInterrupt:
             print("interrupted", flush=True)
     """)

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from alipes.runtime import unhandled
-from alipes.runtime.unhandled import guarding
+from alipes.runtime.unhandled import handle_uncaught_errors
 
 SRC = Path(__file__).parents[3] / "src" / "alipes"
 
@@ -44,29 +44,29 @@ async def test_a_task_whose_failure_nobody_asked_for_is_shown_in_one_line_and_lo
     async def unlucky() -> None:
         raise ValueError("bad luck\nand more of it")
 
-    with guarding(shown.append):
+    with handle_uncaught_errors(shown.append):
         start(unlucky())
         await settle()
-    assert shown == ["Something failed in the background: ValueError: bad luck (the log has the details)"]
+    assert shown == ["Error in the background: ValueError: bad luck (see the log)"]
     assert "in unlucky" in caplog.text
 
 
 async def test_a_callback_that_raises_is_shown(shown):
-    with guarding(shown.append):
+    with handle_uncaught_errors(shown.append):
         asyncio.get_running_loop().call_soon(lambda: 1 / 0)
         await settle()
     assert "ZeroDivisionError" in shown[0]
 
 
 async def test_a_report_of_the_loop_without_an_exception_is_shown(shown):
-    with guarding(shown.append):
+    with handle_uncaught_errors(shown.append):
         asyncio.get_running_loop().call_exception_handler({"message": "the transport is odd"})
         await settle()
     assert "the transport is odd" in shown[0]
 
 
 async def test_what_came_last_is_told_when_the_guard_leaves(shown):
-    with guarding(shown.append):
+    with handle_uncaught_errors(shown.append):
         asyncio.get_running_loop().call_exception_handler({"message": "at the very end"})
     assert "at the very end" in shown[0]
 
@@ -89,7 +89,7 @@ class Vendor(httpx2.AsyncClient):
 
 
 async def test_a_client_that_fails_to_close_on_a_dead_loop_is_only_logged(shown, caplog):
-    with guarding(shown.append), caplog.at_level(logging.DEBUG):
+    with handle_uncaught_errors(shown.append), caplog.at_level(logging.DEBUG):
         Vendor()
         await settle()
     assert shown == []
@@ -102,7 +102,7 @@ async def test_anything_else_that_meets_a_dead_loop_is_shown(shown):
             dead_loop().call_soon(print)
 
     async with Asking() as client:
-        with guarding(shown.append):
+        with handle_uncaught_errors(shown.append):
             start(Foreign().aclose())
             start(client.ask())
             await settle()
@@ -115,7 +115,7 @@ async def test_a_client_that_fails_to_close_for_another_reason_is_shown(shown):
             raise RuntimeError("something else")
 
     odd = Odd(transport=httpx2.MockTransport(print))
-    with guarding(shown.append):
+    with handle_uncaught_errors(shown.append):
         start(odd.aclose())
         await settle()
     assert "something else" in shown[0]
@@ -123,7 +123,7 @@ async def test_a_client_that_fails_to_close_for_another_reason_is_shown(shown):
 
 
 async def test_a_plain_client_dropped_unclosed_is_named_in_the_log_and_a_closed_one_is_not(shown, caplog):
-    with guarding(shown.append), caplog.at_level(logging.DEBUG):
+    with handle_uncaught_errors(shown.append), caplog.at_level(logging.DEBUG):
         await httpx2.AsyncClient().aclose()
         await settle()
         assert "collected" not in caplog.text
@@ -145,7 +145,7 @@ async def test_a_finaliser_that_raises_is_shown_unless_it_tells_of_a_dead_loop(s
         def __del__(self) -> None:
             dead_loop().call_soon(print)
 
-    with guarding(shown.append):
+    with handle_uncaught_errors(shown.append):
         Careless()
         Late()
         await settle()
@@ -161,7 +161,7 @@ async def test_an_asyncio_transport_of_a_dead_loop_is_only_logged(shown, caplog)
         return [child]
 
     kept = await asyncio.to_thread(leave_a_child_behind)
-    with guarding(shown.append), caplog.at_level(logging.DEBUG), warnings.catch_warnings():
+    with handle_uncaught_errors(shown.append), caplog.at_level(logging.DEBUG), warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         kept.clear()
         # Held by the thread that waits for the child, until the child ends.
@@ -172,7 +172,7 @@ async def test_an_asyncio_transport_of_a_dead_loop_is_only_logged(shown, caplog)
 
 
 async def test_a_warning_goes_to_the_log_and_not_over_the_prompt(shown, caplog, capfd):
-    with guarding(shown.append), caplog.at_level(logging.DEBUG), warnings.catch_warnings():
+    with handle_uncaught_errors(shown.append), caplog.at_level(logging.DEBUG), warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.warn("old ways", DeprecationWarning, stacklevel=1)
         warnings.warn("left open", ResourceWarning, stacklevel=1)
@@ -187,7 +187,7 @@ async def test_a_thread_that_dies_is_shown_on_the_loop(shown, capfd):
     def die() -> None:
         raise KeyError("thread")
 
-    with guarding(lambda line: shown.append((threading.current_thread() is threading.main_thread(), line))):
+    with handle_uncaught_errors(lambda line: shown.append((threading.current_thread() is threading.main_thread(), line))):
         thread = threading.Thread(target=die)
         thread.start()
         await asyncio.to_thread(thread.join)
@@ -205,7 +205,7 @@ async def test_a_show_that_raises_is_not_called_for_ever(caplog):
         calls.append(line)
         raise OSError("no screen")
 
-    with guarding(broken):
+    with handle_uncaught_errors(broken):
         asyncio.get_running_loop().call_soon(lambda: 1 / 0)
         for _ in range(10):
             await settle()
@@ -220,7 +220,7 @@ async def test_everything_is_put_back():
         return loop.get_exception_handler(), sys.unraisablehook, threading.excepthook, warnings.showwarning
 
     before, callbacks = state(), list(gc.callbacks)
-    with guarding(print):
+    with handle_uncaught_errors(print):
         assert state()[0] is not None
         assert all(now is not then for now, then in zip(state(), before, strict=True))
     assert state() == before
@@ -233,7 +233,7 @@ def test_a_library_loaded_later_is_met_at_the_next_collection(monkeypatch):
 
     noted: list[str] = []
     monkeypatch.delitem(sys.modules, "httpx", raising=False)
-    with unhandled.naming(noted.append):
+    with unhandled.report_unclosed_clients(noted.append):
         library = type(sys)("httpx")
         library.AsyncClient = AsyncClient
         monkeypatch.setitem(sys.modules, "httpx", library)

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from alipes.runtime.watchdog import LOOP, Watch, Watchdog
-from tests.world.polling import until
+from alipes.runtime.watchdog import LOOP_ACTIVITY, LoopActivity, Watchdog
+from tests.world.wait import until
 
 LOGGER = "alipes.runtime.watchdog"
 
@@ -71,7 +71,7 @@ def naps_until(told: threading.Event) -> None:
 
 def test_a_short_deed_costs_nothing_but_its_time(heard):
     clock, nap = Clock(), Nap()
-    watch = Watch(clock=clock)
+    watch = LoopActivity(clock=clock)
     before = watch.begin(nap)
     assert watch.deed is nap
     clock.now += 0.25
@@ -81,17 +81,17 @@ def test_a_short_deed_costs_nothing_but_its_time(heard):
 
 def test_a_long_deed_is_told_with_its_total_when_it_ends(heard):
     clock, nap = Clock(), Nap()
-    watch = Watch(clock=clock)
+    watch = LoopActivity(clock=clock)
     before = watch.begin(nap)
     clock.now += 2
     watch.end(before)
     assert nap.told == [2.0]
-    assert heard.lines == ["the nap blocked the loop for 2.00 s"]
+    assert heard.lines == ["the nap blocked the event loop for 2.00 s"]
 
 
 def test_the_time_of_an_inner_deed_is_not_the_outer_ones():
     clock, outer, inner = Clock(), Nap("outer"), Nap("inner")
-    watch = Watch(clock=clock)
+    watch = LoopActivity(clock=clock)
     first = watch.begin(outer)
     clock.now += 0.2
     second = watch.begin(inner)
@@ -105,7 +105,7 @@ def test_the_time_of_an_inner_deed_is_not_the_outer_ones():
 
 def test_what_the_house_does_inside_a_deed_is_nobodys_fault(heard):
     clock, outer = Clock(), Nap("outer")
-    watch = Watch(clock=clock)
+    watch = LoopActivity(clock=clock)
     first = watch.begin(outer)
     second = watch.begin(None)
     clock.now += 1
@@ -115,21 +115,21 @@ def test_what_the_house_does_inside_a_deed_is_nobodys_fault(heard):
 
 
 async def test_who_blocks_is_named_while_it_blocks_with_the_place_where_it_stands(heard):
-    watch, nap = Watch(limit=0.02), Nap("plugin sleepy in on_event")
+    watch, nap = LoopActivity(limit=0.02), Nap("plugin sleepy in on_event")
     async with Watchdog(watch):
         before = watch.begin(nap)
         naps_until(heard.first)  # the loop's thread waits here, and it is the watchdog's that tells
         watch.end(before)
     while_it_blocked, at_its_end = heard.lines
-    assert while_it_blocked.startswith("plugin sleepy in on_event has been blocking the loop for 0.")
+    assert while_it_blocked.startswith("plugin sleepy in on_event has been blocking the event loop for 0.")
     assert "naps_until" in while_it_blocked and "test_watchdog.py" in while_it_blocked
     assert while_it_blocked.count("called from") <= 3
-    assert at_its_end.startswith("plugin sleepy in on_event blocked the loop for ")
+    assert at_its_end.startswith("plugin sleepy in on_event blocked the event loop for ")
     assert len(nap.told) == 1
 
 
 async def test_the_second_who_blocks_is_named_too_and_each_once(heard):
-    watch, limit = Watch(limit=0.02), 0.02
+    watch, limit = LoopActivity(limit=0.02), 0.02
     async with Watchdog(watch):
         for name in ("one", "two"):
             heard.first.clear()
@@ -141,7 +141,7 @@ async def test_the_second_who_blocks_is_named_too_and_each_once(heard):
 
 
 async def test_many_short_deeds_are_not_mistaken_for_a_long_one(heard):
-    watch, nap = Watch(limit=0.2), Nap()
+    watch, nap = LoopActivity(limit=0.2), Nap()
     async with Watchdog(watch):
         end = time.monotonic() + 0.5
         while time.monotonic() < end:
@@ -151,7 +151,7 @@ async def test_many_short_deeds_are_not_mistaken_for_a_long_one(heard):
 
 
 async def test_the_thread_begins_with_the_first_deed_and_ends_with_the_scope():
-    watch = Watch(limit=0.01)
+    watch = LoopActivity(limit=0.01)
     async with Watchdog(watch):
         await asyncio.sleep(0)
         assert threads() == []
@@ -166,7 +166,7 @@ async def test_the_thread_begins_with_the_first_deed_and_ends_with_the_scope():
 
 
 async def test_when_nothing_is_done_the_thread_is_not_woken_by_anything():
-    watch, looks = Watch(limit=0.01), 0
+    watch, looks = LoopActivity(limit=0.01), 0
 
     def clock() -> float:
         nonlocal looks
@@ -184,7 +184,7 @@ async def test_when_nothing_is_done_the_thread_is_not_woken_by_anything():
 
 
 async def test_a_deed_that_begins_as_the_thread_falls_asleep_is_seen_all_the_same(heard):
-    watch = Watch(limit=0.002)
+    watch = LoopActivity(limit=0.002)
     async with Watchdog(watch):
         for _ in range(30):
             heard.first.clear()
@@ -196,7 +196,7 @@ async def test_a_deed_that_begins_as_the_thread_falls_asleep_is_seen_all_the_sam
 
 
 async def test_a_second_watchdog_leaves_the_work_to_the_first():
-    watch = Watch(limit=0.01)
+    watch = LoopActivity(limit=0.01)
     async with Watchdog(watch):
         async with Watchdog(watch):
             watch.end(watch.begin(Nap()))
@@ -207,7 +207,7 @@ async def test_a_second_watchdog_leaves_the_work_to_the_first():
 
 
 async def test_without_a_watchdog_a_block_is_still_told_when_it_ends(heard):
-    watch, nap = Watch(limit=0.01), Nap()
+    watch, nap = LoopActivity(limit=0.01), Nap()
     before = watch.begin(nap)
     time.sleep(0.02)
     watch.end(before)
@@ -215,4 +215,4 @@ async def test_without_a_watchdog_a_block_is_still_told_when_it_ends(heard):
 
 
 def test_the_house_watches_one_loop_and_allows_a_quarter_of_a_second():
-    assert isinstance(LOOP, Watch) and LOOP.limit == 0.25
+    assert isinstance(LOOP_ACTIVITY, LoopActivity) and LOOP_ACTIVITY.limit == 0.25

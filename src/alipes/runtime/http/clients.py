@@ -1,4 +1,4 @@
-"""Who owns the network: one `ClientScope` per event loop makes every client and closes every client."""
+"""Network clients: one `ClientScope` per event loop opens and closes every client."""
 
 import asyncio
 import logging
@@ -20,9 +20,9 @@ from msgspec import Struct
 import alipes
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Endpoint, Proxies
-from alipes.runtime.http.proxies import Trust, Wire, detours
-from alipes.runtime.http.sockets import Permits
-from alipes.runtime.tasks import to_the_end
+from alipes.runtime.http.proxies import RouteTransport, TlsTrust, proxy_routes
+from alipes.runtime.http.sockets import MayConnect
+from alipes.runtime.tasks import run_to_completion
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_Handle: TypeAlias = tuple[str, str, float, float, Permits | None]
-_Asked: TypeAlias = tuple[str, str, Mapping[str, str], bytes | None]
-"""Method, address, headers, content."""
+_Handle: TypeAlias = tuple[str, str, float, float, MayConnect | None]
+_RequestParts: TypeAlias = tuple[str, str, Mapping[str, str], bytes | None]
+"""Method, URL, headers, content."""
 NO_KEY = "none"
-"""What an SDK sends to an endpoint without a key; given nothing, it would take one from the environment."""
+"""Sent by an SDK to an endpoint without a key; otherwise it would take one from the environment."""
 NOT_SENT = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
@@ -42,11 +42,11 @@ NOT_SENT = (
     httpx2.ProxyError,
     httpx2.UnsupportedProtocol,
 )
-"""Raised before anything of a request has left: whatever it asked for was not done."""
+"""Raised before anything of a request was sent, so it had no effect."""
 
 
 class OpenClient(Struct, frozen=True):
-    """What `alipes doctor` says of a client."""
+    """A client as `alipes doctor` shows it."""
 
     name: str
     kind: str
@@ -57,14 +57,14 @@ class OpenClient(Struct, frozen=True):
 
 
 class _Owned(Struct, frozen=True, eq=False):
-    """A client as its owner sees it: the wires are held, the client itself only watched."""
+    """A client of a scope: strong references to its transports, a weak one to the client."""
 
     name: str
     kind: str
     base_url: str
     opened: float
     client: "weakref.ref[httpx2.AsyncClient]"
-    wires: tuple[Wire, ...]
+    wires: tuple[RouteTransport, ...]
 
     @property
     def closed(self) -> bool:
@@ -74,7 +74,7 @@ class _Owned(Struct, frozen=True, eq=False):
     async def close(self) -> None:
         if (client := self.client()) is not None:
             await client.aclose()
-        # Also after that: whoever closed the client before us may have been cancelled half-way.
+        # Also afterwards: an earlier close may have been cancelled half-way.
         for wire in self.wires:
             await wire.aclose()
 
@@ -82,19 +82,19 @@ class _Owned(Struct, frozen=True, eq=False):
 class ClientScope:
     """Opens network clients and closes all of them, on the loop that entered it, newest first.
 
-    A vendor SDK object is given a client of ours (`http_client=`): left to its own it closes
-    in `__del__`, on whichever loop the collector happened to run. Here collecting one
-    schedules nothing: its connections are closed before the scope's next request, or at its end.
+    A vendor SDK object gets a client of ours (`http_client=`): its own would close in `__del__`, on
+    whichever loop the garbage collector runs. Here collecting one schedules nothing: its connections
+    are closed before the scope's next request, or at the end of the scope.
     """
 
     def __init__(self, proxies: Proxies | None = None, *, trust: ssl.SSLContext | str | None = None) -> None:
-        """`trust`: whom TLS believes: a context, the path of a CA file, or None for the system's CAs."""
+        """`trust`: a TLS context, the path of a CA file, or None for the system's CAs."""
         self._proxies = proxies or Proxies()
-        self._trust = Trust(trust)
+        self._trust = TlsTrust(trust)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owned: dict[weakref.ref[httpx2.AsyncClient], _Owned] = {}
         self._dropped: deque[weakref.ref[httpx2.AsyncClient]] = deque()
-        self._handles: dict[_Handle, Http] = {}
+        self._handles: dict[_Handle, HttpClient] = {}
 
     async def __aenter__(self) -> Self:
         if self._loop is not None:
@@ -117,7 +117,7 @@ class ClientScope:
                     newest_first.push_async_callback(_close, owned, failures)
                 self._owned = {}
 
-        await to_the_end(close_all)
+        await run_to_completion(close_all)
         self._handles = {}
         if failures and error is None:
             raise failures[0]
@@ -129,22 +129,22 @@ class ClientScope:
         base_url: str = "",
         stall: float = 120.0,
         connect: float = 10.0,
-        permits: Permits | None = None,
-    ) -> "Http":
-        """The handle on a pool of connections; the same arguments give the same handle.
+        permits: MayConnect | None = None,
+    ) -> "HttpClient":
+        """A client with its own connection pool; the same arguments return the same client.
 
-        `stall`: seconds without a byte after which a request counts as dead. There is no
-        limit on the whole. `permits`: where it may connect to, unless through a proxy.
+        `stall`: seconds without a byte after which a request fails; the total time is not limited.
+        `permits`: which addresses it may connect to directly.
         """
-        self._here()
+        self._check_loop()
         key = (name, base_url, stall, connect, permits)
         if key not in self._handles:
-            self._handles[key] = Http(self, key)
+            self._handles[key] = HttpClient(self, key)
         return self._handles[key]
 
     def openai(self, endpoint: Endpoint) -> "AsyncOpenAI":
-        """An SDK object on a client of its own, its retries off. You may close it, and need not."""
-        self._here()
+        """An SDK object with its own client and no retries. Closing it is optional."""
+        self._check_loop()
         try:
             from openai import AsyncOpenAI  # noqa: PLC0415
         except ModuleNotFoundError as missing:
@@ -157,13 +157,13 @@ class ClientScope:
             max_retries=0,
             http_client=self._for_sdk("openai", endpoint, base_url),
         )
-        # It reads these from the environment, where they may mean another vendor.
+        # The SDK reads these from the environment, where they may belong to another vendor.
         sdk.organization = sdk.project = sdk.admin_api_key = None
         return sdk
 
     def anthropic(self, endpoint: Endpoint) -> "AsyncAnthropic":
-        """An SDK object on a client of its own, its retries off. You may close it, and need not."""
-        self._here()
+        """An SDK object with its own client and no retries. Closing it is optional."""
+        self._check_loop()
         try:
             from anthropic import AsyncAnthropic  # noqa: PLC0415
         except ModuleNotFoundError as missing:
@@ -179,14 +179,14 @@ class ClientScope:
         )
 
     def open_clients(self) -> tuple[OpenClient, ...]:
-        """What is open now, oldest first."""
+        """Open clients, oldest first."""
         return tuple(
             OpenClient(o.name, o.kind, o.base_url, o.opened, sum(wire.requests for wire in o.wires))
             for o in self._owned.values()
             if not o.closed
         )
 
-    def _here(self) -> None:
+    def _check_loop(self) -> None:
         if self._loop is None:
             raise RuntimeError("This ClientScope is not open: use it inside its `async with`.")
         try:
@@ -208,15 +208,18 @@ class ClientScope:
         *,
         timeout: httpx2.Timeout,
         follow_redirects: bool = False,
-        permits: Permits | None = None,
-    ) -> tuple[httpx2.AsyncClient, Wire | None]:
-        """A client; and its wire, where it has only one."""
-        straight, ways = Wire(self._trust, permits=permits), detours(self._proxies, self._trust)
+        permits: MayConnect | None = None,
+    ) -> tuple[httpx2.AsyncClient, RouteTransport | None]:
+        """A client, and its transport if it has only one."""
+        straight, ways = (
+            RouteTransport(self._trust, permits=permits),
+            proxy_routes(self._proxies, self._trust),
+        )
         client = httpx2.AsyncClient(
-            # An SDK makes absolute URLs of its own.
+            # SDKs use absolute URLs.
             base_url=base_url if kind == "http" else "",
             headers={"user-agent": f"alipes/{alipes.__version__}"},
-            # What one conversation was given, another must not send.
+            # Cookies must not leak from one conversation to another.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             timeout=timeout,
             follow_redirects=follow_redirects,
@@ -229,8 +232,8 @@ class ClientScope:
         self._owned[watch] = _Owned(name, kind, base_url, time.time(), watch, wires)
         return client, None if ways else straight
 
-    async def _tidy(self) -> None:
-        """Close the connections of clients that were dropped, and forget clients that someone closed."""
+    async def _close_dropped(self) -> None:
+        """Close the connections of garbage-collected clients, and forget closed clients."""
         gone = [watch for watch, owned in self._owned.items() if owned.closed]
         while self._dropped:
             gone.append(self._dropped.popleft())
@@ -241,17 +244,17 @@ class ClientScope:
                 await _close(owned, [])
 
         if leaving:
-            await to_the_end(close_each)
+            await run_to_completion(close_each)
 
     def __del__(self) -> None:
         if self._loop is not None:
             warnings.warn("a ClientScope was dropped while open", ResourceWarning, source=self, stacklevel=2)
 
 
-class Http:
-    """A handle on one pool of connections that a scope owns. Raises `httpx2.HTTPError` kinds.
+class HttpClient:
+    """A client with one connection pool, owned by a scope. Raises `httpx2.HTTPError` subclasses.
 
-    One request cancelled, failed or left early takes its own connection with it and no other.
+    A request that is cancelled, fails or is left early closes only its own connection.
     """
 
     def __init__(self, scope: ClientScope, key: "_Handle") -> None:
@@ -272,31 +275,31 @@ class Http:
         content: bytes | None = None,
         stall: float | None = None,
     ) -> AsyncIterator[httpx2.Response]:
-        """Ask, and give the answer with its body unread. `stall`: for this request, instead of the usual.
+        """Send a request; yields the response with its body unread. `stall`: overrides the client's.
 
-        Read it to its end and the connection serves the next request; leave earlier and the
-        connection is closed before this context is left.
+        If the body is read to its end, the connection is reused; otherwise it is closed at the end of
+        the context.
         """
         response = await self._answer((method, url, headers or {}, content), stall)
         try:
             yield response
         finally:
             if not response.is_closed:
-                await to_the_end(response.aclose)
+                await run_to_completion(response.aclose)
 
-    async def _answer(self, asked: _Asked, stall: float | None) -> httpx2.Response:
-        client = await self._living()
+    async def _answer(self, asked: _RequestParts, stall: float | None) -> httpx2.Response:
+        client = await self._open_client()
         timeout = self._timeout if stall is None else _timeout(stall, self._timeout.connect or stall)
         method, url, headers, content = asked
         if self._wire is None:
             built = client.build_request(method, url, headers=headers, content=content, timeout=timeout)
             return await client.send(built, stream=True)
-        # What the client would add to this (cookies, redirects, hooks) is switched off, and costs a third.
-        place, host = _place(self.base_url, url)
+        # Bypass the client: its cookies, redirects and hooks are off, and cost a third of the time.
+        place, host = _absolute_url(self.base_url, url)
         given = {"host": host, **self._headers, **{name.lower(): value for name, value in headers.items()}}
         if content or method in ("POST", "PUT", "PATCH"):
             given.setdefault("content-length", str(len(content or b"")))
-        # All headers are there already; given `content`, it would make and read through them four times.
+        # The headers are complete; passing `content` would build and scan them four times.
         stream = httpx2.ByteStream(content or b"")
         more = self._extensions if timeout is self._timeout else {"timeout": timeout.as_dict()}
         built = httpx2.Request(method, place, headers=given, stream=stream, extensions=more)
@@ -314,7 +317,7 @@ class Http:
         timeout: float | None = None,  # noqa: ASYNC109
         stall: float | None = None,
     ) -> httpx2.Response:
-        """Ask, and give the answer read whole; `timeout` limits the whole of it; `stall`: see `stream`."""
+        """Send a request and read the whole response; `timeout` limits the total time."""
         asked = (method, url, headers or {}, content)
         if timeout is None:
             return await self._whole(asked, stall)
@@ -322,41 +325,41 @@ class Http:
             async with asyncio.timeout(timeout):
                 return await self._whole(asked, stall)
         except TimeoutError as late:
-            raise httpx2.ReadTimeout(f"no complete answer within {timeout} s") from late
+            raise httpx2.ReadTimeout(f"no complete response within {timeout} s") from late
 
-    async def _whole(self, asked: _Asked, stall: float | None) -> httpx2.Response:
+    async def _whole(self, asked: _RequestParts, stall: float | None) -> httpx2.Response:
         response = await self._answer(asked, stall)
         try:
             await response.aread()
         finally:
             if not response.is_closed:
-                await to_the_end(response.aclose)
+                await run_to_completion(response.aclose)
         return response
 
-    async def _living(self) -> httpx2.AsyncClient:
-        self._scope._here()
+    async def _open_client(self) -> httpx2.AsyncClient:
+        self._scope._check_loop()
         if self._client.is_closed:
-            log.warning("the client %r was closed by someone else; it is replaced", self.name)
+            log.warning("client %r was closed by other code; replacing it", self.name)
             self._client, self._wire = self._open()
-        await self._scope._tidy()
+        await self._scope._close_dropped()
         if self._client.is_closed:
-            raise RuntimeError(f"The client {self.name!r} was replaced and closed again by someone else.")
+            raise RuntimeError(f"Client {self.name!r} was replaced and closed again by other code.")
         return self._client
 
-    def _open(self) -> tuple[httpx2.AsyncClient, Wire | None]:
+    def _open(self) -> tuple[httpx2.AsyncClient, RouteTransport | None]:
         return self._scope._open(
             self.name, "http", self.base_url, timeout=self._timeout, permits=self._permits
         )
 
     @property
-    def detoured(self) -> bool:
-        """May a proxy stand between us and whom we ask?"""
+    def uses_proxy(self) -> bool:
+        """True if requests may go through a proxy."""
         return self._wire is None
 
 
 @lru_cache(maxsize=256)
-def _place(base: str, url: str) -> tuple[httpx2.URL, str]:
-    """An address, and its host as the header says it. Read once: the same few are asked again and again."""
+def _absolute_url(base: str, url: str) -> tuple[httpx2.URL, str]:
+    """The absolute URL and its Host header. Cached, because the same few URLs are requested often."""
     place = httpx2.URL(url)
     if place.is_relative_url:
         place = httpx2.URL(f"{base.rstrip('/')}/{url.lstrip('/')}")

@@ -1,6 +1,6 @@
-"""HTTP/1.1 as its client speaks it: a question becomes bytes, bytes become an answer. It knows no socket.
+"""HTTP/1.1 for clients: encodes requests and parses responses; no sockets.
 
-Questions are written by hand, answers are read by llhttp, which is C: see docs/adr/0017.
+Responses are parsed by llhttp: see docs/adr/0017.
 """
 
 import re
@@ -14,60 +14,60 @@ from httptools import (
 )
 from msgspec import Struct
 
-LARGEST_HEAD = 100 * 1024
-"""Bytes that may come before they make a head, a piece of a body, or an end."""
-DIGITS = 20
-"""Those that a length may have."""
+MAX_HEAD_BYTES = 100 * 1024
+"""Limit of bytes without a complete head, a part of the body, or an end."""
+MAX_LENGTH_DIGITS = 20
+"""Digits of a content length, at most."""
 _TOKEN = re.compile(rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")
 _TARGET = re.compile(rb"[\x21-\x7e]+")
 _VALUE = re.compile(rb"(?:[^\0\s]+(?:[ \t]+[^\0\s]+)*)?")
 
 _SPECIAL = {b"host", b"connection", b"content-length", b"transfer-encoding"}
-"""The headers that say where a question ends, and who is asked."""
+"""Headers that determine framing and host."""
 
 Headers = list[tuple[bytes, bytes]]
 
 
-class Question:
-    """A request as it goes out: `head`, then each piece of its body, then the end.
+class RequestEncoder:
+    """A request as bytes: `head`, then each part of the body, then the end.
 
-    Raises `httpx2.LocalProtocolError` for what a server could understand in another way than we do.
+    Raises `httpx2.LocalProtocolError` for anything a server could interpret differently.
     """
 
     def __init__(self, method: str, target: bytes, headers: Headers) -> None:
         verb = method.encode("ascii", "replace")
         if not _TOKEN.fullmatch(verb) or not _TARGET.fullmatch(target):
-            raise httpx2.LocalProtocolError(f"this cannot be asked as it is: {method!r} {target!r}")
+            raise httpx2.LocalProtocolError(f"invalid request line: {method!r} {target!r}")
         lines, special = [b"%b %b HTTP/1.1\r\n" % (verb, target)], Headers()
         for name, value in headers:
             if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-                # Its value may be a secret.
-                raise httpx2.LocalProtocolError(f"the header {name!r} cannot be sent as it is")
+                # The value may be a secret.
+                raise httpx2.LocalProtocolError(f"invalid header {name!r}")
             lines.append(b"%b: %b\r\n" % (name, value))
             if (key := name.lower()) in _SPECIAL:
                 special.append((key, value.lower()))
         lines.append(b"\r\n")
         self.head = b"".join(lines)
-        self._chunked, self._left, self.last = _framed(special)
-        """`last`: we said that nothing else will be asked on this connection."""
+        self._chunked, self._left, self.last = _framing(special)
+        """`last`: we announced `connection: close`."""
 
     def piece(self, data: bytes) -> bytes:
-        """What to send for a piece of the body."""
+        """The bytes to send for a part of the body."""
         if self._chunked:
             return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
         self._left -= len(data)
         if self._left < 0:
-            raise httpx2.LocalProtocolError("the body is longer than its head says")
+            raise httpx2.LocalProtocolError("the body is longer than its content-length")
         return data
 
     def end(self) -> bytes:
         if self._left > 0:
-            raise httpx2.LocalProtocolError("the body is shorter than its head says")
+            raise httpx2.LocalProtocolError("the body is shorter than its content-length")
         return b"0\r\n\r\n" if self._chunked else b""
 
 
-def _framed(special: Headers) -> tuple[bool, int, bool]:
-    """Is the body chunked, how long is it otherwise, and is this the last question on its connection?"""
+def _framing(special: Headers) -> tuple[bool, int, bool]:
+    """Whether the body is chunked, its length otherwise, and whether the connection closes afterwards."""
     hosts, bodies, last = 0, Headers(), False
     for name, value in special:
         match name:
@@ -78,46 +78,46 @@ def _framed(special: Headers) -> tuple[bool, int, bool]:
             case _:
                 bodies.append((name, value))
     if hosts != 1:
-        raise httpx2.LocalProtocolError(f"a question names one host, not {hosts}")
+        raise httpx2.LocalProtocolError(f"a request needs exactly one Host header, not {hosts}")
     match bodies:
         case []:
             return False, 0, last
-        case [(b"content-length", length)] if length.isdigit() and len(length) <= DIGITS:
+        case [(b"content-length", length)] if length.isdigit() and len(length) <= MAX_LENGTH_DIGITS:
             return False, int(length), last
         case [(b"transfer-encoding", b"chunked")]:
             return True, 0, last
-    raise httpx2.LocalProtocolError("a body has one length, or it is chunked, and nothing else")
+    raise httpx2.LocalProtocolError("a body needs either one content-length or chunked encoding")
 
 
-class Head(Struct, frozen=True):
-    """How an answer begins."""
+class ResponseHead(Struct, frozen=True):
+    """Head of a response."""
 
     status: int
     reason: bytes
     version: bytes
     """As `HTTP/1.1`."""
     headers: Headers
-    """As they came, in their order."""
+    """As received, in order."""
 
 
-class _EnoughError(Exception):
-    """What follows is not to be read: it stops the parser, and nobody else sees it."""
+class _StopParsing(Exception):
+    """Internal: stops the parser."""
 
 
-class Answer:
-    """What comes back for one question, from the bytes that it is fed: a head, then pieces of a body.
+class ResponseParser:
+    """Parses one response from the bytes it is fed: a head, then parts of a body.
 
-    What comes before an answer (100 to 199) is skipped.
+    Interim responses (100 to 199) are skipped.
     """
 
     def __init__(self, method: str) -> None:
-        """`method`: that of the question."""
-        self.head: Head | None = None
+        """`method`: that of the request."""
+        self.head: ResponseHead | None = None
         self.over = False
         self.broken = ""
-        """Why there will be no more of it, in a sentence; what came before can still be taken."""
+        """Why parsing failed; what was received before can still be taken."""
         self.last = False
-        """Nothing else may be asked on its connection."""
+        """The connection must not be reused."""
         self.pieces: list[bytes] = []
         self.on_body = self.pieces.append
         self._bodiless = method == "HEAD"
@@ -126,7 +126,7 @@ class Answer:
         self._chunked = False
         self._reason, self._headers = b"", Headers()
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
-        # Dangerous to a server that shares its connections with strangers; here they are what h11 let pass.
+        # Dangerous only for servers with shared connections; these match what h11 accepts.
         self._parser.set_dangerous_leniencies(
             lenient_headers=True,
             lenient_chunked_length=True,
@@ -164,7 +164,7 @@ class Answer:
         try:
             parser.feed_data(data)
         except HttpParserCallbackError as error:
-            if not isinstance(error.__context__, _EnoughError):
+            if not isinstance(error.__context__, _StopParsing):
                 raise error.__context__ or error from None
         except (HttpParserError, HttpParserUpgrade) as error:
             if self.over:
@@ -172,7 +172,7 @@ class Answer:
             else:
                 self.broken = f"the server's answer is no HTTP: {error}"
         self._idle = 0 if self.pieces else self._idle + len(data)
-        if self._idle > LARGEST_HEAD and not self.over:
+        if self._idle > MAX_HEAD_BYTES and not self.over:
             self.broken = self.broken or "the server's answer has a head without end"
 
     def _hung_up(self) -> None:
@@ -188,20 +188,20 @@ class Answer:
 
     def _refuse(self, why: str) -> None:
         self.broken = why
-        raise _EnoughError
+        raise _StopParsing
 
-    # What the parser tells
+    # Called by the parser
 
     def on_message_begin(self) -> None:
-        if self.over:  # nobody asked for another
+        if self.over:  # an unexpected second response
             self.last = True
-            raise _EnoughError
+            raise _StopParsing
 
     def on_status(self, part: bytes) -> None:
         self._reason += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.head is None:  # not what may follow a body
+        if self.head is None:  # ignore trailers
             self._headers.append((name, value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
@@ -210,28 +210,28 @@ class Answer:
         status, version = self._parser.get_status_code(), self._parser.get_http_version()
         sized = self._chunked or self._length is not None
         if status < 100 or status == 101 or (status < 200 and sized):
-            self._refuse(f"the server answers with {status}, which fits no question of ours")
+            self._refuse(f"unexpected status {status}")
         if status < 200:
             return
-        self.head = Head(status, self._reason, b"HTTP/" + version.encode(), self._headers)
+        self.head = ResponseHead(status, self._reason, b"HTTP/" + version.encode(), self._headers)
         both = self._chunked and self._length is not None
         self.last = both or version != "1.1" or not self._parser.should_keep_alive()
-        if self._bodiless:  # which the parser cannot know
+        if self._bodiless:  # unknown to the parser
             self.over = self.last = True
-            raise _EnoughError
+            raise _StopParsing
 
     def _measure(self) -> None:
-        """Where will the body end?"""
+        """Determine how the body ends."""
         for name, value in self._headers:
             if b"\0" in value or name.endswith(b" "):
-                self._refuse(f"the server's answer has a header that is none: {name!r}")
+                self._refuse(f"the response has an invalid header: {name!r}")
             match name.lower():
-                case b"content-length" if len(value) > DIGITS:
-                    self._refuse("the server's answer has a length of too many digits")
+                case b"content-length" if len(value) > MAX_LENGTH_DIGITS:
+                    self._refuse("the response has an invalid content-length")
                 case b"content-length":
                     self._length = int(value)
                 case b"transfer-encoding" if self._chunked or value.lower() != b"chunked":
-                    self._refuse(f"the server's answer is encoded as {value!r}, which we do not read")
+                    self._refuse(f"the response has an unsupported transfer-encoding: {value!r}")
                 case b"transfer-encoding":
                     self._chunked = True
 

@@ -1,4 +1,4 @@
-"""The ways out: straight or through the operator's proxy, plain or TLS. Whose they are, `clients` knows."""
+"""Transports of a client: direct or through a proxy, with the trusted certificates."""
 
 import logging
 import os
@@ -13,18 +13,18 @@ import httpx2
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Proxies
-from alipes.runtime.http.sockets import Permits
-from alipes.runtime.http.transport import Straight
+from alipes.runtime.http.sockets import MayConnect
+from alipes.runtime.http.transport import DirectTransport
 
 log = logging.getLogger(__name__)
 
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=300.0)
-"""No ceiling on connections: with one, a request waits for the end of strangers' requests."""
+"""No limit on connections: with one, requests would wait for unrelated ones."""
 LOOPBACK = ("localhost", "127.0.0.0/8", "::1")
 
 
 def is_loopback(host: str) -> bool:
-    """Is it this machine alone, by number or by its one reserved name?"""
+    """True if `host` is this machine: a loopback address or `localhost`."""
     name = host.removeprefix("[").removesuffix("]")
     try:
         return ip_address(name).is_loopback
@@ -32,11 +32,11 @@ def is_loopback(host: str) -> bool:
         return name.lower() == "localhost"
 
 
-class Trust:
-    """Whom TLS believes: one context for a whole scope, built when the first handshake needs it."""
+class TlsTrust:
+    """Trusted certificates: one TLS context per scope, built for the first handshake."""
 
     def __init__(self, given: ssl.SSLContext | str | None = None) -> None:
-        """`given`: a context, the path of a CA file, or None for what the system trusts."""
+        """`given`: a context, the path of a CA file, or None for the system's CAs."""
         self._given = given
 
     @cached_property
@@ -49,20 +49,20 @@ class Trust:
             return ssl.create_default_context(cafile=self._given)
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
-                f"The CA file {self._given} cannot be used ({error}); give a PEM file."
+                f"The CA file {self._given} cannot be used ({error}): give a PEM file."
             ) from error
 
     @cached_property
     def none(self) -> ssl.SSLContext:
-        """For pools of plain connections: it trusts nobody, so TLS by mistake fails closed."""
+        """For pools of plain connections: trusts nothing, so that TLS by mistake fails."""
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def system_trust(paths: ssl.DefaultVerifyPaths) -> ssl.SSLContext:
     """The system's CAs, looked up by hash at the handshake where the system offers that.
 
-    Reading the whole bundle costs 20 ms of CPU; its folder of hashed names costs 3, and is as
-    good when it holds no fewer certificates than the bundle.
+    Reading the whole bundle costs 20 ms of CPU; its directory of hashed names costs 3 and is
+    equivalent if it contains no fewer certificates.
     """
     bundle, folder = paths.openssl_cafile, paths.openssl_capath
     if not (os.path.isfile(bundle) and os.path.isdir(folder)):
@@ -71,7 +71,7 @@ def system_trust(paths: ssl.DefaultVerifyPaths) -> ssl.SSLContext:
         wanted = file.read().count(b"-----BEGIN CERTIFICATE-----")
     hashed = re.compile(r"[0-9a-f]{8}\.\d+")
     with os.scandir(folder) as entries:
-        # `is_file` follows links: copied without what they point to, they are worth nothing.
+        # `is_file` follows links: dangling ones do not count.
         found = sum(1 for entry in entries if hashed.fullmatch(entry.name) and entry.is_file())
     if not wanted or found < wanted:
         return httpx2.create_ssl_context(trust_env=False)
@@ -81,9 +81,9 @@ def system_trust(paths: ssl.DefaultVerifyPaths) -> ssl.SSLContext:
 
 
 class _Handshake:
-    """Follows one request's connecting, and closes a socket whose handshake did not end well.
+    """Traces the connecting of one request and closes a socket whose handshake failed.
 
-    Cancelled inside a TLS or SOCKS handshake, the library forgets the socket and the loop keeps it.
+    If cancelled inside a TLS or SOCKS handshake, the library would leak the socket.
     """
 
     _stream: Any = None
@@ -96,16 +96,16 @@ class _Handshake:
                 await self._stream.aclose()
 
 
-class Wire(httpx2.AsyncBaseTransport):
-    """One way out: straight, or through `proxy`, where the library speaks for us."""
+class RouteTransport(httpx2.AsyncBaseTransport):
+    """One route: direct, or through `proxy` by httpx2's own transport."""
 
-    def __init__(self, trust: Trust, proxy: str = "", permits: Permits | None = None) -> None:
-        """`permits`: where we may connect to, straight; see `sockets`."""
+    def __init__(self, trust: TlsTrust, proxy: str = "", permits: MayConnect | None = None) -> None:
+        """`permits`: which addresses may be connected to directly; see sockets.py."""
         self._trust = trust
         self._proxy = proxy if "://" in proxy or not proxy else f"http://{proxy}"
-        self._straight = Straight(lambda: trust.tls, permits)
+        self._straight = DirectTransport(lambda: trust.tls, permits)
         self._pools: dict[bool, httpx2.AsyncHTTPTransport] = {}
-        """Those of the proxy, one for plain and one for TLS, each made by need."""
+        """Pools of the proxy for plain and TLS connections, created when needed."""
         self.requests = 0
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -129,25 +129,25 @@ class Wire(httpx2.AsyncBaseTransport):
                     proxy=self._through(),
                 )
             except ImportError as missing:
-                raise ConfigError("A SOCKS proxy needs one more package: pip install socksio") from missing
+                raise ConfigError("A SOCKS proxy needs another package: pip install socksio") from missing
         return self._pools[secure]
 
     def _through(self) -> httpx2.Proxy:
-        # Without a context of ours the library would make one, and read the environment for it.
+        # Otherwise the library would create a context from the environment.
         context = self._trust.tls if self._proxy.startswith("https:") else None
         return httpx2.Proxy(self._proxy, ssl_context=context)
 
 
-def detours(proxies: Proxies, trust: Trust) -> dict[str, Wire | None]:
-    """By URL pattern: the wire through a proxy, or None for hosts that are reached straight.
+def proxy_routes(proxies: Proxies, trust: TlsTrust) -> dict[str, RouteTransport | None]:
+    """By URL pattern: the transport through a proxy, or None for direct hosts.
 
-    This machine is always reached straight: a proxy could not reach it, and our own child
+    This machine is always reached directly: a proxy could not reach it, and our own child
     processes listen there.
     """
-    ways: dict[str, Wire | None] = {}
+    ways: dict[str, RouteTransport | None] = {}
     for scheme, url in (("http", proxies.http), ("https", proxies.https), ("all", proxies.all)):
         if url:
-            ways[f"{scheme}://"] = Wire(trust, url)
+            ways[f"{scheme}://"] = RouteTransport(trust, url)
     if not ways or "*" in proxies.no:
         return {}
     for host in (*LOOPBACK, *proxies.no):
@@ -155,14 +155,14 @@ def detours(proxies: Proxies, trust: Trust) -> dict[str, Wire | None]:
         try:
             httpx2.URL(pattern)
         except httpx2.InvalidURL:
-            log.warning("NO_PROXY names %r, which is no host; it is ignored", host)
+            log.warning("ignoring invalid NO_PROXY entry %r", host)
         else:
             ways[pattern] = None
     return ways
 
 
 def _pattern(host: str) -> str:
-    """A word of NO_PROXY as a URL pattern: a name also means its subdomains, a network its addresses."""
+    """A NO_PROXY entry as a URL pattern: a name includes its subdomains, a network its addresses."""
     if "://" in host:
         return host
     try:

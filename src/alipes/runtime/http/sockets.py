@@ -1,7 +1,7 @@
-"""TCP and TLS straight on asyncio's transports: what HTTP is spoken on. It knows no HTTP.
+"""TCP and TLS connections on asyncio's transports, for HTTP.
 
-Where very many answers stream at once, each is read less often, and what came meanwhile is read together:
-so a thousand of them leave the loop time for everybody else.
+When very many responses stream at once, each is read less often and in larger blocks, so that a
+thousand streams leave the loop time for other work.
 """
 
 import asyncio
@@ -16,81 +16,81 @@ from typing import Protocol, TypeAlias
 
 import httpx2
 
-FULL = 256 * 1024
-"""Bytes that wait to be read, or to be sent, before we hold back whoever makes more."""
-BLOCK = 64 * 1024
-"""Bytes that are read at once."""
-STAGGER = 0.25
-"""Seconds after which the next address of a host is tried beside the one before."""
-FREE = 4
-"""Answers that come in no more parts than this never rest."""
-CROWD = 50
-"""Streams that are read at the same time before any of them rests."""
-EACH, LONGEST = 0.001, 1.0
-"""Seconds that a stream rests for every other that rests as well; and at most."""
-TICK = 0.01
-"""Seconds between two moments in which some of them go on."""
+MAX_BUFFERED_BYTES = 256 * 1024
+"""Bytes buffered for reading or sending before the producer is paused."""
+BLOCK_BYTES = 64 * 1024
+"""Bytes per read."""
+CONNECT_STAGGER_S = 0.25
+"""Seconds before the next address of a host is tried in parallel."""
+UNTHROTTLED_READS = 4
+"""Responses of at most this many reads are never throttled."""
+MAX_UNTHROTTLED_STREAMS = 50
+"""Number of concurrent streams up to which none is throttled."""
+PAUSE_PER_STREAM_S, MAX_PAUSE_S = 0.001, 1.0
+"""Seconds that a throttled stream pauses per throttled stream, and at most."""
+TICK_S = 0.01
+"""Seconds between releases of throttled streams."""
 
 
-Permits: TypeAlias = Callable[[str, int, str], bool]
-"""A host as it was named, a port, and an address of the host: may we connect there?"""
+MayConnect: TypeAlias = Callable[[str, int, str], bool]
+"""Called with host, port and a resolved address: may we connect there?"""
 
 
-class Forbidden(httpx2.ConnectError):
-    """None of a host's addresses may be connected to."""
+class ForbiddenAddress(httpx2.ConnectError):
+    """All addresses of the host are forbidden."""
 
 
-class Stream(Protocol):
-    """A connection. Only one task reads it at a time. Raises `httpx2.TransportError` kinds."""
+class Connection(Protocol):
+    """A connection, read by one task at a time. Raises `httpx2.TransportError` subclasses."""
 
     @property
     def readable(self) -> bool:
-        """Something came, or the end did: what is idle should be neither."""
+        """True if data or the end has arrived; an idle connection should have neither."""
         ...
 
     async def read(self, limit: float | None) -> bytes:
-        """What came, at least a byte; nothing at the end."""
+        """At least one byte; empty at the end."""
         ...
 
     async def write(self, data: bytes, limit: float | None) -> None:
-        """It leaves with what follows it, at the latest when something is read."""
+        """Sent together with later writes, at the latest before the next read."""
         ...
 
     def abort(self) -> None:
-        """Closed at once: nobody waits for the other side to say farewell."""
+        """Close at once, without waiting for the other side."""
         ...
 
 
 class Sockets:
-    """Makes connections, and knows how many of them are being read."""
+    """Opens connections and counts those being read."""
 
-    def __init__(self, each: float = EACH, *, permits: Permits | None = None) -> None:
-        """`permits`: asked for each address that a host turns out to have; only those it allows are tried."""
+    def __init__(self, each: float = PAUSE_PER_STREAM_S, *, permits: MayConnect | None = None) -> None:
+        """`permits`: called for each resolved address; only allowed ones are tried."""
         self.reading, self._permits = 0, permits
-        self._turnstile = _Turnstile(each)
+        self._turnstile = _ReadThrottle(each)
 
-    async def connect(self, host: str, port: int, limit: float | None) -> Stream:
-        with _connecting():
+    async def connect(self, host: str, port: int, limit: float | None) -> Connection:
+        with _translate_connect_errors():
             async with asyncio.timeout(limit):
-                found = await addresses(host, port)
+                found = await resolve_addresses(host, port)
                 if self._permits is not None and found:
                     found = [each for each in found if self._permits(host, port, each)]
                     if not found:
-                        raise Forbidden(f"{host} is an address of this machine or of a private network")
+                        raise ForbiddenAddress(f"{host} is on this machine or a private network")
                 return await self._first(found, port)
 
-    async def _first(self, addresses: list[str], port: int) -> "_Line":
-        """The first that is reached. Each is tried when the one before it fails, or takes long."""
-        loop, failures, reached = asyncio.get_running_loop(), list[OSError](), list[_Line]()
+    async def _first(self, addresses: list[str], port: int) -> "_TcpConnection":
+        """Connect to the first reachable address; the next is tried when one fails or takes long."""
+        loop, failures, reached = asyncio.get_running_loop(), list[OSError](), list[_TcpConnection]()
         racing: dict[str, asyncio.Timeout] = {}
 
         async def reach(address: str, before: asyncio.Event, after: asyncio.Event) -> None:
             try:
                 async with asyncio.timeout(None) as racing[address]:
-                    await _within(STAGGER, before)
-                    _, line = await loop.create_connection(lambda: _Line(self), address, port)
+                    await _wait_at_most(CONNECT_STAGGER_S, before)
+                    _, line = await loop.create_connection(lambda: _TcpConnection(self), address, port)
                     reached.append(line)
-            except OSError as error:  # or another was reached first
+            except OSError as error:  # or another address was reached first
                 failures.append(error)
                 after.set()
             else:
@@ -109,21 +109,21 @@ class Sockets:
             if not reached:
                 raise failures[0]
             return reached.pop(0)
-        finally:  # also when nobody wants it any more
+        finally:  # also when cancelled
             for line in reached:
                 line.abort()
 
     @property
     def crowded(self) -> bool:
-        return self.reading > CROWD
+        return self.reading > MAX_UNTHROTTLED_STREAMS
 
     async def rest(self) -> None:
-        """Until it is our turn again to read."""
+        """Wait for our turn to read."""
         await self._turnstile.passed()
 
 
-class _Turnstile:
-    """Lets those who rest go on in their order, few at a time, so that no crowd comes through at once."""
+class _ReadThrottle:
+    """Releases paused streams in order, a few at a time."""
 
     def __init__(self, each: float) -> None:
         self._each = each
@@ -135,39 +135,39 @@ class _Turnstile:
         self._resting.append(mine := loop.create_future())
         if not self._ticking:
             self._ticking = True
-            loop.call_later(TICK, self._tick)
+            loop.call_later(TICK_S, self._tick)
         await mine
 
     def _tick(self) -> None:
-        left = max(TICK / self._each, len(self._resting) * TICK / LONGEST)
+        left = max(TICK_S / self._each, len(self._resting) * TICK_S / MAX_PAUSE_S)
         while self._resting and left > 0:
-            if not (first := self._resting.popleft()).done():  # who was cancelled takes nobody's place
+            if not (first := self._resting.popleft()).done():  # skip cancelled ones
                 first.set_result(None)
                 left -= 1
         self._ticking = bool(self._resting)
         if self._ticking:
-            asyncio.get_running_loop().call_later(TICK, self._tick)
+            asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
 
-class _Line(asyncio.Protocol):
-    """TCP."""
+class _TcpConnection(asyncio.Protocol):
+    """A TCP connection."""
 
     def __init__(self, sockets: Sockets) -> None:
         self._sockets = sockets
         self._transport: asyncio.Transport
         self._came: list[bytes] = []
         self._size = 0
-        """Bytes that came and were not read."""
+        """Bytes received and not yet read."""
         self._over = False
-        """Nothing more will come."""
+        """The other side has closed."""
         self._error: Exception | None = None
         self._unsent: list[bytes] = []
         self._reads = 0
-        """Since we last wrote."""
+        """Reads since the last write."""
         self._news: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
 
-    # What the transport tells
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -176,7 +176,7 @@ class _Line(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._came.append(data)
         self._size += len(data)
-        if self._size > FULL:
+        if self._size > MAX_BUFFERED_BYTES:
             self._transport.pause_reading()
         self._wake()
 
@@ -201,7 +201,7 @@ class _Line(asyncio.Protocol):
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
-    # What is asked of it
+    # Called by the HTTP layer
 
     @property
     def readable(self) -> bool:
@@ -212,7 +212,7 @@ class _Line(asyncio.Protocol):
         self._reads += 1
         self._sockets.reading += 1
         try:
-            if self._reads > FREE and not self._over and self._sockets.crowded:
+            if self._reads > UNTHROTTLED_READS and not self._over and self._sockets.crowded:
                 await self._rest()
             if not self.readable:
                 await self._more(limit)
@@ -221,7 +221,7 @@ class _Line(asyncio.Protocol):
         return self._take()
 
     async def _rest(self) -> None:
-        """Let it gather where it costs nothing: in the kernel."""
+        """Pause reading; data accumulates in the kernel."""
         self._transport.pause_reading()
         try:
             await self._sockets.rest()
@@ -232,7 +232,7 @@ class _Line(asyncio.Protocol):
     async def _more(self, limit: float | None) -> None:
         loop = asyncio.get_running_loop()
         self._news = loop.create_future()
-        # A timeout of asyncio's cancels a task: that is more than a future of our own needs.
+        # A timer is cheaper than asyncio.timeout, which cancels the task.
         late = None if limit is None else loop.call_later(limit, self._wake)
         try:
             await self._news
@@ -241,7 +241,7 @@ class _Line(asyncio.Protocol):
             if late is not None:
                 late.cancel()
         if not self.readable:
-            raise httpx2.ReadTimeout(f"nothing came for {limit} s")
+            raise httpx2.ReadTimeout(f"no data for {limit} s")
 
     def _take(self) -> bytes:
         if not self._came:
@@ -249,16 +249,16 @@ class _Line(asyncio.Protocol):
                 raise httpx2.ReadError(str(self._error)) from self._error
             return b""
         data = self._came[0] if len(self._came) == 1 else b"".join(self._came)
-        self._came = [data[BLOCK:]] if len(data) > BLOCK else []
-        before, self._size = self._size, max(0, len(data) - BLOCK)
-        if before > FULL >= self._size and not self._transport.is_closing():
+        self._came = [data[BLOCK_BYTES:]] if len(data) > BLOCK_BYTES else []
+        before, self._size = self._size, max(0, len(data) - BLOCK_BYTES)
+        if before > MAX_BUFFERED_BYTES >= self._size and not self._transport.is_closing():
             self._transport.resume_reading()
-        return data[:BLOCK]
+        return data[:BLOCK_BYTES]
 
     async def write(self, data: bytes, limit: float | None) -> None:
         self._reads = 0
         self._unsent.append(data)
-        if sum(map(len, self._unsent)) < FULL:
+        if sum(map(len, self._unsent)) < MAX_BUFFERED_BYTES:
             return
         self._flush()
         if self._writable is not None:
@@ -266,7 +266,7 @@ class _Line(asyncio.Protocol):
                 async with asyncio.timeout(limit):
                     await self._writable
             except TimeoutError as late:
-                raise httpx2.WriteTimeout(f"nothing left for {limit} s") from late
+                raise httpx2.WriteTimeout(f"nothing could be sent for {limit} s") from late
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
@@ -277,19 +277,19 @@ class _Line(asyncio.Protocol):
         self._transport.abort()
 
 
-async def secured(below: Stream, context: ssl.SSLContext, host: str, limit: float | None) -> Stream:
-    """TLS on `below`, which is the caller's to abort when this fails."""
-    secure = _Secure(below, context, host)
-    with _connecting():
+async def start_tls(below: Connection, context: ssl.SSLContext, host: str, limit: float | None) -> Connection:
+    """Start TLS on `below`. If this fails, the caller must abort `below`."""
+    secure = _TlsConnection(below, context, host)
+    with _translate_connect_errors():
         async with asyncio.timeout(limit):
             await secure.handshake()
     return secure
 
 
-class _Secure:
-    """TLS on another stream. asyncio's own leaves a connection open whose handshake is cut short."""
+class _TlsConnection:
+    """TLS on another connection. asyncio's own leaks the connection if the handshake is cancelled."""
 
-    def __init__(self, below: Stream, context: ssl.SSLContext, host: str) -> None:
+    def __init__(self, below: Connection, context: ssl.SSLContext, host: str) -> None:
         self._below = below
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
@@ -320,10 +320,10 @@ class _Secure:
             await self._more(limit)
 
     def _opened(self) -> bytes:
-        """All that can be read now: each record is read by itself, and there may be many."""
+        """Everything that can be read now; there may be many TLS records."""
         records: list[bytes] = []
         try:
-            while record := self._tls.read(BLOCK):
+            while record := self._tls.read(BLOCK_BYTES):
                 records.append(record)
         except ssl.SSLWantReadError:
             pass
@@ -356,25 +356,25 @@ class _Secure:
 
 
 @contextmanager
-def _connecting() -> Iterator[None]:
-    """What goes wrong on the way to a connection, in HTTP's words."""
+def _translate_connect_errors() -> Iterator[None]:
+    """Translate errors while connecting into httpx2's."""
     try:
         yield
     except TimeoutError as late:
-        raise httpx2.ConnectTimeout("no connection in time") from late
-    except (OSError, httpx2.ReadError) as error:  # TLS's own errors are among the first
+        raise httpx2.ConnectTimeout("connection timed out") from late
+    except (OSError, httpx2.ReadError) as error:  # includes ssl.SSLError
         raise httpx2.ConnectError(str(error)) from error
 
 
-async def _within(seconds: float, event: asyncio.Event) -> None:
-    """Until it is set, or so long."""
+async def _wait_at_most(seconds: float, event: asyncio.Event) -> None:
+    """Wait for the event, at most `seconds`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
 
 
-async def addresses(host: str, port: int) -> list[str]:
-    """Those of a host, its families in turn, as the system orders them."""
+async def resolve_addresses(host: str, port: int) -> list[str]:
+    """Addresses of a host in the system's order, alternating between IPv6 and IPv4."""
     try:
         return [str(ip_address(host))]
     except ValueError:

@@ -1,6 +1,6 @@
-"""Child processes that die with their scope: the child and whatever it begot. It judges no command.
+"""Child processes that end with their scope, including all descendants.
 
-`docs/adr/0008-a-child-dies-with-its-scope.md` says how, and what is promised where.
+`docs/adr/0008-child-processes-end-with-their-scope.md` explains how, and what is guaranteed on which system.
 """
 
 import asyncio
@@ -17,31 +17,31 @@ from itertools import count
 from typing import Literal, NamedTuple, TypeAlias
 
 from alipes.runtime.processes import process_tree
-from alipes.runtime.processes.orphans import Keeper
+from alipes.runtime.processes.orphans import OrphanGuard
 
 COLUMNS, ROWS = 80, 24
 END_OF_FILE = b"\x04"
 _TAKE_TERMINAL = ': <>"$0"; exec "$@"'
-"""The leader of a session gets the first terminal that it opens itself as its own."""
+"""A session leader gets the first terminal it opens as its controlling terminal."""
 
 Link: TypeAlias = Literal["output", "pipes", "terminal"]
-"""We hear the child; or we speak to it too; or both, through a pseudo terminal."""
+"""Read the output only; also write the input; or both through a pseudo terminal."""
 
 
-class Ends(NamedTuple):
-    """Descriptors of both sides; -1 is none."""
+class StreamEnds(NamedTuple):
+    """Descriptors of both sides; -1 if there is none."""
 
     output: int
-    """Ours to read; it does not block."""
+    """Our end to read from; non-blocking."""
     input: int
-    """Ours to write, likewise."""
+    """Our end to write to; non-blocking."""
     stdin: int
     stdout: int
 
 
 @contextmanager
-def open_ends(link: Link) -> Iterator[Ends]:
-    """A new link. The child's ends are closed when the block is left; ours stay, unless it fails."""
+def open_stream_ends(link: Link) -> Iterator[StreamEnds]:
+    """Open both sides. The child's ends are closed at the end of the block, ours only if it fails."""
     with ExitStack() as theirs, ExitStack() as ours:
         speaking, stdin = -1, subprocess.DEVNULL
         if link == "terminal":
@@ -61,17 +61,17 @@ def open_ends(link: Link) -> Iterator[Ends]:
                 ours.callback(os.close, speaking)
                 os.set_blocking(speaking, False)
         os.set_blocking(output, False)
-        yield Ends(output, speaking, stdin, stdout)
+        yield StreamEnds(output, speaking, stdin, stdout)
         ours.pop_all()
 
 
-def on_terminal(argv: Sequence[str], terminal: int) -> list[str]:
-    """An argv that takes `terminal` for its controlling one, then becomes `argv`: ^C and /dev/tty work."""
+def with_controlling_terminal(argv: Sequence[str], terminal: int) -> list[str]:
+    """An argv that runs `argv` with `terminal` as controlling terminal, so that ^C and /dev/tty work."""
     return ["/bin/sh", "-c", _TAKE_TERMINAL, os.ttyname(terminal), *argv]
 
 
-class Input:
-    """Where a child's input is written. One writer at a time."""
+class ChildInput:
+    """Input of a child process. One writer at a time."""
 
     def __init__(self, handle: int, *, terminal: bool) -> None:
         self.terminal = terminal
@@ -84,7 +84,7 @@ class Input:
         return self._handle < 0
 
     async def write(self, data: bytes, seconds: float) -> int:
-        """How many bytes were taken within `seconds`. Raises OSError when the child reads no more."""
+        """Write for up to `seconds`; returns the bytes written. Raises OSError if the input is closed."""
         done = 0
         try:
             async with asyncio.timeout(seconds):
@@ -100,10 +100,10 @@ class Input:
         return done
 
     async def finish(self) -> None:
-        """Let the child read the end of file, as soon as it has read what was written before."""
+        """Send end of file after everything written so far."""
         if not self.terminal:
             self.close()
-        elif not self.closed:  # in the middle of a line the first one only sends the line
+        elif not self.closed:  # in the middle of a line, the first one only submits the line
             await self.write(END_OF_FILE * (2 if self._within_line else 1), 1.0)
 
     def close(self) -> None:
@@ -126,68 +126,70 @@ def _wake(waiting: "asyncio.Future[None]") -> None:
 
 
 log = logging.getLogger(__name__)
-GRACE = 0.03
-"""Seconds between SIGTERM and SIGKILL: enough to remove a lock file, short enough to feel like a stop."""
-PATIENCE = 5.0
-"""Seconds to wait for the killed to be gone; only a process stuck in the kernel takes longer."""
-CHUNK = 65536
+TERM_GRACE_S = 0.03
+"""Seconds between SIGTERM and SIGKILL: enough to remove a lock file, short enough to feel immediate."""
+KILL_TIMEOUT_S = 5.0
+"""Seconds to wait for killed processes; only one stuck in the kernel takes longer."""
+CHUNK_BYTES = 65536
 _POLL = 0.01
 _BUSY, _IDLE = 0.05, 2.0
-_LEAST = 100
-"""Times we try, however long that takes: after a suspended machine wakes up, all time is over at once."""
+_MIN_ATTEMPTS = 100
+"""Minimum number of attempts: after a suspended machine resumes, the timeout has already passed."""
 
 
 class Child:
-    """A running child. `open_child` makes it and ends it."""
+    """A running child process, started and ended by `open_child`."""
 
-    def __init__(self, popen: "subprocess.Popen[bytes]", ends: Ends, family: process_tree.Family) -> None:
+    def __init__(
+        self, popen: "subprocess.Popen[bytes]", ends: StreamEnds, tree: process_tree.ProcessTree
+    ) -> None:
         self.pid = popen.pid
-        self.family = family
-        self.input = Input(ends.input, terminal=ends.stdin == ends.stdout)
-        """Closed from the beginning when it was given none."""
+        self.tree = tree
+        self.input = ChildInput(ends.input, terminal=ends.stdin == ends.stdout)
+        """Closed from the start if it has no input."""
         self.returncode: int | None = None
-        """Negative: the signal that ended it. None while it runs."""
+        """Negative: the signal that ended it. None while it is running."""
         self.survivors = 0
-        """How many of its family were alive when its scope was left, and were ended then."""
+        """Processes of its tree that were still alive when the scope was left, and were ended then."""
         self._popen, self._output = popen, ends.output
         self._loop = asyncio.get_running_loop()
         self._exited = asyncio.Event()
-        self._stirred: asyncio.Future[None] | None = None
-        self._rest = 2 * CHUNK if self.input.terminal else CHUNK
-        self._handle = os.pidfd_open(self.pid) if isinstance(family, process_tree.Tree) else -1
+        self._readable: asyncio.Future[None] | None = None
+        self._rest = 2 * CHUNK_BYTES if self.input.terminal else CHUNK_BYTES
+        self._handle = os.pidfd_open(self.pid) if isinstance(tree, process_tree.LinuxProcessTree) else -1
         if self._handle >= 0:
-            self._loop.add_reader(self._handle, self._see_exit)
+            self._loop.add_reader(self._handle, self._check_exit)
         else:
-            self._see_exit()
-        self._timer = self._loop.call_later(_BUSY, self._sweep, _BUSY)
+            self._check_exit()
+        self._timer = self._loop.call_later(_BUSY, self._reap_periodically, _BUSY)
 
     async def read(self) -> bytes:
-        """The next piece of what it writes; empty when there will be no more.
+        """The next chunk of output; empty at the end.
 
-        That is when every writer closed the pipe, or when the child exited and all it wrote was read: a
-        grandchild that keeps the pipe open, or floods it, does not keep us. One reader at a time.
+        The end is when all writers closed the pipe, or when the child exited and its output was read: a
+        grandchild that keeps the pipe open or floods it does not block us. One reader at a time.
         """
         while True:
-            await asyncio.sleep(0)  # a flood must leave the loop to others too
+            await asyncio.sleep(0)  # let other tasks run during a flood of output
             piece = self._take()
             if piece is not None:
                 return piece
-            self._stirred = self._loop.create_future()
-            self._loop.add_reader(self._output, self._stir)
+            self._readable = self._loop.create_future()
+            self._loop.add_reader(self._output, self._wake_reader)
             try:
-                await self._stirred
+                await self._readable
             finally:
                 self._loop.remove_reader(self._output)
-                self._stirred = None
+                self._readable = None
 
     async def wait(self) -> int:
-        """Wait until the child itself has exited; its return code."""
+        """Wait for the child itself to exit. Returns its return code."""
         await self._exited.wait()
         assert self.returncode is not None
         return self.returncode
 
     def close(self) -> None:
-        """Let go of its pipe and put it to rest; for `open_child`, when the family is gone."""
+        """Close the pipes and reap the child. Called by `open_child` when the tree is gone."""
         self._loop.remove_reader(self._output)
         os.close(self._output)
         self._output = -1
@@ -195,29 +197,29 @@ class Child:
         self._unwatch()
         self._timer.cancel()
         if self._popen.poll() is None:
-            self._popen.returncode = -signal.SIGKILL  # stuck in the kernel: it dies there, unwatched
+            self._popen.returncode = -signal.SIGKILL  # stuck in the kernel: it will die there
 
     def _take(self) -> bytes | None:
         exited = self.returncode is not None
         if exited and not self._rest:
             return b""
         try:
-            piece = os.read(self._output, self._rest if exited else CHUNK)
+            piece = os.read(self._output, self._rest if exited else CHUNK_BYTES)
         except BlockingIOError:
             return b"" if exited else None
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            return b""  # how a terminal says that all its other ends are closed
-        if exited:  # the pipe held no more than this when the child exited; the rest is others'
+            return b""  # a terminal whose other ends are all closed
+        if exited:  # the pipe held at most this much when the child exited; the rest is from other processes
             self._rest -= len(piece)
         return piece
 
-    def _stir(self) -> None:
-        if self._stirred is not None and not self._stirred.done():
-            self._stirred.set_result(None)
+    def _wake_reader(self) -> None:
+        if self._readable is not None and not self._readable.done():
+            self._readable.set_result(None)
 
-    def _see_exit(self) -> None:
+    def _check_exit(self) -> None:
         if self._output < 0:
             return
         code = self._exit_code()
@@ -225,14 +227,14 @@ class Child:
             self._unwatch()
             self.returncode = code
             self._exited.set()
-            self._stir()
+            self._wake_reader()
         elif self._handle < 0:
-            self._loop.call_later(_POLL, self._see_exit)
+            self._loop.call_later(_POLL, self._check_exit)
 
-    def _sweep(self, pause: float) -> None:
-        """Now and then bury orphans that died by themselves: a long life may leave thousands."""
-        pause = _BUSY if self.family.bury() > 10 else min(pause * 2, _IDLE)
-        self._timer = self._loop.call_later(pause, self._sweep, pause)
+    def _reap_periodically(self, pause: float) -> None:
+        """Reap orphans that exited by themselves: a long-running child may leave thousands."""
+        pause = _BUSY if self.tree.reap_zombies() > 10 else min(pause * 2, _IDLE)
+        self._timer = self._loop.call_later(pause, self._reap_periodically, pause)
 
     def _unwatch(self) -> None:
         if self._handle >= 0:
@@ -243,7 +245,7 @@ class Child:
     def _exit_code(self) -> int | None:
         if self._handle < 0:
             return self._popen.poll()
-        # looked at, not reaped: while it is a zombie its number and its group's cannot become a stranger's
+        # not reaped: while it is a zombie, its pid and group cannot be reused
         seen = os.waitid(os.P_PIDFD, self._handle, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if seen is None:
             return None
@@ -257,16 +259,16 @@ async def open_child(
     cwd: str,
     env: Mapping[str, str],
     link: Link = "output",
-    keeper: Keeper | None = None,
+    keeper: OrphanGuard | None = None,
     portable: bool = not process_tree.LINUX,
 ) -> AsyncIterator[Child]:
-    """Run an argv, or a line of shell, in a session of its own.
+    """Run an argv or a shell command line in its own session.
 
-    It reads nothing and writes to one pipe, unless `link` says otherwise. Leaving the scope, in whichever
-    way, ends the child and all its descendants and returns when they are gone: after SIGTERM and `GRACE`
-    for whoever is still alive. `env` is the whole environment, but for the mark. `keeper` sees to it that
-    they also die if we are killed. `portable` trusts the process group alone, as must be where there is
-    no /proc. Raises OSError when it cannot be started.
+    It has no input and one output pipe unless `link` says otherwise. Leaving the scope ends the child and
+    all its descendants, first by SIGTERM, after the grace period by SIGKILL, and waits until they are gone.
+    `env` is the whole environment except for the mark. `keeper` ends them also if this process is killed.
+    `portable` relies on the process group alone, for systems without /proc. Raises OSError if it cannot
+    be started.
     """
     argv = _shell(command, env.get("PATH", os.defpath)) if isinstance(command, str) else list(command)
     mark = process_tree.new_mark(keeper.guard() if keeper else None)
@@ -280,22 +282,24 @@ async def open_child(
 
 
 def _start(argv: list[str], cwd: str, env: dict[str, str], mark: int | None, link: Link) -> Child:
-    with open_ends(link) as ends:
+    with open_stream_ends(link) as ends:
         if link == "terminal":
-            argv = on_terminal(argv, ends.stdin)
-        with nullcontext() if mark is None else process_tree.bearing(mark):
+            argv = with_controlling_terminal(argv, ends.stdin)
+        with nullcontext() if mark is None else process_tree.inherit_mark(mark):
             popen = _spawn(argv, cwd, env, ends)
-        family = process_tree.Group(popen.pid) if mark is None else process_tree.tree(popen.pid, mark)
+        tree = (
+            process_tree.ProcessGroup(popen.pid) if mark is None else process_tree.open_tree(popen.pid, mark)
+        )
         try:
-            return Child(popen, ends, family)
-        except OSError:  # no descriptor was left to watch it by
-            family.kill()
+            return Child(popen, ends, tree)
+        except OSError:  # no file descriptor left to watch it
+            tree.kill()
             popen.wait()
             raise
 
 
-def _spawn(argv: list[str], cwd: str, env: dict[str, str], ends: Ends) -> "subprocess.Popen[bytes]":
-    # no preexec_fn: without it the child is made by vfork, in half the time and safe beside threads
+def _spawn(argv: list[str], cwd: str, env: dict[str, str], ends: StreamEnds) -> "subprocess.Popen[bytes]":
+    # no preexec_fn: without it the child is created by vfork, which is faster and safe with threads
     return subprocess.Popen(
         argv,
         cwd=cwd,
@@ -309,7 +313,7 @@ def _spawn(argv: list[str], cwd: str, env: dict[str, str], ends: Ends) -> "subpr
 
 async def _end(child: Child) -> None:
     try:
-        child.survivors = len(child.family.living())
+        child.survivors = len(child.tree.living())
         if child.survivors:
             await _stop(child)
     finally:
@@ -317,19 +321,19 @@ async def _end(child: Child) -> None:
 
 
 async def _stop(child: Child) -> None:
-    """Ask, then kill, until nobody is left. Cancelled again: ask no longer, and pass that on at the end."""
+    """SIGTERM, then SIGKILL, until all are gone. If cancelled: kill at once, then raise it."""
     clock = asyncio.get_running_loop().time
-    grace, patience, pause = clock() + GRACE, clock() + PATIENCE, 0.001
+    grace, patience, pause = clock() + TERM_GRACE_S, clock() + KILL_TIMEOUT_S, 0.001
     again: asyncio.CancelledError | None = None
-    child.family.tell(signal.SIGTERM)
+    child.tree.tell(signal.SIGTERM)
     for times in count():
-        if not child.family.living():
+        if not child.tree.living():
             break
-        if clock() >= patience and times >= _LEAST:
-            log.error("begun by process %d, and does not die: %s", child.pid, child.family.living())
+        if clock() >= patience and times >= _MIN_ATTEMPTS:
+            log.error("processes started by %d could not be killed: %s", child.pid, child.tree.living())
             break
         if again or clock() >= grace:
-            child.family.kill()
+            child.tree.kill()
         try:
             await asyncio.sleep(pause)
         except asyncio.CancelledError as cancelled:

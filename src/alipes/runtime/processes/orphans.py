@@ -1,4 +1,4 @@
-"""Nothing outlives us: a watchdog for when we are killed, a reaping of what other days left. Linux only."""
+"""Ends child processes when this process is killed, and orphans of earlier processes at start (Linux)."""
 
 import asyncio
 import fcntl
@@ -25,11 +25,11 @@ while [ $((try += 1)) -le 50 ]; do
   kill -9 $found
 done
 """
-"""Sleeps on a pipe whose other end is ours alone, so it wakes when we are gone. In order, we end it first."""
+"""Waits on a pipe that only we hold open, so it wakes when we die. On a normal exit we kill it first."""
 
 
-class Keeper:
-    """Keeps children from outliving this process. Made by `open_keeper`; idle until the first child."""
+class OrphanGuard:
+    """Keeps children from outliving this process. Idle until the first child."""
 
     def __init__(self, records: Path) -> None:
         self.owner = process_tree.new_owner()
@@ -38,22 +38,22 @@ class Keeper:
         self._watchdog: subprocess.Popen[bytes] | None = None
 
     def guard(self) -> int:
-        """Call before a child is started; the owner number its mark must begin with."""
+        """Call before starting a child. Returns the owner number for its mark."""
         if process_tree.LINUX:
             self._hold()
             if self._watchdog is None or self._watchdog.poll() is not None:
                 self._dismiss()
-                self._watchdog = _watchdog(self.owner)
+                self._watchdog = _start_watchdog(self.owner)
         return self.owner
 
     def folder(self) -> Path:
-        """For what is to be gone when this process is, and at the latest when the next opens."""
+        """A directory that is removed with this process, at the latest when the next one starts."""
         self._hold()
         self._files.mkdir(0o700, exist_ok=True)
         return self._files
 
     def close(self) -> None:
-        """Every child scope is closed: nothing is left to keep."""
+        """Stop guarding, after every child scope is closed."""
         self._dismiss()
         if self._lock >= 0:
             shutil.rmtree(self._files, ignore_errors=True)
@@ -63,7 +63,7 @@ class Keeper:
 
     def _hold(self) -> None:
         if self._lock < 0:
-            self._lock = _locked(self._record)
+            self._lock = _create_locked(self._record)
 
     def _dismiss(self) -> None:
         if self._watchdog is not None:
@@ -73,14 +73,14 @@ class Keeper:
 
 
 @asynccontextmanager
-async def open_keeper(run: Path) -> AsyncIterator[Keeper]:
-    """End what died processes of this home left running; from then on see that ours leave nothing.
+async def open_orphan_guard(run: Path) -> AsyncIterator[OrphanGuard]:
+    """Kill the orphans of earlier processes of this home; then guard the children of this one.
 
-    `run` is the home's folder for what lives as long as a process. Enter it before the first child scope.
+    `run` is the home's directory for per-process files. Enter it before the first child scope.
     """
     if process_tree.LINUX:
-        await asyncio.to_thread(reap, run)
-    keeper = Keeper(run / "children")
+        await asyncio.to_thread(kill_orphans, run)
+    keeper = OrphanGuard(run / "children")
     try:
         yield keeper
     finally:
@@ -88,15 +88,15 @@ async def open_keeper(run: Path) -> AsyncIterator[Keeper]:
 
 
 @contextmanager
-def scratch(keeper: Keeper | None) -> Iterator[Path]:
-    """A folder that is gone afterwards; with a keeper also when we are killed meanwhile."""
+def scratch_directory(keeper: OrphanGuard | None) -> Iterator[Path]:
+    """A temporary directory; with a guard it is removed even if this process is killed."""
     kept = keeper.folder() if keeper is not None and process_tree.LINUX else None
     with tempfile.TemporaryDirectory(prefix="alipes-", dir=kept) as name:
         yield Path(name)
 
 
-def reap(run: Path) -> int:
-    """End the orphans of every dead process recorded under `run`, remove its files; how many there were."""
+def kill_orphans(run: Path) -> int:
+    """Kill the orphans of every dead process recorded under `run`, remove its files; returns their number."""
     ended = 0
     for record in (run / "children").glob("[0-9]*"):
         try:
@@ -108,7 +108,7 @@ def reap(run: Path) -> int:
             ended += _end_all(int(record.name))
             shutil.rmtree(_files(record.parent, int(record.name)), ignore_errors=True)
             record.unlink(missing_ok=True)
-        except BlockingIOError:  # who wrote it lives, and holds the lock
+        except BlockingIOError:  # its process is alive and holds the lock
             continue
         finally:
             os.close(lock)
@@ -116,13 +116,13 @@ def reap(run: Path) -> int:
 
 
 def _end_all(owner: int) -> int:
-    ended: set[process_tree.Kin] = set()
+    ended: set[process_tree.ProcessId] = set()
     for _ in range(100):
-        left = list(process_tree.descended(owner))
+        left = list(process_tree.find_marked(owner))
         if not left:
             break
         for one in left:
-            process_tree.send(one, signal.SIGKILL)
+            process_tree.send_signal(one, signal.SIGKILL)
         ended.update(left)
         time.sleep(0.005)
     return len(ended)
@@ -132,16 +132,16 @@ def _files(records: Path, owner: int) -> Path:
     return records / f"of-{owner}"
 
 
-def _locked(record: Path) -> int:
+def _create_locked(record: Path) -> int:
     record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = record.with_name(f"new-{record.name}")
     lock = os.open(new, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    new.rename(record)  # it takes its name when locked, so nobody finds it and thinks us dead
+    new.rename(record)  # renamed after locking, so that nobody finds it unlocked and takes us for dead
     return lock
 
 
-def _watchdog(owner: int) -> "subprocess.Popen[bytes]":
+def _start_watchdog(owner: int) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         ["/bin/sh", "-c", _WATCHDOG, "alipes-watchdog", str(owner)],
         env={"PATH": os.defpath},

@@ -1,9 +1,9 @@
-"""Whose process is this? Marks a child, finds what descends from it, and ends all of it. It starts nothing.
+"""Process trees: mark a child, find its descendants, kill them all.
 
-On Linux a mark is two things a descendant inherits: a variable in its environment, and a soft
-limit on realtime CPU time of some centuries, which limits nothing, is read with one system call
-(of a zombie too) and survives `setsid`, a double fork and a cleared environment. Elsewhere the
-process group is all there is: who leaves it is not found.
+On Linux a mark is two things that descendants inherit: an environment variable, and a soft limit on
+realtime CPU time of some centuries, which limits nothing, can be read with one system call (also for
+a zombie) and survives `setsid`, a double fork and a cleared environment. Elsewhere only the process
+group is available: a process that leaves it is not found.
 """
 
 import ctypes
@@ -28,15 +28,15 @@ _PASSES = 50
 _LIBC = ctypes.CDLL(None)
 
 
-class Kin(NamedTuple):
-    """One process; its start time tells it from a later one with the same number."""
+class ProcessId(NamedTuple):
+    """One process; the start time distinguishes it from a later one with the same pid."""
 
     pid: int
     start: int
 
 
 def new_owner() -> int:
-    """A number of twelve digits that nobody else has."""
+    """A unique number of twelve digits."""
     return 10**11 + secrets.randbelow(9 * 10**11)
 
 
@@ -44,46 +44,46 @@ _THIS_PROCESS = new_owner()
 
 
 def new_mark(owner: int | None = None) -> int:
-    """A mark for one child and what it begets; unless an `owner` is given, of this process."""
+    """A mark for one child and its descendants; `owner` defaults to this process."""
     return (owner or _THIS_PROCESS) * SCOPES + next(_NUMBERS) % SCOPES
 
 
-class Family(Protocol):
-    """What one child scope has begotten."""
+class ProcessTree(Protocol):
+    """The processes of one child scope."""
 
-    def living(self) -> list[Kin]:
-        """Everyone alive, parents before children. Buries on the way."""
+    def living(self) -> list[ProcessId]:
+        """Living processes, parents before children. Reaps zombies on the way."""
         ...
 
-    def bury(self) -> int:
-        """Put to rest the zombies that nobody else waits for; how many."""
+    def reap_zombies(self) -> int:
+        """Reap adopted zombies. Returns their number."""
         ...
 
     def tell(self, number: signal.Signals) -> None:
-        """Send a signal to everyone alive."""
+        """Send a signal to all living processes."""
         ...
 
     def kill(self) -> None:
-        """Freeze everyone so that nobody can fork, then end everyone. Does not wait."""
+        """Stop all processes so that none can fork, then kill them. Does not wait."""
         ...
 
 
 def adopt_orphans() -> None:
-    """From now on a descendant whose parent dies becomes our child, not init's, so it can be found."""
+    """Make descendants whose parent dies our children instead of init's, so that they can be found."""
     if LINUX:
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def marked_environment(env: Mapping[str, str], mark: int) -> dict[str, str]:
-    """`env` with `mark` added to those it already bears: an alipes may run inside an alipes."""
+    """`env` with `mark` added to existing ones: alipes may run inside alipes."""
     return {**env, VARIABLE: ":".join(filter(None, (env.get(VARIABLE), str(mark))))}
 
 
 @contextmanager
-def bearing(mark: int) -> Iterator[None]:
-    """Who is started inside bears the mark from its first instruction."""
+def inherit_mark(mark: int) -> Iterator[None]:
+    """Processes started inside carry the mark from their first instruction."""
     before = resource.getrlimit(resource.RLIMIT_RTTIME)
-    with suppress(OSError, ValueError):  # someone has set a lower limit; the environment is marked too
+    with suppress(OSError, ValueError):  # a lower limit is in force; the environment is marked as well
         resource.setrlimit(resource.RLIMIT_RTTIME, (mark, before[1]))
     try:
         yield
@@ -91,92 +91,94 @@ def bearing(mark: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_RTTIME, before)
 
 
-def tree(pid: int, mark: int) -> "Tree":
-    """The family of `pid`, a child that was just started, `bearing` and with `marked_environment`."""
+def open_tree(pid: int, mark: int) -> "LinuxProcessTree":
+    """The tree of `pid`, a child just started inside `inherit_mark` with `marked_environment`."""
     ours = {
         os.getpid(),
         threading.get_native_id(),
-    }  # orphans come to the first thread, children stay with theirs
+    }  # orphans are adopted by the main thread, children belong to their thread
     for thread in set(_threads(os.getpid())) - ours:
         for other in _children_of(os.getpid(), thread):
-            if _limit(other) == mark:  # that thread started it at the same moment: it is no kin
+            if _limit(other) == mark:  # started by another thread at the same moment: not in this tree
                 with suppress(OSError, ValueError):
                     resource.prlimit(
                         other, resource.RLIMIT_RTTIME, resource.getrlimit(resource.RLIMIT_RTTIME)
                     )
-    return Tree(pid, mark)
+    return LinuxProcessTree(pid, mark)
 
 
-class Tree:
-    """A family on Linux: the child, its descendants, and orphans of theirs that became our children."""
+class LinuxProcessTree:
+    """On Linux: the child, its descendants, and their orphans that became our children."""
 
     def __init__(self, pid: int, mark: int) -> None:
         self._root, self._mark = pid, mark
 
-    def living(self) -> list[Kin]:
+    def living(self) -> list[ProcessId]:
         dead: set[int] = set()
         for _ in range(_PASSES):
             known = frozenset(dead)
             alive = self._walk(dead)
-            # who died while we looked may have had children that we had not seen: they are ours by now
+            # a process that died meanwhile may have had unseen children: they are our children by now
             if alive or dead == known:
                 return alive
-        return [Kin(pid, 0) for pid in dead - known]  # not settled, so not "nobody"
+        return [ProcessId(pid, 0) for pid in dead - known]  # still changing, so do not report an empty tree
 
-    def _walk(self, dead: set[int]) -> list[Kin]:
-        alive: list[Kin] = []
-        children, me = _kinship(), os.getpid()
-        queue = [pid for pid in children(me) if pid == self._root or bears(pid, self._mark)]
+    def _walk(self, dead: set[int]) -> list[ProcessId]:
+        alive: list[ProcessId] = []
+        children, me = _children_lookup(), os.getpid()
+        queue = [pid for pid in children(me) if pid == self._root or has_mark(pid, self._mark)]
         adopted = {*queue} - {self._root}
         for pid in queue:
-            if pid in adopted and _lay_to_rest(pid):
+            if pid in adopted and _reap(pid):
                 dead.add(pid)
-            elif (found := _look(pid)) is not None and found.alive:
-                alive.append(Kin(pid, found.start))
+            elif (found := _read_stat(pid)) is not None and found.alive:
+                alive.append(ProcessId(pid, found.start))
                 queue.extend(children(pid))
             else:
                 dead.add(pid)
         return alive
 
-    def bury(self) -> int:
-        adopted = (pid for pid in _kinship()(os.getpid()) if pid != self._root)
-        return sum(_lay_to_rest(pid) for pid in adopted if bears(pid, self._mark))
+    def reap_zombies(self) -> int:
+        adopted = (pid for pid in _children_lookup()(os.getpid()) if pid != self._root)
+        return sum(_reap(pid) for pid in adopted if has_mark(pid, self._mark))
 
     def tell(self, number: signal.Signals) -> None:
         for kin in self.living():
-            send(kin, number)
+            send_signal(kin, number)
 
     def kill(self) -> None:
-        caught: set[Kin] = set()
-        for _ in range(_PASSES):  # a chain of forks may outrun one look, hardly fifty
+        caught: set[ProcessId] = set()
+        for _ in range(_PASSES):  # a fork chain may outrun one pass, but hardly fifty
             fresh = [kin for kin in self.living() if kin not in caught]
             if not fresh:
                 break
-            if any(_group(kin.pid) == self._root for kin in fresh):  # so the group is still ours
+            if any(
+                _group(kin.pid) == self._root for kin in fresh
+            ):  # the group id is still in use by our child
                 with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._root, signal.SIGKILL)  # all at once: no fork escapes it
+                    os.killpg(self._root, signal.SIGKILL)  # atomic: no fork escapes it
             for kin in fresh:
-                send(kin, signal.SIGSTOP)
+                send_signal(kin, signal.SIGSTOP)
             caught.update(fresh)
         for kin in caught:
-            send(kin, signal.SIGKILL)
+            send_signal(kin, signal.SIGKILL)
 
 
-class Group:
-    """A family where there is no /proc: the process group, which a child can leave by `setsid`."""
+class ProcessGroup:
+    """Without /proc: the process group, which a child can leave by `setsid`."""
 
     def __init__(self, pid: int) -> None:
         self._group = pid
 
-    def living(self) -> list[Kin]:
+    def living(self) -> list[ProcessId]:
         try:
             os.killpg(self._group, 0)
         except (ProcessLookupError, PermissionError):  # macOS answers EPERM for a group of zombies
             return []
-        return [Kin(self._group, 0)]
+        return [ProcessId(self._group, 0)]
 
-    def bury(self) -> int:
-        return 0  # orphans go to init
+    def reap_zombies(self) -> int:
+        return 0  # orphans belong to init
 
     def tell(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -186,51 +188,51 @@ class Group:
         self.tell(signal.SIGKILL)
 
 
-def bears(pid: int, mark: int) -> bool:
-    """Does the process bear exactly this mark?"""
+def has_mark(pid: int, mark: int) -> bool:
+    """True if the process carries exactly this mark."""
     limit = _limit(pid)
     if limit == mark:
         return True
     return limit // SCOPES != mark // SCOPES and str(mark) in _marks(pid)
 
 
-def descended(owner: int) -> Iterator[Kin]:
-    """Every process on this machine that bears a mark of `owner`, and that we may see."""
+def find_marked(owner: int) -> Iterator[ProcessId]:
+    """Every visible process on this machine with a mark of `owner`."""
     for name in os.listdir("/proc"):
-        if name.isdigit() and (found := _look(int(name))) and found.alive:
+        if name.isdigit() and (found := _read_stat(int(name))) and found.alive:
             pid = int(name)
             if _limit(pid) // SCOPES == owner or any(m.startswith(str(owner)) for m in _marks(pid)):
-                yield Kin(pid, found.start)
+                yield ProcessId(pid, found.start)
 
 
-def send(kin: Kin, number: signal.Signals) -> None:
-    """Signal exactly this process: never one that was given its number after it died."""
+def send_signal(kin: ProcessId, number: signal.Signals) -> None:
+    """Signal exactly this process, never a later one with the same pid."""
     try:
         handle = os.pidfd_open(kin.pid)
     except OSError:
         return
     try:
-        found = _look(kin.pid)
+        found = _read_stat(kin.pid)
         if found is not None and found.start == kin.start:
-            with suppress(ProcessLookupError, PermissionError):  # died meanwhile; or became another user
+            with suppress(ProcessLookupError, PermissionError):  # it died, or changed its user
                 signal.pidfd_send_signal(handle, number)
     finally:
         os.close(handle)
 
 
-class _Look(NamedTuple):
+class _ProcessStat(NamedTuple):
     alive: bool
     parent: int
     start: int
 
 
-def _look(pid: int) -> _Look | None:
+def _read_stat(pid: int) -> _ProcessStat | None:
     stat = _read(f"/proc/{pid}/stat")
     if not stat:
         return None
-    fields = stat[stat.rindex(b")") + 2 :].split()  # the name before it may hold blanks and brackets
-    alive = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1  # its first thread may die before the others
-    return _Look(alive, int(fields[1]), int(fields[19]))
+    fields = stat[stat.rindex(b")") + 2 :].split()  # the name before it may contain spaces and parentheses
+    alive = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1  # its main thread may exit before the others
+    return _ProcessStat(alive, int(fields[1]), int(fields[19]))
 
 
 def _group(pid: int) -> int:
@@ -240,13 +242,13 @@ def _group(pid: int) -> int:
         return 0
 
 
-def _kinship() -> Callable[[int], Iterable[int]]:
-    """Who are the children of a process? Asked of the kernel where it tells, else found among everyone."""
+def _children_lookup() -> Callable[[int], Iterable[int]]:
+    """A function from pid to child pids: by the kernel's lists if available, else by a scan."""
     if os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
         return _children
     parents: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
-        if name.isdigit() and (found := _look(int(name))):
+        if name.isdigit() and (found := _read_stat(int(name))):
             parents.setdefault(found.parent, []).append(int(name))
     return lambda pid: parents.get(pid, ())
 
@@ -266,7 +268,7 @@ def _threads(pid: int) -> Iterable[int]:
         return ()
 
 
-def _lay_to_rest(pid: int) -> bool:
+def _reap(pid: int) -> bool:
     with suppress(ChildProcessError):
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     return False

@@ -1,4 +1,4 @@
-"""Server-sent events out of bytes, however the network cut them. What is in them it leaves to others."""
+"""What the wire APIs share: ids, arguments, images, token counts, and the parser of server-sent events."""
 
 import base64
 import hashlib
@@ -8,17 +8,17 @@ import secrets
 import msgspec
 
 from alipes.kernel.messages import Image, Json, ToolCall, ToolResult
-from alipes.kernel.turns import StopCause, Usage
+from alipes.kernel.turns import StopReason, Usage
 
 CUT_OFF = "(the output limit cut this call off)"
-NOTHING = "(no output)"
-MOST = 2**53
+EMPTY_RESULT = "(no output)"
+MAX_COUNT = 2**53
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _decode = msgspec.json.Decoder(dict[str, Json]).decode
 
 
 def notice(text: str) -> str:
-    """A word of the house, so marked that the model does not take it for the user's."""
+    """Mark a text from alipes itself, so that the model does not take it for the user's."""
     return f"<notice>{text}</notice>"
 
 
@@ -31,20 +31,20 @@ def base64_of(image: Image) -> str:
 
 
 def result_text(result: ToolResult) -> str:
-    """Never empty: several servers reject an empty result."""
-    return result.text if result.text.strip() else NOTHING
+    """The text of a result, never empty: several servers reject empty results."""
+    return result.text if result.text.strip() else EMPTY_RESULT
 
 
-def arguments(call: ToolCall) -> str:
-    """A call's arguments as the JSON text that the OpenAI wires want; what was no JSON stays as it was."""
+def arguments_json(call: ToolCall) -> str:
+    """A call's arguments as JSON text for the OpenAI APIs; invalid JSON is kept as it was."""
     if call.raw and call.raw != CUT_OFF:
         return call.raw
     return msgspec.json.encode(call.args).decode()
 
 
-def made_call(id: str, name: str, text: str, *, stop: StopCause = "calls") -> ToolCall:
-    """A call from the argument text that the model sent, whatever it is."""
-    id, name = id or new_id(), name or "unnamed"
+def parse_tool_call(id: str, name: str, text: str, *, stop: StopReason = "calls") -> ToolCall:
+    """A tool call from the argument text sent by the model, valid or not."""
+    id, name = id or new_call_id(), name or "unnamed"
     if not text.strip():
         return ToolCall(id, name, {}, CUT_OFF if stop == "length" else "")
     try:
@@ -53,19 +53,19 @@ def made_call(id: str, name: str, text: str, *, stop: StopCause = "calls") -> To
         return ToolCall(id, name, {}, text)
 
 
-def new_id() -> str:
+def new_call_id() -> str:
     return f"call_{secrets.token_hex(8)}"
 
 
-def fit_id(id: str, longest: int = 64) -> str:
-    """`id` as every API takes it: another vendor's may have signs or a length that this one rejects."""
+def valid_id(id: str, longest: int = 64) -> str:
+    """`id` in a form that every API accepts: another vendor's may contain other characters or be too long."""
     if id and len(id) <= longest and not _UNFIT.search(id):
         return id
     return f"call_{digest(id, 24)}"
 
 
-def fit_name(name: str) -> str:
-    """A tool's name as every API takes it: models invent others, and the transcript must stay acceptable."""
+def valid_tool_name(name: str) -> str:
+    """A tool name that every API accepts: models invent others, and the transcript must stay valid."""
     return _UNFIT.sub("_", name)[:64] or "unnamed"
 
 
@@ -73,10 +73,10 @@ def digest(text: str, length: int) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:length]
 
 
-def usage(
+def make_usage(
     input: int | None, output: int | None, *, cached: int | None, written: int | None, reasoning: int | None
 ) -> Usage:
-    """Tokens as reported, kept within reason: `input` counts the cached, `output` the reasoning ones too."""
+    """Reported token counts; `input` includes cached tokens, `output` reasoning tokens."""
     return Usage(
         input=_count(input),
         output=_count(output),
@@ -87,43 +87,43 @@ def usage(
 
 
 def _count(value: int | None) -> int:
-    return min(max(value or 0, 0), MOST)
+    return min(max(value or 0, 0), MAX_COUNT)
 
 
-LONGEST = 8 * 1024 * 1024
-"""Bytes that one event may have; a server that sends more is broken or hostile."""
+MAX_EVENT_BYTES = 8 * 1024 * 1024
+"""Largest event in bytes; a server that sends more is broken or hostile."""
 _FIELDS = (b"", b"data", b"event", b"id", b"retry")
-"""What a line may begin with before its colon; nothing begins a comment."""
+"""Field names before the colon; empty for a comment."""
 _BOM = b"\xef\xbb\xbf"
 
 
-class Overlong(Exception):
-    """An event grew beyond all measure."""
+class EventTooLong(Exception):
+    """An event exceeds the size limit."""
 
 
-class NotEvents(Exception):
-    """What arrives is something else: a web page, a JSON document. Carries what was read of it."""
+class NotAnEventStream(Exception):
+    """The body is something else, such as a web page or JSON; carries what was read."""
 
     def __init__(self, begun: bytes) -> None:
-        super().__init__("not a stream of events")
+        super().__init__("not an event stream")
         self.begun = begun
 
 
-class Events:
-    """Takes bytes as they come, gives the data of each event as soon as it is whole.
+class SseParser:
+    """Parses bytes into the data of events.
 
-    Names, ids and comments are dropped: the APIs we speak repeat what matters in the data.
+    Event names, ids and comments are dropped: the APIs repeat what matters in the data.
     """
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
-        """The beginning of a line whose end has not come."""
+        """An incomplete line."""
         self._held = 0
         self._data: list[bytes] = []
-        """The data lines of an event whose end has not come."""
+        """Data lines of an incomplete event."""
         self._size = 0
         self._sure = False
-        """Has one line of the stream been an event's?"""
+        """True once a line was recognised as part of an event."""
         self._first = True
 
     def feed(self, block: bytes) -> list[bytes]:
@@ -135,7 +135,7 @@ class Events:
             block = b"".join((*self._rest, block))
             self._rest, self._held = [], 0
         if b"\r" in block:
-            # A carriage return at the very end may be half of a line end: it waits for the next block.
+            # A carriage return at the end may be half of a line end: keep it for the next block.
             block, last = (block[:-1], b"\r") if block.endswith(b"\r") else (block, b"")
             block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n") + last
         if self._first:
@@ -172,20 +172,20 @@ class Events:
         return whole
 
     def _recognise(self, lines: list[bytes], block: bytes) -> None:
-        """The first line that says anything says whether these are events."""
+        """Check by the first non-empty line whether this is an event stream."""
         first = next((line for line in lines if line.strip()), None)
         if first is not None:
             if first.partition(b":")[0] not in _FIELDS:
-                raise NotEvents(block)
+                raise NotAnEventStream(block)
             self._sure = True
 
     def _hold(self, piece: bytes) -> None:
         self._rest.append(piece)
         self._held += len(piece)
-        if self._held > LONGEST:
-            raise Overlong(f"an event of more than {LONGEST >> 20} MiB")
+        if self._held > MAX_EVENT_BYTES:
+            raise EventTooLong(f"an event of more than {MAX_EVENT_BYTES >> 20} MiB")
 
     def _weigh(self, size: int) -> None:
         self._size += size
-        if self._size > LONGEST:
-            raise Overlong(f"an event of more than {LONGEST >> 20} MiB")
+        if self._size > MAX_EVENT_BYTES:
+            raise EventTooLong(f"an event of more than {MAX_EVENT_BYTES >> 20} MiB")
