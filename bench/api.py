@@ -10,15 +10,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.world import echo_model
 from tests.world import model_wires as wires
-from tests.world import parrot
 from tests.world.model_replies import Say
-from tests.world.model_server import Served as Model
-from tests.world.serving import Service
+from tests.world.model_server import ModelProcess as Model
+from tests.world.serve_process import ServeProcess
 
-from alipes.runtime.process_lock import holder
-from alipes.runtime.process_setup import make_room
-from bench.chatstops import PLUGIN
+from alipes.runtime.process_lock import find_holder
+from alipes.runtime.process_setup import raise_file_limit
+from bench.chat_stops import PLUGIN
 from bench.measure import Row, bounded, p
 
 CLIENTS, TURNS = 64, 30
@@ -40,24 +40,24 @@ class Caller:
     async def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         self._send(method, path, body)
         head = await self._head()
-        told = await self._reader.readexactly(_length(head))
+        seen = await self._reader.readexactly(_length(head))
         if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 202")):
-            raise SystemExit(f"{method} {path}: {head.decode()}{told.decode()}")
-        answer: dict[str, Any] = json.loads(told)
+            raise SystemExit(f"{method} {path}: {head.decode()}{seen.decode()}")
+        answer: dict[str, Any] = json.loads(seen)
         return answer
 
     async def listen(self, run: str) -> None:
-        """Open the stream of its events; what is told is read by `told` or `rest`."""
+        """Open its event stream, read by `next_event` or `rest`."""
         self._send("GET", f"/v1/runs/{run}/events")
         head = await self._head()
         assert head.startswith(b"HTTP/1.1 200"), head
         self._length = _length(head) if b"content-length" in head else None
 
-    async def told(self, word: bytes) -> None:
+    async def received(self, word: bytes) -> None:
         await self._reader.readuntil(word)
 
     async def rest(self) -> None:
-        """To the end: of what is told as it happens, or of what had happened already."""
+        """Read to the end of the live or recorded events."""
         if self._length is None:
             await self._reader.readuntil(b"\r\n0\r\n\r\n")
         else:
@@ -81,9 +81,9 @@ def _length(head: bytes) -> int:
 
 
 class Api:
-    def __init__(self, service: Service, model: Model) -> None:
+    def __init__(self, service: ServeProcess, model: Model) -> None:
         self.service, self.model = service, model
-        found = holder(service.home / "run" / "serve.claim")
+        found = find_holder(service.home / "run" / "serve.claim")
         assert found is not None
         host, _, port = found.address.removeprefix("http://").rpartition(":")
         self._place = host, int(port)
@@ -97,8 +97,8 @@ async def serving(plugin: str = "", model: Model | None = None) -> AsyncIterator
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with AsyncExitStack() as stack:
-            model = model or await stack.enter_async_context(parrot.serve(folder))
-            service = Service(folder)
+            model = model or await stack.enter_async_context(echo_model.serve(folder))
+            service = ServeProcess(folder)
             service.settle(model, None, plugin=plugin)
             with open(service.home / "config.toml", "a") as settings:
                 settings.write("[api]\nrate = 0\n")
@@ -151,7 +151,7 @@ class Metronome:
 
     def __init__(self) -> None:
         self.sent, self.heard = 0.0, asyncio.Event()
-        self._frames = wires.frames(parrot.API, Say("one two three", pieces=3), model="parrot")
+        self._frames = wires.frames(echo_model.API, Say("one two three", pieces=3), model="parrot")
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         first = next(n for n, each in enumerate(self._frames) if b'"content":"o' in each)
@@ -186,10 +186,10 @@ async def first_byte() -> list[Row]:
             caller = await api.caller()
             for turn in range(TOKENS + 5):
                 await caller.listen(await _begin(caller, f"echo {turn}", turn))
-                await caller.told(b'"role":"user"')
+                await caller.received(b'"role":"user"')
                 await asyncio.sleep(0.02)
                 metronome.heard.set()
-                await caller.told(b"event: text_delta")
+                await caller.received(b"event: text_delta")
                 late.append((time.monotonic() - metronome.sent) * 1000)
                 await caller.rest()
             caller.close()
@@ -200,7 +200,7 @@ async def first_byte() -> list[Row]:
 
 async def listeners() -> list[Row]:
     """Many listen to runs that say nothing; somebody looks all the while whether we still answer."""
-    make_room()
+    raise_file_limit()
     async with serving() as api:
         first = await api.caller()
         runs = []
@@ -255,17 +255,17 @@ async def stops() -> list[Row]:
         for number in range(STOPS):
             run = await _begin(caller, "use remote", number)
             await listener.listen(run)
-            await listener.told(b"event: tool_started")
+            await listener.received(b"event: tool_started")
             stopped = await _stop(caller, run, dice)
             await listener.rest()
             tools.append((_noted(notes, "cancelled")[-1] - stopped) * 1000)
             run = await _begin(caller, f"stall {number}", number)
             await listener.listen(run)
-            await listener.told(b"event: text_delta")
-            closed = len(api.model.told("left"))
+            await listener.received(b"event: text_delta")
+            closed = len(api.model.log_lines("left"))
             stopped = await _stop(caller, run, dice)
             await listener.rest()
-            while len(left := api.model.told("left")) == closed:
+            while len(left := api.model.log_lines("left")) == closed:
                 await asyncio.sleep(0.002)
             streams.append((float(left[-1]["time"]) - stopped) * 1000)
     return [
@@ -275,8 +275,8 @@ async def stops() -> list[Row]:
 
 
 async def _begin(caller: Caller, words: str, number: int) -> str:
-    told = await caller.ask("POST", "/v1/runs", {"input": words, "session": f"s{number % 10}"})
-    return str(told["id"])
+    seen = await caller.ask("POST", "/v1/runs", {"input": words, "session": f"s{number % 10}"})
+    return str(seen["id"])
 
 
 async def _stop(caller: Caller, run: str, dice: random.Random) -> float:

@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.world.delegates import Mind, delegate
+from tests.world.subagent_harness import RuleModel, delegate
 
 from alipes.app import App, open_app
-from alipes.config.settings import load
+from alipes.config.loader import load_settings
 from alipes.kernel.messages import Message, ToolCall
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Address, Inbound, Stop, ToolFinished, TurnEnded
-from alipes.testing import census
+from alipes.testing import take_snapshot
 from bench.measure import Row, bounded
 
 CHILDREN, REFERENCES = 8, 5
@@ -43,7 +43,7 @@ async def delegation() -> list[Row]:
 
 
 async def _costs() -> list[Row]:
-    async with _house(Mind(_at_once)) as app:
+    async with _house(RuleModel(_at_once)) as app:
         children = [await _seconds(app, f"delegate {lap}") for lap in range(LAPS + 1)][1:]
         mixed = [await _seconds(app, f"mix {lap}") for lap in range(LAPS + 1)][1:]
     per_child = statistics.median(children) / CHILDREN * 1000
@@ -54,13 +54,13 @@ async def _costs() -> list[Row]:
     ]
 
 
-def _at_once(told: Message, request: Request) -> object:
+def _at_once(seen: Message, request: Request) -> object:
     """Whatever is asked is answered without delay, but that models of a mixture take their time."""
-    if told.text.startswith("delegate"):
+    if seen.text.startswith("delegate"):
         return TASKS
-    if told.text.startswith("mix"):
+    if seen.text.startswith("mix"):
         return MIX
-    if told.text == "what is it?":
+    if seen.text == "what is it?":
         return _later(int(request.model) / (REFERENCES - 1) * SLOWEST)
     return "done"
 
@@ -73,7 +73,7 @@ async def _later(seconds: float) -> str:
 async def _seconds(app: App, text: str) -> float:
     """How long the tool ran that the text asks for."""
     took = 0.0
-    async with app.lobby.ask(Inbound(text, HERE, "me", text)) as following:
+    async with app.sessions.ask(Inbound(text, HERE, "me", text)) as following:
         async for event in following:
             if isinstance(event, ToolFinished):
                 took = event.seconds
@@ -86,16 +86,16 @@ async def _seconds(app: App, text: str) -> float:
 async def _stops() -> list[Row]:
     dice, rows = random.Random(7), []
     for what, call in (("nested subagents", NESTED), ("a mixture", MIX)):
-        mind = Mind(_resting(call))
+        mind = RuleModel(_resting(call))
         async with _house(mind) as app:
             await _stopped(app, f"{what} first", 0.2)  # whatever is opened once is open now
-            await app.lobby.settled()
-            before, left, took = census(), 0, []
+            await app.sessions.wait_idle()
+            before, left, took = take_snapshot(), 0, []
             for lap in range(STOPS):
                 took.append(await _stopped(app, f"{what} {lap}", dice.uniform(0, 0.25)))
                 left += mind.living + len(await app.store.subagents.unfinished())
             await asyncio.sleep(0.6)  # what ends with a session has that long to end
-            left += sum(len(told) for told in census().beyond(before).values())
+            left += sum(len(seen) for seen in take_snapshot().new_since(before).values())
         slowest = f"stopped within {max(took) * 1000:.0f} ms at most"
         rows.append(
             bounded(f"{what} stopped at {STOPS} random points: left alive ({slowest})", left, 0, "things")
@@ -106,10 +106,10 @@ async def _stops() -> list[Row]:
 def _resting(call: ToolCall) -> Callable[[Message, Request], object]:
     """The person's word leads to `call`; models of a mixture never answer, subagents sleep in a process."""
 
-    def answer(told: Message, request: Request) -> object:
-        if told.text == "what is it?":
+    def answer(seen: Message, request: Request) -> object:
+        if seen.text == "what is it?":
             return asyncio.Event().wait()
-        if not told.text.startswith("deeper"):
+        if not seen.text.startswith("deeper"):
             return call
         last = "delegate_task" not in [tool.name for tool in request.tools]
         return SLEEP if last else delegate(goal="deeper")
@@ -118,19 +118,19 @@ def _resting(call: ToolCall) -> Callable[[Message, Request], object]:
 
 
 async def _stopped(app: App, text: str, after: float) -> float:
-    async with app.lobby.ask(Inbound(text, HERE, "me", text, workdir="/", trusted=True)) as following:
+    async with app.sessions.ask(Inbound(text, HERE, "me", text, workdir="/", trusted=True)) as following:
         await asyncio.sleep(after)
         began = time.perf_counter()
-        await app.lobby.post(HERE.key, Stop("user_stop", "session_interrupt", following.turn or ""))
+        await app.sessions.post(HERE.key, Stop("user_stop", "session_interrupt", following.turn or ""))
         ends = [event.ending async for event in following if isinstance(event, TurnEnded)]
     assert ends == ["stopped"], ends
     return time.perf_counter() - began
 
 
 @asynccontextmanager
-async def _house(mind: Mind) -> AsyncIterator[App]:
+async def _house(mind: RuleModel) -> AsyncIterator[App]:
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         (home / "config.toml").write_text(CONFIG)
-        async with open_app(load(home, {}), lent={"scripted": mind}) as app:
+        async with open_app(load_settings(home, {}), lent={"scripted": mind}) as app:
             yield app

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.world.killing import PLAN, configure, environment, trial
-from tests.world.model_server import Served, serve
+from tests.world.kill_trial import PLAN, configure, environment, run_trial
+from tests.world.model_server import ModelProcess, serve
 
 from bench.measure import Row, bounded, compare, in_turn, median_cpu, p, peak, run
 
@@ -25,7 +25,7 @@ TOKENS = 20_000
 
 
 @asynccontextmanager
-async def world(plan: object) -> AsyncIterator[tuple[Path, Served, dict[str, str]]]:
+async def world(plan: object) -> AsyncIterator[tuple[Path, ModelProcess, dict[str, str]]]:
     """A scratch home configured for a model server in another process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -49,7 +49,7 @@ async def oneshot() -> list[Row]:
         raw = [PYTHON, str(HERE / "raw_ask.py"), url, "hi"]
         ours, limit = await asyncio.to_thread(in_turn, 15, [ALIPES, "ask", "hi"], raw, env=env, cwd=folder)
         most = [await peak([ALIPES, "ask", "hi"], env, folder) for _ in range(5)]
-        body = server.told("request")[0]["body"]
+        body = server.log_lines("request")[0]["body"]
     core = [tool for tool in body["tools"] if tool["function"]["name"] in CORE]
     overhead, schemas = _size([body["messages"][0], core]), _size(body["tools"])
     return [
@@ -80,13 +80,13 @@ async def rounds() -> list[Row]:
         sides: tuple[list[float], list[float]] = ([], [])
         for lap in range(4):
             for argv, times in zip(([ALIPES, "ask", "go"], raw), sides, strict=True):
-                before = len(server.told("request"))
-                connected = len(server.told("connected"))
+                before = len(server.log_lines("request"))
+                connected = len(server.log_lines("connected"))
                 one = await asyncio.to_thread(run, argv, env, folder)
                 assert one.status == 0, one.stderr
-                asked = [line["time"] for line in server.told("request")][before:]
+                asked = [line["time"] for line in server.log_lines("request")][before:]
                 if argv is not raw:
-                    connections = len(server.told("connected")) - connected
+                    connections = len(server.log_lines("connected")) - connected
                 if lap:
                     times.append((asked[-1] - asked[0]) / ROUNDS)
     ours, limit = (statistics.median(times) for times in sides)
@@ -103,13 +103,13 @@ async def kills(trials: int = 200) -> list[Row]:
         folder = Path(name)
         async with serve(json.dumps(PLAN), folder) as server:
             for n in range(trials):
-                told = await trial(folder / str(n), server, dice.random() * 0.25)
-                shown += not told.finished_first
-                lost += told.ending != "answered"
-                repeated += bool(told.repeated)
-                rejected += told.rejected
+                seen = await run_trial(folder / str(n), server, dice.random() * 0.25)
+                shown += not seen.finished_first
+                lost += seen.ending != "answered"
+                repeated += bool(seen.repeated)
+                rejected += seen.rejected
                 if lost + repeated + rejected:
-                    print(n, told, file=sys.stderr)
+                    print(n, seen, file=sys.stderr)
     bad = lost + repeated + rejected
     figures = f"{lost} lost, {repeated} repeated, {rejected} invalid"
     return [Row(f"kill -9 at {trials} moments ({shown} mid-turn)", figures, "", "", "0", bad == 0)]
@@ -124,7 +124,7 @@ async def journal() -> list[Row]:
         async with open_store(Path(name)) as store:
             message = Inbound("1", Address("bench", "x"), "me", "hi")
             await store.turns.accept(message)
-            turn = await store.turns.next_turn(message.address.key)
+            turn = await store.turns.claim_next(message.address.key)
             assert turn is not None
             event = Said(Message("assistant", (Text("x" * 500),)))
             times = []
@@ -144,12 +144,12 @@ async def idle() -> list[Row]:
 
 
 async def reads() -> list[Row]:
-    from tests.world.house import inbound, open_house
+    from tests.world.session_harness import inbound, open_sessions
 
     from alipes.kernel.messages import ToolCall
     from alipes.kernel.ports import ToolSpec
     from alipes.kernel.turns import ToolFinished, ToolStarted
-    from alipes.providers.scripted import Scripted
+    from alipes.providers.scripted import ScriptedProvider
 
     class Nap:
         spec = ToolSpec("nap", "", {"type": "object", "properties": {}}, "read")
@@ -163,8 +163,8 @@ async def reads() -> list[Row]:
         stamps = []
         calls = tuple(ToolCall(f"c{n}", "nap", {}) for n in range(8))
         with tempfile.TemporaryDirectory() as name:
-            async with open_house(Path(name), Scripted([calls, "done"]), Nap()) as house:
-                async with house.lobby.ask(inbound("1", "go")) as following:
+            async with open_sessions(Path(name), ScriptedProvider([calls, "done"]), Nap()) as house:
+                async with house.sessions.ask(inbound("1", "go")) as following:
                     async for event in following:
                         if isinstance(event, ToolStarted | ToolFinished):
                             stamps.append(time.perf_counter())

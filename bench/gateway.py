@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.world.besieging import besiege
-from tests.world.serving import World, open_world
-from tests.world.telegram_crowd import FIRST
+from tests.world.repeated_kills import kill_repeatedly
+from tests.world.serve_process import ServeSetup, open_setup
+from tests.world.telegram_load import FIRST
 
-from bench import keeping
+from bench import results
 from bench.measure import Row, bounded, p
 
 CHATS, ROUNDS = 64, 15
@@ -26,10 +26,10 @@ STATED = 4.0
 
 
 @asynccontextmanager
-async def serving(plugin: str = "", **more: object) -> AsyncIterator[World]:
+async def serving(plugin: str = "", **more: object) -> AsyncIterator[ServeSetup]:
     """All three, and the first turn behind them."""
     with tempfile.TemporaryDirectory() as name:
-        async with open_world(Path(name), plugin=plugin, **more) as world:
+        async with open_setup(Path(name), plugin=plugin, **more) as world:
             await world.service.start()
             await world.messenger.call("polled")
             await world.messenger.call("converse", chats=1, turns=3)
@@ -37,10 +37,10 @@ async def serving(plugin: str = "", **more: object) -> AsyncIterator[World]:
 
 
 @asynccontextmanager
-async def bare() -> AsyncIterator[World]:
+async def bare() -> AsyncIterator[ServeSetup]:
     """The same messenger and model, and between them the barest client there is."""
     with tempfile.TemporaryDirectory() as name:
-        async with open_world(Path(name)) as world:
+        async with open_setup(Path(name)) as world:
             client = await asyncio.create_subprocess_exec(
                 *(
                     sys.executable,
@@ -69,15 +69,15 @@ async def turns() -> list[Row]:
     async with serving() as world:
         await world.messenger.call("converse", chats=CHATS, turns=2)
         cpu, began = world.service.cpu(), time.monotonic()
-        told = await world.messenger.call("converse", chats=CHATS, turns=ROUNDS)
+        seen = await world.messenger.call("converse", chats=CHATS, turns=ROUNDS)
         seconds = time.monotonic() - began
-        each = (world.service.cpu() - cpu) / len(told) * 1000
+        each = (world.service.cpu() - cpu) / len(seen) * 1000
         at_once = max([await _at_once(world) for _ in range(3)])
-    theirs = keeping.load().rivals.get("hermes-agent", {}).get("rate", STATED)
+    theirs = results.load().rivals.get("hermes-agent", {}).get("rate", STATED)
     theirs = theirs if isinstance(theirs, float) else STATED
     ratio = at_once / theirs
     return [
-        at_least(f"Telegram, {CHATS} chats, model without delay", len(told) / seconds, 150, "turns/s"),
+        at_least(f"Telegram, {CHATS} chats, model without delay", len(seen) / seconds, 150, "turns/s"),
         bounded("the same, CPU per turn", each, 8, "ms"),
         Row(
             f"{CHATS} messages at once / hermes-agent 0.19 as last measured",
@@ -90,10 +90,10 @@ async def turns() -> list[Row]:
     ]
 
 
-async def _at_once(world: World) -> float:
+async def _at_once(world: ServeSetup) -> float:
     """Turns a second while people are answered who wrote in the same moment."""
-    told = await world.messenger.call("converse", chats=CHATS, turns=1, within=90)
-    return len(told) / (max(one["answered"] for one in told) - min(one["asked"] for one in told))
+    seen = await world.messenger.call("converse", chats=CHATS, turns=1, within=90)
+    return len(seen) / (max(one["answered"] for one in seen) - min(one["asked"] for one in seen))
 
 
 async def warm() -> list[Row]:
@@ -105,23 +105,23 @@ async def warm() -> list[Row]:
         for _ in range(CONVERSATIONS):
             ours += await _spent(world)
             theirs += await _spent(other)
-    told = f"p10 {p(ours, 10):.1f}, p50 {p(ours, 50):.2f}, p90 {p(ours, 90):.1f} with the way there and back"
+    seen = f"p10 {p(ours, 10):.1f}, p50 {p(ours, 50):.2f}, p90 {p(ours, 90):.1f} with the way there and back"
     beyond, limit = p(ours, 50) - p(theirs, 50), f"{p(theirs, 50):.2f} ms"
-    what = f"warm turn beyond model and messenger, p50 ({told})"
+    what = f"warm turn beyond model and messenger, p50 ({seen})"
     return [Row(what, f"{beyond:.2f} ms", limit, "", "<= 5 ms", beyond <= 5)]
 
 
-async def _spent(world: World) -> list[float]:
+async def _spent(world: ServeSetup) -> list[float]:
     """Milliseconds of each turn of a conversation."""
-    before = len(world.model.told("request"))
-    told = await world.messenger.call("converse", chats=1, turns=WARM, pause=0.05)
+    before = len(world.model.log_lines("request"))
+    seen = await world.messenger.call("converse", chats=1, turns=WARM, pause=0.05)
     await world.messenger.call("say", text="/new", chat=FIRST)
     await asyncio.sleep(0.2)
-    asked = [line["came"] for line in world.model.told("request")][before:]
-    answered = [line["time"] for line in world.model.told("answered")][before:]
+    asked = [line["came"] for line in world.model.log_lines("request")][before:]
+    answered = [line["time"] for line in world.model.log_lines("answered")][before:]
     return [
         (each["answered"] - each["asked"] - each["own"] - (after - since)) * 1000
-        for each, since, after in zip(told, asked, answered, strict=True)
+        for each, since, after in zip(seen, asked, answered, strict=True)
     ]
 
 
@@ -139,14 +139,14 @@ async def crowd() -> list[Row]:
             peak = max(peak, world.service.resident())
             await asyncio.sleep(0.5)
         after = await world.service.metrics()
-        told = talking.result()
+        seen = talking.result()
     late = {name: after[name] - before[name] for name in after if name.startswith("alipes_loop_lag")}
     count = late["alipes_loop_lag_seconds_count"]
     within = late['alipes_loop_lag_seconds_bucket{le="0.1"}'] / count
-    seconds = max(each["answered"] - each["asked"] for each in told)
+    seconds = max(each["answered"] - each["asked"] for each in seen)
     return [
         at_least(
-            f"{CROWD} chats at 20 tokens/s, {WORDS} each ({seconds:.0f} s)", len(told), CROWD, "complete"
+            f"{CROWD} chats at 20 tokens/s, {WORDS} each ({seconds:.0f} s)", len(seen), CROWD, "complete"
         ),
         at_least(
             f"the same, looks at the loop that were within 100 ms, of {count:.0f}", within * 100, 99, "%"
@@ -157,10 +157,10 @@ async def crowd() -> list[Row]:
 
 async def kills(times: int = KILLS) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
-        toll = await besiege(Path(name), seed=5, kills=times)
+        toll = await kill_repeatedly(Path(name), seed=5, kills=times)
     bad = [toll.lost, toll.doubled, toll.reordered, toll.repeated]
     lost, doubled, reordered, repeated = map(len, bad)
-    told = (
+    seen = (
         f"{lost} lost, {doubled} doubled, {reordered} reordered, {repeated} run twice, {toll.orphans} orphans"
     )
     if not toll.clean:
@@ -168,7 +168,7 @@ async def kills(times: int = KILLS) -> list[Row]:
     return [
         Row(
             f"kill -9 at {toll.kills} moments, {toll.messages} messages in 20 chats",
-            told,
+            seen,
             f"{len(toll.marked)} marked uncertain",
             "",
             "0",

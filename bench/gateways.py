@@ -12,15 +12,15 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.world.serving import cpu, running
-from tests.world.telegram_control import Served as Messenger
+from tests.world.serve_process import cpu, find_processes
+from tests.world.telegram_control import TelegramProcess as Messenger
 from tests.world.telegram_control import serve as serve_telegram
-from tests.world.telegram_crowd import FIRST, token
+from tests.world.telegram_load import FIRST, token
 
 from bench import mimic
-from bench.contestants import Contestant, Place, Start
-from bench.front import open_front
 from bench.measure import descendants, gone, p
+from bench.rival_agents import Contestant, Place, Start
+from bench.tls_proxy import open_front
 
 CROWD = 64
 WARM, STOPS = 10, 5
@@ -134,12 +134,12 @@ async def measure(contestant: Contestant, crowds: tuple[int, ...]) -> dict[str, 
 
 async def _talk(messenger: Messenger, chats: int) -> list[dict[str, float]]:
     await asyncio.sleep(0.3)  # for who ends a turn
-    told: list[dict[str, float]] = await messenger.call("converse", chats=chats, turns=1, within=PATIENCE)
-    return told
+    seen: list[dict[str, float]] = await messenger.call("converse", chats=chats, turns=1, within=PATIENCE)
+    return seen
 
 
-def _median(told: list[dict[str, float]], chats: int) -> float:
-    return p([one["answered"] - one["asked"] for one in told], 50) if len(told) == chats else float("nan")
+def _median(seen: list[dict[str, float]], chats: int) -> float:
+    return p([one["answered"] - one["asked"] for one in seen], 50) if len(seen) == chats else float("nan")
 
 
 async def _crowds(gateway: Gateway, crowds: tuple[int, ...]) -> dict[str, Any]:
@@ -148,18 +148,18 @@ async def _crowds(gateway: Gateway, crowds: tuple[int, ...]) -> dict[str, Any]:
     for chats in crowds:
         await asyncio.sleep(SETTLE)
         before = gateway.cpu()
-        told = await _talk(gateway.messenger, chats)
+        seen = await _talk(gateway.messenger, chats)
         await asyncio.sleep(SETTLE / 2)
-        spent = [one["answered"] - one["asked"] for one in told]
-        point = {"answered": len(told)}
-        if told:
+        spent = [one["answered"] - one["asked"] for one in seen]
+        point = {"answered": len(seen)}
+        if seen:
             point |= {"p50": p(spent, 50), "p99": p(spent, 99)}
-            seconds = max(one["answered"] for one in told) - min(one["asked"] for one in told)
-            point["rate"] = len(told) / seconds
+            seconds = max(one["answered"] for one in seen) - min(one["asked"] for one in seen)
+            point["rate"] = len(seen) / seconds
         found["crowd"][str(chats)] = point
-        if chats == CROWD and told:
-            found["rate"] = point["rate"] if len(told) == chats else f"answers {len(told)} of {chats}"
-            found["each"] = (gateway.cpu() - before) / len(told) * 1000
+        if chats == CROWD and seen:
+            found["rate"] = point["rate"] if len(seen) == chats else f"answers {len(seen)} of {chats}"
+            found["each"] = (gateway.cpu() - before) / len(seen) * 1000
     return found
 
 
@@ -169,7 +169,9 @@ async def _stops(gateway: Gateway) -> float | str:
     for _ in range(STOPS):
         word = str(dice.randrange(10**7, 10**8))
         await gateway.messenger.call("say", text=f"run sleep {word}", chat=FIRST)
-        pids = await _until(lambda word=word: list(running(f"sleep\0{word}")) or list(running(word)), 30)
+        pids = await _until(
+            lambda word=word: list(find_processes(f"sleep\0{word}")) or list(find_processes(word)), 30
+        )
         if not pids:
             return "the command is not run"
         await asyncio.sleep(0.3 + dice.random() * 0.2)
@@ -195,12 +197,12 @@ async def _killed(contestant: Contestant) -> str:
         await asyncio.sleep(SETTLE)
         for chat in (FIRST, FIRST + 1):
             await gateway.messenger.call("say", text=f"{people[chat]} {token(chat, 7)}", chat=chat)
-        if not await _until(lambda: list(running(word)), 30):
+        if not await _until(lambda: list(find_processes(word)), 30):
             return "the command is not run"
         await asyncio.sleep(1)
         await gateway.kill()
         await asyncio.sleep(1.5)
-        left = bool(list(running(f"sleep\0006.{word}")))
+        left = bool(list(find_processes(f"sleep\0006.{word}")))
         await gateway.messenger.call("say", text=f"{people[FIRST + 2]} {token(FIRST + 2, 7)}", chat=FIRST + 2)
         again = time.time()
         await gateway.start()
@@ -212,8 +214,8 @@ async def _killed(contestant: Contestant) -> str:
                     del waiting[one["chat"]]
         seconds = time.time() - again
     lost = [("command", "stream", "while down")[chat - FIRST] for chat in waiting]
-    told = f"{len(lost)} lost ({', '.join(lost)})" if lost else f"0 lost, all answered in {seconds:.1f} s"
-    return told + ("; child left running" if left else "")
+    seen = f"{len(lost)} lost ({', '.join(lost)})" if lost else f"0 lost, all answered in {seconds:.1f} s"
+    return seen + ("; child left running" if left else "")
 
 
 async def _until(fact: Callable[[], Any], seconds: float) -> Any:

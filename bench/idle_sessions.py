@@ -7,17 +7,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.world.house import inbound, open_house
+from tests.world.session_harness import inbound, open_sessions
 
-from alipes.providers.scripted import Scripted
+from alipes.providers.scripted import ScriptedProvider
 
 
 async def main(count: int) -> None:
     with tempfile.TemporaryDirectory() as home:
-        async with open_house(Path(home), Scripted(["hello"] * count)) as house:
+        async with open_sessions(Path(home), ScriptedProvider(["hello"] * count)) as house:
             for n in range(count):
-                await house.lobby.submit(inbound(str(n), "hi", chat=str(n)))
-            await house.lobby.settled()
+                await house.sessions.submit(inbound(str(n), "hi", chat=str(n)))
+            await house.sessions.wait_idle()
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             print(pages * 4096 / 2**20)
 

@@ -125,21 +125,21 @@ def bounded(what: str, ours: float, reach: float, unit: str) -> Row:
 def gone(pid: int) -> "asyncio.Future[float]":
     """When that process ends, by the clock on the wall; the kernel says so."""
     loop = asyncio.get_running_loop()
-    told: asyncio.Future[float] = loop.create_future()
+    seen: asyncio.Future[float] = loop.create_future()
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
-        told.set_result(time.time())
-        return told
+        seen.set_result(time.time())
+        return seen
 
     def ended() -> None:
-        if not told.done():
-            told.set_result(time.time())
+        if not seen.done():
+            seen.set_result(time.time())
         loop.remove_reader(handle)
         os.close(handle)
 
     loop.add_reader(handle, ended)
-    return told
+    return seen
 
 
 def descendants(pid: int) -> Iterator[int]:

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.world import model_rules as rules
+from tests.world import model_validation as rules
 from tests.world.model_replies import Call, Calls, Reply, Say
-from tests.world.model_server import ModelServer, Served
+from tests.world.model_server import ModelProcess, ModelServer
 
 API = "openai-chat"
 WORDS = re.compile(r"^(echo|run|slow) ([^\n]+)", re.MULTILINE)
@@ -43,14 +43,14 @@ def answer(body: dict[str, Any]) -> Reply:
 
 
 class Mimic(ModelServer):
-    def told(self, kind: str, **fields: object) -> None:
+    def record(self, kind: str, **fields: object) -> None:
         fields.pop("body", None)
-        super().told(kind, **fields)
+        super().record(kind, **fields)
         self.requests[:] = []  # it lives long
 
 
 @asynccontextmanager
-async def serve(folder: Path) -> AsyncIterator[Served]:
+async def serve(folder: Path) -> AsyncIterator[ModelProcess]:
     log = folder / "mimic.log"
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.mimic", "--log", str(log)),
@@ -59,7 +59,7 @@ async def serve(folder: Path) -> AsyncIterator[Served]:
     )
     try:
         assert child.stdout
-        yield Served(int(await child.stdout.readline()), log, None)
+        yield ModelProcess(int(await child.stdout.readline()), log, None)
     finally:
         child.kill()
         await child.wait()

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.world.model_server import Served, serve
+from tests.world.model_server import ModelProcess, serve
 
-from bench.contestants import RAW, Contestant, Place
 from bench.measure import Run, peak, run
+from bench.rival_agents import RAW, Contestant, Place
 
 ROUNDS = 50
 NAMES = {
@@ -36,7 +36,7 @@ async def measure(contestants: tuple[Contestant, ...], laps: int) -> dict[str, d
 
 async def _questions(contestants: tuple[Contestant, ...], laps: int) -> dict[str, dict[str, float | str]]:
     plan = [{"type": "say", "text": "hello there", "pieces": 4}]
-    told: dict[str, list[dict[str, float]]] = {each.name: [] for each in contestants}
+    seen: dict[str, list[dict[str, float]]] = {each.name: [] for each in contestants}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with serve(json.dumps(plan), folder) as model:
@@ -44,12 +44,12 @@ async def _questions(contestants: tuple[Contestant, ...], laps: int) -> dict[str
                 for each in contestants:
                     one = await _question(each, _place(folder, each, model))
                     if lap:
-                        told[each.name].append(one)
+                        seen[each.name].append(one)
             peaks = {each.name: await _peak(each, _place(folder, each, model)) for each in contestants}
     return {
         who: {figure: statistics.median(one[figure] for one in runs) for figure in runs[0]}
         | {"peak": peaks[who]}
-        for who, runs in told.items()
+        for who, runs in seen.items()
     }
 
 
@@ -60,10 +60,10 @@ async def _peak(contestant: Contestant, place: Place) -> float:
 
 async def _question(contestant: Contestant, place: Place) -> dict[str, float]:
     start = contestant.ask(place, "hi")
-    before, began = len(place.model.told("request")), time.time()
+    before, began = len(place.model.log_lines("request")), time.time()
     one = await asyncio.to_thread(run, start.argv, start.env, place.folder)
     assert one.status == 0 and "hello there" in one.stdout, _complaint(contestant, one)
-    asked = next(line for line in place.model.told("request")[before:] if _of_turn(contestant, line))
+    asked = next(line for line in place.model.log_lines("request")[before:] if _of_turn(contestant, line))
     return {
         "cpu": one.cpu,
         "first": asked["time"] - began,
@@ -74,9 +74,9 @@ async def _question(contestant: Contestant, place: Place) -> dict[str, float]:
 def _weight(body: dict[str, Any]) -> int:
     """Of all that is sent beside what people and models say."""
     said = body.get("messages") or body["input"]
-    told = [each for each in said if each.get("role") in ("system", "developer")]
-    told += [body[name] for name in ("instructions", "tools") if body.get(name)]
-    return len(json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()) if told else 0
+    seen = [each for each in said if each.get("role") in ("system", "developer")]
+    seen += [body[name] for name in ("instructions", "tools") if body.get(name)]
+    return len(json.dumps(seen, separators=(",", ":"), ensure_ascii=False).encode()) if seen else 0
 
 
 def _of_turn(contestant: Contestant, line: dict[str, object]) -> bool:
@@ -107,18 +107,18 @@ async def _round(contestant: Contestant, place: Place, laps: int) -> dict[str, f
     times, lines = [], 0
     for _ in range(laps):
         start = (contestant.rounds or contestant.ask)(place, f"go with {contestant.shell}")
-        before, connected = len(place.model.told("request")), len(place.model.told("connected"))
+        before, connected = len(place.model.log_lines("request")), len(place.model.log_lines("connected"))
         one = await asyncio.to_thread(run, start.argv, start.env, place.folder)
-        asked = [line for line in place.model.told("request")[before:] if _of_turn(contestant, line)]
+        asked = [line for line in place.model.log_lines("request")[before:] if _of_turn(contestant, line)]
         if one.status != 0 or len(asked) < ROUNDS + 1:
             why = f"stopped after {len(asked)} requests"
             return {"round": why, "lines": why}
         times.append((asked[ROUNDS]["time"] - asked[0]["time"]) / ROUNDS * 1000)
-        lines = len(place.model.told("connected")) - connected
+        lines = len(place.model.log_lines("connected")) - connected
     return {"round": statistics.median(times), "lines": lines}
 
 
-def _place(folder: Path, contestant: Contestant, model: Served) -> Place:
+def _place(folder: Path, contestant: Contestant, model: ModelProcess) -> Place:
     own = folder / contestant.name.replace(" ", "-")
     own.mkdir(exist_ok=True)
     return Place(own, model)

@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from bench import keeping
+from bench import results
 
 OUT = Path(__file__).parents[1] / "docs" / "pictures"
 WIDTH, HEIGHT = 720, 400
@@ -79,9 +79,9 @@ def _names(heights: dict[str, float]) -> list[str]:
     return out
 
 
-def _points(told: dict[str, Any]) -> list[tuple[int, float]]:
+def _points(seen: dict[str, Any]) -> list[tuple[int, float]]:
     """Only crowds of which everybody was answered."""
-    crowd = told["crowd"].items()
+    crowd = seen["crowd"].items()
     return [(int(chats), point["p50"]) for chats, point in crowd if point["answered"] == int(chats)]
 
 
@@ -107,8 +107,8 @@ def cold_start(rivals: dict[str, Any], below: str) -> str:
 
 
 def _bars(rivals: dict[str, Any], figure: str) -> list[tuple[str, float]]:
-    told = [(who, rivals.get(who, {}).get(figure)) for who in ("raw httpx2", *LOOKS)]
-    return [(who, value) for who, value in dict(told).items() if isinstance(value, float)]
+    seen = [(who, rivals.get(who, {}).get(figure)) for who in ("raw httpx2", *LOOKS)]
+    return [(who, value) for who, value in dict(seen).items() if isinstance(value, float)]
 
 
 def _frame(title: str, height: float) -> list[str]:
@@ -135,4 +135,4 @@ def _end(out: list[str], below: str, height: float = HEIGHT) -> str:
 
 
 if __name__ == "__main__":
-    draw(keeping.load().rivals)
+    draw(results.load().rivals)

@@ -76,7 +76,7 @@ async def _stops(kind: str, folder: Path) -> list[Row]:
         for _ in range(STOPS):
             seen.clear()
             seen["running"] = asyncio.Event()
-            agent.model.follow(call("remote"), "next")
+            agent.model.set_script(call("remote"), "next")
             running = await agent.start("ask far away")
             if dice.random() < 0.8:
                 await seen["running"].wait()
@@ -88,7 +88,7 @@ async def _stops(kind: str, folder: Path) -> list[Row]:
                 hook.append((seen["hook"] - began) * 1e3)
             if "tool" in seen:
                 tool.append((seen["tool"] - began) * 1e3)
-            agent.model.follow("next")
+            agent.model.set_script("next")
             reply = await agent.say("and now?")
             assert reply.text == "next", reply
             answered.append((time.perf_counter() - began) * 1e3)

@@ -18,7 +18,7 @@ class Line(asyncio.Protocol):
     """One connection: a question, its whole answer, the next question."""
 
     def __init__(self) -> None:
-        self._data, self._told = b"", asyncio.get_running_loop().create_future()
+        self._data, self._received = b"", asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -30,14 +30,14 @@ class Line(asyncio.Protocol):
         length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
         if len(body) >= int(length) if length else body.endswith(b"\r\n0\r\n\r\n"):
             self._data = b""
-            self._told.set_result(body)
+            self._received.set_result(body)
 
     async def ask(self, path: str, given: dict[str, object]) -> bytes:
-        self._told = asyncio.get_running_loop().create_future()
+        self._received = asyncio.get_running_loop().create_future()
         body = json.dumps(given).encode()
         head = f"POST {path} HTTP/1.1\r\nhost: there\r\ncontent-type: application/json\r\n"
         self._transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-        return await self._told
+        return await self._received
 
 
 async def line_to(url: str) -> tuple[Line, str]:

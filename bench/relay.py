@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from alipes.kernel.turns import Address, Inbound, Noted, Turn
+from alipes.kernel.turns import Address, Inbound, Notice, Turn
 from alipes.plugins import specs
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.owner import CORE, Owner
-from alipes.runtime.watchdog import LOOP, Watchdog
+from alipes.plugins.owner import CORE, PluginOwner
+from alipes.runtime.watchdog import LOOP_ACTIVITY, Watchdog
 from bench.measure import Row, bounded
 
 TURN = Turn("t", "s", Inbound("1", Address("bench", "me"), "me", "hi"))
-EVENT = Noted("x")
+EVENT = Notice("x")
 LAPS, EVENTS = 7, 5_000
 BLOCK, FOREVER = 1.0, 10**6
 HANGS = 20
@@ -67,10 +67,10 @@ async def _costs() -> list[Row]:
     nobody, ten, plain, waiting, limit, timed = await _in_turn(
         _telling(), _telling(observe), _telling(observe_plainly), _telling(observe_and_yield), bare, yielding
     )
-    entry = _hooks(observe).relay._entries["on_event"][0]
+    entry = _hooks(observe).dispatcher._entries["on_event"][0]
     began = time.perf_counter()
     for _ in range(100_000):
-        LOOP.end(LOOP.begin(entry))
+        LOOP_ACTIVITY.end(LOOP_ACTIVITY.begin(entry))
     watched = (time.perf_counter() - began) * 10
     return [
         bounded("relay, no plugin, per event", nobody, 2, "us"),
@@ -85,13 +85,13 @@ def _hooks(*observers: Callable[..., Any]) -> Hooks:
     hooks = Hooks()
     for observer in observers:
         for n in range(10):
-            hooks.add(Owner(str(n)), observer, name="on_event")
+            hooks.add(PluginOwner(str(n)), observer, name="on_event")
     return hooks
 
 
 def _telling(*observers: Callable[..., Any]) -> Callable[[], Awaitable[None]]:
-    relay = _hooks(*observers).relay
-    return lambda: relay.tell(specs.on_event, event=EVENT, turn=TURN)
+    relay = _hooks(*observers).dispatcher
+    return lambda: relay.notify(specs.on_event, event=EVENT, turn=TURN)
 
 
 async def _in_turn(*sides: Callable[[], Awaitable[None]]) -> list[float]:
@@ -137,10 +137,10 @@ async def _stops() -> list[Row]:
     ):
         hooks = Hooks(deadline=deadline or 5.0)
         for n in range(10):
-            hooks.add(Owner(str(n)), hook, name="agent_loop_stopped")
+            hooks.add(PluginOwner(str(n)), hook, name="agent_loop_stopped")
         given = dict.fromkeys(("session_key", "session_id", "turn_id", "platform", "reason"), "")
         began = time.perf_counter()
-        await hooks.relay.tell(
+        await hooks.dispatcher.notify(
             specs.agent_loop_stopped,
             turn=TURN,
             invalidation_reason="",
@@ -167,14 +167,14 @@ async def _named() -> Row:
 
     ear, logger = Ear(), logging.getLogger("alipes.runtime.watchdog")
     hooks = Hooks()
-    hooks.add(CORE, blocks, name="on_event")  # the house's own: it alone is not interrupted
+    hooks.add(CORE, blocks, name="on_event")  # core hooks are never interrupted
     async with AsyncExitStack() as stack:
         logger.addHandler(ear)
         logger.propagate = False
         stack.callback(setattr, logger, "propagate", True)
         stack.callback(logger.removeHandler, ear)
         began = time.perf_counter()
-        await hooks.relay.tell(specs.on_event, event=EVENT, turn=TURN)
+        await hooks.dispatcher.notify(specs.on_event, event=EVENT, turn=TURN)
     return bounded(f"a sync hook that blocks {BLOCK:g} s is named after", (seen[0] - began) * 1000, 350, "ms")
 
 
@@ -185,10 +185,10 @@ async def _free(hook: Callable[..., Any]) -> Row:
     logging.getLogger("alipes").setLevel(logging.CRITICAL)
     for _ in range(HANGS):
         hooks = Hooks()
-        hooks.add(Owner("hung"), hook, name="on_event")
+        hooks.add(PluginOwner("hung"), hook, name="on_event")
         began = time.perf_counter()
         asyncio.get_running_loop().call_soon(lambda: free.append(time.perf_counter()))
-        await hooks.relay.tell(specs.on_event, event=EVENT, turn=TURN)
+        await hooks.dispatcher.notify(specs.on_event, event=EVENT, turn=TURN)
         took.append((free.pop() - began) * 1000)
     logging.getLogger("alipes").setLevel(logging.NOTSET)
     what = f"a hook that never returns ({hook.__name__}): the loop is free again after, worst of {HANGS}"

@@ -12,7 +12,7 @@ import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.world.remote import Remote, open_remote
+from tests.world.remote_tools import RemoteTools, open_remote
 from websockets.asyncio.client import connect
 
 from bench.measure import Row, bounded, p
@@ -22,8 +22,8 @@ ASK = "!say well\n" + "!call work\n" * 3
 """Three calls that read run side by side, so each stop has three to tell of."""
 
 
-async def stop_told(trials: int = 200) -> list[Row]:
-    """Stops at random points; each call that the client was given must be told once, no more and no less."""
+async def stop_notified(trials: int = 200) -> list[Row]:
+    """Stops at random points; the client must be notified of each of its calls exactly once."""
     dice, times, wrong = random.Random(4), [], 0
     with tempfile.TemporaryDirectory() as name:
         async with open_remote(Path(name)) as remote, _working(remote) as heard:
@@ -33,12 +33,12 @@ async def stop_told(trials: int = 200) -> list[Row]:
                 await asyncio.sleep(dice.uniform(0, 0.03))
                 began = time.monotonic()
                 await remote.stop()
-                told = [await heard("cancelled") for _ in calls]
-                times.append(max(when for _, when in told) - began)
-                wrong += {call for call, _ in told} != calls
+                seen = [await heard("cancelled") for _ in calls]
+                times.append(max(when for _, when in seen) - began)
+                wrong += {call for call, _ in seen} != calls
                 await asking
     figures = [f"median {p(times, 50) * 1000:.1f} ms", f"most {max(times) * 1000:.1f} ms"]
-    what = f"stop to remote client told, {trials} trials ({', '.join(figures)}): p99"
+    what = f"stop to remote client notified, {trials} trials ({', '.join(figures)}): p99"
     return [
         bounded(what, p(times, 99) * 1000, 10, "ms"),
         bounded("stops of which a client heard other than once", wrong, 0, "stops"),
@@ -46,7 +46,7 @@ async def stop_told(trials: int = 200) -> list[Row]:
 
 
 @asynccontextmanager
-async def _working(remote: Remote):
+async def _working(remote: RemoteTools):
     """The client as a process. Gives its next word, which must be of that kind, and when it was heard."""
     client = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.remote", remote.socket, remote.token),

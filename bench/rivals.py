@@ -1,6 +1,6 @@
 """`make bench-rivals`: a raw script, alipes and its rivals, measured in one run on one scripted model.
 
-`--keep` writes what was found to bench/last.json and draws docs/pictures anew from it.
+`--keep` writes the results to bench/last.json and redraws docs/pictures from them.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import gateways, keeping, oneshots, plots
-from bench.contestants import ALIPES, ALL, HERMES, NANOBOT, Contestant
+from bench import gateways, oneshots, plots, results
+from bench.rival_agents import ALIPES, ALL, HERMES, NANOBOT, Contestant
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 CROWDS = (1, 4, 16, 64, 256)
@@ -37,7 +37,7 @@ BESIDE = {
 def beside(name: str, rivals: dict[str, Any]) -> str:
     """What rivals reach where this is our figure."""
     figure, unit = BESIDE.get(name, ("", ""))
-    if name.startswith("siege: kill -9"):
+    if name.startswith("chat_kills: kill -9"):
         figure, unit = "kill", ""
     found = [(short, rivals.get(who, {}).get(figure)) for who, short in SHORT.items()]
     return ", ".join(f"{short} {show(value)} {unit}".rstrip() for short, value in found if value is not None)
@@ -67,9 +67,9 @@ def table(found: dict[str, dict[str, Any]]) -> list[str]:
     """In Markdown: a figure a line, a contestant a column."""
     lines = ["| | " + " | ".join(found) + " |", "|---" * (len(found) + 1) + "|"]
     for figure, words in NAMES.items():
-        lines.append(f"| {words} | " + " | ".join(show(told.get(figure)) for told in found.values()) + " |")
+        lines.append(f"| {words} | " + " | ".join(show(seen.get(figure)) for seen in found.values()) + " |")
     for chats in CROWDS:
-        cells = [_crowd(told.get("crowd", {}).get(str(chats)), chats) for told in found.values()]
+        cells = [_crowd(seen.get("crowd", {}).get(str(chats)), chats) for seen in found.values()]
         lines.append(f"| gateway: {chats} at once, p50 to p99 (s) | " + " | ".join(cells) + " |")
     return lines
 
@@ -77,12 +77,12 @@ def table(found: dict[str, dict[str, Any]]) -> list[str]:
 def _crowd(point: dict[str, float] | None, chats: int) -> str:
     if not point or not point["answered"]:
         return "none answered" if point else "-"
-    told = f"{point['p50']:.3g} to {point['p99']:.3g}"
-    return told if point["answered"] == chats else f"{told}, {chats - point['answered']:.0f} never"
+    seen = f"{point['p50']:.3g} to {point['p99']:.3g}"
+    return seen if point["answered"] == chats else f"{seen}, {chats - point['answered']:.0f} never"
 
 
-def told(kept: keeping.Kept) -> str:
-    """What the page about benchmarks says of rivals."""
+def format_page_section(kept: results.Kept) -> str:
+    """The section about rivals in docs/benchmarks.md."""
     found = {who: each for who, each in kept.rivals.items() if isinstance(each, dict)}
     where = f"Measured {kept.rivals['date']}: {kept.machine}; load {kept.rivals['load']}."
     return "\n".join(["", where, "", *table(found), ""])
@@ -92,11 +92,11 @@ def _between(page: str) -> str:
     return page.partition("<!-- rivals -->")[2].partition("<!-- /rivals -->")[0]
 
 
-def _rounded(told: Any) -> Any:
+def _rounded(seen: Any) -> Any:
     """Four figures of each number: more were noise in a file that is read."""
-    if isinstance(told, dict):
-        return {name: _rounded(each) for name, each in told.items()}
-    return float(f"{told:.4g}") if isinstance(told, float) else told
+    if isinstance(seen, dict):
+        return {name: _rounded(each) for name, each in seen.items()}
+    return float(f"{seen:.4g}") if isinstance(seen, float) else seen
 
 
 def main(given: list[str]) -> int:
@@ -107,15 +107,15 @@ def main(given: list[str]) -> int:
     found = _rounded(asyncio.run(measure(there)))
     print("\n".join(table(found)))
     load = f"{busy:.1f} at the start, {os.getloadavg()[2]:.1f} on average at the end"
-    print(f"\n{keeping.machine()}; load {load}. Cells of words say why there is no number.")
+    print(f"\n{results.machine()}; load {load}. Cells of words say why there is no number.")
     if "--keep" in given:
-        kept = keeping.load()
+        kept = results.load()
         day = time.strftime("%Y-%m-%d", time.gmtime())
         kept.rivals = {"date": day, "load": load, **found}
-        keeping.save(kept)
+        results.save(kept)
         plots.draw(kept.rivals)
         page = PAGE.read_text()
-        PAGE.write_text(page.replace(f"-->{_between(page)}<!-- /", f"-->{told(kept)}<!-- /"))
+        PAGE.write_text(page.replace(f"-->{_between(page)}<!-- /", f"-->{format_page_section(kept)}<!-- /"))
     return 0 if ALIPES.name in found else 1
 
 

@@ -20,7 +20,7 @@ REST = 20.0
 
 
 async def idle_service() -> list[Row]:
-    """No platform, no plugin. Ready is when systemd would be told so, which is when `/ready` says yes."""
+    """No platform, no plugin. Ready is when systemd would be notified, which is when `/ready` succeeds."""
     waits, megabytes, percent = [], 0.0, 0.0
     for number in range(STARTS + 1):  # the first one warms up
         async with _serving() as (pid, wait):
@@ -43,11 +43,11 @@ async def idle_service() -> list[Row]:
 @asynccontextmanager
 async def _serving() -> AsyncIterator[tuple[int, float]]:
     """The program on a fresh home, once it is ready; its pid, and the seconds that took."""
-    with tempfile.TemporaryDirectory() as name, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+    with tempfile.TemporaryDirectory() as name, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as seen:
         home = Path(name)
         (home / "config.toml").write_text('model = "scripted"\n')
-        told.bind(str(Path(name) / "notify"))
-        told.setblocking(False)
+        seen.bind(str(Path(name) / "notify"))
+        seen.setblocking(False)
         env = {
             "PATH": os.environ["PATH"],
             "HOME": name,
@@ -57,12 +57,12 @@ async def _serving() -> AsyncIterator[tuple[int, float]]:
         began = time.monotonic()
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "alipes", "serve", "--port", "0"),
-            env={**env, "NOTIFY_SOCKET": told.getsockname()},
+            env={**env, "NOTIFY_SOCKET": seen.getsockname()},
             stdout=asyncio.subprocess.DEVNULL,
         )
         try:
             async with asyncio.timeout(30):
-                while not (await asyncio.get_running_loop().sock_recv(told, 4096)).startswith(b"READY=1"):
+                while not (await asyncio.get_running_loop().sock_recv(seen, 4096)).startswith(b"READY=1"):
                     pass
             yield process.pid, time.monotonic() - began
         finally:

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.world.soaking import facts, soak
+from tests.world.soak import soak, summarise
 
 LAP = 12.0
 MAY_GROW = {"fds": 4, "threads": 1, "children": 0, "megabytes": 12}
@@ -25,7 +25,7 @@ async def main(seconds: float) -> int:
     print(f"load of the machine {os.getloadavg()[1]:.1f}; judged after the first third")
     print(", ".join(f"{what} {count}" for what, count in sorted(soaked.done.items())))
     print(f"{'':12}{'start':>9}{'end':>9}{'growth':>9}{'an hour':>10}  may grow by")
-    for what, (end, grown, hourly) in facts(looks).items():
+    for what, (end, grown, hourly) in summarise(looks).items():
         if what not in MAY_GROW:
             continue
         fine = grown <= MAY_GROW[what]

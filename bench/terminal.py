@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.world.glass import CTRL_C, ENTER, Glass
-from tests.world.killing import configure, environment
+from tests.world.kill_trial import configure, environment
 from tests.world.model_server import Call, ModelServer, Reply, Stall
+from tests.world.terminal_process import CTRL_C, ENTER, TerminalProcess
 from tests.world.tls import ca_file, open_loopback
 
 from alipes.store.store import open_store
@@ -65,14 +65,14 @@ async def streaming(seconds: int = SECONDS) -> list[Row]:
     text = TEXT * (RATE * seconds * 5 // len(TEXT))
     plan = [{"type": "say", "text": text, "pieces": RATE * seconds, "delay": 1 / RATE}]
     async with world(plan) as (folder, _, env):
-        async with Glass.running((), env, folder, start=[ALIPES]) as glass:
-            await glass.until("answers.")
-            await _rest(glass)
-            cpu, written, began = glass.cpu(), glass.written, time.monotonic()
-            glass.type("go" + ENTER)
-            await glass.until(lambda: any("120 tokens" in row for row in glass.rows), seconds * 3)
+        async with TerminalProcess.running((), env, folder, start=[ALIPES]) as process:
+            await process.until("(from ")
+            await _rest(process)
+            cpu, written, began = process.cpu(), process.written, time.monotonic()
+            process.type("go" + ENTER)
+            await process.until(lambda: any("120 tokens" in row for row in process.rows), seconds * 3)
             took = time.monotonic() - began
-            cpu, written = glass.cpu() - cpu, glass.written - written
+            cpu, written = process.cpu() - cpu, process.written - written
     return [
         bounded(f"streaming {RATE} tokens/s, {took:.0f} s: CPU", 100 * cpu / took, 10, "% of a core"),
         bounded("streaming: bytes written / bytes of text", written / len(text.encode()), 3, "x"),
@@ -81,24 +81,24 @@ async def streaming(seconds: int = SECONDS) -> list[Row]:
 
 async def idle_terminal(seconds: float = 60) -> list[Row]:
     async with world([{"type": "say", "text": "hello"}]) as (folder, _, env):
-        async with Glass.running((), env, folder, start=[ALIPES]) as glass:
-            await glass.until("answers.")
-            glass.type("hi" + ENTER)
-            await glass.until("hello")
-            await _rest(glass)
-            before, cpu = glass.written, glass.cpu()
+        async with TerminalProcess.running((), env, folder, start=[ALIPES]) as process:
+            await process.until("(from ")
+            process.type("hi" + ENTER)
+            await process.until("hello")
+            await _rest(process)
+            before, cpu = process.written, process.cpu()
             await asyncio.sleep(seconds)
             return [
-                bounded(f"{seconds:.0f} s idle: bytes written", glass.written - before, 0, "bytes"),
-                bounded(f"{seconds:.0f} s idle: CPU", 1000 * (glass.cpu() - cpu), 50, "ms"),
+                bounded(f"{seconds:.0f} s idle: bytes written", process.written - before, 0, "bytes"),
+                bounded(f"{seconds:.0f} s idle: CPU", 1000 * (process.cpu() - cpu), 50, "ms"),
             ]
 
 
-async def _rest(glass: Glass) -> None:
+async def _rest(process: TerminalProcess) -> None:
     """Return once nothing was written for a second."""
     before = -1
-    while before != glass.written:
-        before = glass.written
+    while before != process.written:
+        before = process.written
         await asyncio.sleep(1)
 
 
@@ -109,14 +109,14 @@ async def stopping(trials: int = 200) -> list[Row]:
         async with ModelServer(lambda body: _stoppable(body, folder)) as server:
             configure(folder / "home", server.url("openai-chat"))
             env = environment(folder / "home")
-            async with Glass.running((), env, folder, start=[ALIPES]) as glass:
-                await glass.until("answers.")
-                await _rest(glass)
+            async with TerminalProcess.running((), env, folder, start=[ALIPES]) as process:
+                await process.until("(from ")
+                await _rest(process)
                 times, pressed = [], 0.0
                 for number in range(trials):
                     by_key = time.monotonic() - pressed > 2.1  # sooner it would leave
                     word = CTRL_C if by_key else "/stop" + ENTER
-                    times.append(await _stop(number, glass, server, folder=folder, word=word))
+                    times.append(await _stop(number, process, server, folder=folder, word=word))
                     pressed = time.monotonic() if by_key else pressed
     what = f"stop, {trials} trials (median {p(times, 50):.0f} ms): p99"
     return [bounded(what, p(times, 99), 100, "ms")]
@@ -127,27 +127,29 @@ def _stoppable(body: dict[str, Any], folder: Path) -> Reply:
     number = body["messages"][-1]["content"].removeprefix("go ")
     if int(number) % 2:
         return Stall(f"Trial {number} begins")
-    told = folder / number
-    stubborn = f'trap "" TERM; echo $$ > {told}.tmp; mv {told}.tmp {told}; sleep 999'
+    seen = folder / number
+    stubborn = f'trap "" TERM; echo $$ > {seen}.tmp; mv {seen}.tmp {seen}; sleep 999'
     return Call("terminal", {"command": f"setsid sh -c '{stubborn}' & sleep 999"})
 
 
-async def _stop(number: int, glass: Glass, server: ModelServer, *, folder: Path, word: str) -> float:
+async def _stop(
+    number: int, process: TerminalProcess, server: ModelServer, *, folder: Path, word: str
+) -> float:
     """Milliseconds."""
     pid, left = 0, server.left
-    glass.type(f"go {number}" + ENTER)
+    process.type(f"go {number}" + ENTER)
     if number % 2:
         words = f"Trial {number} begins".encode()
-        await glass.until(lambda: words in glass.raw)
+        await process.until(lambda: words in process.raw)
     else:
         while not (folder / str(number)).exists():
             await asyncio.sleep(0.005)
         pid = int((folder / str(number)).read_text())
     await asyncio.sleep(0.1)
-    seen, began = len(glass.raw), time.perf_counter()
-    glass.type(word)
+    seen, began = len(process.raw), time.perf_counter()
+    process.type(word)
     gone = (lambda: not Path(f"/proc/{pid}").exists()) if pid else (lambda: server.left > left)
-    while not gone() or b"stopped" not in glass.raw[seen:]:
+    while not gone() or b"stopped" not in process.raw[seen:]:
         await asyncio.sleep(0.001)
     return (time.perf_counter() - began) * 1000
 
@@ -165,17 +167,17 @@ async def stale(times: int = 25) -> list[Row]:
             }
             env = environment(folder / "home") | {"SSL_CERT_FILE": str(ca_file(folder))}
             start = [PYTHON, "-m", "tests.e2e.stale_terminal"]
-            async with Glass.running([json.dumps(plan)], env, ROOT, start=start) as glass:
-                await glass.until("answers")
+            async with TerminalProcess.running([json.dumps(plan)], env, ROOT, start=start) as process:
+                await process.until("(from ")
                 typed = ""
                 while not (folder / "done").exists():
                     typed += "abcdefghij"[len(typed) % 10]
-                    glass.type(typed[-1])
+                    process.type(typed[-1])
                     await asyncio.sleep(0.1)
                 await asyncio.sleep(1)
-                input = "".join(row[2:] for row in glass.rows[glass.rows.index("") + 1 :])
-                glass.type(ENTER)
-                await glass.until("You said")
+                input = "".join(row[2:] for row in process.rows[process.rows.index("") + 1 :])
+                process.type(ENTER)
+                await process.until("You said")
         clients = len(plain.connections) + len(secure.connections)
         async with open_store(folder / "home") as store:
             (facts,) = await store.archive.sessions()

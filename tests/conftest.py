@@ -1,4 +1,4 @@
-"""Fixtures and habits of every suite: async tests run as those of plugin authors do, by the shipped kit."""
+"""Fixtures of every suite. Async tests run with the pytest plugin that is shipped for plugin authors."""
 
 import ctypes
 import gc
@@ -10,7 +10,7 @@ from inspect import iscoroutinefunction
 import pytest
 from hypothesis import settings
 
-from alipes.testing.leaks import LeakCheck, Look, census
+from alipes.testing.leaks import LeakCheck, LeakProbe, take_snapshot
 from tests.world.environment import LIMIT_S, OPTIONAL, PATIENCE, isolate, program_path, require, reset_signals
 from tests.world.leftovers import LASTING, Leftovers, own_temporary_folder
 
@@ -21,7 +21,7 @@ for name in os.environ.keys() - isolated.keys():
 reset_signals()
 
 settings.register_profile("same", derandomize=True)
-if "ALIPES_FUZZ" not in os.environ:  # the long pass looks for new cases, the short one tries the same again
+if "ALIPES_FUZZ" not in os.environ:  # only the long pass tries new random cases
     settings.load_profile("same")
 pytest_plugins = ["alipes.testing.pytest_plugin"]
 
@@ -30,7 +30,7 @@ LEAKS = "leaks"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test closes what it opens. What outlives it, fixtures of a wider scope open before it begins."""
+    """Run the leak check around every test, inside the fixtures of wider scopes."""
     for item in items:
         if isinstance(item, pytest.Function):
             if iscoroutinefunction(item.obj):
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _extend_deadline(item: pytest.Function) -> None:
-    """A deadline ends a test that hangs; it is long enough for a loaded machine, however short the test is."""
+    """Give every async test a deadline that suits a loaded machine: it only ends tests that hang."""
     marker = item.get_closest_marker("deadline")
     seconds = max(2 * LIMIT_S, marker.args[0] * PATIENCE if marker else 0)
     item.add_marker(pytest.mark.deadline(seconds), append=False)
@@ -55,18 +55,16 @@ def _scope(item: pytest.Function, name: str) -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def leak_looks(
+def leak_probes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Look]]:
-    """Opened before everything else and closed after it: worlds that tests share leave nothing either."""
+) -> Iterator[dict[str, LeakProbe]]:
+    """Opened first and closed last, so that shared fixtures are checked for leaks too."""
     tmp_path_factory.getbasetemp()
     with own_temporary_folder() as folder:
         looks = Leftovers(folder).looks
-        program_path()  # shared by all tests: made before the first is looked at
+        program_path()  # shared by all tests, so created before the first leak check
         program_path(*OPTIONAL)
-        check = LeakCheck(
-            "fds", also=looks
-        ).begin()  # libuv, under llmock, keeps a pipe as long as the process
+        check = LeakCheck("fds", also=looks).begin()  # libuv (under llmock) keeps a pipe open until exit
         yield looks
         LASTING.close()
         if not request.session.testsfailed:
@@ -74,15 +72,14 @@ def leak_looks(
 
 
 def pytest_runtest_teardown() -> None:
-    """A test that ran child processes made this process adopt orphans; those of the next are not ours, or
-    what died there would stay a zombie here, and look alive."""
+    """Stop being a subreaper: running child processes made this process one, and orphans of the next test would
+    stay here as zombies."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def pytest_collection_finish() -> None:
-    """What was loaded stays: whoever looks through all objects there are, such as the check for leaks, need
-    not look at these."""
+    """Freeze what was loaded: the leak check looks through all objects, and need not look at these."""
     gc.collect()
-    census()  # after this, the collector does not tell of clients that were made while loading
+    take_snapshot()  # after this, clients created during import are not reported
     gc.freeze()

@@ -1,8 +1,12 @@
-"""Take a picture of a terminal program: run it in a real pty, type, draw the last screen as SVG.
+"""Take a picture of a terminal program: run it in a real pty, type, and draw the last screen as SVG.
 
-    python tools/picture.py OUT.svg [--size 92x24] [--theme dark] [--type TEXT --until WORDS]... -- COMMAND...
+    python tools/picture.py OUT.svg [--size 92x24] [--theme dark] [--replace OLD=NEW]... [--steady]
+                            [--type TEXT --until TEXT]... -- COMMAND...
 
-Each `--type` is sent as typed, with Enter, once the words of the `--until` before it stand on the screen.
+Each `--type` is sent as typed, with Enter, once the text of the `--until` before it is on the screen. Without
+`--until` the program runs to its end. `--replace` changes the output before it is drawn, for paths of this
+machine in programs that print once and exit. `--steady` draws fixed digits for durations, so that two runs
+give the same picture.
 """
 
 import argparse
@@ -10,6 +14,7 @@ import fcntl
 import html
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -34,17 +39,18 @@ CELL, LINE, MARGIN = 8.4, 18, 14
 
 
 class Screen(pyte.Screen):
-    """With faint text, which pyte does not know: it is kept where blinking would be."""
+    """With faint text, which pyte does not support: it is stored as blinking."""
 
     def select_graphic_rendition(self, *attrs: int, **more: bool) -> None:
         super().select_graphic_rendition(*(5 if attr == 2 else attr for attr in attrs), **more)
 
 
 class Terminal:
-    """A child in a pty and the screen it draws."""
+    """A child process in a pty, and its screen."""
 
     def __init__(self, command: list[str], columns: int, lines: int) -> None:
         self.screen = Screen(columns, lines)
+        self.output = b""
         self._stream = pyte.ByteStream(self.screen)
         self._child, self._pty = pty.fork()
         if self._child == 0:
@@ -58,7 +64,7 @@ class Terminal:
             self.read(0.02)
 
     def read(self, seconds: float) -> bool:
-        """Draw what arrives within `seconds`; False when the child has gone."""
+        """Draw the output of the next `seconds`; False if the child has exited."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if select.select([self._pty], [], [], left)[0]:
@@ -66,26 +72,54 @@ class Terminal:
                     data = os.read(self._pty, 65536)
                 except OSError:
                     return False
-                if b"\x1b[6n" in data:  # where is the cursor?
+                if b"\x1b[6n" in data:  # a query for the cursor position
                     answer = f"\x1b[{self.screen.cursor.y + 1};{self.screen.cursor.x + 1}R"
                     os.write(self._pty, answer.encode())
+                self.output += data
                 self._stream.feed(data)
         return True
 
-    def until(self, words: str, seconds: float = 60) -> None:
+    def until(self, text: str, seconds: float = 60) -> None:
         end = time.monotonic() + seconds
-        while words not in "\n".join(self.screen.display):
-            if time.monotonic() > end or not self.read(0.1):
-                raise SystemExit(f"{words!r} did not appear:\n" + "\n".join(self.screen.display))
+        running = True
+        while text not in "\n".join(self.screen.display):
+            if time.monotonic() > end or not running:
+                raise SystemExit(f"{text!r} did not appear:\n" + "\n".join(self.screen.display))
+            running = self.read(0.1)
         self.read(0.4)
+
+    def until_exit(self, seconds: float = 60) -> None:
+        end = time.monotonic() + seconds
+        while self.read(0.1):
+            if time.monotonic() > end:
+                raise SystemExit("the program did not exit:\n" + "\n".join(self.screen.display))
 
     def close(self) -> None:
         os.kill(self._child, signal.SIGHUP)
         os.waitpid(self._child, 0)
 
 
+def replay(output: bytes, replacements: list[tuple[str, str]], columns: int, lines: int) -> pyte.Screen:
+    """The screen after `output`, with replacements."""
+    for old, new in replacements:
+        output = output.replace(old.encode(), new.encode())
+    screen = Screen(columns, lines)
+    pyte.ByteStream(screen).feed(output)
+    return screen
+
+
+def steady(screen: pyte.Screen) -> None:
+    """Replace durations by others of the same length."""
+    for y, line in enumerate(screen.display):
+        for found in re.finditer(r"\d+\.(\d+) ?s\b", line):
+            for x in range(*found.span()):
+                cell = screen.buffer[y][x]
+                if cell.data.isdigit():
+                    screen.buffer[y][x] = cell._replace(data="1" if x == found.end(1) - 1 else "0")
+
+
 def draw(screen: pyte.Screen, theme: dict[str, str]) -> str:
-    """The screen as SVG: one text element per run of equal looks."""
+    """The screen as SVG: one text element per run of equal style."""
     rows = max((y for y, line in enumerate(screen.display) if line.strip()), default=0) + 1
     width, height = screen.columns * CELL + 2 * MARGIN, rows * LINE + 2 * MARGIN
     out = [
@@ -102,26 +136,26 @@ def _row(screen: pyte.Screen, y: int, theme: dict[str, str]) -> list[str]:
     runs: list[tuple[int, tuple[str, str], str]] = []
     for x in range(screen.columns):
         cell = screen.buffer[y][x]
-        look = (_colour(cell.fg, theme), _looks(cell))
-        if runs and runs[-1][1] == look and cell.data:
-            runs[-1] = (runs[-1][0], look, runs[-1][2] + cell.data)
-        elif cell.data:  # the second half of a wide letter has none
-            runs.append((x, look, cell.data))
+        style = (_colour(cell.fg, theme), _attributes(cell))
+        if runs and runs[-1][1] == style and cell.data:
+            runs[-1] = (runs[-1][0], style, runs[-1][2] + cell.data)
+        elif cell.data:  # the second half of a wide character is empty
+            runs.append((x, style, cell.data))
     base = MARGIN + y * LINE + 13
     drawn = []
-    for x, (colour, looks), text in runs:
+    for x, (colour, attributes), text in runs:
         if text := text.rstrip():
+            place = f'x="{MARGIN + x * CELL:.1f}" y="{base}" textLength="{len(text) * CELL:.1f}"'
             drawn.append(
-                f'<text x="{MARGIN + x * CELL:.1f}" y="{base}" xml:space="preserve" fill="{colour}"{looks}'
-                f' textLength="{len(text) * CELL:.1f}">{html.escape(text)}</text>'
+                f'<text {place} xml:space="preserve" fill="{colour}"{attributes}>{html.escape(text)}</text>'
             )
     return drawn
 
 
-def _looks(cell: pyte.screens.Char) -> str:
-    looks = (' font-weight="600"' if cell.bold else "") + (' font-style="italic"' if cell.italics else "")
-    looks += ' opacity="0.6"' if cell.blink else ""
-    return looks + (' text-decoration="underline"' if cell.underscore else "")
+def _attributes(cell: pyte.screens.Char) -> str:
+    style = (' font-weight="600"' if cell.bold else "") + (' font-style="italic"' if cell.italics else "")
+    style += ' opacity="0.6"' if cell.blink else ""
+    return style + (' text-decoration="underline"' if cell.underscore else "")
 
 
 def _colour(name: str, theme: dict[str, str]) -> str:
@@ -139,18 +173,29 @@ def main() -> None:
     parser.add_argument("--theme", choices=THEMES, default="dark")
     parser.add_argument("--type", action="append", default=[], dest="typed")
     parser.add_argument("--until", action="append", default=[])
+    parser.add_argument("--replace", action="append", default=[])
+    parser.add_argument("--steady", action="store_true")
     own, command = sys.argv[1 : sys.argv.index("--")], sys.argv[sys.argv.index("--") + 1 :]
     options = parser.parse_args(own)
     columns, lines = map(int, options.size.split("x"))
     terminal = Terminal(command, columns, lines)
     try:
-        for n, words in enumerate(options.until):
-            terminal.until(words)
+        for n, text in enumerate(options.until):
+            terminal.until(text)
             if n < len(options.typed):
                 terminal.type(options.typed[n])
-        options.out.write_text(draw(terminal.screen, THEMES[options.theme]))
+        if not options.until:
+            terminal.until_exit()
+        screen: pyte.Screen = terminal.screen
+        if options.replace:
+            pairs = [(old, new) for old, _, new in (each.partition("=") for each in options.replace)]
+            screen = replay(terminal.output, pairs, columns, lines)
+        if options.steady:
+            steady(screen)
+        options.out.write_text(draw(screen, THEMES[options.theme]))
     finally:
         terminal.close()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,7 @@
 
     await tools.run()
 
-When the person stops the turn, the function is cancelled at once: its `finally` runs while there is time.
+When the user stops the turn, the function is cancelled at once; its `finally` still runs.
 """
 
 import argparse
@@ -22,15 +22,15 @@ from typing import Any, TypeAlias
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-Words: TypeAlias = dict[str, Any]
+Payload: TypeAlias = dict[str, Any]
 PROTOCOL = 1
 FINAL = {4400, 4401, 4409}
-"""Codes after which another try would end the same: wrong protocol, wrong token, replaced by another us."""
+"""Codes after which a retry is useless: wrong protocol, wrong token, replaced by the same client."""
 FIRST_WAIT, LAST_WAIT = 0.1, 5.0
 
 
 class Refused(Exception):
-    """The server does not want us, or not this tool; the message says why."""
+    """The server refused the connection or a tool; the message says why."""
 
 
 class Failed(Exception):
@@ -38,42 +38,42 @@ class Failed(Exception):
 
 
 class Call:
-    """What a tool is told about the call it serves."""
+    """The call that a tool serves."""
 
-    def __init__(self, words: Words, connection: ClientConnection) -> None:
-        self.id: str = words["call"]
-        self.session: str = words["session"]
-        self.timeout: float = words["timeout"]
+    def __init__(self, message: Payload, connection: ClientConnection) -> None:
+        self.id: str = message["call"]
+        self.session: str = message["session"]
+        self.timeout: float = message["timeout"]
         self._connection = connection
 
     async def progress(self, text: str) -> None:
-        """Show it to the person who watches."""
+        """Show it to the user."""
         await _send(self._connection, type="progress", call=self.id, text=text)
 
 
 class RemoteTools:
     def __init__(self, url: str, token: str, *, name: str = "python") -> None:
         self.ready = asyncio.Event()
-        """Set while we are connected and all tools are offered."""
-        self.told: Callable[[Words], None] = lambda words: None
+        """Set while connected with all tools registered."""
+        self.on_message: Callable[[Payload], None] = lambda message: None
         """Called with every message of the server."""
         self._url = url
         self._hello = {"protocol": PROTOCOL, "token": token, "name": name, "instance": secrets.token_hex(8)}
-        self._tools: dict[str, tuple[Words, Callable[..., Awaitable[Any]]]] = {}
+        self._tools: dict[str, tuple[Payload, Callable[..., Awaitable[Any]]]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._wait = FIRST_WAIT
 
     def tool(
         self,
         description: str,
-        properties: Words | None = None,
+        properties: Payload | None = None,
         *,
         effect: str = "write",
         timeout: float | None = None,
     ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
         """Offer an async function, under its own name: it gets the call, and the model's arguments by name.
 
-        All `properties` are required. What it returns that is no text reaches the model as JSON.
+        All `properties` are required. A result that is not text reaches the model as JSON.
         """
         given = properties or {}
         schema = {"type": "object", "properties": given, "required": list(given)}
@@ -86,9 +86,9 @@ class RemoteTools:
         return offer
 
     async def run(self) -> None:
-        """Serve until cancelled; a connection that breaks is made anew, and everything offered again.
+        """Serve until cancelled; reconnect and register again if the connection breaks.
 
-        Raises `Refused` when that would be in vain.
+        Raises `Refused` when a retry would be useless.
         """
         while True:
             try:
@@ -101,12 +101,12 @@ class RemoteTools:
                 if error.response.status_code == http.HTTPStatus.FORBIDDEN:
                     raise Refused(f"{self._url}: {(error.response.body or b'').decode()}") from error
             except (OSError, InvalidHandshake):
-                pass  # nobody listens there now, or they are just leaving
+                pass  # no server there now, or it is shutting down
             await asyncio.sleep(self._wait)
             self._wait = min(2 * self._wait, LAST_WAIT)
 
     async def _serve(self, connection: ClientConnection) -> None:
-        """Until the connection ends; then nobody waits for what still runs."""
+        """Serve one connection; running tools are cancelled when it ends."""
         async with asyncio.TaskGroup() as group:
             try:
                 await self._converse(connection, group)
@@ -120,7 +120,7 @@ class RemoteTools:
 
     async def _converse(self, connection: ClientConnection, group: asyncio.TaskGroup) -> None:
         await _send(connection, type="hello", **self._hello)
-        self.told(json.loads(await connection.recv()))
+        self.on_message(json.loads(await connection.recv()))
         self._wait = FIRST_WAIT
         for name, (spec, _) in self._tools.items():
             await _send(connection, type="register", id=name, tool=spec)
@@ -128,28 +128,28 @@ class RemoteTools:
         while True:
             if not unanswered:
                 self.ready.set()
-            words = json.loads(await connection.recv())
-            self.told(words)
-            if words["type"] == "error" and words["id"] in unanswered:
-                raise Refused(words["message"])
-            if words["type"] == "registered":
-                unanswered.discard(words["id"])
-            self._heed(words, connection, group)
+            message = json.loads(await connection.recv())
+            self.on_message(message)
+            if message["type"] == "error" and message["id"] in unanswered:
+                raise Refused(message["message"])
+            if message["type"] == "registered":
+                unanswered.discard(message["id"])
+            self._handle(message, connection, group)
 
-    def _heed(self, words: Words, connection: ClientConnection, group: asyncio.TaskGroup) -> None:
-        match words:
+    def _handle(self, message: Payload, connection: ClientConnection, group: asyncio.TaskGroup) -> None:
+        match message:
             case {"type": "call", "call": id, "tool": name}:
-                task = group.create_task(self._perform(words, connection), name=name)
+                task = group.create_task(self._perform(message, connection), name=name)
                 self._running[id] = task
                 task.add_done_callback(lambda _: self._running.pop(id, None))
             case {"type": "cancelled" | "timeout", "call": id} if id in self._running:
                 self._running[id].cancel()
 
-    async def _perform(self, words: Words, connection: ClientConnection) -> None:
-        call = Call(words, connection)
+    async def _perform(self, message: Payload, connection: ClientConnection) -> None:
+        call = Call(message, connection)
         try:
             try:
-                output = await self._tools[words["tool"]][1](call, **words["args"])
+                output = await self._tools[message["tool"]][1](call, **message["args"])
                 await _send(connection, type="result", call=call.id, output=output)
             except Failed as error:
                 await _send(connection, type="error", call=call.id, message=str(error))
@@ -157,11 +157,11 @@ class RemoteTools:
                 why = f"{type(error).__name__}: {error}"
                 await _send(connection, type="error", call=call.id, message=why)
         except ConnectionClosed:
-            pass  # the server failed the call when we were gone
+            pass  # the server failed the call when we disconnected
 
 
-async def _send(connection: ClientConnection, **words: Any) -> None:
-    await connection.send(json.dumps(words))
+async def _send(connection: ClientConnection, **message: Any) -> None:
+    await connection.send(json.dumps(message))
 
 
 def demo(url: str, token: str) -> RemoteTools:
@@ -175,7 +175,7 @@ def demo(url: str, token: str) -> RemoteTools:
             await asyncio.sleep(1)
         return f"counted down from {start}"
 
-    tools.told = lambda words: print(json.dumps(words), flush=True)
+    tools.on_message = lambda message: print(json.dumps(message), flush=True)
     return tools
 
 

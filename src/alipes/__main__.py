@@ -1,6 +1,6 @@
-"""`python -m alipes`: the same door as the `alipes` command."""
+"""`python -m alipes`: the same as the `alipes` command."""
 
-from alipes.cli.main import enter
+from alipes.cli.main import run_and_exit
 
 if __name__ == "__main__":
-    enter()
+    run_and_exit()

@@ -1,4 +1,4 @@
-"""The composition root: the one place that knows every name. Nothing imports it but the CLI."""
+"""The composition root: opens everything and connects it. Imported only by the CLI and the test kit."""
 
 import asyncio
 import os
@@ -6,189 +6,219 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from importlib import import_module
-from typing import TypeAlias
 
-from alipes.agent.after_turn import Aside
-from alipes.agent.approval.approval import approval
+from msgspec import Struct
+
+from alipes.agent.after_turn import AfterTurn, BackgroundTasks
+from alipes.agent.approval.approval import build_approval_hook
 from alipes.agent.approval.paths import Risk
-from alipes.agent.auxiliary import Auxiliary, Mixing
-from alipes.agent.budget import Spending
-from alipes.agent.builtin_tools import Parts, open_todos, senses
-from alipes.agent.compaction.compaction import Compaction
+from alipes.agent.auxiliary import AuxiliaryModels, MixtureRunner
+from alipes.agent.budget import SpendingLimits
+from alipes.agent.builtin_tools import Clarification, StoredTodos, VisionModel, make_image_generator
+from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.loop import Agent
-from alipes.agent.model_call import Chain, Patience
-from alipes.agent.plugin_edits import rewriting
+from alipes.agent.model_call import ModelCooldowns, RetryPolicy
+from alipes.agent.plugin_edits import PluginOutputRewriter
 from alipes.agent.prompt import system_prompt
-from alipes.config.environment import inherited, resettle
+from alipes.config.environment import move_secrets_off_stack, process_environment
 from alipes.config.settings import Settings
-from alipes.gateway.outbound.owed import Owing
-from alipes.kernel.conversations import Leave
+from alipes.gateway.outbound.policy import OutboundPolicy
+from alipes.kernel.conversations import ApprovalDecision
 from alipes.kernel.errors import AlipesError
-from alipes.kernel.formatting import brief
+from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.outbox import Outbound
 from alipes.kernel.ports import Provider, Tool
-from alipes.kernel.turns import Envelope, Event, Inbound, Noted, Turn
-from alipes.plugins.attribution import TURN
+from alipes.kernel.turns import Envelope, Inbound, Notice, Turn
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.loader import Door, Plugins, open_plugins
+from alipes.plugins.interruption.attribution import TURN
+from alipes.plugins.loader import PluginLoader, Plugins, open_plugins
 from alipes.plugins.owner import CORE
-from alipes.plugins.registry import Offers, SkillOffer
-from alipes.providers.registry import Backend, Choice, Models, choose
+from alipes.plugins.registry import Contributions, SkillContribution
+from alipes.providers.registry import ModelChoice, Models, choose_model
 from alipes.runtime.http.clients import ClientScope
-from alipes.runtime.process_setup import close_memory, wipe_environment
-from alipes.runtime.processes.orphans import Keeper, open_keeper
-from alipes.runtime.redaction import masking
-from alipes.runtime.tasks import first
+from alipes.runtime.http.public_fetch import PublicFetcher
+from alipes.runtime.process_setup import protect_memory, wipe_environment
+from alipes.runtime.processes.orphans import OrphanGuard, open_orphan_guard
+from alipes.runtime.redaction import make_mask
+from alipes.runtime.tasks import first_error
 from alipes.runtime.watchdog import Watchdog
 from alipes.sessions.commands import BY_NAME
-from alipes.sessions.commands.context import Context
-from alipes.sessions.plugin_host import Hosting
-from alipes.sessions.sessions import Habits, Lobby
-from alipes.sessions.subagents.delegation import NEED_A_PERSON, Delegation
-from alipes.store.conversations import entitle
+from alipes.sessions.commands.context import CommandContext
+from alipes.sessions.plugin_host import PluginHost
+from alipes.sessions.services import OutboundFor, SessionDefaults
+from alipes.sessions.sessions import Sessions
+from alipes.sessions.subagents.delegation import INTERACTIVE_TOOLS, Delegation
+from alipes.store.conversations import set_title_if_empty
 from alipes.store.store import Store, open_store
-from alipes.store.summaries import SqliteDigests
-from alipes.store.usage import SqliteBill
-from alipes.tools.code.execute_code import ExecuteCode, Limits
-from alipes.tools.common import Places, child_environment, is_hidden
-from alipes.tools.delegate import Delegate
+from alipes.store.summaries import SqliteCompactionStore
+from alipes.store.usage import SqliteUsageLedger
+from alipes.tools.clarify import Clarify
+from alipes.tools.code.execute_code import CodeLimits, ExecuteCode
+from alipes.tools.common import Places, child_environment, is_secret_variable
+from alipes.tools.delegate import DelegateTask
 from alipes.tools.files.patch import Patch
 from alipes.tools.files.read_file import ReadFile
 from alipes.tools.files.write_file import WriteFile
+from alipes.tools.media.image_generate import ImageGenerate
+from alipes.tools.media.vision import ImageLoader, VisionAnalyze
 from alipes.tools.mixture import MixtureOfAgents
 from alipes.tools.search.search_files import SearchFiles
-from alipes.tools.shell.background import Background
-from alipes.tools.shell.output import Spill
-from alipes.tools.shell.process import Process
-from alipes.tools.shell.terminal import Terminal
+from alipes.tools.shell.background import BackgroundProcesses
+from alipes.tools.shell.output import SpillFolder
+from alipes.tools.shell.process import ProcessTool
+from alipes.tools.shell.terminal import TerminalTool
+from alipes.tools.todo import Todo
 
-Owes: TypeAlias = Callable[[Turn, Event], tuple[Outbound, ...]]
 HERMES = "alipes.compat.hermes.loader"
-"""Loaded by name, when something is to be opened that was written for Hermes."""
+"""Imported only if a Hermes plugin or hook is to be loaded."""
 
 
 class App:
-    """Everything that is open, and the lobby that uses it."""
+    """Everything that is open, and the sessions that use it."""
 
     def __init__(
         self,
         settings: Settings,
-        scope: ClientScope,
-        store: Store,
+        resources: "Resources",
         *,
-        models: Models,
-        background: Background,
-        habits: Habits,
+        defaults: SessionDefaults,
+        retry: RetryPolicy,
     ) -> None:
-        self.settings, self.scope, self.store, self.models = settings, scope, store, models
-        self.background = background
-        self.mask = masking(settings.secrets())
+        store, models = resources.store, resources.models
+        self.settings, self.store, self.models, self.scope = settings, store, models, resources.scope
+        self.background = resources.background
+        self.mask = make_mask(settings.secrets())
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
-        self.offers = Offers(lambda: BY_NAME)
+        self.contributions = Contributions(lambda: BY_NAME)
         self.plugins: Plugins
-        self.patience = Patience()
-        self.lobby = Lobby(store, hooks=self.hooks, agent=self._agent, habits=habits)
-        self.spending = Spending(SqliteBill(store.database), settings.side.spend, self.lobby.approvals.ask)
-        self.auxiliary = Auxiliary(models, self.spending, settings.side, choice=self._model)
-        self.compaction = Compaction(
-            self.auxiliary, SqliteDigests(store.database), settings.side.compaction, self._keeps
+        self.sessions = Sessions(store, hooks=self.hooks, agent=self._open_agent, defaults=defaults)
+        self.spending = SpendingLimits(
+            SqliteUsageLedger(store.database), settings.spend, self.sessions.questions.ask_approval
         )
-        self.host = Hosting(settings, self.lobby, self.auxiliary, hooks=self.hooks, offers=self.offers)
-        self._system = system_prompt(settings.home, self._skills)
-        self._chain = Chain()
-        self.undrawn: Callable[[], tuple[str, ...]] = tuple
-        """Names of tools of the house that cannot be used now."""
+        self.auxiliary = AuxiliaryModels(
+            models, self.spending, settings.auxiliary, choice=self._default_model, retry=retry
+        )
+        self.todos = StoredTodos(store.todos)
+        self.images = make_image_generator(settings, self.scope, self.contributions, self.spending)
+        self.compactor = Compactor(
+            self.auxiliary,
+            SqliteCompactionStore(store.database),
+            settings.compaction,
+            session_notes=self._session_notes,
+            tasks=resources.tasks,
+        )
+        self.host = PluginHost(
+            settings, self.sessions, self.auxiliary, hooks=self.hooks, contributions=self.contributions
+        )
+        self._system_prompt = system_prompt(settings.home, self._skills)
+        self._cooldowns, self._retry = ModelCooldowns(), retry
         self._choosing = asyncio.Lock()
-        self._choice: Choice | None = None
+        self._choice: ModelChoice | None = None
 
-    async def choice(self) -> Choice:
-        """The model that answers unless a message or a session names another; found once."""
+    async def choice(self) -> ModelChoice:
+        """The default model, if neither the message nor the session names one; determined once."""
         async with self._choosing:
             if self._choice is None:
-                self._choice = await choose(self.settings, self.scope)
+                self._choice = await choose_model(self.settings, self.scope)
             return self._choice
 
-    async def _model(self) -> str:
+    async def _default_model(self) -> str:
         return (await self.choice()).model
 
-    def context(self, inbound: Inbound, *, files: bool = True) -> Context:
-        """What a command that came as `inbound` is run with; `files`: the person works on this machine."""
-        return Context(
+    def context(self, inbound: Inbound, *, local_files: bool = True) -> CommandContext:
+        """The context of a command; `local_files`: the person is on this machine."""
+        return CommandContext(
             inbound=inbound,
-            lobby=self.lobby,
+            sessions=self.sessions,
             store=self.store,
             models=self.models,
             choice=self.choice,
-            background=self._background,
-            offers=self.offers,
+            background=self._describe_background,
+            contributions=self.contributions,
             hooks=self.hooks,
             plugins=self.plugins,
-            files=files,
-            compaction=self.compaction,
+            local_files=local_files,
+            compactor=self.compactor,
         )
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know at the start."""
-        broken = (each for each in self.plugins.facts() if each.state == "failed")
+        """Notices to show at the start."""
+        broken = (each for each in self.plugins.statuses() if each.state == "failed")
         return (*self.settings.notes, *(f"plugin {each.name} is not loaded: {each.why}" for each in broken))
 
-    async def _agent(self, turn: Turn) -> Agent:
+    async def _open_agent(self, turn: Turn) -> Agent:
         model = turn.inbound.model or turn.model or (await self.choice()).model
-        unavailable = (*await self.offers.unavailable(), *self.undrawn())
-        # From here on nothing is waited for: tools and hooks are those of one moment, and are held from it.
+        unavailable = await self._unavailable_tools()
+        # No await from here on, so that tools and hooks are from the same moment.
         return Agent(
             models=self.models,
             model=model,
             fallback=self.settings.fallback,
             tools=self._tools(turn, unavailable),
-            hooks=self.hooks.relay,
-            system=self._system,
+            hooks=self.hooks.dispatcher,
+            system=self._system_prompt,
             max_steps=self.settings.delegation.steps if turn.inbound.parent else self.settings.max_steps,
             max_tokens=self.settings.max_tokens,
             effort=self.settings.effort,
-            patience=self.patience,
-            chain=self._chain,
-            consent=self.lobby.approvals.ask,
+            retry=self._retry,
+            cooldowns=self._cooldowns,
+            ask_approval=self.sessions.questions.ask_approval,
             spending=self.spending,
-            compaction=self.compaction,
+            compactor=self.compactor,
             mask=self.mask,
         )
 
-    def _background(self, session: str) -> str:
-        jobs = (job.title for job in self.background.living(session))
-        return ", ".join((*jobs, *(f"subagent {each}" for each in self._detached(session))))
+    def _describe_background(self, session: str) -> str:
+        jobs = (job.title for job in self.background.running(session))
+        return ", ".join((*jobs, *(f"subagent {each}" for each in self._background_subagents(session))))
 
-    async def _keeps(self, session: str) -> tuple[str, ...]:
-        """What a session has beside its words, for a model that is told them only in short."""
-        jobs = (f"a background process: {job.title}" for job in self.background.living(session))
-        children = (f"a subagent in the background: {each}" for each in self._detached(session))
-        return (*await open_todos(self.store.todos, session), *children, *jobs)
+    async def _session_notes(self, session: str) -> tuple[str, ...]:
+        """Open todos and background work, for a model that sees only a summary."""
+        jobs = (f"background process: {job.title}" for job in self.background.running(session))
+        subagents = (f"background subagent: {each}" for each in self._background_subagents(session))
+        return (*await self.todos.list_open(session), *subagents, *jobs)
 
-    def _detached(self, session: str) -> tuple[str, ...]:
-        return tuple(f"{turn[:6]} {brief(goal)}" for turn, goal in self.lobby.delegated.detached(session))
+    def _background_subagents(self, session: str) -> tuple[str, ...]:
+        runs = self.sessions.subagents.background_runs(session)
+        return tuple(f"{turn[:6]} {format_excerpt(goal)}" for turn, goal in runs)
 
     async def tool_names(self, turn: Turn) -> tuple[str, ...]:
-        """What a turn may use if it began now."""
-        return tuple(self._tools(turn, (*await self.offers.unavailable(), *self.undrawn())))
+        """The tools of a turn that starts now."""
+        return tuple(self._tools(turn, await self._unavailable_tools()))
+
+    async def _unavailable_tools(self) -> frozenset[str]:
+        unavailable = await self.contributions.unavailable()
+        return unavailable if self.images.is_available() else unavailable | {ImageGenerate.spec.name}
 
     def _tools(self, turn: Turn, unavailable: Iterable[str]) -> Mapping[str, Tool]:
-        """Those of the place where its person is, and of these the ones that the message itself allows."""
+        """The tools of the person's platform, limited to those that the message allows."""
         origin, only = turn.inbound.origin, turn.inbound.only
         place = origin.address if origin is not None else turn.inbound.address
-        left_out = {*unavailable, *(NEED_A_PERSON if origin is not None else ())}
-        tools = self.offers.tools(self.settings.toolsets.get(place.platform), without=left_out)
+        left_out = {*unavailable, *(INTERACTIVE_TOOLS if origin is not None else ())}
+        tools = self.contributions.tools(self.settings.toolsets.get(place.platform), without=left_out)
         return tools if only is None else {name: tool for name, tool in tools.items() if name in only}
 
     def _skills(self) -> tuple[tuple[str, str, str], ...]:
-        return tuple((each.name, each.description, each.path) for each in self.offers.all(SkillOffer))
+        skills = self.contributions.all(SkillContribution)
+        return tuple((each.name, each.description, each.path) for each in skills)
 
     def _report(self, what: str, offered: Mapping[str, object]) -> None:
-        """What a plugin did wrong is told in the turn that it was done to."""
+        """Show a plugin's failure in the turn it happened in."""
         turn = offered.get("turn") or TURN.get()
         if isinstance(turn, Turn):
-            self.store.bus.publish(Envelope(turn.key, turn.id, Noted(what)))
+            self.store.bus.publish(Envelope(turn.key, turn.id, Notice(what)))
+
+
+class Resources(Struct, frozen=True):
+    """What an app opens first and closes last."""
+
+    store: Store
+    scope: ClientScope
+    models: Models
+    guard: OrphanGuard
+    background: BackgroundProcesses
+    tasks: BackgroundTasks
 
 
 @asynccontextmanager
@@ -197,155 +227,165 @@ async def open_app(
     *,
     interactive: bool = False,
     lent: Mapping[str, Provider] | None = None,
-    patience: Patience | None = None,
-    owes: Owes | None = None,
+    retry: RetryPolicy | None = None,
+    outbound: OutboundFor | None = None,
 ) -> AsyncIterator[App]:
-    """Whatever must be closed is opened here, and closed here in reverse; the lobby serves meanwhile.
+    """Open everything, serve sessions meanwhile, and close everything in reverse order.
 
-    `interactive`: a person watches, who can answer a question and may change their mind while a turn runs.
-    `lent`: providers that live in this process, by the name of the endpoint they stand in for; `patience`:
-    how long a model is asked, and by which clock. `owes`: what a chat is owed for what a turn tells.
+    `interactive`: a person watches who can answer questions and send messages while a turn runs. `lent`:
+    in-process providers, by the name of the endpoint they replace. `retry`: how model calls are retried.
+    `outbound`: the chat messages to send for the events of a turn.
     """
-    _close_off(settings)
+    _hide_secrets(settings)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(Watchdog())
-        store = await stack.enter_async_context(open_store(settings.home))
-        scope = await stack.enter_async_context(ClientScope(settings.proxies, trust=settings.ca_file or None))
-        models = await stack.enter_async_context(Models(settings, scope, lent))
-        keeper = await stack.enter_async_context(open_keeper(settings.paths.run))
-        background = await stack.enter_async_context(_open_background(settings, keeper))
-        habits = Habits(
+        resources = await _open_resources(stack, settings, lent)
+        defaults = SessionDefaults(
             busy=settings.terminal.busy if interactive else "queue",
             interactive=interactive,
-            keeps=background.mention,
-            silence=settings.silence,
-            owes=owes or _owing(settings),
-            longest=settings.delegation.minutes * 60,
+            background=resources.background,
+            max_silence=settings.silence,
+            outbound=outbound or _outbound_policy(settings),
+            max_subagent_seconds=settings.delegation.minutes * 60,
         )
-        app = App(settings, scope, store, models=models, background=background, habits=habits)
-        app.patience = app.host.patience = app.auxiliary.patience = patience or app.patience
-        _equip(app, keeper)
-        aside = Aside(app.auxiliary, app.compaction, partial(entitle, store.database))
-        app.hooks.add(CORE, (await stack.enter_async_context(aside)).turn_ended)
-        app.hooks.add(CORE, app.compaction.session_left)
+        app = App(settings, resources, defaults=defaults, retry=retry or RetryPolicy())
+        _add_builtin_tools(app, resources)
+        set_title = partial(set_title_if_empty, app.store.database)
+        app.hooks.add(CORE, AfterTurn(app.auxiliary, app.compactor, set_title, resources.tasks).turn_ended)
+        app.hooks.add(CORE, app.compactor.session_left)
         app.plugins = await stack.enter_async_context(
-            open_plugins(settings, hooks=app.hooks, offers=app.offers, host=app.host, doors=_doors(app))
+            open_plugins(
+                settings,
+                hooks=app.hooks,
+                contributions=app.contributions,
+                host=app.host,
+                loaders=_plugin_loaders(app),
+            )
         )
-        async with _serving(app.lobby):
+        async with _serving(app.sessions):
             yield app
 
 
-def _close_off(settings: Settings) -> None:
-    """Before anything is started: what runs here as the same user finds no secret in this process."""
+async def _open_resources(
+    stack: AsyncExitStack, settings: Settings, lent: Mapping[str, Provider] | None
+) -> Resources:
+    await stack.enter_async_context(Watchdog())
+    store = await stack.enter_async_context(open_store(settings.home))
+    scope = await stack.enter_async_context(ClientScope(settings.proxies, trust=settings.ca_file or None))
+    models = await stack.enter_async_context(Models(settings, scope, lent))
+    guard = await stack.enter_async_context(open_orphan_guard(settings.paths.run))
+    spill = SpillFolder(settings.paths.spill, mask=make_mask(settings.secrets()))
+    background = await stack.enter_async_context(BackgroundProcesses(spill, keeper=guard))
+    tasks = await stack.enter_async_context(BackgroundTasks())
+    return Resources(store, scope, models, guard, background, tasks)
+
+
+def _hide_secrets(settings: Settings) -> None:
+    """Remove secrets from the environment and memory image that other processes of the user can read."""
     secrets = frozenset(settings.secrets())
-    wipe_environment(resettle(lambda name, value: is_hidden(name, value, secrets)))
+    wipe_environment(move_secrets_off_stack(lambda name, value: is_secret_variable(name, value, secrets)))
     if not settings.debuggable:
-        close_memory()
+        protect_memory()
 
 
-def _owing(settings: Settings) -> Owing:
-    """A turn that was begun in a chat may be finished anywhere: its chat is owed the answer all the same."""
+def _outbound_policy(settings: Settings) -> OutboundPolicy:
+    """A turn of a chat may be finished by any process: its answer is sent to the chat in any case."""
     folders = (str(settings.paths.outgoing),)
-    return Owing(tuple(settings.messengers.wanted), folders, keeps=_places(settings).keeps)
+    private = _places(settings).is_withheld
+    return OutboundPolicy(tuple(settings.messengers.configured), folders, is_private=private)
 
 
 def _places(settings: Settings) -> Places:
-    return Places(home=os.path.expanduser("~"), own=str(settings.home))
+    return Places(home=os.path.expanduser("~"), alipes_home=str(settings.home))
 
 
-def _doors(app: App) -> Mapping[str, Callable[[], Door]]:
+def _plugin_loaders(app: App) -> Mapping[str, Callable[[], PluginLoader]]:
     @cache
-    def hermes() -> Door:
-        door: Door = import_module(HERMES).open_door(app.host, app.settings)
-        return door
+    def hermes() -> PluginLoader:
+        loader: PluginLoader = import_module(HERMES).open_loader(app.host, app.settings)
+        return loader
 
     return dict.fromkeys(("hermes", "file-hook", "shell-hooks"), hermes)
 
 
-def _parts(app: App, places: Places) -> Parts:
-    def turn() -> Turn:
-        living = TURN.get()
-        assert living is not None, "a tool runs in the course of a turn"
-        return living
-
-    async def backend(turn: Turn) -> Backend:
-        return await app.models.open(turn.inbound.model or turn.model or (await app.choice()).model)
-
-    return Parts(
-        settings=app.settings,
-        scope=app.scope,
-        places=places,
-        offers=app.offers,
-        auxiliary=app.auxiliary,
-        spending=app.spending,
-        todos=app.store.todos,
-        turn=turn,
-        open=backend,
-        ask=app.lobby.questions.ask,
+def _add_builtin_tools(app: App, resources: Resources) -> None:
+    settings, places, env = app.settings, _places(app.settings), _tool_environment(app.settings)
+    guard, background, mask = resources.guard, resources.background, app.mask
+    spill = SpillFolder(settings.paths.spill, mask=mask)
+    terminal = TerminalTool(
+        places,
+        env,
+        spill,
+        keeper=guard,
+        background=background,
+        rewriter=PluginOutputRewriter(app.hooks),
     )
+    file_tools: tuple[Tool, ...] = (
+        ReadFile(places, mask=mask),
+        WriteFile(places, mask=mask),
+        Patch(places, mask=mask),
+        SearchFiles(env, places, keeper=guard, mask=mask),
+    )
+    code = ExecuteCode(
+        [tool.spec for tool in (*file_tools, terminal)],
+        env,
+        spill,
+        keeper=guard,
+        limits=CodeLimits(settings.code.timeout, settings.code.calls),
+    )
+    app.contributions.add_builtin(
+        terminal,
+        ProcessTool(background, mask=mask),
+        *file_tools,
+        *_agent_tools(app),
+        *_media_tools(app, places),
+        code,
+    )
+    app.hooks.add(CORE, build_approval_hook(places, partial(_ask_approval, app)), patient=True)
+    app.hooks.add(CORE, background.session_left)
 
 
-def _company(app: App) -> tuple[Tool, ...]:
-    """What has others at work: subagents, and models that answer together."""
-    limits, mixing = app.settings.delegation, Mixing(app.auxiliary, app.settings.mixtures)
-    app.models.consult = mixing.ask
+def _tool_environment(settings: Settings) -> dict[str, str]:
+    return child_environment(process_environment(), settings.secrets())
+
+
+def _agent_tools(app: App) -> tuple[Tool, ...]:
+    """Subagents and model mixtures."""
+    limits, mixtures = app.settings.delegation, MixtureRunner(app.auxiliary, app.settings.moa)
+    app.models.consult = mixtures.ask
     delegation = Delegation(
-        app.lobby,
+        app.sessions,
         app.store,
         limits,
         models=app.models,
         tools=app.tool_names,
-        lasting=app.lobby.habits.interactive,
+        allow_background=app.sessions.defaults.interactive,
     )
-    return (*((Delegate(delegation),) if limits.depth else ()), MixtureOfAgents(mixing))
+    return (*((DelegateTask(delegation),) if limits.depth else ()), MixtureOfAgents(mixtures))
 
 
-def _open_background(settings: Settings, keeper: Keeper) -> Background:
-    return Background(Spill(settings.paths.spill), keeper=keeper, mask=masking(settings.secrets()))
-
-
-def _equip(app: App, keeper: Keeper) -> None:
-    """The tools, and the hooks of the house itself."""
-    settings, background = app.settings, app.background
-    places = _places(settings)
-    env, mask = child_environment(inherited(), settings.secrets()), app.mask
-    terminal = Terminal(
-        places, env, Spill(settings.paths.spill), keeper=keeper, mask=mask, background=background
+def _media_tools(app: App, places: Places) -> tuple[Tool, ...]:
+    """Vision, images, todos and questions to the user."""
+    settings = app.settings
+    loader = ImageLoader(places, PublicFetcher(app.scope, settings.fetch.allow))
+    return (
+        VisionAnalyze(loader.load, VisionModel(app.auxiliary).ask),
+        ImageGenerate(settings.paths.outgoing, loader.load, app.images.generate),
+        Todo(app.todos.read, app.todos.write),
+        Clarify(Clarification(app.sessions.questions, settings.clarify.timeout).ask),
     )
-    tools: tuple[Tool, ...] = (
-        terminal,
-        Process(background, mask=mask),
-        ReadFile(places, mask=mask),
-        WriteFile(places, mask=mask),
-        Patch(places, mask=mask),
-        SearchFiles(env, places, keeper=keeper, mask=mask),
-    )
-    code = ExecuteCode(
-        [tool.spec for tool in (*tools[2:], terminal)],
-        env,
-        Spill(settings.paths.spill),
-        keeper=keeper,
-        mask=mask,
-        limits=Limits(settings.senses.code_timeout, settings.senses.code_calls),
-    )
-    more, app.undrawn = senses(_parts(app, places))
-    app.offers.build_in(*tools, *_company(app), *more, code)
-    terminal.rewrite = rewriting(app.hooks)
 
-    async def ask(call: ToolCall, risk: Risk, turn: Turn) -> Leave:
-        return await app.lobby.approvals.ask(call, risk.reason, turn)
 
-    app.hooks.add(CORE, approval(places, ask), patient=True)
-    app.hooks.add(CORE, background.session_left)
+async def _ask_approval(app: App, call: ToolCall, risk: Risk, turn: Turn) -> ApprovalDecision:
+    return await app.sessions.questions.ask_approval(call, risk.reason, turn)
 
 
 @asynccontextmanager
-async def _serving(lobby: Lobby) -> AsyncIterator[None]:
-    """Run the lobby beside the body; what ends the lobby ends the body, as one error and not a group."""
+async def _serving(sessions: Sessions) -> AsyncIterator[None]:
+    """Run the sessions beside the body; an error ends both and is raised as one error, not a group."""
     try:
         async with asyncio.TaskGroup() as group:
-            serving = group.create_task(lobby.run(), name="lobby")
+            serving = group.create_task(sessions.run(), name="sessions")
             yield
             serving.cancel()
     except* AlipesError as errors:
-        raise first(errors) from errors
+        raise first_error(errors) from errors

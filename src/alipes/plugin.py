@@ -5,15 +5,15 @@ from alipes.kernel.errors import (
     ConfigError,
     ContextTooLong,
     DeliveryError,
-    Gone,
+    MessageRejected,
     NotAuthorised,
-    NotTaken,
     OutOfCredit,
     PluginError,
     ProviderError,
     Refused,
     ToolError,
     Transient,
+    Undeliverable,
 )
 from alipes.kernel.messages import (
     Image,
@@ -28,17 +28,25 @@ from alipes.kernel.messages import (
     user,
 )
 from alipes.kernel.outbox import Button, Media
-from alipes.kernel.platform import Arrival, Filed, Piece, Platform, Take, Talents, Tell
-from alipes.kernel.ports import Act, Output, Request, Tool, ToolSpec
+from alipes.kernel.platform import (
+    Capabilities,
+    IncomingMessage,
+    MessagePart,
+    OnMessage,
+    OnStatus,
+    Platform,
+    ReceivedFile,
+)
+from alipes.kernel.ports import Request, Tool, ToolContext, ToolOutput, ToolSpec
 from alipes.kernel.turns import (
     Address,
-    Answer,
+    AnswerApproval,
     ApprovalAnswered,
     ApprovalAsked,
     Event,
     Inbound,
-    Noted,
-    Replied,
+    ModelReply,
+    Notice,
     Reset,
     Retracted,
     Said,
@@ -56,18 +64,18 @@ from alipes.kernel.turns import (
     Usage,
 )
 from alipes.plugins.context import Context, Host
-from alipes.plugins.specs import Admission, Attempt, Verdict
+from alipes.plugins.specs import Admission, ModelAttempt, Verdict
 from alipes.plugins.tool_decorator import tool
 
 __all__ = [
-    "Act",
+    "ToolContext",
     "Address",
     "Admission",
     "AlipesError",
-    "Answer",
+    "AnswerApproval",
     "ApprovalAnswered",
     "ApprovalAsked",
-    "Attempt",
+    "ModelAttempt",
     "ConfigError",
     "Context",
     "ContextTooLong",
@@ -78,15 +86,15 @@ __all__ = [
     "Json",
     "Message",
     "NotAuthorised",
-    "NotTaken",
-    "Noted",
+    "MessageRejected",
+    "Notice",
     "OutOfCredit",
-    "Output",
+    "ToolOutput",
     "Part",
     "PluginError",
     "ProviderError",
     "Refused",
-    "Replied",
+    "ModelReply",
     "Request",
     "Reset",
     "Retracted",
@@ -118,12 +126,12 @@ __all__ = [
     "Button",
     "Media",
     "DeliveryError",
-    "Gone",
-    "Arrival",
-    "Filed",
-    "Piece",
+    "Undeliverable",
+    "IncomingMessage",
+    "ReceivedFile",
+    "MessagePart",
     "Platform",
-    "Take",
-    "Talents",
-    "Tell",
+    "OnMessage",
+    "Capabilities",
+    "OnStatus",
 ]

@@ -1,16 +1,16 @@
-"""What is shown of benchmarks is what was measured last: the page's table and both pictures."""
+"""The benchmark page shows the last measurement: its table and both pictures."""
 
 from pathlib import Path
 
 import pytest
-from bench import keeping, plots, rivals
+from bench import plots, results, rivals
 
 DOCS = Path(__file__).parents[2] / "docs"
-KEPT = keeping.load()
+KEPT = results.load()
 
 
-def test_the_page_has_the_rivals_as_they_were_measured_last():
-    assert rivals.told(KEPT) in (DOCS / "benchmarks.md").read_text(), "make bench-rivals KEEP=1"
+def test_the_table_of_rivals_is_that_of_the_last_measurement():
+    assert rivals.format_page_section(KEPT) in (DOCS / "benchmarks.md").read_text(), "make bench-rivals KEEP=1"
 
 
 @pytest.mark.parametrize("name,drawn", [("latency", plots.latency), ("cold-start", plots.cold_start)])

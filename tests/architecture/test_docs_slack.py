@@ -1,12 +1,12 @@
-"""The manifest in docs/slack.md has every command that can be given in a chat. `python -m tests.architecture.test_docs_slack`
-writes it."""
+"""The manifest in docs/slack.md has every chat command. `python -m tests.architecture.test_docs_slack` renews it."""
 
 import json
 import re
 from pathlib import Path
 from typing import Any, cast
 
-from alipes.gateway.commands import ChatCommands, Desk
+from alipes.gateway.commands import ChatCommands
+from alipes.sessions.commands import Command
 
 PAGE = Path(__file__).parents[2] / "docs" / "slack.md"
 BLOCK = re.compile(r"```json\n(\{.*?\n?\})\n```", re.DOTALL)
@@ -16,16 +16,21 @@ SCOPES = [
     "reactions:write", "users:read",
 ]  # fmt: skip
 EVENTS = ["message.channels", "message.groups", "message.im", "message.mpim"]
-MOST = 50
-"""Commands that Slack lets an app have."""
+MAX_COMMANDS = 50
+"""Slack's limit per app."""
+
+
+def chat_commands() -> tuple[Command, ...]:
+    """Every command that can be given in a chat."""
+    unused = cast(Any, None)
+    return ChatCommands(unused, unused, unused).known()
 
 
 def manifest() -> dict[str, Any]:
-    known = ChatCommands(cast(Desk, None)).known()
-    commands = [("/alipes", "[COMMAND] [WORDS]", "give a command, or say something")]
-    commands += [(f"/alipes-{each.name}", each.hint, each.help) for each in known]
+    commands = [("/alipes", "[COMMAND] [WORDS]", "run a command or send a message")]
+    commands += [(f"/alipes-{each.name}", each.hint, each.help) for each in chat_commands()]
     return {
-        "display_information": {"name": "alipes", "description": "An agent that answers you here"},
+        "display_information": {"name": "alipes", "description": "Your personal AI agent"},
         "features": {
             "app_home": {
                 "home_tab_enabled": False,
@@ -47,29 +52,33 @@ def manifest() -> dict[str, Any]:
 
 
 def _command(name: str, hint: str, about: str) -> dict[str, Any]:
-    told: dict[str, Any] = {"command": name, "description": about, "should_escape": False}
-    return {**told, "usage_hint": hint} if hint else told
+    entry: dict[str, Any] = {"command": name, "description": about, "should_escape": False}
+    return {**entry, "usage_hint": hint} if hint else entry
 
 
-def written(told: dict[str, Any]) -> str:
-    """As JSON, with one line per command."""
-    text = json.dumps(told, indent=2)
+def to_json(manifest: dict[str, Any]) -> str:
+    """One line per command."""
+    text = json.dumps(manifest, indent=2)
     inside = re.compile(r"\{\n\s+\"command\".*?\}", re.DOTALL)
     return inside.sub(lambda found: json.dumps(json.loads(found[0])), text)
 
 
-def test_the_manifest_has_every_command_and_nothing_that_we_do_not_use():
+def test_the_manifest_has_every_command_and_nothing_unused():
     found = BLOCK.search(PAGE.read_text())
     assert found and json.loads(found[1]) == manifest(), "run: python -m tests.architecture.test_docs_slack"
 
 
-def test_slack_takes_the_manifest():
+def test_slack_accepts_the_manifest():
     commands = manifest()["features"]["slash_commands"]
-    assert len(commands) <= MOST
+    assert len(commands) <= MAX_COMMANDS
     for each in commands:
         assert re.fullmatch(r"/[a-z0-9_-]{1,31}", each["command"])
         assert 0 < len(each["description"]) <= 2000 and len(each.get("usage_hint", "")) <= 1000
 
 
+def renew() -> None:
+    PAGE.write_text(BLOCK.sub(lambda _: f"```json\n{to_json(manifest())}\n```", PAGE.read_text()))
+
+
 if __name__ == "__main__":
-    PAGE.write_text(BLOCK.sub(lambda _: f"```json\n{written(manifest())}\n```", PAGE.read_text()))
+    renew()

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.compat.contract import ENDINGS, KEYWORDS, SURFACES, reason_against
-from tests.compat.diary import Diary
-from tests.compat.planting import plant
+from tests.compat.hook_log import HookLog
+from tests.compat.plugin_files import write_plugin
 
 SEEN = "hermes hook seen"
 
@@ -26,20 +26,20 @@ def home(tmp_path):
 @pytest.fixture
 def folder(tmp_path):
     """`folder("name", source)`: a plugin's folder with this code."""
-    return lambda name, source, **more: plant(tmp_path / "sources" / name, source, **more)
+    return lambda name, source, **more: write_plugin(tmp_path / "sources" / name, source, **more)
 
 
 @pytest.fixture
-def diary(home):
-    return Diary(home)
+def hook_log(home):
+    return HookLog(home)
 
 
 @pytest.fixture
-def saw(record_property, diary) -> Callable[[str, str], None]:
-    """Hold the diary's page against the contract, and note for the table what was really seen."""
+def saw(record_property, hook_log) -> Callable[[str, str], None]:
+    """Hold the hook_log's page against the contract, and note for the table what was really seen."""
 
     def note(surface: str, ending: str) -> None:
-        for hook in diary.check(ending):
+        for hook in hook_log.check(ending):
             record_property(SEEN, f"{hook} {ending} {surface}")
 
     return note

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from alipes.compat.hermes.platform.adapter import call as fitting
+from alipes.compat.hermes.platform.adapter import call_plugin as fitting
 from alipes.compat.hermes.platform.values import MessageEvent, Platform, SendResult
-from alipes.gateway.policy import Manners
+from alipes.gateway.policy import PlatformPolicy
 from alipes.testing import call, stall
-from tests.compat.chatting import KEY, open_chat
+from tests.compat.chat_harness import KEY, open_chat
 
 pytestmark = pytest.mark.deadline(40)
 
@@ -62,7 +62,7 @@ async def test_what_an_adapter_is_given_to_build_on(home):
         assert adapter._running and not adapter.has_fatal_error
 
 
-async def test_an_adapter_may_hand_over_messages_from_tasks_of_its_own_and_cancel_what_runs(home, diary):
+async def test_an_adapter_may_hand_over_messages_from_tasks_of_its_own_and_cancel_what_runs(home, hook_log):
     waits = stall()
     async with open_chat(home, [(waits, "never"), "next"]) as chat:
         handing = asyncio.get_running_loop().create_task(chat.adapter.handle_message(chat.event("think")))
@@ -70,9 +70,9 @@ async def test_an_adapter_may_hand_over_messages_from_tasks_of_its_own_and_cance
         await waits.reached.wait()
         assert [*chat.adapter._active_sessions] == [KEY]
         await chat.adapter.cancel_session_processing(KEY)
-        await diary.until("on_session_end")
-        assert diary.last("agent_loop_stopped")["session_key"] == KEY
-        assert diary.last("agent_loop_stopped")["platform"] == "oldchat"
+        await hook_log.until("on_session_end")
+        assert hook_log.last("agent_loop_stopped")["session_key"] == KEY
+        assert hook_log.last("agent_loop_stopped")["platform"] == "oldchat"
         assert not chat.adapter._active_sessions
         await chat.say("and now?")
         await chat.until("next")
@@ -90,35 +90,35 @@ async def test_a_hook_sees_the_very_event_that_the_adapter_made(home, folder):
         event: MessageEvent = chat.event("hello", raw_message={"of": "the platform"})
         await chat.adapter.handle_message(event)
         await chat.until("one")
-        from tests.compat.planting import module
+        from tests.compat.plugin_files import plugin_module
 
-        assert module("looker").calls == [(event, ["Oldchat"])]
+        assert plugin_module("looker").calls == [(event, ["Oldchat"])]
 
 
-async def test_access_is_asked_after_the_hook_and_also_while_a_turn_runs(home, diary, monkeypatch):
+async def test_access_is_asked_after_the_hook_and_also_while_a_turn_runs(home, hook_log, monkeypatch):
     monkeypatch.delenv("OLDCHAT_ALLOWED", raising=False)
     (home / ".env").write_text("OLDCHAT_ALLOWED=7\n")
     waits = stall()
-    async with open_chat(home, [(waits, "done"), "more"], manners=Manners(progress="off")) as chat:
+    async with open_chat(home, [(waits, "done"), "more"], manners=PlatformPolicy(progress="off")) as chat:
         await chat.say("hello")
         await waits.reached.wait()
         for text in ("let me in", "/stop", "/new"):
             await chat.say(text, user="66")
         waits.go()
         await chat.until("done")
-        await diary.until("pre_gateway_dispatch", 4)
-        assert "agent_loop_stopped" not in diary.names and "on_session_reset" not in diary.names
+        await hook_log.until("pre_gateway_dispatch", 4)
+        assert "agent_loop_stopped" not in hook_log.names and "on_session_reset" not in hook_log.names
         assert [text for text in chat.heard if text != "done"] == []
     monkeypatch.delenv("OLDCHAT_ALLOWED", raising=False)
 
 
-async def test_an_answer_to_a_question_of_the_house_comes_from_the_chat(home, diary):
+async def test_an_answer_to_a_question_of_the_house_comes_from_the_chat(home, hook_log):
     script = [call("terminal", command="rm -rf /nowhere/at/all"), "so be it"]
     async with open_chat(home, script) as chat:
         await chat.say("clean up")
         await chat.until("Answer _yes_")
         await chat.say("/deny")
         await chat.until("so be it")
-        told = diary.last("post_approval_response")
-        assert (told["choice"], told["decided_by"], told["surface"]) == ("deny", "7", "gateway")
-        assert diary.last("post_tool_call")["status"] == "blocked"
+        seen = hook_log.last("post_approval_response")
+        assert (seen["choice"], seen["decided_by"], seen["surface"]) == ("deny", "7", "gateway")
+        assert hook_log.last("post_tool_call")["status"] == "blocked"

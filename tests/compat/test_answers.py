@@ -4,7 +4,7 @@ import pytest
 
 from alipes.kernel.turns import ApprovalAsked, ToolStarted
 from alipes.testing import call, open_agent
-from tests.compat.planting import module
+from tests.compat.plugin_files import plugin_module
 
 SAYS = """
 calls = []
@@ -28,11 +28,11 @@ def answering(folder, name, hook, *answers):
 
 
 def asked(name):
-    return [who for who, _ in module(name).calls]
+    return [who for who, _ in plugin_module(name).calls]
 
 
-def told(name):
-    return [kwargs for _, kwargs in module(name).calls]
+def reported(name):
+    return [kwargs for _, kwargs in plugin_module(name).calls]
 
 
 BLOCK = '{"action": "block", "message": "MESSAGE"}'
@@ -51,7 +51,7 @@ async def test_a_blocked_call_is_not_run_the_first_word_counts_and_all_are_asked
             assert (result.outcome, result.text) == ("denied", "not here")
         assert reply.of(ToolStarted) == () and not (agent.workdir / "made").exists()
         assert asked("one") == [*range(7)] * 2 and asked("two") == [0, 1] * 2
-        assert [(each["status"], each["error_message"]) for each in told("after")] == [
+        assert [(each["status"], each["error_message"]) for each in reported("after")] == [
             ("blocked", "not here")
         ] * 2
 
@@ -86,8 +86,10 @@ async def test_of_transformed_results_the_first_string_counts_and_all_are_shown_
         (agent.workdir / "a.txt").write_text("small")
         reply = await agent.say("read it")
         assert "SMALL" in reply.result("read_file").text
-        assert {each["result"] for each in (*told("one"), *told("two"))} == {told("one")[0]["result"]}
-        assert "SMALL" not in told("two")[0]["result"]
+        assert {each["result"] for each in (*reported("one"), *reported("two"))} == {
+            reported("one")[0]["result"]
+        }
+        assert "SMALL" not in reported("two")[0]["result"]
 
 
 async def test_what_a_command_printed_is_offered_whole_and_may_be_replaced(folder):
@@ -95,7 +97,7 @@ async def test_what_a_command_printed_is_offered_whole_and_may_be_replaced(folde
     script = [call("terminal", command="seq 100000; exit 3"), "oh"]
     async with open_agent(plugins=[one], model=script) as agent:
         reply = await agent.say("count")
-        (seen,) = told("one")
+        (seen,) = reported("one")
         assert (seen["returncode"], seen["env_type"]) == (3, "local")
         assert seen["output"].count("\n") >= 99_999, "before it was cut to size"
         assert str(len(seen["output"])) in reply.result("terminal").text
@@ -123,8 +125,8 @@ async def test_the_last_words_may_be_given_other_words_by_the_first_who_has_any(
     async with open_agent(plugins=[one, two, after], model=["plain words", "next"]) as agent:
         assert (await agent.say("speak")).text == "better words"
         await agent.settled()
-        assert {each["response_text"] for each in (*told("one"), *told("two"))} == {"plain words"}
-        assert [each["assistant_response"] for each in told("after")] == ["better words"]
+        assert {each["response_text"] for each in (*reported("one"), *reported("two"))} == {"plain words"}
+        assert [each["assistant_response"] for each in reported("after")] == ["better words"]
         await agent.say("again")
         assert agent.model.requests[-1].messages[1].text == "better words"
 
@@ -137,11 +139,11 @@ async def test_a_turn_that_edited_code_is_sent_back_and_not_for_ever(folder, ans
     script = [call("write_file", path="a.py", content="x"), *["done"] * 9]
     async with open_agent(plugins=[one], model=script) as agent:
         assert (await agent.say("write")).ending == "answered"
-        assert [each["attempt"] for each in told("one")] == [1, 2, 3]
-        assert told("one")[0]["changed_paths"] == ["a.py"] and told("one")[0]["coding"] is True
+        assert [each["attempt"] for each in reported("one")] == [1, 2, 3]
+        assert reported("one")[0]["changed_paths"] == ["a.py"] and reported("one")[0]["coding"] is True
         assert sum("test it" in message.text for message in agent.model.requests[-1].messages) == 3
         assert (await agent.say("and now?")).text == "done"
-        assert len(told("one")) == 3, "a turn that edited nothing is not verified"
+        assert len(reported("one")) == 3, "a turn that edited nothing is not verified"
 
 
 async def test_a_message_is_skipped_rewritten_or_allowed_and_never_lost_by_a_broken_callback(folder):
@@ -158,7 +160,7 @@ async def test_a_message_is_skipped_rewritten_or_allowed_and_never_lost_by_a_bro
             assert (await agent.say(text)).text == "yes"
         said = [request.messages[-1].text for request in agent.model.requests]
         assert said == ["other words", "allow", "of two"]
-        assert len(told("two")) == 4
+        assert len(reported("two")) == 4
 
 
 async def test_callbacks_are_called_in_the_order_of_registration_and_with_what_they_take(folder):
@@ -197,7 +199,7 @@ async def test_callbacks_are_called_in_the_order_of_registration_and_with_what_t
             ("positional", "terminal", True),
             ("old", None, "usual"),
         ]
-        assert module("one").calls == module("two").calls == expected
+        assert plugin_module("one").calls == plugin_module("two").calls == expected
 
 
 async def test_what_only_some_callbacks_want_to_know_of_a_stop(folder):
@@ -220,9 +222,9 @@ async def test_what_only_some_callbacks_want_to_know_of_a_stop(folder):
     wait = call("wait")
     async with open_agent(plugins=[folder("one", source)], model=[wait, "next"]) as agent:
         running = await agent.start("wait")
-        await module("one").begun.wait()
+        await plugin_module("one").begun.wait()
         reply = await agent.stop()
-        ((session, turn, calls, partial, rest),) = module("one").calls
+        ((session, turn, calls, partial, rest),) = plugin_module("one").calls
         assert (turn, calls, partial) == (running.turn, [wait.id], "") and session
         assert rest == [
             *("invalidation_reason", "platform", "reason", "session_key", "telemetry_schema_version"),

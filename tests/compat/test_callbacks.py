@@ -5,12 +5,13 @@ import logging
 
 import pytest
 
-from alipes.kernel.turns import Noted
+from alipes.kernel.turns import Notice
 from alipes.testing import call, open_agent
-from tests.compat import walking
+from tests.compat import turn_scripts
 from tests.compat.contract import KEYWORDS
-from tests.compat.diary import PLUGINS
-from tests.compat.planting import module
+from tests.compat.hook_log import PLUGINS
+from tests.compat.plugin_files import plugin_module
+from tests.world.environment import LIMIT_S
 
 pytestmark = pytest.mark.deadline(40)
 RECORDER = PLUGINS / "recorder"
@@ -34,7 +35,7 @@ begun = asyncio.Event()
 
 async def wait(args):
     begun.set()
-    await asyncio.sleep(60)
+    await asyncio.sleep(600)
 
 def here():
     try:
@@ -50,49 +51,51 @@ def base(ctx):
 
 @pytest.mark.parametrize("ending", ["answered", "/stop"])
 async def test_callbacks_that_raise_at_every_hook_change_nothing_for_anybody(
-    folder, home, diary, ending, caplog
+    folder, home, hook_log, ending, caplog
 ):
     """One plugin for each hook, loaded before the recorder: it must hear all the same, in the same order."""
     clumsy = [folder(f"clumsy_{hook}", RAISING.replace("HOOK", hook)) for hook in OBSERVED]
     async with open_agent(
-        home=home, plugins=[*clumsy, RECORDER], model=walking.way(ending), person="once"
+        home=home, plugins=[*clumsy, RECORDER], model=turn_scripts.script_for(ending), person="once"
     ) as agent:
         running = await agent.start("go the long way")
         if ending == "/stop":
-            await diary.until("tool ponder")
+            await hook_log.until("tool ponder")
             await agent.command("/stop")
         reply = await running
         assert reply.ending == ("stopped" if ending == "/stop" else "answered")
         await agent.command("/new")
-        await diary.until("on_session_reset")
-        seen = set(diary.check(ending))
-        facts = {each.name: each for each in agent.app.plugins.facts()}
+        await hook_log.until("on_session_reset")
+        seen = set(hook_log.check(ending))
+        facts = {each.name: each for each in agent.app.plugins.statuses()}
         assert facts["recorder"].state == "on" and facts["recorder"].strikes == 0
     for hook in seen & {*OBSERVED}:
         assert f"plugin clumsy_{hook} failed in {hook}: RuntimeError: a bug of mine" in caplog.text
 
 
-async def test_a_plugin_that_fails_three_times_is_switched_off_and_the_person_is_told(folder, home, diary):
+async def test_a_plugin_that_fails_three_times_is_switched_off_and_the_person_is_told(folder, home, hook_log):
     clumsy = folder("clumsy", RAISING.replace("HOOK", "pre_llm_call"))
     async with open_agent(home=home, plugins=[clumsy, RECORDER], model=["one", "two", "three"]) as agent:
         notes = []
         for text in ("one", "two", "three"):
             reply = await agent.say(text)
             assert reply.text == text
-            notes += [each.text for each in reply.of(Noted)]
+            notes += [each.text for each in reply.of(Notice)]
         assert sum("plugin clumsy failed in pre_llm_call" in each for each in notes) == 3
         assert any("plugin clumsy is switched off after 3 failures" in each for each in notes)
-        assert {each.name: each.state for each in agent.app.plugins.facts()}["clumsy"] == "off"
-        assert diary.names.count("pre_llm_call") == 3
+        assert {each.name: each.state for each in agent.app.plugins.statuses()}["clumsy"] == "off"
+        assert hook_log.names.count("pre_llm_call") == 3
 
 
 @pytest.mark.parametrize("kind", ["raises", "hangs", "swallows its cancellation", "hangs in a thread"])
-async def test_a_stop_is_held_up_by_no_callback_longer_than_its_deadline(folder, home, diary, kind, caplog):
+async def test_a_stop_is_held_up_by_no_callback_longer_than_its_deadline(
+    folder, home, hook_log, kind, caplog
+):
     bodies = {
         "raises": "async def broken(**kw):\n    raise RuntimeError('mine')",
-        "hangs": "async def broken(**kw):\n    await asyncio.sleep(60)",
+        "hangs": "async def broken(**kw):\n    await asyncio.sleep(600)",
         "swallows its cancellation": (
-            "async def broken(**kw):\n    while True:\n        try:\n            await asyncio.sleep(60)\n"
+            "async def broken(**kw):\n    while True:\n        try:\n            await asyncio.sleep(600)\n"
             "        except asyncio.CancelledError:\n            pass"
         ),
         "hangs in a thread": "async def broken(**kw):\n    await asyncio.to_thread(time.sleep, 0.8)",
@@ -103,12 +106,12 @@ async def test_a_stop_is_held_up_by_no_callback_longer_than_its_deadline(folder,
     known = {"home": home, "plugins": [folder("clumsy", source), RECORDER], "config": config}
     async with open_agent(**known, model=[call("wait"), "next"]) as agent:
         await agent.start("wait")
-        await module("clumsy").begun.wait()
+        await plugin_module("clumsy").begun.wait()
         began = asyncio.get_running_loop().time()
         assert (await agent.stop()).ending == "stopped"
-        assert asyncio.get_running_loop().time() - began < 5.0
+        assert asyncio.get_running_loop().time() - began < LIMIT_S
         assert (await agent.say("and now?")).text == "next"
-        assert diary.names.count("agent_loop_stopped") == 1
+        assert hook_log.names.count("agent_loop_stopped") == 1
     assert "plugin clumsy failed in agent_loop_stopped" in caplog.text
 
 
@@ -125,7 +128,7 @@ async def test_a_hanging_callback_of_any_hook_ends_at_the_deadline_the_operator_
         reply = await agent.say("hello")
         assert reply.text == "on time"
         assert any(
-            "slow failed in pre_llm_call: took longer than 0.2 s" in each.text for each in reply.of(Noted)
+            "slow failed in pre_llm_call: took longer than 0.2 s" in each.text for each in reply.of(Notice)
         )
 
 
@@ -144,15 +147,15 @@ def register(ctx):
     config = {"plugins": {"deadlines": {"agent_loop_stopped": 4.0}}}
     script = [call("wait"), call("wait"), "next"]
     async with open_agent(plugins=[folder("blocker", source)], model=script, config=config) as agent:
-        plugin = module("blocker")
+        plugin = plugin_module("blocker")
         with caplog.at_level(logging.WARNING):
             await agent.start("wait")
             await plugin.begun.wait()
             assert (await agent.stop()).ending == "stopped"
         named = [each.message for each in caplog.records if "interrupted at" in each.message]
-        assert named[0].startswith("plugin blocker failed in agent_loop_stopped: held everybody up for")
+        assert named[0].startswith("plugin blocker failed in agent_loop_stopped: blocked the event loop for")
         assert "(stopped)" in named[0], "with the place"
-        assert {each.name: each.strikes for each in agent.app.plugins.facts()} == {"blocker": 1}
+        assert {each.name: each.strikes for each in agent.app.plugins.statuses()} == {"blocker": 1}
         plugin.begun.clear()
         await agent.start("wait again")
         await plugin.begun.wait()
@@ -172,7 +175,7 @@ def stopped(reason):
     async def tell():
         calls.append(("told", reason))
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
         finally:
             calls.append("cleaned")
     asyncio.create_task(tell())
@@ -183,7 +186,7 @@ def register(ctx):
     ctx.register_hook("agent_loop_stopped", stopped)
 """
     async with open_agent(plugins=[folder("teller", source)], model=[call("wait"), "next"]) as agent:
-        plugin = module("teller")
+        plugin = plugin_module("teller")
         await agent.start("wait")
         await plugin.begun.wait()
         await agent.stop()
@@ -205,6 +208,6 @@ async def test_an_unknown_hook_is_said_and_kept_and_the_plugin_goes_on(folder, c
     """
     async with open_agent(plugins=[folder("hopeful", source)], model=["hi"]) as agent:
         await agent.say("hello")
-        assert module("hopeful").calls == [1]
-        assert list(module("hopeful").ctx_.unheard) == ["pre_tool_cal"]
+        assert plugin_module("hopeful").calls == [1]
+        assert list(plugin_module("hopeful").ctx_.uncalled) == ["pre_tool_cal"]
     assert "nobody calls the hook pre_tool_cal. Did you mean pre_tool_call?" in caplog.text

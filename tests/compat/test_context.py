@@ -7,15 +7,15 @@ import sys
 import pytest
 
 from alipes.compat.hermes.modules.current_app import bridge
-from alipes.plugins.registry import ProviderOffer, SkillOffer
+from alipes.plugins.registry import ProviderContribution, SkillContribution
 from alipes.testing import call, open_agent
-from tests.compat.chatting import open_chat
-from tests.compat.diary import PLUGINS
-from tests.compat.planting import module
+from tests.compat.chat_harness import open_chat
+from tests.compat.hook_log import PLUGINS
+from tests.compat.plugin_files import plugin_module
 from tests.e2e.program import Home
 from tests.world.environment import LIMIT_S
-from tests.world.glass import CTRL_D, ENTER, Glass
 from tests.world.model_server import ModelServer, Say
+from tests.world.terminal_process import CTRL_D, ENTER, TerminalProcess
 
 pytestmark = pytest.mark.deadline(40)
 EVERYTHING = PLUGINS / "everything"
@@ -32,7 +32,7 @@ def everything(home):
 
 async def test_what_each_method_gives_back(everything):
     async with open_agent(**everything, model=[]) as agent:
-        gave = module("everything").gave
+        gave = plugin_module("everything").gave
         for what in ("tool", "command", "skill", "middleware", "platform", "engine", "task"):
             assert gave[what] is True, what
         for what in ("taken", "refused", "unknown middleware", "hook"):
@@ -40,7 +40,7 @@ async def test_what_each_method_gives_back(everything):
         assert gave["config"] == (7, "usual") and gave["key"] == "hush"
         assert gave["about"] == ("everything", "3.1.0", "A. Glutton", "default")
         assert gave["needs"] == (["EVERYTHING_KEY"], ["EVERYTHING_EXTRA"], "All of it")
-        kept = {offer.kind: offer.name for offer in agent.app.offers.all(ProviderOffer)}
+        kept = {offer.kind: offer.name for offer in agent.app.contributions.all(ProviderContribution)}
         assert kept == {
             "platform": "everychat",
             **{name: f"a {name}" for name in ("tts", "transcription", "image_gen", "web_search", "browser")},
@@ -49,7 +49,7 @@ async def test_what_each_method_gives_back(everything):
         }
         platform = bridge().platforms["everychat"]
         assert (platform.label, platform.platform_hint) == ("Every Chat", "Be brief.")
-        (skill,) = agent.app.offers.all(SkillOffer)
+        (skill,) = agent.app.contributions.all(SkillContribution)
         assert skill.name == "everything:knots" and skill.path.endswith("skills/knots/SKILL.md")
 
 
@@ -61,10 +61,10 @@ async def test_tools_run_where_they_should_and_may_ask_models_and_use_tools(ever
         result = reply.result("use_tools")
         assert result.outcome == "ok", result.text
         assert '"text": "aside", "parsed": {"b": 2}' in result.text
-        assert "there is no tool named nothing_like_it" in result.text
+        assert "no tool named nothing_like_it" in result.text
         assert (agent.workdir / "by-plugin.txt").read_text() == "dispatched"
         keywords = ["session_id", "task_id", "user_task"]
-        assert module("everything").calls == [
+        assert plugin_module("everything").calls == [
             "began",
             ("ask_back", "loop", keywords),
             ("use_tools", "worker", keywords),
@@ -104,16 +104,16 @@ async def test_commands_injected_words_skills_and_programs_at_a_real_terminal(ho
             )
         (home / ".env").write_text("EVERYTHING_KEY=hush\n")
         (home / ".env").chmod(0o600)
-        async with Glass.of(Home(home)) as glass:
-            glass.type("/loud hello" + ENTER)
-            await glass.until("HELLO")
-            glass.type("hello" + ENTER)
-            await glass.until("One.")
-            glass.type("/inject by the way" + ENTER)
-            await glass.until("injected: True")
-            await glass.until("by the way\n\nTwo.")
-            glass.type(CTRL_D)
-            assert await glass.ended() == 0
+        async with TerminalProcess.of(Home(home)) as terminal:
+            terminal.type("/loud hello" + ENTER)
+            await terminal.until("HELLO")
+            terminal.type("hello" + ENTER)
+            await terminal.until("One.")
+            terminal.type("/inject by the way" + ENTER)
+            await terminal.until("injected: True")
+            await terminal.until("by the way\n\nTwo.")
+            terminal.type(CTRL_D)
+            assert await terminal.ended() == 0
         assert [m["content"] for m in server.bodies[1]["messages"]][-1] == "by the way"
     assert (await Home(home).run("shout", "hey", "--times", "2")).out == "HEYHEY\n"
     assert (await Home(home).run("shout", "hey", "--times", "3")).status == 4
@@ -142,8 +142,8 @@ async def test_results_of_tools_are_text_as_it_is_and_json_otherwise(folder):
     script = [*(call(f"t{n}") for n in range(len(values))), "done"]
     async with open_agent(plugins=[folder("many", source)], model=script) as agent:
         reply = await agent.say("go")
-        told = [reply.result(f"t{n}").text for n in range(len(values))]
-        assert told == [
+        seen = [reply.result(f"t{n}").text for n in range(len(values))]
+        assert seen == [
             *("plain ü", '{"a": [1, "ü"]}', '["x"]', "null", "3.5", "true"),
             '{"when": "<class \'object\'>"}',
         ]
@@ -163,7 +163,7 @@ async def test_a_tool_is_offered_while_its_check_says_so_and_its_variables_are_s
     async with open_agent(home=home, plugins=[folder("checks", source)], model=["x"] * 4) as agent:
         offered = []
         for up in (False, True, None):
-            module("checks").state["up"] = up
+            plugin_module("checks").state["up"] = up
             await agent.say("hello")
             offered.append({spec.name for spec in agent.model.requests[-1].tools} & {"checked", "keyed"})
         (home / ".env").write_text("SOME_KEY_OF_THIS_TEST=1\n")
@@ -271,7 +271,7 @@ async def test_plain_code_in_a_worker_thread_may_touch_the_loop(folder):
     async with open_agent(plugins=[folder("toucher", source)], model=script) as agent:
         running = await agent.start("go")
         async with asyncio.timeout(LIMIT_S):
-            await module("toucher").waiting["ready"].wait()
+            await plugin_module("toucher").waiting["ready"].wait()
         assert (await agent.command("/resolve")).text == ""
         reply = await running
         assert reply.result("touch").text == "[2, 4, true, true, 6, 8]"

@@ -6,9 +6,9 @@ import pytest
 
 from alipes.kernel.turns import Address
 from alipes.testing import open_agent
-from tests.compat import walking
-from tests.compat.chatting import KEY, open_chat
-from tests.compat.diary import PLUGINS
+from tests.compat import turn_scripts
+from tests.compat.chat_harness import KEY, open_chat
+from tests.compat.hook_log import PLUGINS
 from tests.compat.test_endings_app import SILENCE, killed
 
 pytestmark = pytest.mark.deadline(40)
@@ -20,96 +20,96 @@ async def allow(chat):
     await chat.say("/approve")
 
 
-async def leave(chat, diary):
+async def leave(chat, hook_log):
     await chat.say("/new")
-    await diary.until("on_session_reset")
+    await hook_log.until("on_session_reset")
 
 
 @asynccontextmanager
-async def walked(home, diary, ending):
-    async with open_chat(home, walking.way(ending), config=SILENCE.get(ending)) as chat:
+async def walked(home, hook_log, ending):
+    async with open_chat(home, turn_scripts.script_for(ending), config=SILENCE.get(ending)) as chat:
         await chat.say("go the long way")
         await allow(chat)
         if ending not in ("answered", "failed"):
-            await diary.until("tool ponder")
+            await hook_log.until("tool ponder")
         yield chat
 
 
 @pytest.mark.parametrize(
-    ("ending", "told"), [("answered", "all done"), ("failed", "It failed: the purse is empty")]
+    ("ending", "seen"), [("answered", "all done"), ("failed", "It failed: the purse is empty")]
 )
-async def test_a_turn_that_comes_to_its_end(home, diary, saw, ending, told):
-    async with walked(home, diary, ending) as chat:
-        await chat.until(told)
-        await diary.until("on_session_end")
-        await leave(chat, diary)
+async def test_a_turn_that_comes_to_its_end(home, hook_log, saw, ending, seen):
+    async with walked(home, hook_log, ending) as chat:
+        await chat.until(seen)
+        await hook_log.until("on_session_end")
+        await leave(chat, hook_log)
     saw("host", ending)
 
 
 @pytest.mark.parametrize("ending", ["/stop", "ctrl-c", "timeout"])
-async def test_a_turn_that_is_stopped(home, diary, saw, ending):
-    async with walked(home, diary, ending) as chat:
+async def test_a_turn_that_is_stopped(home, hook_log, saw, ending):
+    async with walked(home, hook_log, ending) as chat:
         if ending == "/stop":
             await chat.say("/stop")
             await chat.until("Stopping.")
         elif ending == "ctrl-c":  # a platform has a button in its place
             await chat.adapter.cancel_session_processing(KEY)
-        await diary.until("on_session_end")
+        await hook_log.until("on_session_end")
         await chat.until(lambda: "end False" in chat.adapter.happened)
         await chat.say("still there?")
         await chat.until("next")
-        await leave(chat, diary)
+        await leave(chat, hook_log)
     saw("host", ending)
 
 
-async def test_a_turn_that_is_stopped_while_it_is_being_set_up(home, diary, saw):
+async def test_a_turn_that_is_stopped_while_it_is_being_set_up(home, hook_log, saw):
     async with open_chat(home, ["next"]) as chat:
         (home / "hold").touch()
         await chat.say("go")
-        await diary.until("being set up")
+        await hook_log.until("being set up")
         await chat.say("/stop")
-        await diary.until("on_session_end")
+        await hook_log.until("on_session_end")
         (home / "hold").unlink()
-        await leave(chat, diary)
+        await leave(chat, hook_log)
     saw("host", "pending")
 
 
-async def test_a_stop_that_comes_from_another_process(home, diary, saw):
-    async with walked(home, diary, "handler") as chat:
+async def test_a_stop_that_comes_from_another_process(home, hook_log, saw):
+    async with walked(home, hook_log, "handler") as chat:
         async with open_agent(home=home, plugins=[PLUGINS / "recorder"], model=[]) as other:
             other.address = Address("oldchat", "42")
             assert (await other.command("/stop")).text == "Stopping."
-            await diary.until("on_session_end")
-        await leave(chat, diary)
+            await hook_log.until("on_session_end")
+        await leave(chat, hook_log)
     saw("host", "handler")
 
 
-async def test_a_new_conversation_in_the_midst_of_a_turn(home, diary, saw):
-    async with walked(home, diary, "/new") as chat:
-        await leave(chat, diary)
+async def test_a_new_conversation_in_the_midst_of_a_turn(home, hook_log, saw):
+    async with walked(home, hook_log, "/new") as chat:
+        await leave(chat, hook_log)
     saw("host", "/new")
 
 
-async def test_a_message_that_ends_the_turn_before_it(home, diary, saw):
-    async with walked(home, diary, "superseded") as chat:
+async def test_a_message_that_ends_the_turn_before_it(home, hook_log, saw):
+    async with walked(home, hook_log, "superseded") as chat:
         await chat.say("something else")
         await chat.until("next")
-        await leave(chat, diary)
+        await leave(chat, hook_log)
     saw("host", "superseded")
 
 
-async def test_the_end_of_the_process(home, diary, saw):
-    async with walked(home, diary, "shutdown"):
+async def test_the_end_of_the_process(home, hook_log, saw):
+    async with walked(home, hook_log, "shutdown"):
         pass
     saw("host", "shutdown")
 
 
-async def test_a_turn_that_goes_on_after_kill_9(home, diary, saw):
-    await killed(home, diary, "host")
-    async with open_chat(home, walking.way("resumed")) as chat:
+async def test_a_turn_that_goes_on_after_kill_9(home, hook_log, saw):
+    await killed(home, hook_log, "host")
+    async with open_chat(home, turn_scripts.script_for("resumed")) as chat:
         (home / "hold").unlink()
         await allow(chat)
         await chat.until("all done")
-        await diary.until("on_session_end")
-        await leave(chat, diary)
+        await hook_log.until("on_session_end")
+        await leave(chat, hook_log)
     saw("host", "resumed")

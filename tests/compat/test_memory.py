@@ -4,17 +4,17 @@ import pytest
 
 from alipes.kernel.errors import OutOfCredit
 from alipes.testing import call, open_agent, stall
-from tests.compat.chatting import open_chat
-from tests.compat.diary import PLUGINS
-from tests.compat.planting import module
-from tests.world.polling import until
+from tests.compat.chat_harness import open_chat
+from tests.compat.hook_log import PLUGINS
+from tests.compat.plugin_files import plugin_module
+from tests.world.wait import until
 
 POUCH, RECORDER = PLUGINS / "pouch", PLUGINS / "recorder"
 pytestmark = pytest.mark.deadline(40)
 
 
 def calls(what):
-    return [each[1:] for each in module("pouch").calls if each[0] == what]
+    return [each[1:] for each in plugin_module("pouch").calls if each[0] == what]
 
 
 async def test_what_is_recalled_stands_beside_the_message_and_the_answered_turn_is_kept():
@@ -30,8 +30,8 @@ async def test_what_is_recalled_stands_beside_the_message_and_the_answered_turn_
         await agent.say("thanks")
         assert "Ada likes tea." not in agent.model.requests[-1].messages[0].text
         assert len(calls("initialize")) == 1
-        ((session, told),) = calls("initialize")
-        assert session and {"hermes_home", "platform"} <= set(told)
+        ((session, seen),) = calls("initialize")
+        assert session and {"hermes_home", "platform"} <= set(seen)
 
 
 async def test_turns_that_were_interrupted_or_failed_are_not_kept():
@@ -59,7 +59,7 @@ async def test_the_end_of_a_conversation_and_the_next_one_are_told():
         assert calls("on_session_end") == [(["first"],)]
         ((new, old, reset),) = calls("on_session_switch")
         assert reset is True and new != old == calls("initialize")[0][0]
-        provider = module("pouch")
+        provider = plugin_module("pouch")
     assert provider.calls[-1] == ("shutdown",)
 
 
@@ -80,7 +80,7 @@ async def test_there_is_one_memory_at_a_time(folder, caplog):
     second = folder("second", (POUCH / "__init__.py").read_text().replace('"pouch"', '"second"'))
     async with open_agent(plugins=[POUCH, second], model=["one"]) as agent:
         await agent.say("first")
-        await until(lambda: calls("sync_turn") or module("second").calls)
-        mine, other = module("pouch").calls, module("second").calls
+        await until(lambda: calls("sync_turn") or plugin_module("second").calls)
+        mine, other = plugin_module("pouch").calls, plugin_module("second").calls
         assert bool(mine) != bool(other)  # plugins open side by side: whoever comes first keeps it
     assert f"memory is kept by {'pouch' if mine else 'second'} already" in caplog.text

@@ -3,14 +3,14 @@
 import pytest
 
 from alipes.testing import call, open_agent
-from tests.compat.diary import PLUGINS
-from tests.compat.planting import module
+from tests.compat.hook_log import PLUGINS
+from tests.compat.plugin_files import plugin_module
 
 BETWEEN, RECORDER = PLUGINS / "between", PLUGINS / "recorder"
 pytestmark = pytest.mark.deadline(40)
 
 
-async def test_all_four_kinds_have_their_say_in_one_turn(home, diary):
+async def test_all_four_kinds_have_their_say_in_one_turn(home, hook_log):
     script = [call("terminal", command="echo loud"), "a draft"]
     async with open_agent(home=home, plugins=[BETWEEN, RECORDER], model=script) as agent:
         reply = await agent.say("speak")
@@ -18,10 +18,10 @@ async def test_all_four_kinds_have_their_say_in_one_turn(home, diary):
         assert "QUIET" in reply.result("terminal").text
         assert [request.messages[-1].text for request in agent.model.requests] == ["and be brief"] * 2
         assert agent.model.requests[0].extra == {"temperature": 0.1}
-        assert diary.last("pre_tool_call")["args"] == {"command": "echo quiet"}
-        (trace,) = diary.last("pre_tool_call")["middleware_trace"]
+        assert hook_log.last("pre_tool_call")["args"] == {"command": "echo quiet"}
+        (trace,) = hook_log.last("pre_tool_call")["middleware_trace"]
         assert trace["reason"] == "it was loud"
-        assert [each[0] for each in module("between").calls] == [
+        assert [each[0] for each in plugin_module("between").calls] == [
             *("llm_request", "llm_execution before", "llm_execution after", "tool_request"),
             *("tool_execution before", "tool_execution after"),
             *("llm_request", "llm_execution before", "llm_execution after"),
@@ -58,7 +58,7 @@ async def test_an_execution_that_never_calls_what_it_wraps_stands_in_for_it(fold
         assert agent.model.requests == []
 
 
-async def test_a_stop_reaches_through_middleware_that_stands_around_a_tool(folder, home, diary):
+async def test_a_stop_reaches_through_middleware_that_stands_around_a_tool(folder, home, hook_log):
     source = """
     calls = []
     def around(next_call, args, **kw):
@@ -79,8 +79,8 @@ async def test_a_stop_reaches_through_middleware_that_stands_around_a_tool(folde
     plugins = [folder("wrapper", source), RECORDER]
     async with open_agent(home=home, plugins=plugins, model=[call("ponder"), "next"]) as agent:
         await agent.start("wait")
-        await diary.until("tool ponder")
+        await hook_log.until("tool ponder")
         assert (await agent.stop()).ending == "stopped"
         assert (await agent.say("and now?")).text == "next"
-        assert "tool ponder cancelled" in diary.names
-        assert sorted(module("wrapper").calls) == ["CancelledError", "finally"]
+        assert "tool ponder cancelled" in hook_log.names
+        assert sorted(plugin_module("wrapper").calls) == ["CancelledError", "finally"]

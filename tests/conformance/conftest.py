@@ -5,12 +5,12 @@ from inspect import iscoroutinefunction
 
 import pytest
 
-from alipes.testing.leaks import LeakCheck, Look
+from alipes.testing.leaks import LeakCheck, LeakProbe
 from tests.conformance.discord import Discord
 from tests.conformance.email import Email
 from tests.conformance.irc import Irc
 from tests.conformance.matrix import Matrix
-from tests.conformance.mind import Mind
+from tests.conformance.scripted_model import ScriptedModel
 from tests.conformance.plugin import Plugin
 from tests.conformance.slack import Slack
 from tests.conformance.surface import Room, Surface
@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(*what): what a surface must have for the conversation")
 
 
-class Stand:
+class SurfaceRunner:
     """A surface of one kind, made anew after a conversation that went wrong."""
 
     def __init__(self, kind: type[Surface], folders: pytest.TempPathFactory, leaks: LeakCheck) -> None:
@@ -60,28 +60,28 @@ class Stand:
 
 
 @pytest.fixture(scope="package", params=SURFACES, ids=lambda kind: kind.name)
-def stand(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, leak_looks: Mapping[str, Look]
-) -> Iterator[Stand]:
-    made = Stand(request.param, tmp_path_factory, LeakCheck(also=leak_looks))
+def runner(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, leak_probes: Mapping[str, LeakProbe]
+) -> Iterator[SurfaceRunner]:
+    made = SurfaceRunner(request.param, tmp_path_factory, LeakCheck(also=leak_probes))
     yield made
     made.close()
 
 
 @pytest.fixture
-def surface(request: pytest.FixtureRequest, stand: Stand, leaks: LeakCheck) -> Iterator[Surface]:
+def surface(request: pytest.FixtureRequest, runner: SurfaceRunner, leaks: LeakCheck) -> Iterator[Surface]:
     needed = [what for mark in request.node.iter_markers("needs") for what in mark.args]
     for what in needed:
-        if what in stand.kind.cannot:
-            pytest.skip(f"{stand.kind.name}: {stand.kind.cannot[what]}")
-    with leaks.lent():  # its world lives longer than a conversation, and is looked at when it closes
-        yield stand.open()
+        if what in runner.kind.cannot:
+            pytest.skip(f"{runner.kind.name}: {runner.kind.cannot[what]}")
+    with leaks.ignore_opened():  # its world lives longer than a conversation, and is looked at when it closes
+        yield runner.open()
 
 
 @pytest.fixture
-def mind(surface: Surface) -> Mind:
-    surface.mind.answers()
-    return surface.mind
+def fake_model(surface: Surface) -> ScriptedModel:
+    surface.fake_model.answers()
+    return surface.fake_model
 
 
 @pytest.fixture

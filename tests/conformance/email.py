@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.conformance.surface import File
-from tests.conformance.whole import NO_DRAFTS, WholeMessenger, WholeRoom
+from tests.conformance.no_edits import NO_DRAFTS, NoEditsMessenger, NoEditsRoom
 from tests.world.mail_server import OURS, SERVER, Dovecot, Smarthost, Writer
 
 GUESTS = 120
 PASSWORD = "open-sesame-7"
 
 
-class Email(WholeMessenger):
+class Email(NoEditsMessenger):
     name = platform = "email"
     longest = 0
     remembers = False
@@ -60,15 +60,15 @@ class Email(WholeMessenger):
         return Correspondence(self, f"stranger{next(self._guests)}@example.org")
 
     def asked(self, command: str) -> list[str]:
-        why = "Shall I? It overwrites or deletes what others have."
+        why = "Approve? This command force-pushes, which can overwrite work on the remote."
         return [f"{why}\n\nterminal: {command}\n\nAnswer yes (once), session or no, or always."]
 
 
-class Correspondence(WholeRoom):
+class Correspondence(NoEditsRoom):
     """One thread with one person, who quotes nothing and signs with `-- `."""
 
     def __init__(self, surface: Email, address: str) -> None:
-        self._surface, self.mind = surface, surface.mind
+        self._surface, self.fake_model = surface, surface.fake_model
         self._writer = Writer(surface.dovecot, address)
         self._sent: dict[str, EmailMessage] = {}
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.conformance.surface import File
-from tests.conformance.whole import NO_DRAFTS, WholeMessenger, WholeRoom
+from tests.conformance.no_edits import NO_DRAFTS, NoEditsMessenger, NoEditsRoom
 from tests.world.irc_server import Ngircd, Person
 
 GUESTS, CHANNELS = 120, 12
 CALLED = re.compile(r"^(Ada|Grace|Stranger): ")
 
 
-class Irc(WholeMessenger):
+class Irc(NoEditsMessenger):
     name = platform = "irc"
     longest = 0
     remembers = False
@@ -69,24 +69,24 @@ class Irc(WholeMessenger):
         return Query(self, self.people["Ada"], channel)
 
     def asked(self, command: str) -> list[str]:
-        why = "Shall I? It overwrites or deletes what others have."
+        why = "Approve? This command force-pushes, which can overwrite work on the remote."
         return [why, f"terminal: {command}", "Answer yes (once), session or no, or always."]
 
 
-class Query(WholeRoom):
+class Query(NoEditsRoom):
     """A private conversation, or a channel, as one person sees it."""
 
     def __init__(self, surface: Irc, viewer: Person, channel: str = "") -> None:
         self._surface, self._viewer, self._channel = surface, viewer, channel
-        self.mind = surface.mind
+        self.fake_model = surface.fake_model
         self._numbers = itertools.count(1)
-        self._said: list[tuple[str, str, int]] = []
+        self._send: list[tuple[str, str, int]] = []
 
     async def say(self, text: str, *, who: str = "", file: File | None = None) -> str:
         speaker = await self._surface.person(who.title()) if who else self._viewer
         id = f"{speaker.nick}-{next(self._numbers)}"
-        self._said.append((speaker.nick, id, len(self.seen())))
-        speaker.say(self._channel or "alipes", text)
+        self._send.append((speaker.nick, id, len(self.seen())))
+        speaker.send(self._channel or "alipes", text)
         await speaker.settled()
         return id
 
@@ -101,6 +101,6 @@ class Query(WholeRoom):
         found = []
         for number, line in enumerate(self._lines()):
             called = CALLED.match(line)
-            theirs = [id for who, id, when in self._said if called and who == called[1] and when <= number]
+            theirs = [id for who, id, when in self._send if called and who == called[1] and when <= number]
             found.append(theirs[-1] if theirs else "")
         return found

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tests.conformance.served import Messenger
+from tests.conformance.messenger import Messenger
 from tests.conformance.surface import File, Room
 
 GUESTS = 120
@@ -31,7 +31,7 @@ class Loopback(Messenger):
 
     @abstractmethod
     def tokens(self) -> str:
-        """As they stand in `.env`."""
+        """As they runner in `.env`."""
 
     def settings(self) -> list[str]:
         (self.home.path / ".env").write_text(self.tokens())

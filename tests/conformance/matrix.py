@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tests.conformance.served import Messenger
+from tests.conformance.messenger import Messenger
 from tests.conformance.surface import File, Room
-from tests.world.matrix_gate import gate
-from tests.world.matrix_people import Person, Post, town
-from tests.world.matrix_synapse import NAME, synapse
+from tests.world.matrix_clients import Person, RoomMessage, open_homeserver
+from tests.world.matrix_proxy import open_fault_proxy
+from tests.world.synapse_server import NAME, synapse
 
 GUESTS = 120
 
@@ -29,7 +29,7 @@ class Matrix(Messenger):
 
     @asynccontextmanager
     async def world(self) -> AsyncIterator[None]:
-        async with gate(synapse()) as self.gate, town(synapse()) as self.town:
+        async with open_fault_proxy(synapse()) as self.gate, open_homeserver(synapse()) as self.town:
             self.us = await self.town.register("alipes")
             self.mention = self.us.id
             yield
@@ -96,7 +96,7 @@ class Chamber(Room):
     def seen(self) -> list[str]:
         return [_read(post) for post in self._mine()]
 
-    def _mine(self) -> list[Post]:
+    def _mine(self) -> list[RoomMessage]:
         posts = self.person.chat(self.id).posts.values()
         return [post for post in posts if post.sender == self._surface.us.id and post.thread == self._thread]
 
@@ -125,7 +125,7 @@ class Chamber(Room):
         return self.person.fetched.get(mxc, b"")
 
     def answers(self) -> list[str]:
-        return [post.answers for post in self._mine()]
+        return [post.replies_to for post in self._mine()]
 
 
 def _worded(text: str, us: Person) -> dict[str, Any]:
@@ -147,7 +147,7 @@ async def _attached(person: Person, text: str, file: File) -> dict[str, Any]:
     return {"msgtype": kind, "body": text, "filename": file.name, "url": url, "info": info}
 
 
-def _read(post: Post) -> str:
+def _read(post: RoomMessage) -> str:
     """As it is shown: the HTML where there is any, and both say the same."""
     shown = post.content.get("formatted_body")
     if shown is not None:

@@ -1,4 +1,4 @@
-"""A platform that a Hermes plugin brings, as a surface: a parlour on loopback, and the plugin in `alipes serve`."""
+"""A platform that a Hermes plugin brings, as a surface: a echo on loopback, and the plugin in `alipes serve`."""
 
 import asyncio
 import base64
@@ -12,11 +12,11 @@ import msgspec
 from msgspec import Struct
 
 from tests.conformance.markup import read
-from tests.conformance.served import Messenger
+from tests.conformance.messenger import Messenger
 from tests.conformance.surface import File, Room
 
 ALLOWED = ("ada", "grace", *(f"guest{number}" for number in range(100)))
-SOURCE = Path(__file__).with_name("parlour_plugin.py")
+SOURCE = Path(__file__).with_name("echo_plugin.py")
 Wire = dict[str, Any]
 
 
@@ -32,7 +32,7 @@ class Post(Struct):
     file: Wire | None = None
 
 
-class Parlour:
+class EchoServer:
     """Where people speak. What the plugin did not say it took is told again to the next that connects."""
 
     def __init__(self) -> None:
@@ -56,12 +56,12 @@ class Parlour:
             if self._writer is not None:
                 self._writer.transport.abort()
 
-    def tell(self, told: Wire) -> str:
+    def tell(self, seen: Wire) -> str:
         """Something happened; the plugin is told until it took it."""
-        id = told["id"] = told.get("id") or f"m{next(self._ids)}"
-        self.said[id] = self._untaken[id] = told
+        id = seen["id"] = seen.get("id") or f"m{next(self._ids)}"
+        self.said[id] = self._untaken[id] = seen
         if self._writer is not None:
-            self._writer.write(msgspec.json.encode(told) + b"\n")
+            self._writer.write(msgspec.json.encode(seen) + b"\n")
         return str(id)
 
     async def until(self, fact: Callable[[], Any]) -> None:
@@ -75,8 +75,8 @@ class Parlour:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
-        for told in self._untaken.values():
-            writer.write(msgspec.json.encode(told) + b"\n")
+        for seen in self._untaken.values():
+            writer.write(msgspec.json.encode(seen) + b"\n")
         try:
             while line := await reader.readline():
                 self._hear(msgspec.json.decode(line), writer)
@@ -88,28 +88,28 @@ class Parlour:
             if self._writer is writer:
                 self._writer = None
 
-    def _hear(self, told: Wire, writer: asyncio.StreamWriter) -> None:
-        if "took" in told:
-            self._untaken.pop(told["took"], None)
+    def _hear(self, seen: Wire, writer: asyncio.StreamWriter) -> None:
+        if "took" in seen:
+            self._untaken.pop(seen["took"], None)
             return
-        fault = next((each for each in self.faults if each[:2] == (told["verb"], told["chat"])), None)
+        fault = next((each for each in self.faults if each[:2] == (seen["verb"], seen["chat"])), None)
         if fault is not None:
             self.faults.remove(fault)
         result: Wire = {"success": False, "error": "too many", "retryable": True, "retry_after": 1.0}
         if fault is None or fault[2] == "lose":
-            result = self._do(told)
+            result = self._do(seen)
         if fault is None or fault[2] == "flood":
-            writer.write(msgspec.json.encode({"done": told["call"], "result": result}) + b"\n")
+            writer.write(msgspec.json.encode({"done": seen["call"], "result": result}) + b"\n")
 
-    def _do(self, told: Wire) -> Wire:
-        known = next((post for post in self.posts if post.id == told.get("message")), None)
-        match told["verb"]:
+    def _do(self, seen: Wire) -> Wire:
+        known = next((post for post in self.posts if post.id == seen.get("message")), None)
+        match seen["verb"]:
             case "send":
-                fields = {name: told[name] for name in Post.__struct_fields__ if name in told}
+                fields = {name: seen[name] for name in Post.__struct_fields__ if name in seen}
                 known = Post(id=f"p{next(self._ids)}", **fields)
                 self.posts.append(known)
             case "edit" if known is not None:
-                known.text, known.session_key = told["text"], ""
+                known.text, known.session_key = seen["text"], ""
             case "delete" if known is not None:
                 self.posts.remove(known)
             case _:
@@ -118,8 +118,8 @@ class Parlour:
 
 
 class Plugin(Messenger):
-    name = platform = "parlour"
-    mention = "@parlour"
+    name = platform = "echo"
+    mention = "@echo"
     longest = 4096
     remembers = False
     cannot: ClassVar = {
@@ -129,26 +129,26 @@ class Plugin(Messenger):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.parlour = Parlour()
+        self.echo = EchoServer()
         self._guests = (name for name in ALLOWED if name.startswith("guest"))
         self._groups = itertools.count(1)
 
     @asynccontextmanager
     async def world(self) -> AsyncIterator[None]:
-        async with self.parlour.open():
+        async with self.echo.open():
             yield
 
     def settings(self) -> list[str]:
-        (folder := self.home.path / "plugins" / "parlour").mkdir(parents=True)
+        (folder := self.home.path / "plugins" / "echo").mkdir(parents=True)
         (folder / "__init__.py").write_text(SOURCE.read_text())
-        (folder / "plugin.yaml").write_text("name: parlour\nversion: 1.0.0\n")
+        (folder / "plugin.yaml").write_text("name: echo\nversion: 1.0.0\n")
         entry = [
-            f"port = {self.parlour.port}",
+            f"port = {self.echo.port}",
             "group_sessions_per_user = false",
             f"people = {list(ALLOWED)}",
         ]
-        return ["[plugins]", 'enabled = ["parlour"]', "[plugins.entries.parlour]", *entry,
-                "[platforms.parlour]", f"allow = {list(ALLOWED)}"]  # fmt: skip
+        return ["[plugins]", 'enabled = ["echo"]', "[plugins.entries.echo]", *entry,
+                "[platforms.echo]", f"allow = {list(ALLOWED)}"]  # fmt: skip
 
     async def room(self) -> "Corner":
         who = next(self._guests)
@@ -168,38 +168,38 @@ class Plugin(Messenger):
 
 class Corner(Room):
     def __init__(self, surface: Plugin, chat: str, who: str, thread: str = "") -> None:
-        self._parlour = surface.parlour
+        self._echo = surface.echo
         self.chat, self._who, self._thread = chat, who, thread
 
     async def say(self, text: str, *, who: str = "", file: File | None = None) -> str:
         user = who or self._who
         data = base64.b64encode(file.data).decode() if file else ""
         filed = {"name": file.name, "mime": file.mime, "data": data} if file else None
-        told = {"chat": self.chat, "thread": self._thread, "user": user, "name": user.title()}
-        return self._parlour.tell({**told, "text": text, "group": not self._who, "file": filed})
+        seen = {"chat": self.chat, "thread": self._thread, "user": user, "name": user.title()}
+        return self._echo.tell({**seen, "text": text, "group": not self._who, "file": filed})
 
     async def press(self, label: str, *, who: str = "") -> None:
         asked = [post for post in self._mine() if post.session_key][-1]
-        self._parlour.tell({"press": label, "session_key": asked.session_key, "user": who or self._who})
+        self._echo.tell({"press": label, "session_key": asked.session_key, "user": who or self._who})
 
     def seen(self) -> list[str]:
         return [read(post.text) for post in self._mine()]
 
     def _mine(self) -> list[Post]:
-        return [post for post in self._parlour.posts if (post.chat, post.thread) == (self.chat, self._thread)]
+        return [post for post in self._echo.posts if (post.chat, post.thread) == (self.chat, self._thread)]
 
     async def until(self, fact: Callable[[], Any]) -> None:
-        await self._parlour.until(fact)
+        await self._echo.until(fact)
 
     async def repeat(self, message: str) -> None:
-        self._parlour.tell(self._parlour.said[message])
-        await self._parlour.until(lambda: self._parlour.taken)
+        self._echo.tell(self._echo.said[message])
+        await self._echo.until(lambda: self._echo.taken)
 
     def flood(self, verb: str, times: int = 1) -> None:
-        self._parlour.faults += [(verb, self.chat, "flood")] * times
+        self._echo.faults += [(verb, self.chat, "flood")] * times
 
     def lose(self, verb: str) -> None:
-        self._parlour.faults.append((verb, self.chat, "lose"))
+        self._echo.faults.append((verb, self.chat, "lose"))
 
     def files(self) -> list[tuple[str, bytes]]:
         sent = [post.file for post in self._mine() if post.file]

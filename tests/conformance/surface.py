@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from tests.conformance.mind import Mind
+from tests.conformance.scripted_model import ScriptedModel
 from tests.e2e.program import Home
 from tests.world.environment import LIMIT_S
 
@@ -47,7 +47,7 @@ class Room(ABC):
         """Return when it is so; it is looked at whenever something happens here."""
 
     async def sees(self, *texts: str) -> None:
-        """These stand here at last, in this order, and nothing else; and nothing more is to come."""
+        """These runner here at last, in this order, and nothing else; and nothing more is to come."""
         await self._watched(lambda: self.seen() == list(texts) and self.rests(), texts)
 
     def rests(self) -> bool:
@@ -92,7 +92,7 @@ class Room(ABC):
         raise NotImplementedError
 
     def files(self) -> list[tuple[str, bytes]]:
-        """The files that stand here, by name."""
+        """The files that runner here, by name."""
         raise NotImplementedError
 
     def answers(self) -> list[str]:
@@ -122,7 +122,7 @@ class Surface(ABC):
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self.folder, self.home = folder, Home(folder / "home")
-        self.mind: Mind
+        self.fake_model: ScriptedModel
         self.spoilt = False
         """A conversation went wrong, so that nobody knows in what state it left the program."""
         self._runner = asyncio.Runner(debug=True)
@@ -168,10 +168,10 @@ class Surface(ABC):
             await self._hosting
 
     async def _host(self, opened: asyncio.Event) -> None:
-        async with Mind() as self.mind, self.world():
+        async with ScriptedModel() as self.fake_model, self.world():
             self.home.path.mkdir(mode=0o700)
             lines = ['model = "test/scripted"', f'workdir = "{self.workdir}"', "[providers.test]"]
-            lines += ['api = "openai-chat"', f'base_url = "{self.mind.url("openai-chat")}"', *self.settings()]
+            lines += ['api = "openai-chat"', f'base_url = "{self.fake_model.url("openai-chat")}"', *self.settings()]
             (self.home.path / "config.toml").write_text("\n".join(lines) + "\n")
             opened.set()
             await self._closing.wait()

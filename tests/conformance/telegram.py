@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.served import Messenger
+from tests.conformance.messenger import Messenger
 from tests.conformance.surface import File, Room
 from tests.world.telegram_server import Fault, Media, TelegramServer
 
@@ -46,17 +46,17 @@ class Telegram(Messenger):
         return Chat(self, next(self._numbers) + LAST)
 
     async def group(self) -> "Chat":
-        return Chat(self, self.server.town.group(-(10**12) - next(self._groups), forum=True))
+        return Chat(self, self.server.chats.group(-(10**12) - next(self._groups), forum=True))
 
     async def thread(self, group: Room, name: str) -> "Chat":
         assert isinstance(group, Chat)
-        return Chat(self, group.chat, self.server.town.topic(group.chat, name))
+        return Chat(self, group.chat, self.server.chats.topic(group.chat, name))
 
     def person(self, who: str) -> int:
         """By name; only a `stranger` may not speak."""
         if who not in self.people:
             number = next(self._numbers) + (LAST if who == "stranger" else 0)
-            self.people[who] = self.server.town.person(number, who.title())["id"]
+            self.people[who] = self.server.chats.person(number, who.title())["id"]
         return self.people[who]
 
     def commands(self) -> list[str]:
@@ -80,7 +80,7 @@ class Chat(Room):
     """A private chat, a group, or a topic of one."""
 
     def __init__(self, surface: Telegram, chat: int, thread: int = 0) -> None:
-        self._surface, self._server, self._town = surface, surface.server, surface.server.town
+        self._surface, self._server, self._town = surface, surface.server, surface.server.chats
         self.chat, self._thread = chat, thread
 
     async def say(self, text: str, *, who: str = "", file: File | None = None) -> str:

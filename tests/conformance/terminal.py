@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tests.conformance.surface import File, Room, Surface
-from tests.world.glass import ENTER, Glass
+from tests.world.terminal_process import ENTER, TerminalProcess
 
 SIZE = (160, 50)
 QUIET = 0.7
@@ -43,7 +43,7 @@ class Terminal(Surface):
         self._numbers = itertools.count(1)
         self._session = ""
         self._stack = AsyncExitStack()
-        self.glass: Glass | None = None
+        self.terminal: TerminalProcess | None = None
 
     @asynccontextmanager
     async def world(self) -> AsyncIterator[None]:
@@ -56,29 +56,29 @@ class Terminal(Surface):
         if self._session:
             self._stack = AsyncExitStack()
             words = ("--session", self._session)
-            self.glass = await self._stack.enter_async_context(Glass.of(self.home, *words, size=SIZE))
-            await self.glass.until("answers. It is the configured one.")
+            self.terminal = await self._stack.enter_async_context(TerminalProcess.of(self.home, *words, size=SIZE))
+            await self.terminal.until("(from config.toml)")
 
     async def leave(self) -> None:
-        assert self.glass is not None
-        self.glass.signal(signal.SIGTERM)
+        assert self.terminal is not None
+        self.terminal.signal(signal.SIGTERM)
 
     async def knows(self) -> None:
         return
 
     async def kill(self) -> None:
-        assert self.glass is not None
-        self.glass.signal(signal.SIGKILL)
+        assert self.terminal is not None
+        self.terminal.signal(signal.SIGKILL)
         await self.left()
 
     async def left(self) -> None:
-        assert self.glass is not None
-        await self.glass.ended()
-        assert "Traceback" not in self.glass.text
+        assert self.terminal is not None
+        await self.terminal.ended()
+        assert "Traceback" not in self.terminal.text
         await self.end()
 
     async def end(self) -> None:
-        self.glass = None
+        self.terminal = None
         await self._stack.aclose()
 
     async def room(self) -> "Screen":
@@ -91,10 +91,10 @@ class Terminal(Surface):
         return ["Stopping.", partial, "· stopped"]
 
     def superseded(self, partial: str) -> list[str]:
-        return [partial, "· stopped for what comes next"]
+        return [partial, "· interrupted by your next message"]
 
     def renewed(self, partial: str) -> list[str]:
-        gone = "· another conversation goes on here now"
+        gone = "· switched to another conversation"
         return ["A new conversation. Ended: what was running.", gone, partial, "· stopped"]
 
     def worked(self, command: str, output: str) -> list[str]:
@@ -102,12 +102,12 @@ class Terminal(Surface):
 
     def consented(self, command: str, yes: bool) -> list[str]:
         if yes:
-            return ["· allowed this once", f"✓ terminal {command}"]
-        why = "it overwrites or deletes what others have (rule: git), and the person said no."
-        return [f"⊘ terminal {command}  not allowed\n  │ Not run: {why} Look for no way around it."]
+            return ["· approved once", f"✓ terminal {command}"]
+        why = "it force-pushes, which can overwrite work on the remote (rule: git); denied by the user."
+        return [f"⊘ terminal {command}  not allowed\n  │ Not run: {why} Do not try to work around this."]
 
     def restarted(self, answer: str) -> list[str]:
-        return ["· this was interrupted, and is taken up again", answer]
+        return ["· resuming an interrupted turn", answer]
 
     def resumed(self, words: str, answer: str) -> list[str]:
         return self.restarted(answer)
@@ -120,16 +120,16 @@ class Screen(Room):
         self._surface = surface
 
     @property
-    def _glass(self) -> Glass:
-        assert self._surface.glass is not None
-        return self._surface.glass
+    def _glass(self) -> TerminalProcess:
+        assert self._surface.terminal is not None
+        return self._surface.terminal
 
     async def say(self, text: str, *, who: str = "", file: File | None = None) -> str:
         self._glass.type(text + ENTER)
         return ""
 
     async def press(self, label: str, *, who: str = "") -> None:
-        await self._glass.until("waiting for your word")
+        await self._glass.until("waiting for approval")
         await asyncio.sleep(QUIET)
         self._glass.type(KEYS[label])
 

@@ -11,13 +11,13 @@ NAMES = ("../../../escape.txt", "..\\..\\escape.txt", "/etc/escape.env", ".env",
 
 
 @pytest.mark.needs("files")
-async def test_a_file_lies_in_its_folder_whatever_it_is_called(surface, room, mind):
+async def test_a_file_stays_in_its_folder_whatever_its_name(surface, room, fake_model):
     before = _tree(surface.home.path.parent)
     for number, name in enumerate(NAMES):
-        mind.answers(Say(f"I have number {number}."))
+        fake_model.answers(Say(f"I have number {number}."))
         await room.say(f"take number {number}", file=File(name, "text/plain", b"canary %d" % number))
         await room.shows(f"I have number {number}.")
-        path = mind.heard[0].rpartition(" saved at ")[2].rstrip("]")
+        path = fake_model.heard[0].rpartition(" saved at ")[2].rstrip("]")
         with open(path, "rb") as saved:
             assert saved.read() == b"canary %d" % number, name
     fresh = {path for path in _tree(surface.home.path.parent) - before if _holds(path, b"canary")}

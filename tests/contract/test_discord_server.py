@@ -87,7 +87,7 @@ async def test_a_bot_answers_in_direct_messages_channels_and_threads():
         assert server.posts()[0].answers == said
         here, channel, thread = bot.heard
         assert isinstance(here.channel, discord.DMChannel) and here.author.name == "ada"
-        assert channel.guild.name == "The House" and channel.channel.name == "general"
+        assert channel.guild.name == "The Guild" and channel.channel.name == "general"
         assert bot.user in channel.mentions
         assert isinstance(thread.channel, discord.Thread) and thread.channel.parent == channel.channel
 
@@ -162,7 +162,7 @@ async def test_buttons_are_pressed_and_slash_commands_chosen():
 
 
 @pytest.mark.parametrize("how", ["drop", "ask_to_reconnect", "resumable"])
-async def test_a_lost_connection_is_resumed_and_what_was_missed_is_told(how):
+async def test_a_lost_connection_is_resumed_and_missed_events_are_replayed(how):
     async with DiscordServer() as server, running(server) as bot:
         server.say("before")
         await server.until(lambda: bot.heard)
@@ -202,7 +202,7 @@ async def test_a_wrong_token_is_refused():
                 await bot.start("another token")
 
 
-async def test_windows_of_rate_limits_are_told_and_kept():
+async def test_rate_limit_windows_are_announced_and_enforced():
     async with DiscordServer() as server, running(server) as bot:
         server.limits["/messages"] = (2, 0.5)
         channel = bot.get_channel(int(server.place("general")))
@@ -267,4 +267,4 @@ async def test_it_serves_from_a_process_of_its_own(tmp_path):
             ) as response:
                 assert response.status == 200
         assert await served.do("said") == ["hi"]
-        assert [line["body"] for line in served.told("call")][-1] == {"content": "hi"}
+        assert [line["body"] for line in served.log_lines("call")][-1] == {"content": "hi"}

@@ -16,22 +16,22 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from alipes.config.settings import load
+from alipes.config.loader import load_settings
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, ProviderError, Transient
 from alipes.kernel.messages import Message, ToolCall, ToolResult, user
 from alipes.kernel.models import Endpoint
 from alipes.kernel.ports import Request, ToolSpec
-from alipes.kernel.turns import Replied, TextDelta
+from alipes.kernel.turns import ModelReply, TextDelta
 from alipes.providers import embedded
-from alipes.providers.anthropic import Anthropic
-from alipes.providers.embedded import Engine, find_weights
-from alipes.providers.openai_chat import OpenAIChat
-from alipes.providers.openai_responses import OpenAIResponses
+from alipes.providers.anthropic import AnthropicProvider
+from alipes.providers.embedded import EmbeddedServer, find_weights
+from alipes.providers.openai_chat import OpenAIChatProvider
+from alipes.providers.openai_responses import OpenAIResponsesProvider
 from alipes.providers.registry import Models
 from alipes.runtime.http.clients import ClientScope
 from tests.world.environment import LIMIT_S, skip
 
-WIRES = {"openai-chat": OpenAIChat, "openai-responses": OpenAIResponses, "anthropic": Anthropic}
+WIRES = {"openai-chat": OpenAIChatProvider, "openai-responses": OpenAIResponsesProvider, "anthropic": AnthropicProvider}
 SYSTEM = "You are a helpful AI assistant named Alipes."
 LOOK = ToolSpec(
     "read_file",
@@ -58,14 +58,14 @@ def installed():
         skip(f"not installed: {embedded.INSTALL}")
 
 
-def engine(**more) -> Engine:
-    return Engine(find_weights(threads=1, context=2048), **more)
+def engine(**more) -> EmbeddedServer:
+    return EmbeddedServer(find_weights(threads=1, context=2048), **more)
 
 
 def request(
     *messages: Message, tools: tuple[ToolSpec, ...] = (), max_tokens: int = 8, system: str = SYSTEM
 ) -> Request:
-    return Request(embedded.TOY, system, messages, tools, max_tokens=max_tokens)
+    return Request(embedded.DEMO_MODEL, system, messages, tools, max_tokens=max_tokens)
 
 
 async def heard(provider, asked: Request) -> list:
@@ -82,7 +82,7 @@ def children(of: int) -> list[int]:
             command = (folder / "cmdline").read_bytes()
         except OSError:
             continue
-        if int(parent) == of and state != "Z" and b"embedded_server.py" in command:
+        if int(parent) == of and state != "Z" and b"embedded_process.py" in command:
             found.append(int(folder.name))
     return found
 
@@ -113,7 +113,7 @@ async def test_the_same_conversation_goes_over_every_wire(api):
     async with serving(api) as (provider, _):
         *pieces, end = await heard(provider, request(user("Tell me a story.")))
         assert pieces and all(isinstance(piece, TextDelta) for piece in pieces)
-        assert isinstance(end, Replied) and end.message.text == "".join(piece.text for piece in pieces)
+        assert isinstance(end, ModelReply) and end.message.text == "".join(piece.text for piece in pieces)
         assert end.usage.input > 5 and 0 < end.usage.output <= 8 and end.stop in ("length", "end")
 
         asked = user("Use read_file to read notes.txt")
@@ -123,8 +123,8 @@ async def test_the_same_conversation_goes_over_every_wire(api):
         assert isinstance(call.args["path"], str) and call.id and calling.stop == "calls"
 
         result = Message("tool", (ToolResult(call.id, "Buy apples."),))
-        *_, told = await heard(provider, request(asked, calling.message, result, tools=(LOOK,)))
-        assert told.message.text and not told.message.calls and told.usage.output > 0
+        *_, seen = await heard(provider, request(asked, calling.message, result, tools=(LOOK,)))
+        assert seen.message.text and not seen.message.calls and seen.usage.output > 0
 
 
 @pytest.mark.parametrize("api", WIRES)
@@ -133,7 +133,7 @@ async def test_a_stream_that_is_left_early_keeps_nobody_waiting(api):
         async with provider.stream(request(user("Tell me a very long story."), max_tokens=1500)) as deltas:
             assert isinstance(await anext(aiter(deltas)), TextDelta)
         end = (await heard(provider, request(user("Hello"), max_tokens=4)))[-1]
-        assert isinstance(end, Replied)
+        assert isinstance(end, ModelReply)
 
 
 @pytest.mark.parametrize("api", WIRES)
@@ -149,13 +149,13 @@ async def test_nobody_without_its_key_is_answered():
         assert endpoint.base_url.startswith("http://127.0.0.1:")
         stranger = Endpoint("stranger", "openai-chat", endpoint.base_url)
         with pytest.raises(NotAuthorised):
-            await heard(OpenAIChat(stranger, scope.http("stranger")), request(user("Hello")))
+            await heard(OpenAIChatProvider(stranger, scope.http("stranger")), request(user("Hello")))
 
 
 @asynccontextmanager
 async def house(home: Path):
     (home / "config.toml").write_text("[embedded]\nthreads = 1\ncontext = 2048\n")
-    async with ClientScope() as scope, Models(load(home, {}), scope) as models:
+    async with ClientScope() as scope, Models(load_settings(home, {}), scope) as models:
         yield (await models.open("embedded")).provider
 
 
@@ -193,7 +193,7 @@ async def test_a_child_that_died_is_started_again_on_next_use(tmp_path):
                 break
             except Transient:
                 await asyncio.sleep(0.1)
-        assert isinstance(end, Replied)
+        assert isinstance(end, ModelReply)
         assert first not in children(os.getpid())
 
 
@@ -234,10 +234,10 @@ async def test_it_has_a_session_of_its_own_no_keys_of_ours_and_no_files_of_ours(
 
 PARENT = """
 import asyncio
-from alipes.providers.embedded import Engine, find_weights
+from alipes.providers.embedded import EmbeddedServer, find_weights
 
 async def main():
-    async with Engine(find_weights(threads=1, context=512)) as engine:
+    async with EmbeddedServer(find_weights(threads=1, context=512)) as engine:
         await engine.endpoint()
         print(engine.pid, flush=True)
         await asyncio.sleep(600)
@@ -260,7 +260,7 @@ def test_it_is_gone_when_we_are_however_we_end(sign):
 
 def test_where_the_kernel_tells_it_nothing_the_end_of_its_input_does(tmp_path):
     weights = find_weights(threads=1, context=512)
-    job = Engine(weights)._job(embedded.Secret("k"))
+    job = EmbeddedServer(weights)._job(embedded.Secret("k"))
     with subprocess.Popen(
         [sys.executable, "-P", str(embedded._SERVER)],
         stdin=subprocess.PIPE,
@@ -274,10 +274,10 @@ def test_where_the_kernel_tells_it_nothing_the_end_of_its_input_does(tmp_path):
         assert child.wait(20) == 0
 
 
-async def test_a_file_that_is_no_model_is_told_with_the_reason_and_leaves_nothing(tmp_path):
+async def test_a_file_that_is_not_a_model_fails_with_the_reason_and_leaves_nothing_behind(tmp_path):
     file = tmp_path / "letter.gguf"
     file.write_text("Dear Sir,")
-    async with Engine(find_weights(str(file), threads=1)) as running:
+    async with EmbeddedServer(find_weights(str(file), threads=1)) as running:
         with pytest.raises(ProviderError, match=r"letter\.gguf") as refused:
             await running.endpoint()
         assert "magic" in str(refused.value) and "embedded.gguf" in str(refused.value)
@@ -294,7 +294,7 @@ async def test_a_start_that_takes_too_long_is_given_up():
 async def test_what_it_complains_of_never_reaches_our_terminal(tmp_path, capfd):
     file = tmp_path / "letter.gguf"
     file.write_text("Dear Sir,")
-    async with Engine(find_weights(str(file))) as running:
+    async with EmbeddedServer(find_weights(str(file))) as running:
         with pytest.raises(ProviderError):
             await running.endpoint()
     assert capfd.readouterr() == ("", "")

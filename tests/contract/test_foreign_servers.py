@@ -10,16 +10,16 @@ import msgspec
 import pytest
 
 from alipes.agent.loop import Agent
-from alipes.agent.model_call import Patience
+from alipes.agent.model_call import RetryPolicy
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, ProviderError, Transient
 from alipes.kernel.messages import Text, assistant
-from alipes.kernel.turns import Noted, Retracted
+from alipes.kernel.turns import Notice, Retracted
 from alipes.providers.registry import Backend
 from alipes.providers.streaming import models
 from alipes.runtime.http.clients import ClientScope
 from tests.unit.agent_harness import Hand, live, turn
 from tests.world.environment import SERVICES, require, skip
-from tests.world.model_talk import WIRES, Heard, ask, converse, provider, results
+from tests.world.model_calls import WIRES, ModelOutput, ask, converse, provider, results
 
 EVERY = pytest.mark.parametrize("api", WIRES)
 AIMOCK = SERVICES / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
@@ -107,7 +107,7 @@ async def test_aimocks_failures_are_our_errors(api, tmp_path):
             "wrong key": NotAuthorised,
             "too long": ContextTooLong,
         }.items():
-            heard = Heard()
+            heard = ModelOutput()
             with pytest.raises(ProviderError) as caught:
                 await converse(acme, words, heard)
             assert type(caught.value) is kind, (words, caught.value)
@@ -136,7 +136,7 @@ async def a_turn(api: str, llmock, *tools, **more):
             One(acme),
             "acme/gpt-4o",
             tools={tool.spec.name: tool for tool in tools},
-            patience=Patience(attempts=5, dice=lambda: 0.2),
+            retry=RetryPolicy(attempts=5, random=lambda: 0.2),
         )
         yield lambda text="hello": live(agent, turn(text))
 
@@ -163,7 +163,7 @@ async def test_llmock_finds_us_resilient(api, fault, llmock):
     async with a_turn(api, llmock, stall=2.0) as go:
         scene = await go()
     assert (scene.ending, scene.said[-1]) == ("answered", assistant(Text("all is well"))), scene.detail
-    assert scene.of(Noted), "the person is told of each wait"
+    assert scene.of(Notice), "the user is notified of each wait"
     await asyncio.to_thread(llmock.assert_resilient, strict=True)
 
 

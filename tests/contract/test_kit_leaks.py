@@ -12,18 +12,18 @@ import httpx2
 import pytest
 
 from alipes.runtime.http.clients import ClientScope
-from alipes.testing import LeakCheck, Leaked, census, no_leaks
+from alipes.testing import LeakCheck, LeakError, no_leaks, take_snapshot
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs /proc")
 
 
-async def told(leak, *allowed):
+async def seen(leak, *allowed):
     """What the check says of something that `leak` leaves open; `leak` gives what closes it."""
     close = None
     try:
         async with no_leaks(*allowed, within=0.02):
             close = await leak()
-    except Leaked as leaked:
+    except LeakError as leaked:
         return str(leaked)
     finally:
         if close is not None and inspect.isawaitable(closing := close()):
@@ -59,7 +59,7 @@ async def test_a_leaked_task_is_found_with_the_line_it_waits_at():
         await asyncio.sleep(0)
         return task.cancel
 
-    said = await told(leak)
+    said = await seen(leak)
     assert re.search(r"tasks +the poller \(.*poll\) at .*\.py:\d+", said), said
 
 
@@ -68,14 +68,14 @@ async def test_a_leaked_client_is_found_also_one_of_a_scope_that_was_never_left(
         client = httpx2.AsyncClient(base_url="http://127.0.0.1:9/v1")
         return client.aclose
 
-    assert "clients   httpx2.AsyncClient http://127.0.0.1:9/v1" in await told(leak)
+    assert "clients   httpx2.AsyncClient http://127.0.0.1:9/v1" in await seen(leak)
 
     async def leak_scope():
         scope = await ClientScope().__aenter__()
         scope.http("x")
         return lambda: scope.__aexit__(None, None, None)
 
-    assert "clients   httpx2.AsyncClient" in await told(leak_scope)
+    assert "clients   httpx2.AsyncClient" in await seen(leak_scope)
 
 
 async def test_a_leaked_process_is_found_with_its_command():
@@ -88,7 +88,7 @@ async def test_a_leaked_process_is_found_with_its_command():
 
         return end
 
-    said = await told(leak, "fds", "threads")
+    said = await seen(leak, "fds", "threads")
     assert re.search(r"processes \d+: sleep 61", said), said
 
 
@@ -99,7 +99,7 @@ async def test_an_ended_process_that_nobody_waited_for_is_found_too():
             await asyncio.sleep(0.001)
         return lambda: os.waitpid(pid, 0)
 
-    assert "nobody waited for it" in await told(leak)
+    assert "but not waited for" in await seen(leak)
 
 
 async def test_a_leaked_descriptor_is_found_with_what_it_is(tmp_path):
@@ -107,13 +107,13 @@ async def test_a_leaked_descriptor_is_found_with_what_it_is(tmp_path):
         number = os.open(tmp_path / "notes", os.O_CREAT | os.O_WRONLY)
         return lambda: os.close(number)
 
-    assert f"-> {tmp_path}/notes" in await told(leak)
+    assert f"-> {tmp_path}/notes" in await seen(leak)
 
     async def leak_socket():
         listening = socket.create_server(("127.0.0.1", 0))
         return listening.close
 
-    assert "socket:" in (said := await told(leak_socket)) and "127.0.0.1" in said
+    assert "socket:" in (said := await seen(leak_socket)) and "127.0.0.1" in said
 
 
 async def test_a_leaked_thread_is_found_and_the_loops_own_pool_is_none():
@@ -129,12 +129,12 @@ async def test_a_leaked_thread_is_found_and_the_loops_own_pool_is_none():
 
         return end
 
-    assert "threads   the worker (daemon)" in await told(leak)
+    assert "threads   the worker (daemon)" in await seen(leak)
 
     async def pool():
         await asyncio.to_thread(sys.getrefcount, None)
 
-    assert await told(pool) == ""
+    assert await seen(pool) == ""
 
 
 async def test_a_kind_can_be_allowed_and_the_others_still_count():
@@ -143,8 +143,8 @@ async def test_a_kind_can_be_allowed_and_the_others_still_count():
         await asyncio.sleep(0)
         return lambda: (task.cancel(), os.close(number))
 
-    assert "tasks" not in (said := await told(leak, "tasks")) and "fds" in said
-    assert await told(leak, "tasks", "fds") == ""
+    assert "tasks" not in (said := await seen(leak, "tasks")) and "fds" in said
+    assert await seen(leak, "tasks", "fds") == ""
 
 
 async def test_a_descriptor_that_was_closed_and_opened_again_as_another_is_a_leak(tmp_path):
@@ -153,12 +153,12 @@ async def test_a_descriptor_that_was_closed_and_opened_again_as_another_is_a_lea
     os.close(first)
     again = os.open(tmp_path / "b", os.O_CREAT)
     assert again == first
-    assert f"{again} -> {tmp_path}/b" in check.found()["fds"]
+    assert f"{again} -> {tmp_path}/b" in check.find_leaks()["fds"]
     os.close(again)
-    assert check.found() == {}
+    assert check.find_leaks() == {}
 
 
-async def test_an_error_of_the_body_is_told_and_not_what_it_left_open():
+async def test_an_error_in_the_body_is_reported_rather_than_its_leaks():
     task = None
     with pytest.raises(ZeroDivisionError):
         async with no_leaks():
@@ -169,9 +169,9 @@ async def test_an_error_of_the_body_is_told_and_not_what_it_left_open():
 
 def test_without_a_loop_there_are_no_tasks_and_the_rest_is_counted():
     check = LeakCheck().begin()
-    assert census().things["tasks"] == {}
+    assert take_snapshot().resources["tasks"] == {}
     number = os.dup(0)
-    with pytest.raises(Leaked, match="fds"):
+    with pytest.raises(LeakError, match="fds"):
         check.verify()
     os.close(number)
     check.verify()

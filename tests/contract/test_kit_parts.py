@@ -7,14 +7,25 @@ import textwrap
 
 import pytest
 
-from alipes.agent.model_call import Asker, Patience, ask
+from alipes.agent.model_call import ModelCallContext, RetryPolicy, call_model
 from alipes.kernel.errors import OutOfCredit, ProviderError, Transient
 from alipes.kernel.messages import Message, Text, Thinking, ToolResult, assistant, user
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Request
-from alipes.kernel.turns import Address, Inbound, Replied, Turn
+from alipes.kernel.turns import Address, Inbound, ModelReply, Turn
 from alipes.providers.registry import Backend
-from alipes.testing import Clock, Late, Leaked, Model, call, no_leaks, results, run_test, slowly, stall
+from alipes.testing import (
+    Clock,
+    DeadlineExceeded,
+    LeakError,
+    ScriptedModel,
+    call,
+    no_leaks,
+    results,
+    run_test,
+    slow_text,
+    stall,
+)
 
 QUESTION = Request("m", "", (user("hello"),))
 
@@ -28,7 +39,7 @@ async def reply(model, request=QUESTION):
     return (await heard(model, request))[-1].message
 
 
-async def test_time_stands_still_until_it_is_moved():
+async def test_the_clock_does_not_advance_by_itself():
     clock, woken = Clock(100), []
 
     async def sleeper(seconds):
@@ -74,17 +85,17 @@ async def test_a_sleeper_that_is_cancelled_disturbs_nobody():
 
 
 async def test_a_model_is_asked_again_by_the_clock_of_the_test():
-    clock, told = Clock(), []
-    model = Model([Transient("busy", 30), Transient("busy", 40), "at last"])
+    clock, seen = Clock(), []
+    model = ScriptedModel([Transient("busy", 30), Transient("busy", 40), "at last"])
     turn = Turn("t", "s", Inbound("1", Address("test", "me"), "me", "hello"))
 
     async def emit(event):
-        told.append(event)
+        seen.append(event)
 
-    asker = Asker(turn, emit, Patience(clock=clock, sleep=clock.sleep))
+    asker = ModelCallContext(turn, emit, RetryPolicy(clock=clock, sleep=clock.sleep))
     backend = Backend(name="scripted/m", model="m", provider=model, facts=ModelFacts())
     async with asyncio.TaskGroup() as group:
-        asking = group.create_task(ask(backend, QUESTION, asker, 1))
+        asking = group.create_task(call_model(backend, QUESTION, asker, 1))
         for seconds in (30, 40):
             await clock.wait_asleep()
             await clock.advance(seconds)
@@ -95,14 +106,14 @@ async def test_a_model_is_asked_again_by_the_clock_of_the_test():
 
 
 async def test_the_model_follows_its_script_and_keeps_every_question():
-    model = Model(["one", (Thinking("hm"), "two", call("ls", path="."))])
-    assert (await reply(model)).text == "one" and model.left == 1
+    model = ScriptedModel(["one", (Thinking("hm"), "two", call("ls", path="."))])
+    assert (await reply(model)).text == "one" and model.remaining == 1
     said = await reply(model)
     assert [type(part) for part in said.parts] == [Thinking, Text, type(call("x"))]
     assert said.calls[0].args == {"path": "."} and model.requests == [QUESTION, QUESTION]
-    with pytest.raises(ProviderError, match="no line for question 3"):
+    with pytest.raises(ProviderError, match="no line for request 3"):
         await heard(model)
-    model.follow("more")
+    model.set_script("more")
     assert (await reply(model)).text == "more"
 
 
@@ -113,48 +124,48 @@ async def test_no_two_calls_have_the_same_id():
 async def test_a_line_may_be_a_function_of_the_question():
     asked = call("greet", name="Ada")
     given = Message("tool", (ToolResult(asked.id, "Hello Ada"),))
-    model = Model([lambda request: f"it said: {results(request)['greet'].text}"])
+    model = ScriptedModel([lambda request: f"it said: {results(request)['greet'].text}"])
     request = Request("m", "", (user("hi"), assistant(asked), given))
     assert (await reply(model, request)).text == "it said: Hello Ada"
 
 
-async def test_the_model_fails_with_the_kind_of_error_it_is_told_to_also_in_the_middle():
+async def test_the_model_fails_with_the_scripted_error_also_in_mid_stream():
     with pytest.raises(OutOfCredit):
-        await heard(Model([OutOfCredit("no money")]))
+        await heard(ScriptedModel([OutOfCredit("no money")]))
     seen = []
     with pytest.raises(Transient):
-        async with Model([("half an", Transient("cut"), "answer")]).stream(QUESTION) as deltas:
+        async with ScriptedModel([("half an", Transient("cut"), "answer")]).stream(QUESTION) as deltas:
             async for delta in deltas:
                 seen.append(delta.text)
     assert "".join(seen) == "half an"
 
 
-async def test_the_model_stalls_until_told_and_a_stall_can_be_waited_for():
+async def test_the_model_stalls_until_released_and_a_stall_can_be_awaited():
     here = stall()
-    model = Model([("before", here, "after")])
+    model = ScriptedModel([("before", here, "after")])
     async with asyncio.TaskGroup() as group:
         answer = group.create_task(reply(model))
         await here.reached.wait()
         assert not answer.done() and model.streaming == 1
-        assert await model.asked() is QUESTION
+        assert await model.wait_for_request() is QUESTION
         here.go()
     assert answer.result() == assistant(Text("beforeafter")) and model.streaming == 0
 
 
-async def test_the_model_streams_as_slowly_as_it_is_told_by_a_clock_or_by_the_watch():
+async def test_the_model_streams_at_the_scripted_speed_by_test_clock_or_real_clock():
     clock = Clock(jumps=True)
-    *pieces, end = await heard(Model([slowly("one two three", 7, sleep=clock.sleep)]))
+    *pieces, end = await heard(ScriptedModel([slow_text("one two three", 7, sleep=clock.sleep)]))
     assert [piece.text for piece in pieces] == ["one", " two", " three"] and clock.slept == [7, 7, 7]
     assert end.message == assistant(Text("one two three"))
-    assert isinstance((await heard(Model([slowly("a b", 0.001)])))[-1], Replied)
+    assert isinstance((await heard(ScriptedModel([slow_text("a b", 0.001)])))[-1], ModelReply)
 
 
 async def test_a_model_without_a_script_obeys_the_person():
     request = Request("m", "", (user('!call greet {"name": "Ada"}'),))
-    assert (await reply(Model(), request)).calls[0].args == {"name": "Ada"}
+    assert (await reply(ScriptedModel(), request)).calls[0].args == {"name": "Ada"}
 
 
-def test_a_test_that_takes_too_long_is_told_where_it_stood():
+def test_a_test_that_takes_too_long_reports_where_it_was():
     async def waiting_for_nobody():
         await asyncio.Event().wait()
 
@@ -162,7 +173,7 @@ def test_a_test_that_takes_too_long_is_told_where_it_stood():
         async with asyncio.TaskGroup() as group:
             group.create_task(waiting_for_nobody(), name="the idler")
 
-    with pytest.raises(Late) as late:
+    with pytest.raises(DeadlineExceeded) as late:
         run_test(test(), deadline=0.05)
     assert "the idler" in str(late.value) and "not done after 0.05 s" in str(late.value)
     assert "waiting_for_nobody) at " in str(late.value) and "test_kit_parts.py:" in str(late.value)
@@ -184,7 +195,7 @@ def test_a_test_runs_in_debug_mode_and_inside_what_is_given():
         seen.append(asyncio.get_running_loop().get_debug())
         seen.append(asyncio.create_task(asyncio.sleep(60)))
 
-    with pytest.raises(Leaked):
+    with pytest.raises(LeakError):
         run_test(test(), around=no_leaks(within=0.01))
     assert seen[0] is True
 

@@ -72,7 +72,7 @@ def test_a_test_has_a_deadline_which_can_be_moved_and_says_where_it_stood(projec
             await asyncio.Event().wait()
         """
     )
-    assert "1 failed" in said and "not done after 0.05 s; these were waiting:" in said, said
+    assert "1 failed" in said and "not done after 0.05 s; waiting tasks:" in said, said
     assert "test_hangs" in said
 
 
@@ -99,7 +99,7 @@ def test_the_leak_fixture_fails_a_test_that_leaves_something_open_and_no_other(p
         """
     )
     assert "FAILED test_it.py::test_task" in said and "forgotten" in said, said
-    assert "ERROR test_it.py::test_descriptor" in said and "opened here, and not closed:" in said, said
+    assert "ERROR test_it.py::test_descriptor" in said and "opened and not closed:" in said, said
     assert "PASSED test_it.py::test_allowed" in said and "PASSED test_it.py::test_clean" in said, said
 
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from alipes.testing import Leaked, call, every_stop, open_agent
-from tests.world.plugins import a_plugin
+from alipes.testing import LeakError, call, every_stop, open_agent
+from tests.world.plugins import make_plugin
 
-STEPPER = a_plugin(
+STEPPER = make_plugin(
     "stepper",
     """
     import asyncio
@@ -92,7 +92,7 @@ async def test_a_point_that_is_never_reached_stops_nothing():
 async def test_the_next_turn_is_not_held():
     async with walking() as agent:
         await agent.stop_at(2, "walk")
-        agent.model.follow(call("walk"), "done")
+        agent.model.set_script(call("walk"), "done")
         assert (await agent.say("again")).text == "done"
 
 
@@ -110,7 +110,7 @@ async def test_every_stop_tries_them_all_and_ends_with_the_turn_that_nobody_stop
 
 @pytest.mark.deadline(60)
 async def test_every_stop_names_the_point_after_which_something_stayed_open():
-    careless = a_plugin(
+    careless = make_plugin(
         "careless",
         """
         import asyncio, socket
@@ -124,24 +124,26 @@ async def test_every_stop_names_the_point_after_which_something_stayed_open():
             return "begun"
         """,
     )
-    with pytest.raises(Leaked, match=r"after a stop at point \d+ \(in tool begin\).*opened here") as leaked:
+    with pytest.raises(
+        LeakError, match=r"after a stop at point \d+ \(in tool begin\).*opened and not closed"
+    ) as leaked:
         async for _ in every_stop(
             lambda: open_agent(plugins=[careless], model=[call("begin"), "done"]), "go"
         ):
             pass
     assert str(leaked.value).count("socket:") == 2
-    for end in careless.left:
+    for end in careless.remaining:
         end.close()
 
 
 async def test_every_stop_tells_when_the_turn_would_not_have_been_answered_at_all():
-    with pytest.raises(AssertionError, match=r"nobody stopped ended as failed: .*no line for question 1"):
+    with pytest.raises(AssertionError, match=r"without a stop ended as failed: .*no line for request 1"):
         async for _ in every_stop(lambda: open_agent(model=[]), "hello"):
             pass
 
 
 async def test_a_tool_that_keeps_its_cancellation_to_itself_does_not_hold_the_test():
-    stubborn = a_plugin(
+    stubborn = make_plugin(
         "stubborn",
         """
         import asyncio
@@ -164,10 +166,10 @@ async def test_a_tool_that_keeps_its_cancellation_to_itself_does_not_hold_the_te
         assert (await agent.say("and now?")).text == "next"
 
 
-async def test_two_turns_one_after_the_other_count_their_points_anew():
+async def test_each_turn_counts_its_points_from_the_start():
     async with walking() as agent:
         first = await agent.stop_at(1, "walk")
-        agent.model.follow("hi")
+        agent.model.set_script("hi")
         second = await agent.stop_at(1, "again")
     assert first.point == second.point
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Talking to an agent in a test: a whole app underneath, everything told, nothing shared with the machine."""
+"""The test kit's conversation: a whole app, every event visible, nothing shared with the machine."""
 
 import asyncio
 import os
@@ -7,16 +7,16 @@ import pytest
 
 from alipes.kernel.errors import ConfigError, OutOfCredit, Transient
 from alipes.kernel.messages import ToolResult
-from alipes.kernel.turns import ApprovalAsked, Noted, TextDelta, ToolProgress, ToolStarted
-from alipes.testing import Clock, Model, call, open_agent, stall
-from tests.world.plugins import a_plugin
+from alipes.kernel.turns import ApprovalAsked, Notice, TextDelta, ToolProgress, ToolStarted
+from alipes.testing import Clock, ScriptedModel, call, open_agent, stall
+from tests.world.plugins import make_plugin
 
-GREETER = a_plugin(
+GREETER = make_plugin(
     "greeter",
     """
     import asyncio
     from alipes.plugin import tool
-    told = []
+    received = []
 
     @tool(effect="read")
     async def greet(name: str, act) -> str:
@@ -29,14 +29,14 @@ GREETER = a_plugin(
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
-            told.append("woken")
+            received.append("woken")
             raise
 
     async def turn_context(turn):
         return "It is raining."
 
     async def agent_loop_stopped(reason, invalidation_reason, tool_call_ids):
-        told.append((reason, invalidation_reason, len(tool_call_ids)))
+        received.append((reason, invalidation_reason, len(tool_call_ids)))
 
     async def before_message(inbound):
         from alipes.plugin import Admission
@@ -66,7 +66,7 @@ async def test_the_model_sees_what_the_plugin_adds_and_every_question_is_kept():
     assert {"greet", "nap", "terminal"} <= {spec.name for spec in request.tools}
 
 
-async def test_a_conversation_goes_on_and_a_command_begins_a_new_one():
+async def test_a_conversation_continues_and_a_command_starts_a_new_one():
     async with open_agent(model=["one", "two", "three"]) as agent:
         await agent.say("first")
         await agent.say("second")
@@ -78,14 +78,14 @@ async def test_a_conversation_goes_on_and_a_command_begins_a_new_one():
 
 
 async def test_a_running_turn_is_watched_and_stopped_in_the_order_of_the_contract():
-    GREETER.told.clear()
+    GREETER.received.clear()
     async with open_agent(plugins=[GREETER], model=[call("nap"), "fine"]) as agent:
         running = await agent.start("sleep")
-        started = await running.until(ToolStarted)
+        started = await running.wait_for(ToolStarted)
         assert started.call.name == "nap" and not running.over.is_set()
         reply = await agent.stop()
         assert reply.ending == "stopped" and reply.result("nap").outcome == "cancelled"
-        assert GREETER.told == [("user_stop", "stop_command", 1), "woken"]
+        assert GREETER.received == [("user_stop", "stop_command", 1), "woken"]
         assert await agent.stop() is None
         assert (await agent.say("and now?")).text == "fine"
 
@@ -104,9 +104,9 @@ async def test_one_of_two_turns_is_stopped_and_the_one_behind_it_is_answered():
 async def test_waiting_for_an_event_that_never_comes_says_what_came_instead():
     async with open_agent(model=["one two"]) as agent:
         running = await agent.start("hello")
-        assert (await running.until(TextDelta, 2)).text == " two"
-        with pytest.raises(LookupError, match=r"no ToolStarted number 1.*TurnEnded"):
-            await running.until(ToolStarted)
+        assert (await running.wait_for(TextDelta, 2)).text == " two"
+        with pytest.raises(LookupError, match=r"before ToolStarted number 1.*TurnEnded"):
+            await running.wait_for(ToolStarted)
 
 
 async def test_a_message_that_a_plugin_drops_never_becomes_a_turn():
@@ -135,7 +135,7 @@ async def test_failures_of_a_model_are_waited_out_by_the_clock_of_the_test():
     async with open_agent(model=[Transient("busy", 60), "at last"], clock=clock) as agent:
         running = await agent.start("hello")
         await clock.wait_asleep()
-        assert "busy" in (await running.until(Noted)).text
+        assert "busy" in (await running.wait_for(Notice)).text
         await clock.advance(60)
         assert (await running).text == "at last"
     async with open_agent(model=[OutOfCredit("no money left")]) as agent:
@@ -145,10 +145,10 @@ async def test_failures_of_a_model_are_waited_out_by_the_clock_of_the_test():
 
 async def test_a_script_that_is_too_short_says_so_in_the_ending():
     async with open_agent(model=[]) as agent:
-        assert "no line for question 1" in (await agent.say("hello")).detail
+        assert "no line for request 1" in (await agent.say("hello")).detail
 
 
-async def test_the_machines_own_configuration_is_not_seen_and_a_wrong_one_is_told_with_its_line(tmp_path):
+async def test_the_machines_configuration_is_ignored_and_an_invalid_one_is_reported_with_its_line(tmp_path):
     async with open_agent(config={"max_steps": 1, "terminal": {"busy": "steer"}}, home=tmp_path) as agent:
         settings = agent.app.settings
         assert (settings.max_steps, settings.terminal.busy, settings.home) == (1, "steer", tmp_path)
@@ -166,12 +166,12 @@ async def test_nothing_stays_behind_unless_a_home_is_given(tmp_path):
     assert not home.exists() and not work.exists()
 
 
-async def test_opened_again_at_the_same_home_it_takes_up_what_was_cut_short(alipes):
+async def test_reopened_on_the_same_home_it_resumes_an_interrupted_turn(alipes):
     async with alipes(model=[stall()]) as agent:
         await agent.start("hello")
-        await agent.model.asked()
+        await agent.model.wait_for_request()
     async with alipes(model=["here I am again"]) as agent:
-        await agent.settled()
+        await agent.wait_until_idle()
         (session,) = await agent.app.store.archive.sessions(1)
         assert (await agent.app.store.archive.messages(session.id))[-1].text == "here I am again"
 
@@ -204,7 +204,7 @@ async def test_a_test_that_is_cancelled_closes_everything():
 async def test_any_provider_can_be_the_model():
     class Upper:
         def stream(self, request):
-            return Model([request.messages[-1].text.upper()]).stream(request)
+            return ScriptedModel([request.messages[-1].text.upper()]).stream(request)
 
     async with open_agent(model=Upper()) as agent:
         assert (await agent.say("hello")).text == "HELLO"

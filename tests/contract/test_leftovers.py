@@ -1,4 +1,4 @@
-"""Every test of every suite is looked after: what it leaves open, in the temporary folder or running is told."""
+"""Every test of every suite is checked for leaks: open resources, temporary files, running tasks."""
 
 import asyncio
 import fcntl
@@ -16,8 +16,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from alipes.testing import LeakCheck, Leaked
-from alipes.testing.leaks import Clients, command
+from alipes.testing import LeakCheck, LeakError
+from alipes.testing.leaks import ClientProbe, command_line
 from tests.world.leftovers import PREFIX, Leftovers, own_temporary_folder
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs /proc")
@@ -71,13 +71,13 @@ CARELESS = """
 """
 BRIEFLY = """
     import pytest
-    from tests.conftest import leak_looks
+    from tests.conftest import leak_probes
 
     @pytest.fixture(autouse=True)
     def briefly(leaks):
         leaks.within = 0.05
 """
-TOLD = {
+ACKNOWLEDGED = {
     "task": r"tasks +the poller",
     "client": r"clients +httpx2.AsyncClient http://127.0.0.1:9/left",
     "child": r"processes +\d+: sleep 63",
@@ -99,13 +99,13 @@ def orphaned() -> int:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
     for _ in range(10_000):
-        if "sleep" in command(done.stdout.strip()):
+        if "sleep" in command_line(done.stdout.strip()):
             break
         time.sleep(0.001)  # it is on its way from one program to the other
     return int(done.stdout)
 
 
-def test_a_test_of_any_suite_is_told_of_each_kind_that_it_leaves(tmp_path):
+def test_each_kind_of_leak_fails_the_test_that_caused_it(tmp_path):
     folder = tmp_path / "careless"
     folder.mkdir()
     (folder / "test_careless.py").write_text(textwrap.dedent(CARELESS))
@@ -117,9 +117,9 @@ def test_a_test_of_any_suite_is_told_of_each_kind_that_it_leaves(tmp_path):
     ).stdout  # fmt: skip
     for pid in re.findall(r"(?:strays|processes) +(\d+): sleep", said):
         os.kill(int(pid), signal.SIGKILL)
-    for name, told in TOLD.items():
+    for name, seen in ACKNOWLEDGED.items():
         assert re.search(rf"(?:ERROR|FAILED) \S+::test_{name} - ", said), (name, said)
-        assert re.search(told, said), (name, said)
+        assert re.search(seen, said), (name, said)
     assert re.search(r"PASSED \S+::test_tidy", said), said
     assert (
         "FAILED" in said
@@ -135,9 +135,9 @@ def test_files_and_strays_are_left_only_once_and_only_by_who_made_them():
         pid = orphaned()
         (folder / "made").mkdir()
         (folder / "made" / "sock").touch()
-        assert check.found() == {"files": (f"{folder}/made sock",), "strays": (f"{pid}: sleep 640",)}
-        assert LeakCheck(also=Leftovers(folder).looks).begin().found() == {}
-        assert "strays" not in LeakCheck(also=Leftovers(folder / "made").looks).found()
+        assert check.find_leaks() == {"files": (f"{folder}/made sock",), "strays": (f"{pid}: sleep 640",)}
+        assert LeakCheck(also=Leftovers(folder).looks).begin().find_leaks() == {}
+        assert "strays" not in LeakCheck(also=Leftovers(folder / "made").looks).find_leaks()
         os.kill(pid, signal.SIGKILL)
         (folder / "made" / "sock").unlink()
         (folder / "made").rmdir()
@@ -160,11 +160,11 @@ def test_the_folder_of_a_run_that_was_killed_is_removed_by_a_later_one_and_no_ot
 
 def test_what_is_lent_belongs_to_who_lent_it(tmp_path):
     check = LeakCheck().begin()
-    with check.lent():
+    with check.ignore_opened():
         lent = os.open(tmp_path / "theirs", os.O_CREAT)
     ours = os.open(tmp_path / "ours", os.O_CREAT)
     check.within = 0.01
-    with pytest.raises(Leaked) as leaked:
+    with pytest.raises(LeakError) as leaked:
         check.verify()
     assert "ours" in str(leaked.value) and "theirs" not in str(leaked.value)
     os.close(ours)
@@ -175,7 +175,7 @@ def test_what_is_lent_belongs_to_who_lent_it(tmp_path):
 async def test_clients_are_searched_for_only_where_one_was_made():
     searched = 0
 
-    class Counted(Clients):
+    class Counted(ClientProbe):
         def _changed(self, kinds):
             nonlocal searched
             changed = super()._changed(kinds)

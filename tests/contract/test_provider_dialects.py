@@ -9,10 +9,10 @@ from alipes.kernel.errors import OutOfCredit, Transient
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
 from alipes.kernel.models import Endpoint, Secret
 from alipes.kernel.turns import Usage
-from alipes.providers.openai_chat import OpenAIChat
+from alipes.providers.openai_chat import OpenAIChatProvider
 from alipes.runtime.http.clients import ClientScope
+from tests.world.model_calls import KEY, ask, converse, provider, results
 from tests.world.model_server import Broken, Call, Calls, ModelServer, Raw, Say, Truncated
-from tests.world.model_talk import KEY, ask, converse, provider, results
 
 CHAT, RESPONSES, ANTHROPIC = "openai-chat", "openai-responses", "anthropic"
 
@@ -208,7 +208,7 @@ async def test_chat_translates_errors_that_openrouter_puts_into_a_choice():
 
 def sent_by(base_url: str, request, **more) -> dict:
     """The body that a chat provider at `base_url` would send."""
-    stream = OpenAIChat(Endpoint("acme", CHAT, base_url, Secret(KEY), **more), None).stream(request)
+    stream = OpenAIChatProvider(Endpoint("acme", CHAT, base_url, Secret(KEY), **more), None).stream(request)
     assert stream._request.url == f"{base_url}/chat/completions"
     return {**msgspec.json.decode(stream._request.content), "headers": stream._request.headers}
 
@@ -307,7 +307,7 @@ async def test_responses_that_failed_or_were_filtered_are_not_answers():
 async def test_responses_whose_sealed_reasoning_is_damaged_are_not_answers():
     item = b'{"type":"response.output_item.done","item":{"type":"reasoning","skipped":"\x80","encrypted_content":"x"}}'
     async with talking(RESPONSES, Raw(b"data: " + item + b"\n\n")) as (acme, _):
-        with pytest.raises(Transient, match="damaged"):
+        with pytest.raises(Transient, match="invalid"):
             await converse(acme, "hello")
 
 
@@ -445,7 +445,7 @@ async def test_a_user_may_show_an_image_without_a_word():
             assert (await converse(acme, ask(user("a"), assistant(Text("b")), image))).text == "ok"
 
 
-async def test_anthropic_is_told_of_tools_that_were_used_before():
+async def test_anthropic_gets_definitions_of_tools_used_earlier():
     call = ToolCall("c1", "look", {})
     async with talking(ANTHROPIC, Say("ok"), Say("ok")) as (acme, server):
         await converse(acme, ask("look", assistant(call), results(call), tools=()))

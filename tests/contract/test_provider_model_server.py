@@ -189,6 +189,6 @@ async def test_it_runs_as_a_process_of_its_own(tmp_path, tls):
             body = {"model": "m", "messages": HELLO}
             answer = await http.post(served.url("openai-chat") + "/chat/completions", json=body)
         assert answer.json()["choices"][0]["message"]["content"] == "from afar"
-        assert [line["body"] for line in served.told("request")] == [body]
-        assert len(served.told("answered")) == 1
+        assert [line["body"] for line in served.log_lines("request")] == [body]
+        assert len(served.log_lines("answered")) == 1
     assert (tmp_path / "port").read_text() == str(served.port)

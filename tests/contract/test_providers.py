@@ -10,9 +10,10 @@ import pytest
 
 from alipes.kernel.errors import Refused
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
-from alipes.kernel.turns import Replied, TextDelta, Usage
+from alipes.kernel.turns import ModelReply, TextDelta, Usage
 from alipes.providers.streaming import models
 from alipes.runtime.http.clients import ClientScope
+from tests.world.model_calls import KEY, LOOK, WIRES, ModelOutput, ask, converse, provider, results
 from tests.world.model_server import (
     Call,
     Calls,
@@ -23,7 +24,6 @@ from tests.world.model_server import (
     Tokens,
     Truncated,
 )
-from tests.world.model_talk import KEY, LOOK, WIRES, Heard, ask, converse, provider, results
 
 EVERY = pytest.mark.parametrize("api", WIRES)
 PIXEL = Image("image/png", b"\x89PNG not really")
@@ -71,7 +71,7 @@ async def test_an_owner_that_leaves_at_the_reply_keeps_the_connection_too(api):
         for _ in range(2):
             async with acme.stream(ask("hello")) as deltas:
                 async for delta in deltas:
-                    if isinstance(delta, Replied):
+                    if isinstance(delta, ModelReply):
                         break
         assert server.connections == 1
 
@@ -174,7 +174,7 @@ async def test_tokens_are_counted_alike(api):
 
 
 @EVERY
-async def test_why_it_ended_is_told(api):
+async def test_the_stop_reason_is_returned(api):
     async with talking(api, Truncated("half a sen"), Refusal("I will not.")) as (acme, _):
         assert (await converse(acme, "write")).reply.stop == "length"
         refused = await converse(acme, "be bad")
@@ -301,7 +301,7 @@ async def test_conversations_do_not_disturb_each_other(api):
 
     async with ModelServer(reply) as server, ClientScope() as scope:
         acme = provider(api, server.url(api), scope)
-        heard = {n: Heard() for n in range(20)}
+        heard = {n: ModelOutput() for n in range(20)}
 
         async with asyncio.TaskGroup() as group:
             asking = [

@@ -18,10 +18,10 @@ from alipes.kernel.errors import (
     Transient,
 )
 from alipes.kernel.turns import TextDelta
-from alipes.providers.streaming import Bounds
+from alipes.providers.streaming import StreamLimits
 from alipes.runtime.http.clients import ClientScope
+from tests.world.model_calls import KEY, WIRES, ModelOutput, ask, converse, provider
 from tests.world.model_server import Broken, Cut, Fail, ModelServer, Raw, Say, Stall
-from tests.world.model_talk import KEY, WIRES, Heard, ask, converse, provider
 from tests.world.model_wires import frames
 
 EVERY = pytest.mark.parametrize("api", WIRES)
@@ -36,7 +36,7 @@ async def talking(api, *script, **more):
 async def failure(api, reply, **more) -> ProviderError:
     """The error that `reply` becomes; after it the next question is answered."""
     async with talking(api, reply, Say("back again"), **more) as (acme, _):
-        heard = Heard()
+        heard = ModelOutput()
         with pytest.raises(ProviderError) as caught:
             await converse(acme, "hello", heard)
         assert heard.reply is None
@@ -153,7 +153,7 @@ async def test_a_stream_that_dies_is_an_error_and_never_an_answer(api, reply):
 @EVERY
 async def test_what_came_before_the_break_was_shown(api):
     async with talking(api, Cut("half an answ")) as (acme, _):
-        heard = Heard()
+        heard = ModelOutput()
         with pytest.raises(Transient):
             await converse(acme, "hello", heard)
     assert heard.text == "half an answ"
@@ -268,7 +268,7 @@ async def test_what_cannot_be_sent_is_said(api):
             await converse(acme, "hello")
         assert server.connections == 0
     async with talking(api) as (acme, _):
-        with pytest.raises(ProviderError, match="no text"):
+        with pytest.raises(ProviderError, match="invalid Unicode"):
             await converse(acme, "half a sign: \udcff")
 
 
@@ -276,24 +276,24 @@ GOOD = b'data: {"choices":[{"delta":{"content":"x"}}],"type":"ping"}\n\n'
 HOSTILE = {
     "a web page": (Raw(b"<!doctype html><html>login</html>", content_type="text/html"), "web page"),
     "a page that calls itself a stream": (Raw(b"<html>\n<body>login</body>\n</html>\n"), "web page"),
-    "a document": (Raw(b'{"id": "x", "choices": []}', content_type="application/json"), "stream of events"),
+    "a document": (Raw(b'{"id": "x", "choices": []}', content_type="application/json"), "event stream"),
     "an error as a document": (Raw(b'{"error": {"message": "nope", "code": 400}}'), "nope"),
-    "nothing": (Raw(b""), "before it began"),
+    "nothing": (Raw(b""), "before the first character"),
     "blanks": (Raw(b"\n\n\n   \n"), ""),
     "random bytes": (Raw(bytes(range(256)) * 20), ""),
     "broken UTF-8": (
         Raw(b'data: {"choices":[{"delta":{"content":"\xff\xfe"}}],"type":"\xff"}\n\n'),
-        "damaged",
+        "invalid",
     ),
-    "broken JSON": (Raw(b'data: {"choices": [{"del\n\n' + GOOD), "damaged"),
+    "broken JSON": (Raw(b'data: {"choices": [{"del\n\n' + GOOD), "invalid"),
     "deep JSON": (Raw(b"data: " + b"[" * 100_000 + b"]" * 100_000 + b"\n\n"), ""),
-    "an array": (Raw(b"data: [1, 2, 3]\n\n"), "does not have"),
-    "a number": (Raw(b"data: 7\n\n"), "does not have"),
+    "an array": (Raw(b"data: [1, 2, 3]\n\n"), "unexpected event"),
+    "a number": (Raw(b"data: 7\n\n"), "unexpected event"),
     "a line without end": (Raw(b"data: " + b"x" * (9 << 20)), "8 MiB"),
     "an event without end": (Raw(b"data: xxxxxxxx\n" * (1 << 20)), "8 MiB"),
     "a lone surrogate": (
         Raw(b'data: {"choices":[{"delta":{"content":"\\ud800"}}],"type":"\\ud800"}\n\n'),
-        "damaged",
+        "invalid",
     ),
     "wrong compression": (Raw(b"not gzip at all", encoding="gzip"), ""),
     "a redirect": (Fail(307, headers={"location": "http://127.0.0.1/elsewhere"}), "elsewhere"),
@@ -321,7 +321,7 @@ WRONG = {
 async def test_an_event_of_the_wrong_shape_is_not_tried_again(api):
     error = await failure(api, Raw(WRONG[api]))
     assert not isinstance(error, Transient)
-    assert "does not have" in str(error)
+    assert "unexpected event" in str(error)
 
 
 @EVERY
@@ -338,7 +338,7 @@ async def test_events_nobody_knows_are_passed_over(api):
 async def test_an_answer_that_never_stops_is_cut_off(api):
     async with talking(api, Say("word " * 10_000, pieces=100, delay=0.002)) as (acme, server):
         stream = acme.stream(ask("hello"))
-        stream.bounds = Bounds(largest=10_000)
+        stream.bounds = StreamLimits(largest=10_000)
         with pytest.raises(ProviderError, match="10000 characters"):
             async with stream as deltas:
                 async for delta in deltas:
@@ -359,7 +359,7 @@ async def test_a_server_that_lingers_after_the_end_does_not_hold_the_answer_back
     async with await asyncio.start_server(never_closing, "127.0.0.1", 0) as server, ClientScope() as scope:
         port = server.sockets[0].getsockname()[1]
         stream = provider(api, f"http://127.0.0.1:{port}", scope).stream(ask("hello"))
-        stream.bounds = Bounds(linger=0.2)
+        stream.bounds = StreamLimits(linger=0.2)
         async with stream as deltas:
             texts = [delta.text async for delta in deltas if isinstance(delta, TextDelta)]
         assert "".join(texts) == "done"

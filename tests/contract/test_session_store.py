@@ -1,4 +1,4 @@
-"""What every `SessionStore` and every `Grants` promises. Another implementation joins with one line in `STORES`."""
+"""Contract of every `SessionStore` and every `Grants`. Add another implementation to `STORES`."""
 
 from functools import partial
 
@@ -7,7 +7,7 @@ import pytest
 from alipes.kernel.errors import Fenced, SessionError
 from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Reset, Said, Stop, ToolStarted, Usage
-from alipes.store.export import markdown
+from alipes.store.export import to_markdown
 from alipes.store.store import open_store
 
 STORES = {"sqlite": open_store}
@@ -16,41 +16,41 @@ HERE, THERE = Address("cli", "here"), Address("cli", "there")
 
 @pytest.fixture(params=STORES)
 def opened(request, tmp_path):
-    """Calling it opens the store of one home; twice is two processes."""
+    """Call it to open the store of one home; each call acts as another process."""
     return partial(STORES[request.param], tmp_path / "home")
 
 
-def said(id: str, text: str = "hello", address: Address = HERE, **more) -> Inbound:
+def make_inbound(id: str, text: str = "hello", address: Address = HERE, **more) -> Inbound:
     return Inbound(id=id, address=address, sender="me", text=text, **more)
 
 
-async def live(store, id: str, question: str, answer: str, address: Address = HERE):
-    """One whole turn; the history it was shown."""
-    await store.turns.accept(said(id, question, address))
-    turn = await store.turns.next_turn(address.key)
+async def run_turn(store, id: str, question: str, answer: str, address: Address = HERE):
+    """Run one whole turn."""
+    await store.turns.accept(make_inbound(id, question, address))
+    turn = await store.turns.claim_next(address.key)
     await store.turns.record(turn, Said(user(question)))
     await store.turns.record(turn, Said(assistant(Text(answer)), "p/m", Usage(1, 2)))
     await store.turns.finish(turn, "answered", "")
     return turn
 
 
-async def begin(store, id: str, question: str, address: Address = HERE):
-    """A turn that lives on."""
-    await store.turns.accept(said(id, question, address))
-    turn = await store.turns.next_turn(address.key)
+async def start_turn(store, id: str, question: str, address: Address = HERE):
+    """Start a turn and leave it running."""
+    await store.turns.accept(make_inbound(id, question, address))
+    turn = await store.turns.claim_next(address.key)
     await store.turns.record(turn, Said(user(question)))
     return turn
 
 
-async def told(store, address: Address = HERE) -> list[str]:
+async def seen(store, address: Address = HERE) -> list[str]:
     """What the next turn under the address would be shown, as texts."""
-    standing = await store.sessions.standing(address.key)
+    standing = await store.sessions.active(address.key)
     return [message.text for message in await store.archive.messages(standing.session)]
 
 
-async def test_where_nothing_was_said_nothing_stands(opened):
+async def test_an_unknown_address_has_no_session(opened):
     async with opened() as store:
-        assert await store.sessions.standing(HERE.key) is None
+        assert await store.sessions.active(HERE.key) is None
         assert await store.sessions.unfinished(HERE.key) == ()
         assert await store.sessions.reset(HERE.key) is None
         assert await store.sessions.undo(HERE.key) == ()
@@ -59,312 +59,316 @@ async def test_where_nothing_was_said_nothing_stands(opened):
             await store.sessions.branch(HERE.key)
 
 
-async def test_a_conversation_can_be_begun_before_anything_is_said_in_it(opened):
+async def test_a_conversation_can_be_opened_before_its_first_message(opened):
     async with opened() as store:
         standing = await store.sessions.open(HERE)
-        assert await store.sessions.open(HERE) == standing == await store.sessions.standing(HERE.key)
+        assert await store.sessions.open(HERE) == standing == await store.sessions.active(HERE.key)
         assert standing.address == HERE and (standing.model, standing.busy) == ("", "")
-        assert (await live(store, "1", "hi", "hello")).session == standing.session
+        assert (await run_turn(store, "1", "hi", "hello")).session == standing.session
 
 
-async def test_what_was_chosen_for_a_session_stays_until_it_is_taken_back(opened):
+async def test_settings_of_a_session_stay_until_they_are_reset(opened):
     async with opened() as store:
         session = (await store.sessions.open(HERE)).session
         await store.sessions.configure(session, model="p/big")
         await store.sessions.configure(session, busy="steer")
     async with opened() as store:
-        standing = await store.sessions.standing(HERE.key)
+        standing = await store.sessions.active(HERE.key)
         assert (standing.model, standing.busy) == ("p/big", "steer")
-        assert (await live(store, "1", "hi", "hello")).model == "p/big"
+        assert (await run_turn(store, "1", "hi", "hello")).model == "p/big"
         await store.sessions.configure(session, model="", busy="")
-        assert (await live(store, "2", "hi", "hello")).model == ""
+        assert (await run_turn(store, "2", "hi", "hello")).model == ""
         with pytest.raises(SessionError):
             await store.sessions.configure("nobody", model="x")
 
 
-async def test_a_message_is_accepted_in_the_mode_that_was_asked_for_else_the_sessions_else_the_usual(opened):
+async def test_the_busy_mode_is_that_of_the_message_else_the_session_else_the_default(opened):
     async with opened() as store:
-        first = await store.turns.admit(said("1", "a"), usual="interrupt")
+        first = await store.turns.admit(make_inbound("1", "a"), usual="interrupt")
         assert (first.busy, first.ahead) == ("interrupt", ())
-        session = (await store.sessions.standing(HERE.key)).session
+        session = (await store.sessions.active(HERE.key)).session
         await store.sessions.configure(session, busy="steer")
-        second = await store.turns.admit(said("2", "b"), usual="interrupt")
-        third = await store.turns.admit(said("3", "c"), busy="queue", usual="interrupt")
+        second = await store.turns.admit(make_inbound("2", "b"), usual="interrupt")
+        third = await store.turns.admit(make_inbound("3", "c"), busy="queue", usual="interrupt")
         assert (second.busy, third.busy) == ("steer", "queue")
-        assert [(w.id, w.text, w.busy, w.begun) for w in third.ahead] == [
+        assert [(w.id, w.text, w.busy, w.started_at) for w in third.ahead] == [
             (first.turn, "a", "interrupt", None),
             (second.turn, "b", "steer", None),
         ]
-        assert await store.turns.admit(said("3", "c")) is None, "a second copy is a second copy in every mode"
+        assert await store.turns.admit(make_inbound("3", "c")) is None, (
+            "a second copy is a second copy in every mode"
+        )
 
 
-async def test_what_waits_is_told_in_order_and_with_its_times(opened):
+async def test_queued_turns_are_listed_in_order_with_their_times(opened):
     async with opened() as store:
-        turn = await begin(store, "1", "first")
-        await store.turns.accept(said("2", "second"))
+        turn = await start_turn(store, "1", "first")
+        await store.turns.accept(make_inbound("2", "second"))
         living, waiting = await store.sessions.unfinished(HERE.key)
         assert (living.id, living.session, living.text) == (turn.id, turn.session, "first")
-        assert living.begun >= living.accepted > 0 and waiting.begun is None
-        again = await store.turns.next_turn(HERE.key)
-        assert (await store.sessions.unfinished(HERE.key))[0].begun == living.begun, "the first claim counts"
+        assert living.started_at >= living.accepted_at > 0 and waiting.started_at is None
+        again = await store.turns.claim_next(HERE.key)
+        assert (await store.sessions.unfinished(HERE.key))[0].started_at == living.started_at, (
+            "the first claim counts"
+        )
         await store.turns.finish(again, "answered", "")
         assert [w.text for w in await store.sessions.unfinished(HERE.key)] == ["second"]
 
 
-async def test_steered_messages_are_said_in_the_living_turn_in_order_and_their_own_turns_are_over(opened):
+async def test_steered_messages_move_into_the_running_turn_in_order_and_their_own_turns_end(opened):
     picture = Image("image/png", b"\0\xff")
     async with opened() as store:
-        turn = await begin(store, "1", "first")
-        waits = await store.turns.admit(said("2", "later"))
-        one = await store.turns.admit(said("3", "look here", attachments=(picture,)), busy="steer")
-        two = await store.turns.admit(said("4", "and there"), busy="steer")
-        taken = await store.sessions.absorb(turn)
+        turn = await start_turn(store, "1", "first")
+        waits = await store.turns.admit(make_inbound("2", "later"))
+        one = await store.turns.admit(make_inbound("3", "look here", attachments=(picture,)), busy="steer")
+        two = await store.turns.admit(make_inbound("4", "and there"), busy="steer")
+        taken = await store.sessions.take_steered(turn)
         assert [(each.turn, each.message) for each in taken] == [
             (one.turn, user("look here", picture)),
             (two.turn, user("and there")),
         ]
-        assert await store.sessions.absorb(turn) == (), "each is taken in once"
+        assert await store.sessions.take_steered(turn) == (), "each is taken in once"
         facts = await store.archive.turn(one.turn)
         assert (facts.ending, facts.detail, facts.said) == ("steered", turn.id, ())
-        resumed = await store.turns.next_turn(HERE.key)
+        resumed = await store.turns.claim_next(HERE.key)
         assert resumed.id == turn.id and [m.text for m in resumed.said] == ["first", "look here", "and there"]
         await store.turns.finish(resumed, "answered", "")
-        assert (await store.turns.next_turn(HERE.key)).id == waits.turn
+        assert (await store.turns.claim_next(HERE.key)).id == waits.turn
         assert [hit.turn for hit in await store.archive.search("there")] == [turn.id]
 
 
-async def test_nothing_is_absorbed_by_who_no_longer_lives_the_turn(opened):
+async def test_a_fenced_turn_takes_no_steered_messages(opened):
     async with opened() as store:
-        old = await begin(store, "1", "first")
-        waiting = await store.turns.admit(said("2", "more"), busy="steer")
-        await store.turns.next_turn(HERE.key)
+        old = await start_turn(store, "1", "first")
+        waiting = await store.turns.admit(make_inbound("2", "more"), busy="steer")
+        await store.turns.claim_next(HERE.key)
         with pytest.raises(Fenced):
-            await store.sessions.absorb(old)
+            await store.sessions.take_steered(old)
         assert (await store.archive.turn(waiting.turn)).ending is None
 
 
-async def test_what_is_said_in_the_next_conversation_is_not_absorbed_by_the_last(opened):
+async def test_messages_of_the_next_conversation_are_not_steered_into_the_old_turn(opened):
     async with opened() as store:
-        turn = await begin(store, "1", "first")
+        turn = await start_turn(store, "1", "first")
         await store.sessions.reset(HERE.key)
-        await store.turns.admit(said("2", "something else"), busy="steer")
-        assert await store.sessions.absorb(turn) == ()
+        await store.turns.admit(make_inbound("2", "something else"), busy="steer")
+        assert await store.sessions.take_steered(turn) == ()
 
 
-async def test_a_message_that_someone_stopped_meanwhile_is_not_absorbed(opened):
+async def test_a_stopped_message_is_not_steered(opened):
     async with opened() as store:
-        turn = await begin(store, "1", "first")
-        gone = await store.turns.admit(said("2", "never mind"), busy="steer")
-        kept = await store.turns.admit(said("3", "this"), busy="steer")
-        await store.turns.put_control(HERE.key, Stop(turn=gone.turn))
-        await store.turns.put_control(HERE.key, Stop())
-        await store.turns.put_control(HERE.key, Stop("superseded", "superseded", kept.turn))
-        assert [each.turn for each in await store.sessions.absorb(turn)] == [kept.turn]
+        turn = await start_turn(store, "1", "first")
+        gone = await store.turns.admit(make_inbound("2", "never mind"), busy="steer")
+        kept = await store.turns.admit(make_inbound("3", "this"), busy="steer")
+        await store.turns.put_op(HERE.key, Stop(turn=gone.turn))
+        await store.turns.put_op(HERE.key, Stop())
+        await store.turns.put_op(HERE.key, Stop("superseded", "superseded", kept.turn))
+        assert [each.turn for each in await store.sessions.take_steered(turn)] == [kept.turn]
 
 
-async def test_a_new_conversation_knows_nothing_of_the_old_which_stays_to_be_found(opened):
+async def test_a_new_conversation_starts_empty_and_the_old_one_can_be_found(opened):
     async with opened() as store:
-        old = await live(store, "1", "remember the milk", "sure")
+        old = await run_turn(store, "1", "remember the milk", "sure")
         await store.sessions.configure(old.session, model="p/big", busy="queue")
         left = await store.sessions.reset(HERE.key)
-        assert (left.old, left.dropped, left.living, left.elsewhere) == (old.session, (), "", "")
-        standing = await store.sessions.standing(HERE.key)
+        assert (left.old, left.dropped, left.running_turn, left.moved_from) == (old.session, (), "", "")
+        standing = await store.sessions.active(HERE.key)
         assert (standing.session, standing.model, standing.busy) == (left.new, "", "")
-        new = await live(store, "2", "hello", "hi")
+        new = await run_turn(store, "2", "hello", "hi")
         assert new.session == left.new and new.history == ()
         assert [hit.session for hit in await store.archive.search("milk")] == [old.session]
 
 
-async def test_leaving_ends_what_waits_and_tells_what_lives(opened):
+async def test_leaving_ends_queued_turns_and_returns_the_running_one(opened):
     async with opened() as store, opened() as other:
-        living = await begin(store, "1", "long work")
-        waiting = [await store.turns.accept(said(str(n))) for n in (2, 3)]
+        living = await start_turn(store, "1", "long work")
+        waiting = [await store.turns.accept(make_inbound(str(n))) for n in (2, 3)]
         left = await other.sessions.reset(HERE.key)
-        assert (left.living, list(left.dropped)) == (living.id, waiting)
+        assert (left.running_turn, list(left.dropped)) == (living.id, waiting)
         facts = await store.archive.turn(waiting[0])
         assert (facts.ending, facts.detail) == ("stopped", "reset")
         await store.turns.record(living, Said(assistant(Text("so far"))))
         await store.turns.finish(living, "stopped", "reset")
-        assert await store.turns.next_turn(HERE.key) is None
-        await store.turns.accept(said("4", "hello"))
-        assert (await store.turns.next_turn(HERE.key)).session == left.new
+        assert await store.turns.claim_next(HERE.key) is None
+        await store.turns.accept(make_inbound("4", "hello"))
+        assert (await store.turns.claim_next(HERE.key)).session == left.new
 
 
-async def test_what_the_holder_has_not_claimed_yet_only_waits(opened):
+async def test_a_turn_not_claimed_yet_counts_as_queued(opened):
     async with opened() as store, opened() as other:
-        await live(store, "1", "one", "uno")
+        await run_turn(store, "1", "one", "uno")
         assert await other.turns.holder(HERE.key) == store.host
-        waiting = await store.turns.accept(said("2"))
+        waiting = await store.turns.accept(make_inbound("2"))
         left = await other.sessions.reset(HERE.key)
-        assert (left.living, left.dropped) == ("", (waiting,))
+        assert (left.running_turn, left.dropped) == ("", (waiting,))
 
 
-async def test_a_word_not_heard_in_time_does_not_end_a_conversation_that_was_taken_up_again(opened):
+async def test_a_late_reset_does_not_end_a_conversation_that_was_resumed(opened):
     async with opened() as store:
-        turn = await live(store, "1", "one", "uno")
+        turn = await run_turn(store, "1", "one", "uno")
         left = await store.sessions.reset(HERE.key)
         for session in (turn.session, left.new):
-            await store.turns.put_control(HERE.key, Reset(session=session))
+            await store.turns.put_op(HERE.key, Reset(session=session))
         await store.sessions.switch(HERE, turn.session)
-        assert await store.turns.drain_control(HERE.key) == (Reset(session=left.new),)
+        assert await store.turns.take_ops(HERE.key) == (Reset(session=left.new),)
 
 
-async def test_leaving_ends_also_a_turn_whose_process_died(opened):
+async def test_leaving_ends_a_turn_whose_process_died(opened):
     async with opened() as store:
-        dead = await begin(store, "1", "long work")
+        dead = await start_turn(store, "1", "long work")
         await store.turns.record(dead, Said(assistant(ToolCall("c", "t", {}))))
         await store.turns.record(dead, ToolStarted(ToolCall("c", "t", {})))
     async with opened() as store:
         left = await store.sessions.reset(HERE.key)
-        assert (left.living, left.dropped) == ("", (dead.id,))
-        assert await store.turns.orphans() == ()
+        assert (left.running_turn, left.dropped) == ("", (dead.id,))
+        assert await store.turns.list_orphans() == ()
 
 
-async def test_an_older_conversation_goes_on_where_it_ended(opened):
+async def test_an_older_conversation_continues_where_it_ended(opened):
     async with opened() as store:
-        first = await live(store, "1", "one", "uno")
+        first = await run_turn(store, "1", "one", "uno")
         await store.sessions.reset(HERE.key)
-        second = await live(store, "2", "two", "dos")
+        second = await run_turn(store, "2", "two", "dos")
         left = await store.sessions.switch(HERE, first.session)
-        assert (left.old, left.new, left.elsewhere) == (second.session, first.session, "")
-        third = await live(store, "3", "three", "tres")
+        assert (left.old, left.new, left.moved_from) == (second.session, first.session, "")
+        third = await run_turn(store, "3", "three", "tres")
     assert [message.text for message in third.history] == ["one", "uno"]
 
 
-async def test_going_to_where_one_is_changes_nothing(opened):
+async def test_switching_to_the_active_conversation_changes_nothing(opened):
     async with opened() as store:
-        turn = await begin(store, "1", "long work")
-        waiting = await store.turns.accept(said("2"))
+        turn = await start_turn(store, "1", "long work")
+        waiting = await store.turns.accept(make_inbound("2"))
         left = await store.sessions.switch(HERE, turn.session)
-        assert (left.old, left.new, left.dropped, left.living) == (turn.session, turn.session, (), "")
+        assert (left.old, left.new, left.dropped, left.running_turn) == (turn.session, turn.session, (), "")
         assert (await store.archive.turn(waiting)).ending is None
 
 
-async def test_a_conversation_goes_on_in_one_place_at_a_time(opened):
+async def test_a_conversation_is_active_in_one_place_at_a_time(opened):
     async with opened() as store:
-        there = await live(store, "1", "one", "uno", THERE)
+        there = await run_turn(store, "1", "one", "uno", THERE)
         left = await store.sessions.switch(HERE, there.session)
-        assert (left.old, left.elsewhere) == ("", THERE.key)
-        assert await store.sessions.standing(THERE.key) is None
+        assert (left.old, left.moved_from) == ("", THERE.key)
+        assert await store.sessions.active(THERE.key) is None
         assert (await store.archive.latest("cli")).address == HERE
-        here = await live(store, "2", "two", "dos")
-        anew = await live(store, "3", "three", "tres", THERE)
-    assert here.session == there.session != anew.session
-    assert len(here.history) == 2 and anew.history == ()
+        here = await run_turn(store, "2", "two", "dos")
+        again = await run_turn(store, "3", "three", "tres", THERE)
+    assert here.session == there.session != again.session
+    assert len(here.history) == 2 and again.history == ()
 
 
-async def test_a_conversation_that_is_at_work_elsewhere_is_not_taken_away(opened):
+async def test_a_conversation_with_a_running_turn_elsewhere_cannot_be_taken_over(opened):
     async with opened() as store:
-        there = await begin(store, "1", "long work", THERE)
-        with pytest.raises(SessionError, match="at work elsewhere"):
+        there = await start_turn(store, "1", "long work", THERE)
+        with pytest.raises(SessionError, match="running turn in another place"):
             await store.sessions.switch(HERE, there.session)
-        with pytest.raises(SessionError, match="no session nobody"):
+        with pytest.raises(SessionError, match='No conversation matches "nobody"'):
             await store.sessions.switch(HERE, "nobody")
-        assert await store.sessions.standing(HERE.key) is None
-        assert (await store.sessions.standing(THERE.key)).session == there.session
+        assert await store.sessions.active(HERE.key) is None
+        assert (await store.sessions.active(THERE.key)).session == there.session
 
 
-async def test_what_is_undone_is_hidden_from_the_model_and_nothing_else(opened):
+async def test_undone_turns_are_hidden_from_the_model_only(opened):
     async with opened() as store:
         for n, word in enumerate(("one", "two", "three")):
-            await live(store, str(n), word, word.upper())
+            await run_turn(store, str(n), word, word.upper())
         undone = await store.sessions.undo(HERE.key, 2)
-        assert [(each.text, each.living) for each in undone] == [("three", False), ("two", False)]
-        assert await told(store) == ["one", "ONE"]
+        assert [(each.text, each.running) for each in undone] == [("three", False), ("two", False)]
+        assert await seen(store) == ["one", "ONE"]
         assert len(await store.archive.search("three")) == 2
         facts = await store.archive.turn(undone[0].turn)
         assert [message.text for message in facts.said] == ["three", "THREE"]
-        last = await live(store, "9", "four", "FOUR")
+        last = await run_turn(store, "9", "four", "FOUR")
         assert [message.text for message in last.history] == ["one", "ONE"]
         assert len(await store.sessions.undo(HERE.key, 99)) == 2
         assert await store.sessions.undo(HERE.key) == ()
 
 
-async def test_a_living_turn_can_be_undone_before_it_has_ended(opened):
+async def test_a_running_turn_can_be_undone(opened):
     async with opened() as store:
-        turn = await begin(store, "1", "oh no")
+        turn = await start_turn(store, "1", "oh no")
         (undone,) = await store.sessions.undo(HERE.key)
-        assert (undone.turn, undone.living) == (turn.id, True)
-        resumed = await store.turns.next_turn(HERE.key)
+        assert (undone.turn, undone.running) == (turn.id, True)
+        resumed = await store.turns.claim_next(HERE.key)
         assert [message.text for message in resumed.said] == ["oh no"], "who lives it still sees itself"
         await store.turns.finish(resumed, "stopped", "", assistant(Text("half")))
-        assert (await live(store, "2", "hi", "hello")).history == ()
+        assert (await run_turn(store, "2", "hi", "hello")).history == ()
 
 
-async def test_what_only_waits_and_what_said_nothing_is_not_undone(opened):
+async def test_queued_turns_and_turns_without_messages_are_not_undone(opened):
     async with opened() as store:
-        done = await live(store, "1", "one", "uno")
-        await store.turns.accept(said("2", "stopped before it began"))
-        await store.turns.finish(await store.turns.next_turn(HERE.key), "stopped", "")
-        waiting = await store.turns.accept(said("3", "waits"))
+        done = await run_turn(store, "1", "one", "uno")
+        await store.turns.accept(make_inbound("2", "stopped before the first character"))
+        await store.turns.finish(await store.turns.claim_next(HERE.key), "stopped", "")
+        waiting = await store.turns.accept(make_inbound("3", "waits"))
         assert [each.turn for each in await store.sessions.undo(HERE.key, 5)] == [done.id]
         assert (await store.archive.turn(waiting)).ending is None
 
 
-async def test_a_branch_shares_what_was_finished_and_each_goes_its_own_way(opened):
+async def test_a_branch_shares_finished_turns_and_then_diverges(opened):
     async with opened() as store:
-        trunk = await live(store, "1", "one", "uno")
+        trunk = await run_turn(store, "1", "one", "uno")
         await store.sessions.configure(trunk.session, model="p/big", busy="steer")
         left = await store.sessions.branch(HERE.key, "another way")
-        standing = await store.sessions.standing(HERE.key)
+        standing = await store.sessions.active(HERE.key)
         assert (standing.title, standing.parent) == ("another way", trunk.session)
         assert (standing.model, standing.busy) == ("p/big", "steer")
-        twig = await live(store, "2", "two", "dos")
+        twig = await run_turn(store, "2", "two", "dos")
         assert [message.text for message in twig.history] == ["one", "uno"]
         await store.sessions.switch(HERE, trunk.session)
-        assert [m.text for m in (await live(store, "3", "three", "tres")).history] == ["one", "uno"]
+        assert [m.text for m in (await run_turn(store, "3", "three", "tres")).history] == ["one", "uno"]
         await store.sessions.switch(HERE, left.new)
-        assert await told(store) == ["one", "uno", "two", "dos"]
+        assert await seen(store) == ["one", "uno", "two", "dos"]
         assert (await store.archive.usage()).calls == 3, "no message was copied"
 
 
-async def test_branches_of_branches_see_the_whole_line(opened):
+async def test_a_branch_of_a_branch_sees_all_ancestors(opened):
     async with opened() as store:
-        await live(store, "1", "one", "1")
+        await run_turn(store, "1", "one", "1")
         await store.sessions.branch(HERE.key)
         await store.sessions.branch(HERE.key)
-        await live(store, "2", "two", "2")
+        await run_turn(store, "2", "two", "2")
         left = await store.sessions.branch(HERE.key)
-        await live(store, "3", "three", "3")
-        assert await told(store) == ["one", "1", "two", "2", "three", "3"]
+        await run_turn(store, "3", "three", "3")
+        assert await seen(store) == ["one", "1", "two", "2", "three", "3"]
         titles = {facts.id: facts.title for facts in await store.archive.sessions()}
         assert titles[left.new] == "one (branch 1) (branch 1) (branch 1)"
 
 
-async def test_undoing_in_one_branch_changes_no_other(opened):
+async def test_undo_in_one_branch_does_not_change_others(opened):
     async with opened() as store:
-        trunk = await live(store, "1", "one", "1")
-        await live(store, "2", "two", "2")
+        trunk = await run_turn(store, "1", "one", "1")
+        await run_turn(store, "2", "two", "2")
         first = await store.sessions.branch(HERE.key)
-        await live(store, "3", "three", "3")
+        await run_turn(store, "3", "three", "3")
         assert [each.text for each in await store.sessions.undo(HERE.key, 2)] == ["three", "two"]
-        assert await told(store) == ["one", "1"]
+        assert await seen(store) == ["one", "1"]
         second = await store.sessions.branch(HERE.key)
-        assert await told(store) == ["one", "1"], "a branch sees what its parent saw"
+        assert await seen(store) == ["one", "1"], "a branch sees what its parent saw"
         await store.sessions.switch(HERE, trunk.session)
-        assert await told(store) == ["one", "1", "two", "2"]
+        assert await seen(store) == ["one", "1", "two", "2"]
         await store.sessions.undo(HERE.key, 2)
-        assert await told(store) == []
+        assert await seen(store) == []
         for session in (first.new, second.new):
             await store.sessions.switch(HERE, session)
-            assert await told(store) == ["one", "1"]
+            assert await seen(store) == ["one", "1"]
 
 
-async def test_a_turn_that_lives_is_not_shared_even_if_it_took_in_a_message(opened):
+async def test_a_running_turn_is_not_shared_even_with_a_steered_message(opened):
     async with opened() as store:
-        await live(store, "1", "one", "uno")
-        turn = await begin(store, "2", "two")
-        await store.turns.admit(said("3", "and more"), busy="steer")
-        await store.sessions.absorb(turn)
+        await run_turn(store, "1", "one", "uno")
+        turn = await start_turn(store, "2", "two")
+        await store.turns.admit(make_inbound("3", "and more"), busy="steer")
+        await store.sessions.take_steered(turn)
         left = await store.sessions.branch(HERE.key)
-        assert left.living == turn.id
+        assert left.running_turn == turn.id
         await store.turns.finish(turn, "stopped", "reset")
-        assert await told(store) == ["one", "uno"]
+        assert await seen(store) == ["one", "uno"]
 
 
 async def test_a_session_is_not_deleted_while_branches_share_it(opened):
     async with opened() as store:
-        trunk = await live(store, "1", "one", "uno")
+        trunk = await run_turn(store, "1", "one", "uno")
         left = await store.sessions.branch(HERE.key)
         with pytest.raises(SessionError, match=f"shared by its branches .{left.new}."):
             await store.archive.delete(trunk.session)
@@ -373,29 +377,29 @@ async def test_a_session_is_not_deleted_while_branches_share_it(opened):
         assert await store.archive.search("uno") == [] and await store.archive.check() == []
 
 
-async def test_an_export_of_a_branch_is_whole_and_marks_what_was_undone(opened):
+async def test_an_export_of_a_branch_is_complete_and_marks_undone_turns(opened):
     async with opened() as store:
-        await live(store, "1", "one", "uno")
-        await live(store, "2", "two", "dos")
+        await run_turn(store, "1", "one", "uno")
+        await run_turn(store, "2", "two", "dos")
         left = await store.sessions.branch(HERE.key)
-        await live(store, "3", "three", "tres")
+        await run_turn(store, "3", "three", "tres")
         await store.sessions.undo(HERE.key, 1)
         exported = await store.archive.export(left.new)
         assert [turn["undone"] for turn in exported["turns"]] == [False, False, True]
-        text = markdown(exported)
+        text = to_markdown(exported)
         assert "uno" in text and "dos" in text and "tres" not in text
 
 
-async def test_retrying_accepts_the_same_message_anew_and_hides_the_old_turn(opened):
-    asked = said("1", "hello", attachments=(Image("image/png", b"\0"),), workdir="/tmp", trusted=True)
+async def test_retry_accepts_the_same_message_again_and_hides_the_old_turn(opened):
+    asked = make_inbound("1", "hello", attachments=(Image("image/png", b"\0"),), workdir="/tmp", trusted=True)
     async with opened() as store:
         await store.turns.accept(asked)
-        turn = await store.turns.next_turn(HERE.key)
+        turn = await store.turns.claim_next(HERE.key)
         await store.turns.record(turn, Said(asked.message))
         await store.turns.finish(turn, "failed", "the network was down")
         retried = await store.sessions.retry(HERE.key)
-        assert (retried.undone.turn, retried.undone.living, retried.steered) == (turn.id, False, ())
-        again = await store.turns.next_turn(HERE.key)
+        assert (retried.undone.turn, retried.undone.running, retried.steered) == (turn.id, False, ())
+        again = await store.turns.claim_next(HERE.key)
         assert again.id == retried.turn and again.history == ()
         assert again.inbound.id != "1"
         assert (again.inbound.message, again.inbound.workdir, again.inbound.trusted) == (
@@ -407,12 +411,12 @@ async def test_retrying_accepts_the_same_message_anew_and_hides_the_old_turn(ope
         assert await store.sessions.retry(HERE.key), "and again"
 
 
-async def test_retrying_brings_back_what_was_steered_into_the_turn(opened):
+async def test_retry_also_accepts_the_messages_steered_into_the_turn(opened):
     async with opened() as store:
-        turn = await begin(store, "1", "first")
-        await store.turns.admit(said("2", "second"), busy="steer")
-        await store.turns.admit(said("3", "third"), busy="steer")
-        await store.sessions.absorb(turn)
+        turn = await start_turn(store, "1", "first")
+        await store.turns.admit(make_inbound("2", "second"), busy="steer")
+        await store.turns.admit(make_inbound("3", "third"), busy="steer")
+        await store.sessions.take_steered(turn)
         await store.turns.finish(turn, "answered", "")
         retried = await store.sessions.retry(HERE.key)
         waiting = await store.sessions.unfinished(HERE.key)
@@ -423,31 +427,31 @@ async def test_retrying_brings_back_what_was_steered_into_the_turn(opened):
         ]
 
 
-async def test_a_message_that_said_nothing_can_be_retried_too(opened):
+async def test_a_turn_without_messages_can_be_retried(opened):
     async with opened() as store:
-        await live(store, "1", "one", "uno")
-        await store.turns.accept(said("2", "two"))
-        await store.turns.finish(await store.turns.next_turn(HERE.key), "failed", "no model")
+        await run_turn(store, "1", "one", "uno")
+        await store.turns.accept(make_inbound("2", "two"))
+        await store.turns.finish(await store.turns.claim_next(HERE.key), "failed", "no model")
         await store.sessions.retry(HERE.key)
         assert [w.text for w in await store.sessions.unfinished(HERE.key)] == ["two"]
 
 
-async def test_in_a_branch_the_shared_turn_is_retried_there_and_stays_in_the_trunk(opened):
+async def test_retry_in_a_branch_does_not_change_the_original(opened):
     async with opened() as store:
-        trunk = await live(store, "1", "one", "uno")
+        trunk = await run_turn(store, "1", "one", "uno")
         left = await store.sessions.branch(HERE.key)
         await store.sessions.retry(HERE.key)
-        again = await store.turns.next_turn(HERE.key)
+        again = await store.turns.claim_next(HERE.key)
         assert (again.session, again.history, again.inbound.text) == (left.new, (), "one")
         await store.turns.finish(again, "stopped", "")
         await store.sessions.switch(HERE, trunk.session)
-        assert await told(store) == ["one", "uno"]
+        assert await seen(store) == ["one", "uno"]
 
 
 async def test_sessions_are_found_by_words_of_their_title_or_first_message(opened):
     async with opened() as store:
-        one = await live(store, "1", "Bake 100% rye bread", "ok")
-        two = await live(store, "2", "fix the roof", "ok", THERE)
+        one = await run_turn(store, "1", "Bake 100% rye bread", "ok")
+        two = await run_turn(store, "2", "fix the roof", "ok", THERE)
         await store.sessions.configure(two.session, title="House_work")
         ids = lambda found: [facts.id for facts in found]  # noqa: E731
         assert ids(await store.archive.sessions(words="BREAD rye")) == [one.session]
@@ -457,13 +461,13 @@ async def test_sessions_are_found_by_words_of_their_title_or_first_message(opene
         assert len(await store.archive.sessions(limit=1)) == 1
 
 
-async def test_a_history_with_open_calls_stays_as_it_was_said(opened):
+async def test_a_history_with_cancelled_calls_is_unchanged(opened):
     async with opened() as store:
-        turn = await begin(store, "1", "one")
+        turn = await start_turn(store, "1", "one")
         await store.turns.record(turn, Said(assistant(ToolCall("c", "t", {}))))
         await store.turns.finish(turn, "stopped", "", Message("tool", (ToolResult("c", "", "cancelled"),)))
         await store.sessions.branch(HERE.key)
-        standing = await store.sessions.standing(HERE.key)
+        standing = await store.sessions.active(HERE.key)
         roles = [message.role for message in await store.archive.messages(standing.session)]
     assert roles == ["user", "assistant", "tool"]
 
@@ -471,25 +475,25 @@ async def test_a_history_with_open_calls_stays_as_it_was_said(opened):
 @pytest.mark.parametrize(
     "rule", ["rm -rf build", "rm  -rf build", "rm -rf build ", "", "é", "a\0b", "\udcff"]
 )
-async def test_what_is_allowed_for_good_is_that_and_no_more(opened, rule):
+async def test_an_always_rule_allows_exactly_that_call(opened, rule):
     others = {"rm -rf build", "rm  -rf build", "rm -rf build ", "RM -rf build", "?", "\\udcff", "a", "e"}
     async with opened() as store:
-        assert not await store.grants.allowed(rule)
+        assert not await store.grants.is_allowed(rule)
         await store.grants.allow(rule)
         await store.grants.allow(rule)
     async with opened() as store:
-        assert await store.grants.allowed(rule) and await store.grants.rules() == (rule,)
-        assert [other for other in others - {rule} if await store.grants.allowed(other)] == []
-        assert await store.grants.withdraw(rule) and not await store.grants.withdraw(rule)
-        assert not await store.grants.allowed(rule)
+        assert await store.grants.is_allowed(rule) and await store.grants.rules() == (rule,)
+        assert [other for other in others - {rule} if await store.grants.is_allowed(other)] == []
+        assert await store.grants.revoke(rule) and not await store.grants.revoke(rule)
+        assert not await store.grants.is_allowed(rule)
 
 
 @pytest.mark.parametrize("verb", ["undo", "retry"])
-async def test_who_takes_up_a_turn_that_was_taken_back_while_it_lived_finds_its_stop(opened, verb):
+async def test_a_process_that_resumes_an_undone_running_turn_finds_its_stop(opened, verb):
     async with opened() as store:
-        turn = await begin(store, "1", "first")
+        turn = await start_turn(store, "1", "first")
         await getattr(store.sessions, verb)(HERE.key)
     async with opened() as store:
-        taken = await store.turns.next_turn(HERE.key)
-        (stop,) = await store.turns.drain_control(HERE.key)
+        taken = await store.turns.claim_next(HERE.key)
+        (stop,) = await store.turns.take_ops(HERE.key)
         assert taken.id == turn.id and stop == Stop("user_stop", "session_interrupt", turn.id)

@@ -65,11 +65,11 @@ async def test_an_application_of_python_telegram_bot_talks_and_is_pressed() -> N
         async with app:
             await app.updater.start_polling(timeout=10)
             await app.start()
-            server.town.say("hello", chat=7)
+            server.chats.say("hello", chat=7)
             (kept,) = await server.heard(7)
             assert kept.text == "hello!"
             assert kept.wire["entities"] == [{"type": "bold", "offset": 0, "length": 5}]
-            server.town.press(7, kept.wire["message_id"], "Yes")
+            server.chats.press(7, kept.wire["message_id"], "Yes")
             await server.shows(7, "pressed")
             await server.confirmed()
             await app.updater.stop()
@@ -78,8 +78,8 @@ async def test_an_application_of_python_telegram_bot_talks_and_is_pressed() -> N
 
 async def test_a_dispatcher_of_aiogram_talks_in_a_topic() -> None:
     async with TelegramServer() as server, aio(server) as bot:
-        group = server.town.group(-1001234567890, forum=True)
-        thread = server.town.topic(group)
+        group = server.chats.group(-1001234567890, forum=True)
+        thread = server.chats.topic(group)
         dispatcher = aiogram.Dispatcher()
 
         @dispatcher.message()
@@ -92,7 +92,7 @@ async def test_a_dispatcher_of_aiogram_talks_in_a_topic() -> None:
                     bot, polling_timeout=10, handle_signals=False, close_bot_session=False
                 )
             )
-            said = server.town.say("hello", group, user=7, thread=thread)
+            said = server.chats.say("hello", group, user=7, thread=thread)
             (kept,) = await server.heard(group)
             assert kept.text == "hello" and kept.wire["message_thread_id"] == thread
             assert kept.wire["reply_to_message"]["message_id"] == said["message_id"]
@@ -102,7 +102,7 @@ async def test_a_dispatcher_of_aiogram_talks_in_a_topic() -> None:
 
 async def test_both_read_every_kind_of_message() -> None:
     async with TelegramServer() as server, ptb(server) as one, aio(server) as other:
-        town = server.town
+        town = server.chats
         group = town.group(-100987654321012)
         first = town.say("see https://a.b @alipes_bot /help@alipes_bot", group, user=7)
         town.say("yes", group, user=8, reply_to=first["message_id"], quote="see")
@@ -132,21 +132,21 @@ async def test_both_read_every_kind_of_message() -> None:
 
 async def test_both_send_every_kind_of_file() -> None:
     async with TelegramServer() as server, ptb(server) as one, aio(server) as other:
-        server.town.say("hello", chat=7)
+        server.chats.say("hello", chat=7)
         for kind in ("photo", "document", "voice", "video", "audio"):
             data = b"one" if kind != "photo" else b"\xff\xd8picture"
             await getattr(one, f"send_{kind}")(7, data, caption="<i>c</i>", parse_mode="HTML")
             await getattr(other, f"send_{kind}")(7, BufferedInputFile(data, f"{kind}.bin"), caption="c")
         await other.send_media_group(7, [InputMediaPhoto(media=BufferedInputFile(b"x", "x.jpg"))] * 2)
         await one.send_media_group(7, [telegram.InputMediaPhoto(b"y"), telegram.InputMediaDocument(b"z")])
-        sent = server.town.mine(7)
+        sent = server.chats.mine(7)
         assert len(sent) == 14 and {kept.text for kept in sent[:10]} == {"c"}
         assert sent[10].wire["media_group_id"] == sent[11].wire["media_group_id"]
 
 
 async def test_what_telegram_refuses_is_refused() -> None:
     async with TelegramServer() as server, ptb(server) as one, aio(server) as other:
-        server.town.say("hello", chat=7)
+        server.chats.say("hello", chat=7)
         for text, mode, why in (
             ("<b>x", "HTML", "can't parse entities"),
             ("a.b", "MarkdownV2", "can't parse entities"),
@@ -173,7 +173,7 @@ async def test_what_telegram_refuses_is_refused() -> None:
             await one.send_message(7, "x", reply_markup=telegram.InlineKeyboardMarkup([[long]]))
         with pytest.raises(BadRequest, match=r"(?i)thread not found"):
             await one.send_message(7, "x", message_thread_id=5)
-        server.town.block(7)
+        server.chats.block(7)
         with pytest.raises(Forbidden):
             await one.send_message(7, "x")
         with pytest.raises(TelegramForbiddenError):
@@ -185,20 +185,20 @@ async def test_what_telegram_refuses_is_refused() -> None:
 
 async def test_both_learn_of_the_bot_its_chats_and_its_menu() -> None:
     async with TelegramServer() as server, ptb(server) as one, aio(server) as other:
-        group = server.town.group(-1005, "The group", forum=True)
+        group = server.chats.group(-1005, "The group", forum=True)
         assert (await one.get_me()).username == (await other.get_me()).username == "alipes_bot"
         assert (await one.get_chat(group)).title == (await other.get_chat(group)).title == "The group"
-        await other.set_my_commands([aiogram.types.BotCommand(command="new", description="Begin anew")])
+        await other.set_my_commands([aiogram.types.BotCommand(command="new", description="Start again")])
         assert (await one.get_my_commands())[0].command == "new"
         with pytest.raises(TelegramBadRequest, match="BOT_COMMAND_INVALID"):
             await other.set_my_commands([aiogram.types.BotCommand(command="No", description="x")])
         assert await one.send_chat_action(group, "typing")
 
 
-async def test_floods_are_told_with_the_seconds_to_wait_per_chat_per_method_and_by_rate() -> None:
+async def test_flood_errors_carry_the_seconds_to_wait_per_chat_method_and_rate() -> None:
     async with TelegramServer() as server, ptb(server) as one, aio(server) as other:
-        server.town.say("a", chat=7)
-        server.town.say("b", chat=8)
+        server.chats.say("a", chat=7)
+        server.chats.say("b", chat=8)
         server.fault(Fault("flood", ("edit",), chat=7, retry_after=34))
         first, _ = await one.send_message(7, "x"), await one.send_message(8, "x")
         with pytest.raises(RetryAfter) as flood:
@@ -210,7 +210,7 @@ async def test_floods_are_told_with_the_seconds_to_wait_per_chat_per_method_and_
             for number in range(3):
                 await other.send_message(8, f"{number}")
         assert refused.value.retry_after == 1
-        assert [kept.text for kept in server.town.mine(8)] == ["x", "0", "1"]
+        assert [kept.text for kept in server.chats.mine(8)] == ["x", "0", "1"]
 
 
 async def test_a_second_poller_ends_the_first_and_a_webhook_both() -> None:
@@ -225,7 +225,7 @@ async def test_a_second_poller_ends_the_first_and_a_webhook_both() -> None:
             await server.polled()
             second = tasks.create_task(two.get_updates(timeout=9))
             await first
-            server.town.say("hello")
+            server.chats.say("hello")
         assert len(await second) == 1
         await one.set_webhook("https://example.org/hook", secret_token="secret")
         assert (await one.get_webhook_info()).pending_update_count == 1
@@ -237,7 +237,7 @@ async def test_a_second_poller_ends_the_first_and_a_webhook_both() -> None:
 
 async def test_faults_break_answers_before_or_after_the_call_took_effect() -> None:
     async with TelegramServer() as server:
-        server.town.say("hello", chat=7)
+        server.chats.say("hello", chat=7)
         request = HTTPXRequest(read_timeout=0.3)
         bot = telegram.Bot(TOKEN, base_url=f"{server.url}/bot", request=request)
         async with bot:
@@ -248,7 +248,7 @@ async def test_faults_break_answers_before_or_after_the_call_took_effect() -> No
                 server.fault(Fault(does, ("sendMessage",), accepted=accepted))
                 with pytest.raises(NetworkError if does != "garbage" else telegram.error.TelegramError):
                     await bot.send_message(7, "x")
-                assert len(server.town.mine(7)) == count, does
+                assert len(server.chats.mine(7)) == count, does
             await server.down()
             with pytest.raises(NetworkError):
                 await bot.send_message(7, "x")
@@ -270,7 +270,7 @@ async def test_a_webhook_is_pushed_until_it_is_accepted() -> None:
         async with await asyncio.start_server(take, "127.0.0.1", 0) as listener:
             port = listener.sockets[0].getsockname()[1]
             await bot.set_webhook(f"http://127.0.0.1:{port}/hook", secret_token="s3cret")
-            server.town.say("hello")
+            server.chats.say("hello")
             await server.confirmed()
         assert len(asked) == 2 and asked[0].split(b"\r\n\r\n")[1] == asked[1].split(b"\r\n\r\n")[1]
         assert b"X-Telegram-Bot-Api-Secret-Token: s3cret" in asked[1]

@@ -1,4 +1,4 @@
-"""One script for the official `openai` package: whom it talks to is the caller's to say; what it got, it tells."""
+"""One script for the official `openai` package. It runs against any server and returns what it received."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ PLAN = Plan(
         "weather": (Call("weather", {"city": "Rome"}), Say("It is sunny in Rome.")),
     },
 )
-"""What the model answers, whoever asks it."""
+"""What the model answers to any client."""
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 CHAT_TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}
 TOOL: Any = {"type": "function", "name": "weather", "parameters": SCHEMA, "strict": False}
 
 
 async def play(url: str, key: str, model: str) -> dict[str, object]:
-    """Chat, stream, tools, responses, errors: what each came to, without what differs from day to day."""
+    """The results of chat, stream, tools, responses and errors, without ids and times."""
     got: dict[str, object] = {}
     async with AsyncOpenAI(base_url=url, api_key=key, max_retries=0) as client:
         got["models"] = model in [each.id async for each in await client.models.list()]

@@ -1,21 +1,22 @@
-"""The real program in a child process, with a home of its own and an environment without anybody's keys."""
+"""Runs the real program in a child process, with its own home and a controlled environment."""
 
 import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from tests.world.environment import LIMIT_S, OPTIONAL, ROOT, environment
 from tests.world.model_server import ModelServer
 
-__all__ = ["ROOT", "Done", "Home", "children", "finished", "until_said"]
+__all__ = ["ROOT", "Finished", "Home", "children", "wait_finished", "read_until"]
 
 
-class Done(Struct):
-    """How a run ended, and what it said."""
+class Finished(Struct):
+    """Exit status and output of a run."""
 
     status: int
     out: str
@@ -23,15 +24,15 @@ class Done(Struct):
 
 
 class Home:
-    """A home folder, and `alipes` run on it."""
+    """An alipes home folder, and `alipes` run on it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def environ(self, *, programs: tuple[str, ...] = OPTIONAL, **more: str) -> dict[str, str]:
-        """`programs`: which of those are installed that it can do without."""
+        """`programs`: the optional programs that are installed."""
         ours = {"ALIPES_HOME": str(self.path), "PYTHONWARNINGS": "error"}
-        ours["ALIPES_DEBUGGABLE"] = "true"  # tests count what it holds, which only root could else
+        ours["ALIPES_DEBUGGABLE"] = "true"  # lets tests count its objects without being root
         return environment(self.path.parent, programs=programs, **ours | more)
 
     def use(self, server: ModelServer, **settings: object) -> None:
@@ -43,12 +44,15 @@ class Home:
 
     @asynccontextmanager
     async def started(
-        self, *words: str, stdin: int | None = asyncio.subprocess.DEVNULL, **more: str
+        self,
+        *words: str,
+        stdin: int | None = asyncio.subprocess.DEVNULL,
+        under: tuple[str, ...] = (),
+        **more: Any,
     ) -> AsyncIterator[asyncio.subprocess.Process]:
-        """`alipes WORDS` while it runs; killed at the end if it still does."""
+        """`alipes WORDS` while it runs; killed at the end if it still does. `under`: a program that starts it."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "alipes", *words),
+            *(*under, sys.executable, "-m", "alipes", *words),
             env=self.environ(**more),
             cwd=self.path.parent,
             stdin=stdin,
@@ -60,25 +64,23 @@ class Home:
         finally:
             if process.returncode is None:
                 process.kill()
-            async with asyncio.timeout(
-                LIMIT_S
-            ):  # longer only if somebody was left behind who holds its pipes
+            async with asyncio.timeout(LIMIT_S):  # hangs only if a leftover process holds its pipes
                 await process.communicate()
 
-    async def run(self, *words: str, stdin: bytes | None = None, **more: str) -> Done:
+    async def run(self, *words: str, stdin: bytes | None = None, **more: Any) -> Finished:
         given = asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE
         async with self.started(*words, stdin=given, **more) as process:
-            return await finished(process, stdin)
+            return await wait_finished(process, stdin)
 
 
-async def finished(process: asyncio.subprocess.Process, stdin: bytes | None = None) -> Done:
+async def wait_finished(process: asyncio.subprocess.Process, stdin: bytes | None = None) -> Finished:
     out, err = await process.communicate(stdin)
     assert process.returncode is not None
-    return Done(process.returncode, out.decode(), err.decode())
+    return Finished(process.returncode, out.decode(), err.decode())
 
 
-async def until_said(stream: asyncio.StreamReader | None, text: str) -> str:
-    """Read until `text` has come."""
+async def read_until(stream: asyncio.StreamReader | None, text: str) -> str:
+    """Read until `text` was received."""
     assert stream is not None
     said = b""
     while text.encode() not in said:
@@ -89,7 +91,7 @@ async def until_said(stream: asyncio.StreamReader | None, text: str) -> str:
 
 
 def children(pid: int) -> list[int]:
-    """The living children of a process, as /proc tells."""
+    """The running children of a process, from /proc."""
     tasks = Path(f"/proc/{pid}/task")
     found = [(task / "children").read_text().split() for task in tasks.iterdir()] if tasks.exists() else []
     return [int(child) for pids in found for child in pids]

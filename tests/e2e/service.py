@@ -1,4 +1,4 @@
-"""`alipes serve` as a process: started until ready, asked over HTTP, signalled; with a fake Telegram beside it."""
+"""Runs `alipes serve` as a process: wait until ready, query over HTTP, send signals; with a fake Telegram."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 
-from alipes.runtime.process_lock import holder
+from alipes.runtime.process_lock import find_holder
 from tests.e2e.program import Home
 from tests.world.environment import LIMIT_S
 from tests.world.model_server import ModelServer
@@ -20,15 +20,15 @@ from tests.world.telegram_server import TOKEN, TelegramServer
 OWNER = 7
 
 
-class Served:
-    """A running one."""
+class ServeProcess:
+    """A running `alipes serve`."""
 
-    def __init__(self, home: Home, process: asyncio.subprocess.Process, told: socket.socket) -> None:
-        self.home, self.process, self.told = home, process, told
+    def __init__(self, home: Home, process: asyncio.subprocess.Process, notifications: socket.socket) -> None:
+        self.home, self.process, self.notifications = home, process, notifications
 
     @property
     def address(self) -> str:
-        found = holder(self.home.path / "run" / "serve.claim")
+        found = find_holder(self.home.path / "run" / "serve.claim")
         assert found is not None, "nobody serves"
         return found.address
 
@@ -43,26 +43,28 @@ class Served:
         return 0.0
 
     async def ready(self) -> None:
-        """Wait until `/ready` says so."""
+        """Wait until `/ready` returns 200."""
         while (await self.get("/ready")).status_code != 200:
             await asyncio.sleep(0.02)
 
     async def heard(self, word: bytes) -> bytes:
-        """Wait until systemd would be told this."""
+        """Wait for this notification to systemd."""
         loop = asyncio.get_running_loop()
-        while word not in (said := await loop.sock_recv(self.told, 4096)):
+        while word not in (said := await loop.sock_recv(self.notifications, 4096)):
             pass
         return said
 
     async def left(self, *, by: signal.Signals | None = signal.SIGTERM) -> int:
-        """Its exit status."""
+        """Send the signal and return the exit status."""
         if by is not None:
             self.process.send_signal(by)
         return await self.process.wait()
 
 
-def settle(home: Home, model: ModelServer, telegram: TelegramServer | None = None, **more: Any) -> None:
-    """Write the settings of a home whose model and messenger are on loopback."""
+def write_settings(
+    home: Home, model: ModelServer, telegram: TelegramServer | None = None, **more: Any
+) -> None:
+    """Write the settings of a home that uses the model and messenger on loopback."""
     home.path.mkdir(exist_ok=True, mode=0o700)
     lines = ['model = "test/scripted"', *(f"{name} = {value}" for name, value in more.items())]
     lines += ["[providers.test]", 'api = "openai-chat"', f'base_url = "{model.url("openai-chat")}"']
@@ -74,15 +76,17 @@ def settle(home: Home, model: ModelServer, telegram: TelegramServer | None = Non
 
 
 @asynccontextmanager
-async def serving(home: Home, *words: str, within: float = LIMIT_S, **more: str) -> AsyncIterator[Served]:
-    """`alipes serve`, once it said that it is ready."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+async def open_serve(
+    home: Home, *words: str, within: float = LIMIT_S, **more: Any
+) -> AsyncIterator[ServeProcess]:
+    """Start `alipes serve` and wait until it is ready."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifications:
         path = Path(home.path.parent, f"notify-{os.urandom(3).hex()}")
-        told.bind(str(path))
-        told.setblocking(False)
+        notifications.bind(str(path))
+        notifications.setblocking(False)
         port = () if "--port" in words else ("--port", "0")
         async with home.started("serve", *port, *words, NOTIFY_SOCKET=str(path), **more) as process:
-            served = Served(home, process, told)
+            served = ServeProcess(home, process, notifications)
             async with asyncio.timeout(within):
                 listening = asyncio.create_task(served.heard(b"READY=1"))
                 ended = asyncio.create_task(process.wait())
@@ -97,4 +101,4 @@ async def serving(home: Home, *words: str, within: float = LIMIT_S, **more: str)
             yield served
 
 
-__all__ = ["OWNER", "TOKEN", "Served", "serving", "settle"]
+__all__ = ["OWNER", "TOKEN", "ServeProcess", "open_serve", "write_settings"]

@@ -1,8 +1,8 @@
-"""The program that `test_stale_clients` runs in a pty: a prompt, and beside it someone who misbehaves.
+"""The program that `test_stale_clients` runs in a pty: a prompt, with misbehaving code beside it.
 
-argv: a JSON object with `mode`, `kinds`, `urls`, `log` and `report`. What happens beside the
-screen is written to `report`, a JSON line each: "ready" once the prompt is drawn, "done" when the
-misbehaving is over, and at last the line that was typed.
+argv: a JSON object with `mode`, `kinds`, `urls`, `log` and `report`. Events beside the
+screen are written to `report`, one JSON line each: "ready" once the prompt is drawn, "done" when the
+misbehaving code has finished, and finally the line that was typed.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from alipes.runtime.log_file import open_log
-from alipes.runtime.unhandled import guarding
-from tests.e2e.careless import leave_behind
+from alipes.runtime.unhandled import handle_uncaught_errors
+from tests.e2e.leaky_clients import leave_behind
 
 PLAN = json.loads(sys.argv[1])
 
@@ -61,7 +61,7 @@ async def main() -> None:
         report("done")
 
     guarded = PLAN["mode"] != "unguarded"
-    with patch_stdout(), guarding(print) if guarded else nullcontext():
+    with patch_stdout(), handle_uncaught_errors(print) if guarded else nullcontext():
         async with asyncio.TaskGroup() as group:
             group.create_task(beside())
             report([await session.prompt_async(set_exception_handler=not guarded)])

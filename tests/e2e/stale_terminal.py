@@ -1,6 +1,6 @@
-"""The real terminal, and beside it someone who leaves clients behind on dead loops. Run by `test_terminal_stale`.
+"""The real terminal, with code beside it that leaves clients on closed loops. Run by `test_terminal_stale`.
 
-argv: a JSON object with `kinds`, `urls`, `times` and `report`, a file that is made when all is done.
+argv: a JSON object with `kinds`, `urls`, `times` and `report`, a file that is created at the end.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from alipes.cli.options import TalkOptions
 from alipes.cli.terminal import start
-from alipes.cli.terminal.terminal import Terminal
+from alipes.cli.terminal.terminal import TerminalApp
 from alipes.config.settings import Settings
-from tests.e2e.careless import leave_behind
+from tests.e2e.leaky_clients import leave_behind
 
 PLAN = json.loads(sys.argv[1])
 
@@ -26,11 +26,11 @@ async def misbehave() -> None:
     Path(PLAN["report"]).touch()
 
 
-def load() -> start.Serve:
-    serve = importlib.import_module("alipes.cli.terminal.session").serve
+def load() -> start.RunSession:
+    serve = importlib.import_module("alipes.cli.terminal.session").run_session
 
     async def beside(
-        terminal: Terminal, settings: Settings, options: TalkOptions, left: asyncio.Event
+        terminal: TerminalApp, settings: Settings, options: TalkOptions, left: asyncio.Event
     ) -> None:
         async with asyncio.TaskGroup() as group:
             careless = group.create_task(misbehave())

@@ -1,10 +1,10 @@
-"""What is said under one key is nobody else's: every way to it is tried with the key of another."""
+"""Data of one API key is not visible to another key, on any route."""
 
 import httpx2
 import pytest
 
 from tests.e2e.program import Home
-from tests.e2e.service import serving, settle
+from tests.e2e.service import open_serve, write_settings
 from tests.world.model_replies import Say
 from tests.world.model_server import ModelServer
 
@@ -14,7 +14,7 @@ SCOPES = {"bob": "run", "eve": "run", "root": "admin"}
 
 
 class Caller:
-    """Who has a key."""
+    """A caller with an API key."""
 
     def __init__(self, client: httpx2.AsyncClient, key: str) -> None:
         self._client, self._headers = client, {"authorization": f"Bearer {key}"}
@@ -30,13 +30,13 @@ async def made(home: Home, name: str) -> str:
     return (await home.run("serve", "key", "add", name, "--scope", SCOPES[name])).out.strip()
 
 
-async def test_no_key_without_admin_reaches_what_others_said(tmp_path):
+async def test_a_key_without_admin_cannot_read_data_of_other_keys(tmp_path):
     home = Home(tmp_path / "home")
     async with ModelServer(lambda _body: Say("noted")) as model:
-        settle(home, model)
+        write_settings(home, model)
         assert (await home.run("ask", "--session", "mine", SECRET)).status == 0
         async with (
-            serving(home) as served,
+            open_serve(home) as served,
             httpx2.AsyncClient(base_url=served.address, trust_env=False) as client,
         ):
             bob, eve, root = [Caller(client, await made(home, name)) for name in SCOPES]
@@ -62,7 +62,7 @@ async def test_no_key_without_admin_reaches_what_others_said(tmp_path):
 
 
 async def said(bob: Caller) -> tuple[str, str, str]:
-    """A run, a response and the session of the run, in which the secret was told."""
+    """A run, a response and the session of the run that contains the secret."""
     run = (await bob.post("/v1/runs", {"input": SECRET, "session": "plans"})).json()["id"]
     assert "turn_ended" in (await bob.get(f"/v1/runs/{run}/events")).text
     response = (await bob.post("/v1/responses", {"input": SECRET, "model": "alipes"})).json()["id"]

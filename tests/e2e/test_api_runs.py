@@ -1,4 +1,4 @@
-"""Runs over HTTP against the real `alipes serve`: killed, told to leave, asked again by those who listened."""
+"""Runs over HTTP against the real `alipes serve`: kill, shutdown, and clients that reconnect."""
 
 import asyncio
 import signal
@@ -11,8 +11,8 @@ import httpx2
 import pytest
 
 from tests.e2e.program import Home
-from tests.e2e.service import Served, serving, settle
-from tests.world.api import Front
+from tests.e2e.service import ServeProcess, open_serve, write_settings
+from tests.world.api_harness import ApiClient
 from tests.world.environment import LIMIT_S
 from tests.world.model_server import Call, Calls, ModelServer, Reply, Say, Stall
 
@@ -25,7 +25,7 @@ def home(tmp_path: Path) -> Home:
 
 
 class Script:
-    """Answers in order; questions beside, as for a title, are answered anyhow."""
+    """Answers in order; auxiliary requests, such as for a title, get a fixed answer."""
 
     def __init__(self, *replies: Reply) -> None:
         self._replies = list(replies)
@@ -35,19 +35,19 @@ class Script:
 
 
 @asynccontextmanager
-async def calling(home: Home) -> AsyncIterator[tuple[Served, Front]]:
-    """The service, and its operator in front of it."""
+async def calling(home: Home) -> AsyncIterator[tuple[ServeProcess, ApiClient]]:
+    """The service, and an API client with the operator's key."""
     (home.path / ".env").write_text("ALIPES_API_KEY=key-ann\n")
     (home.path / ".env").chmod(0o600)
-    async with serving(home) as served:
+    async with open_serve(home) as served:
         async with httpx2.AsyncClient(base_url=served.address, trust_env=False, timeout=LIMIT_S) as client:
-            yield served, Front(client)
+            yield served, ApiClient(client)
 
 
-async def test_a_listener_goes_on_after_kill_9_and_hears_no_message_twice(home: Home):
+async def test_a_listener_reconnects_after_kill_9_and_gets_no_message_twice(home: Home):
     act = Calls((Call("terminal", {"command": "echo done >> acts"}),))
     async with ModelServer(Script(act, Stall("Half an"), Say("A whole answer."))) as model:
-        settle(home, model)
+        write_settings(home, model)
         async with calling(home) as (served, front):
             run = await front.begin("go", session="s")
             async with front.listening(run) as listener:
@@ -62,17 +62,17 @@ async def test_a_listener_goes_on_after_kill_9_and_hears_no_message_twice(home: 
             said = [each for each in rest if each.name == "said"]
             assert [(each.id, each.text) for each in said] == [("4", "A whole answer.")]
             assert rest[-1].name == "turn_ended"
-            told = await front.look(run)
-            assert (told["status"], told["attempts"]) == ("answered", 2)
+            run_state = await front.look(run)
+            assert (run_state["status"], run_state["attempts"]) == ("answered", 2)
             assert (await front.ask("GET", f"/runs/{run}/events", last_event_id="end")).status_code == 204
             again = await front.ask("GET", "/sessions/s/messages")
             assert len(again.json()["messages"]) == 4
     assert Path(home.path.parent, "acts").read_text() == "done\n", "what was done is not done again"
 
 
-async def test_who_listens_when_it_leaves_is_let_go_and_it_leaves_at_once(home: Home):
+async def test_shutdown_disconnects_listeners_and_does_not_wait_for_them(home: Home):
     async with ModelServer(Script(Stall("Half"), Say("Whole."))) as model:
-        settle(home, model, **{"serve.drain": 0})
+        write_settings(home, model, **{"serve.drain": 0})
         async with calling(home) as (served, front):
             run = await front.begin("go")
             async with front.listening(run) as listener:
@@ -87,10 +87,10 @@ async def test_who_listens_when_it_leaves_is_let_go_and_it_leaves_at_once(home: 
                 assert (await listener.rest())[-1].data["ending"] == "answered"
 
 
-async def test_a_stop_ends_a_command_and_what_it_started(home: Home):
+async def test_a_stop_kills_a_command_and_its_children(home: Home):
     act = Calls((Call("terminal", {"command": "echo begun; sleep 1000"}),))
     async with ModelServer(Script(act)) as model:
-        settle(home, model)
+        write_settings(home, model)
         async with calling(home) as (_served, front):
             run = await front.begin("go")
             async with front.listening(run) as listener:

@@ -1,4 +1,4 @@
-"""`alipes ask` as a person or a script meets it: the real program, a real socket, a model by script."""
+"""`alipes ask`: the real program, a real socket, a scripted model."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from alipes.kernel.turns import Event, TextDelta, TurnEnded, TurnStarted
-from tests.e2e.program import Home, children, finished, until_said
+from tests.e2e.program import Home, children, read_until, wait_finished
 from tests.world.model_server import Call, Cut, Fail, ModelServer, Say, Stall, Tokens
 
 pytestmark = pytest.mark.deadline(60)
@@ -22,13 +22,13 @@ def home(tmp_path):
 
 
 async def ending(home: Home) -> dict:
-    """How the last turn ended, as the export tells it."""
+    """How the last turn ended, according to the export."""
     listed = msgspec.json.decode((await home.run("sessions", "list", "--json")).out)
     document = (await home.run("sessions", "export", listed[0]["id"], "--format", "json")).out
     return msgspec.json.decode(document)["turns"][-1]
 
 
-async def test_the_answer_goes_to_standard_output_and_nothing_else_does(home):
+async def test_only_the_answer_goes_to_standard_output(home):
     async with ModelServer([Say("It is **four**.", usage=Tokens(1234, 5))]) as server:
         home.use(server)
         done = await home.run("ask", "-v", "two", "and", "two?")
@@ -37,11 +37,20 @@ async def test_the_answer_goes_to_standard_output_and_nothing_else_does(home):
     assert server.bodies[0]["messages"][-1] == {"role": "user", "content": "two and two?"}
 
 
-async def test_without_remarks_standard_error_is_empty(home):
+async def test_without_verbose_standard_error_is_empty(home):
     async with ModelServer([Say("Yes.")]) as server:
         home.use(server)
         done = await home.run("ask", "well?")
     assert (done.status, done.out, done.err) == (0, "Yes.\n", "")
+
+
+async def test_under_nohup_a_hangup_is_ignored(home):
+    text = "!say begun\n!wait 0.5\n!say finished"
+    async with home.started("ask", "-m", "scripted", text, under=("nohup",)) as process:
+        await read_until(process.stdout, "begun")
+        process.send_signal(signal.SIGHUP)
+        done = await wait_finished(process)
+    assert (done.status, done.err) == (0, "") and "finished" in done.out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -49,9 +58,9 @@ async def test_a_signal_stops_the_turn_and_leaves_nothing_behind(home, number):
     async with ModelServer([Stall("The answer is"), Say("Back again.")]) as server:
         home.use(server)
         async with home.started("ask", "--session", "s", "long story") as process:
-            await until_said(process.stdout, "The answer is")  # shown while the model still talks
+            await read_until(process.stdout, "The answer is")  # printed while the model is still writing
             process.send_signal(number)
-            done = await finished(process)
+            done = await wait_finished(process)
             assert done.status == 130
             assert "stopped" in done.err and "Traceback" not in done.err
         await server.closed_early()
@@ -61,24 +70,24 @@ async def test_a_signal_stops_the_turn_and_leaves_nothing_behind(home, number):
         assert (again.status, again.out) == (0, "Back again.\n")
 
 
-async def test_a_signal_before_the_turn_has_begun_leaves_at_once(home):
+async def test_a_signal_before_the_turn_starts_exits_at_once(home):
     async with ModelServer([]) as server:
         home.use(server)
         async with home.started("ask", stdin=asyncio.subprocess.PIPE) as process:
-            assert "waiting for standard input" in await until_said(process.stderr, "waiting")
+            assert "waiting for standard input" in await read_until(process.stderr, "waiting")
             process.send_signal(signal.SIGINT)
-            assert (await finished(process)).status == 130
+            assert (await wait_finished(process)).status == 130
     assert server.requests == []
 
 
-async def test_a_second_signal_does_not_wait_and_the_turn_is_not_taken_up_again(home):
+async def test_a_second_signal_exits_at_once_and_the_turn_is_not_resumed(home):
     async with ModelServer([Stall("Once"), Say("Other.")]) as server:
         home.use(server)
         async with home.started("ask", "--session", "s", "hm") as process:
-            await until_said(process.stdout, "Once")
+            await read_until(process.stdout, "Once")
             process.send_signal(signal.SIGINT)
             process.send_signal(signal.SIGINT)
-            assert (await finished(process)).status in (130, -signal.SIGINT)
+            assert (await wait_finished(process)).status in (130, -signal.SIGINT)
         assert (await home.run("ask", "other")).out == "Other.\n"
     assert len(server.requests) == 2
 
@@ -103,9 +112,9 @@ async def test_piped_input_is_context_after_the_prompt(home):
     assert second == "the prompt itself\n"
 
 
-async def test_nothing_to_ask_is_wrong_usage(home):
+async def test_an_empty_prompt_is_a_usage_error(home):
     done = await home.run("ask", stdin=b" \n")
-    assert done.status == 2 and "nothing to ask" in done.err
+    assert done.status == 2 and "no prompt given" in done.err
 
 
 async def test_a_named_session_remembers_and_continue_finds_it(home):
@@ -122,19 +131,19 @@ async def test_a_named_session_remembers_and_continue_finds_it(home):
     assert said == ["I am Ada", "Hello Ada.", "who am I?", "Ada.", "and now?"]
 
 
-async def test_there_may_be_nothing_to_continue(home):
+async def test_continue_without_a_conversation_is_an_error(home):
     done = await home.run("ask", "--continue", "-m", "scripted", "hm?")
     assert done.status == 2 and "no conversation to continue" in done.err
 
 
-async def test_an_unknown_model_is_refused_before_anything_is_kept(home):
+async def test_an_unknown_model_is_rejected_before_anything_is_stored(home):
     done = await home.run("ask", "-m", "scriptet", "hi")
     assert (done.status, done.out) == (2, "")
     assert "scripted" in done.err and "Traceback" not in done.err
     assert (await home.run("sessions", "--json")).out == "[]\n"
 
 
-async def test_broken_settings_are_told_with_file_and_line(home):
+async def test_invalid_settings_are_reported_with_file_and_line(home):
     home.path.mkdir()
     (home.path / "config.toml").write_text('\nmodel = "x\n')
     done = await home.run("ask", "hi")
@@ -150,7 +159,7 @@ async def test_a_failure_is_one_sentence_and_status_1(home):
     assert done.err.startswith("alipes: failed: ") and "Traceback" not in done.err
 
 
-async def test_a_broken_answer_is_marked_and_the_next_begins_on_its_own_line(home):
+async def test_a_cut_off_answer_is_marked_and_the_retry_starts_on_a_new_line(home):
     async with ModelServer([Cut("Half an ans"), Say("The whole answer.")]) as server:
         home.use(server)
         done = await home.run("ask", "hi")
@@ -158,7 +167,7 @@ async def test_a_broken_answer_is_marked_and_the_next_begins_on_its_own_line(hom
     assert "void" in done.err
 
 
-async def test_when_nobody_reads_the_answer_the_turn_is_stopped(home):
+async def test_the_turn_is_stopped_when_the_reader_closes_the_pipe(home):
     async with ModelServer([Say("word " * 1000, pieces=1000, delay=0.01)]) as server:
         home.use(server)
         reading, writing = os.pipe()
@@ -183,7 +192,7 @@ async def finished_with_errors(process) -> tuple[int, str]:
     return process.returncode, err.decode()
 
 
-async def test_an_image_is_shown_to_the_model(home, tmp_path):
+async def test_an_image_is_sent_to_the_model(home, tmp_path):
     (tmp_path / "p.png").write_bytes(PNG)
     async with ModelServer([Say("A picture.")]) as server:
         home.use(server)
@@ -193,17 +202,17 @@ async def test_an_image_is_shown_to_the_model(home, tmp_path):
     assert kinds == ["text", "image_url"]
 
 
-async def test_an_image_that_is_none_is_wrong_usage(home):
+async def test_a_missing_image_is_a_usage_error(home):
     done = await home.run("ask", "--image", "nothing.png", "what is it?")
     assert done.status == 2 and "nothing.png: No such file" in done.err
 
 
 async def test_a_turn_cut_off_by_kill_9_is_finished_by_the_next_process(home):
     async with ModelServer([Stall("Once upon"), Say("Unrelated."), Say("The end.")]) as server:
-        server.script = lambda body: _told(server, body)
+        server.script = lambda body: _answer_by_request(server, body)
         home.use(server)
         async with home.started("ask", "--session", "tale", "tell a tale") as process:
-            await until_said(process.stdout, "Once upon")
+            await read_until(process.stdout, "Once upon")
             process.kill()
         done = await home.run("ask", "something else")
         assert (done.status, done.out) == (0, "Unrelated.\n")
@@ -213,21 +222,21 @@ async def test_a_turn_cut_off_by_kill_9_is_finished_by_the_next_process(home):
     assert len(server.requests) == 3
 
 
-def _told(server: ModelServer, body: dict) -> object:
-    """By what is asked, as two turns may ask in any order."""
+def _answer_by_request(server: ModelServer, body: dict) -> object:
+    """Chosen by the request, as two turns may ask in any order."""
     if len(server.requests) == 1:
         return Stall("Once upon")
     return Say("The end." if body["messages"][-1]["content"] == "tell a tale" else "Unrelated.")
 
 
-async def test_a_session_that_another_process_holds_is_asked_there_and_followed_here(home):
+async def test_a_session_owned_by_another_process_runs_there_and_is_followed_here(home):
     async with ModelServer([Say("First.", wait=1.0), Say("Second.")]) as server:
         home.use(server)
         async with home.started("ask", "--session", "shared", "one") as first:
             await server.asked()
             second = await home.run("ask", "--session", "shared", "two")
             assert (second.status, second.out) == (0, "Second.\n")
-            done = await finished(first)
+            done = await wait_finished(first)
         assert (done.status, done.out) == (0, "First.\n")
     assert [m["content"] for m in server.bodies[1]["messages"][-3:]] == ["one", "First.", "two"]
 
@@ -238,25 +247,25 @@ async def test_stopping_the_follower_stops_its_own_turn_in_the_other_process(hom
         async with home.started("ask", "--session", "shared", "one") as first:
             await server.asked()
             async with home.started("ask", "--session", "shared", "two") as second:
-                await until_said(second.stdout, "Second")
+                await read_until(second.stdout, "Second")
                 second.send_signal(signal.SIGINT)
-                assert (await finished(second)).status == 130
-            assert (await finished(first)).out == "First.\n"
+                assert (await wait_finished(second)).status == 130
+            assert (await wait_finished(first)).out == "First.\n"
 
 
-async def test_a_running_turn_keeps_no_child_after_a_stop(home):
+async def test_a_stop_leaves_no_child_processes(home):
     async with ModelServer([Call("terminal", {"command": "sleep 1000 & setsid sleep 1000"})]) as server:
         home.use(server)
         async with home.started("ask", "--yes", "sleep") as process:
-            await until_said(process.stderr, "terminal sleep")
+            await read_until(process.stderr, "terminal sleep")
             while not (living := children(process.pid)):
                 await asyncio.sleep(0.01)
             process.send_signal(signal.SIGINT)
-            assert (await finished(process)).status == 130
+            assert (await wait_finished(process)).status == 130
         assert [pid for pid in living if os.path.exists(f"/proc/{pid}")] == []
 
 
-async def test_a_tool_call_is_a_remark_and_its_result_is_not_shown(home):
+async def test_a_tool_call_is_shown_on_standard_error_without_its_result(home):
     async with ModelServer([Call("terminal", {"command": "echo hello"}), Say("Done.")]) as server:
         home.use(server)
         done = await home.run("ask", "--yes", "say hello")
@@ -264,7 +273,7 @@ async def test_a_tool_call_is_a_remark_and_its_result_is_not_shown(home):
     assert "· terminal echo hello" in done.err
 
 
-async def test_out_of_steps_sums_up_and_is_status_1(home):
+async def test_reaching_the_step_limit_prints_a_summary_and_exits_with_1(home):
     async with ModelServer([Call("terminal", {"command": "true"}), Say("So far.")]) as server:
         home.use(server, max_steps=1)
         done = await home.run("ask", "--yes", "work")

@@ -1,7 +1,6 @@
 """The official `openai` package and the `llm` command against `alipes serve`, unchanged."""
 
 import asyncio
-import os
 import re
 import sqlite3
 import sys
@@ -12,8 +11,9 @@ import pytest
 from openai import AsyncOpenAI
 
 from tests.e2e.openai_script import PLAN, play
-from tests.e2e.program import KEPT, ROOT, Home
-from tests.e2e.service import serving, settle
+from tests.e2e.program import ROOT, Home
+from tests.e2e.service import open_serve, write_settings
+from tests.world.environment import environment
 from tests.world.model_server import Call, ModelServer, Plan, Say, Stall
 
 pytestmark = pytest.mark.deadline(60)
@@ -23,11 +23,11 @@ PAGE = (ROOT / "docs" / "openai-api.md").read_text()
 
 @asynccontextmanager
 async def served(tmp_path, plan):
-    """Where it is, and its home."""
+    """Its address and its home."""
     home = Home(tmp_path / "home")
     async with ModelServer(plan) as model:
-        settle(home, model)
-        async with serving(home, ALIPES_API_KEY=KEY) as service:
+        write_settings(home, model)
+        async with open_serve(home, ALIPES_API_KEY=KEY) as service:
             yield f"{service.address}/v1", home, model
 
 
@@ -36,7 +36,7 @@ def sessions(home):
         return db.execute("SELECT count(*) FROM sessions").fetchone()[0]
 
 
-async def test_one_script_has_the_same_result_here_and_at_a_scripted_openai(tmp_path):
+async def test_one_script_has_the_same_result_with_alipes_and_a_scripted_openai(tmp_path):
     async with ModelServer(PLAN, key=KEY) as theirs:
         expected = await play(theirs.url("openai-chat"), KEY, "scripted")
     async with served(tmp_path, PLAN) as (url, _, _):
@@ -52,7 +52,7 @@ async def test_one_script_has_the_same_result_here_and_at_a_scripted_openai(tmp_
     ]
 
 
-async def test_tools_of_the_agent_run_here_and_the_package_takes_no_notice(tmp_path):
+async def test_the_agents_own_tools_run_unseen_by_the_client(tmp_path):
     plan = Plan((Call("terminal", {"command": "echo meow"}), Say("The cat says meow.")))
     async with served(tmp_path, plan) as (url, _, model):
         async with AsyncOpenAI(base_url=url, api_key=KEY, max_retries=0) as client:
@@ -71,7 +71,7 @@ async def test_tools_of_the_agent_run_here_and_the_package_takes_no_notice(tmp_p
         assert "meow" in results[0]["content"]
 
 
-async def test_responses_are_built_on_shown_and_deleted_by_the_package(tmp_path):
+async def test_responses_are_continued_retrieved_and_deleted(tmp_path):
     async with served(tmp_path, PLAN) as (url, home, model):
         async with AsyncOpenAI(base_url=url, api_key=KEY, max_retries=0) as client:
             first = await client.responses.create(model="alipes", input="hello")
@@ -91,7 +91,7 @@ async def test_responses_are_built_on_shown_and_deleted_by_the_package(tmp_path)
                 )
 
 
-async def test_a_client_of_the_package_that_leaves_ends_the_request_to_the_model(tmp_path):
+async def test_a_client_that_disconnects_cancels_the_model_request(tmp_path):
     async with served(tmp_path, [Stall("half an answer")]) as (url, home, model):
         async with AsyncOpenAI(base_url=url, api_key=KEY, max_retries=0) as client:
             stream = await client.chat.completions.create(
@@ -113,11 +113,11 @@ def _endings(home):
 
 
 def shown(language):
-    """The first block of the page in this language."""
+    """The page's first code block in this language."""
     return re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL).group(1)
 
 
-async def test_the_script_of_the_page_runs(tmp_path):
+async def test_the_script_in_the_docs_runs(tmp_path):
     plan = Plan((Say("Two files."),), by={"oldest": (Say("The first one."),)})
     async with served(tmp_path, plan) as (url, home, _):
         out = await child(tmp_path, "-c", shown("python"), ALIPES_URL=url, ALIPES_API_KEY=KEY)
@@ -125,7 +125,7 @@ async def test_the_script_of_the_page_runs(tmp_path):
         assert sessions(home) == 2
 
 
-async def test_the_llm_command_talks_goes_on_and_runs_its_own_tools(tmp_path):
+async def test_the_llm_command_chats_continues_and_runs_its_own_tools(tmp_path):
     plan = Plan(
         (Say("Hello, you."),),
         by={"time": (Call("llm_time", {}), Say("It is late.")), "again": (Say("Hello again."),)},
@@ -137,7 +137,7 @@ async def test_the_llm_command_talks_goes_on_and_runs_its_own_tools(tmp_path):
         (tmp_path / "llm" / "extra-openai-models.yaml").write_text(ours + newer)
         assert await llm(tmp_path, "-m", "alipes", "hello") == "Hello, you.\n"
         assert await llm(tmp_path, "-c", "and again") == "Hello again.\n"
-        assert sessions(home) == 1, "a conversation that goes on is one"
+        assert sessions(home) == 1, "a continued conversation is one session"
         assert [m["role"] for m in model.bodies[-1]["messages"]] == ["system", "user", "assistant", "user"]
         assert await llm(tmp_path, "-m", "alipes", "-T", "llm_time", "what time is it?") == "It is late.\n"
         assert "utc_time" in str(model.bodies[-1]["messages"])
@@ -146,17 +146,16 @@ async def test_the_llm_command_talks_goes_on_and_runs_its_own_tools(tmp_path):
 
 
 async def llm(folder, *words):
-    """What it says."""
+    """Its output."""
     place = {"LLM_USER_PATH": str(folder / "llm"), "LLM_LOAD_PLUGINS": ""}
     return await child(folder, "-m", "llm", *words, "--key", KEY, **place)
 
 
 async def child(folder, *words, **more):
-    """What a program of Python's says, with an environment without anybody's keys."""
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    """The output of a Python program, run in a controlled environment."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *words),
-        env={**kept, "HOME": str(folder), **more},
+        env=environment(folder, **more),
         cwd=folder,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

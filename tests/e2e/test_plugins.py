@@ -1,4 +1,4 @@
-"""The real program with real plugins: installed, listed, examined, begun, and their own commands run."""
+"""The real program with real plugins: install, list, doctor, new, and plugin commands."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.e2e.program import ROOT, Home, finished, until_said
+from tests.e2e.program import ROOT, Home, read_until, wait_finished
 from tests.world.environment import LIMIT_S
 from tests.world.plugin_sources import commit, git, hermes, native, wheel
 
@@ -39,9 +39,9 @@ async def setup(ctx: Context) -> None:
         print(reply.message.text)
 
     def by_itself(parser):
-        parser.set_defaults(func=lambda given: asyncio.run(told()))
+        parser.set_defaults(func=lambda given: asyncio.run(report()))
 
-    async def told():
+    async def report():
         print("on a loop of its own")
 
     def wait(given):
@@ -73,7 +73,7 @@ async def with_commands(home: Home, tmp_path: Path) -> None:
     await install(home, native(tmp_path / "noisy", "noisy", code=WITH_COMMANDS))
 
 
-async def test_a_plugin_of_every_source_is_found_and_used_by_a_conversation(home, tmp_path):
+async def test_plugins_of_every_source_are_installed_and_used(home, tmp_path):
     await install(home, native(tmp_path / "folder", "ways"))
     git_plugin = hermes(tmp_path / "repository")
     commit(git_plugin)
@@ -109,19 +109,19 @@ async def test_a_plugin_of_every_source_is_found_and_used_by_a_conversation(home
     assert (await home.run("plugins", "doctor")).status == 0
 
 
-async def test_a_conversation_that_runs_has_them_on(home, tmp_path):
+async def test_plugins_lists_those_of_a_running_conversation(home, tmp_path):
     await install(home, native(tmp_path / "folder", "ways"))
     async with home.started("ask", "-m", "scripted", "!say begun\n!wait 100") as process:
-        await until_said(process.stdout, "begun")
-        (told,) = msgspec.json.decode((await home.run("plugins", "list", "--json")).out)
-        assert told["state"] == "on" and told["adds"]["tools"] == ["look_up"]
+        await read_until(process.stdout, "begun")
+        (report,) = msgspec.json.decode((await home.run("plugins", "list", "--json")).out)
+        assert report["state"] == "on" and report["adds"]["tools"] == ["look_up"]
         process.send_signal(signal.SIGINT)
-        await finished(process)
-    (told,) = msgspec.json.decode((await home.run("plugins", "list", "--json")).out)
-    assert told["state"] == "enabled"
+        await wait_finished(process)
+    (report,) = msgspec.json.decode((await home.run("plugins", "list", "--json")).out)
+    assert report["state"] == "enabled"
 
 
-async def test_a_broken_plugin_is_told_by_list_and_doctor_and_the_house_goes_on(home, tmp_path):
+async def test_a_broken_plugin_is_reported_by_list_and_doctor_and_alipes_works(home, tmp_path):
     await install(home, native(tmp_path / "folder", "ways", code="raise RuntimeError('no luck')\n"))
     assert (await home.run("ask", "-m", "scripted", "hi")).out == "You said: hi\n"
     done = await home.run("plugins", "list")
@@ -145,7 +145,7 @@ async def test_in_safe_mode_no_plugin_is_loaded(home, tmp_path, words):
     assert (tmp_path / "ran").exists()
 
 
-async def test_with_no_plugin_nothing_of_theirs_is_loaded(home):
+async def test_without_plugins_no_plugin_code_is_imported(home):
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-X", "importtime", "-m", "alipes", "ask", "-m", "scripted", "hi"),
         env=home.environ(),
@@ -153,8 +153,8 @@ async def test_with_no_plugin_nothing_of_theirs_is_loaded(home):
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, told = await process.communicate()
-    loaded = {line.rpartition("|")[2].strip() for line in told.decode().splitlines()}
+    _, report = await process.communicate()
+    loaded = {line.rpartition("|")[2].strip() for line in report.decode().splitlines()}
     assert not {name for name in loaded if name.startswith(("alipes.compat", "alipes.cli.plugins"))}
     assert not loaded & {"yaml", "tomlkit"}
 
@@ -162,7 +162,7 @@ async def test_with_no_plugin_nothing_of_theirs_is_loaded(home):
 # --- commands of plugins
 
 
-async def test_a_plugins_own_command_gets_its_words_and_its_status_counts(home, tmp_path):
+async def test_a_plugin_command_gets_its_arguments_and_sets_the_exit_status(home, tmp_path):
     await with_commands(home, tmp_path)
     done = await home.run("shout", "--times", "2", "hey")
     assert (done.status, done.out) == (0, "HEYHEY\n")
@@ -173,7 +173,7 @@ async def test_a_plugins_own_command_gets_its_words_and_its_status_counts(home, 
     assert "alipes shout" in (await home.run("plugins", "list")).out
 
 
-async def test_wrong_words_help_and_leaving_end_as_they_should(home, tmp_path):
+async def test_usage_errors_help_and_sys_exit_of_a_plugin_command(home, tmp_path):
     await with_commands(home, tmp_path)
     done = await home.run("shout", "--help")
     assert done.status == 0 and "usage: alipes shout" in done.out and "say it loud" in done.out
@@ -185,14 +185,14 @@ async def test_wrong_words_help_and_leaving_end_as_they_should(home, tmp_path):
     assert done.status == 1 and done.err == "no reason\n"
 
 
-async def test_a_command_that_fails_is_told_in_a_sentence_with_the_plugins_name(home, tmp_path):
+async def test_a_failing_plugin_command_is_reported_with_the_plugins_name(home, tmp_path):
     await with_commands(home, tmp_path)
     done = await home.run("fail")
     assert done.status == 1 and "plugin noisy" in done.err and "Traceback" not in done.err
     assert "AttributeError" in (home.path / "logs" / "alipes.log").read_text()
 
 
-async def test_our_own_commands_go_first_and_unknown_ones_name_what_is_near(home, tmp_path):
+async def test_builtin_commands_take_precedence_and_unknown_ones_get_suggestions(home, tmp_path):
     await with_commands(home, tmp_path)
     assert (await home.run("ask", "-m", "scripted", "hi")).out == "You said: hi\n"
     done = await home.run("shuot", "x")
@@ -205,13 +205,13 @@ async def test_our_own_commands_go_first_and_unknown_ones_name_what_is_near(home
 async def test_a_command_that_waits_for_a_key_ends_with_ctrl_c(home, tmp_path):
     await with_commands(home, tmp_path)
     async with home.started("wait", stdin=asyncio.subprocess.PIPE) as process:
-        await until_said(process.stdout, "waiting")
+        await read_until(process.stdout, "waiting")
         process.send_signal(signal.SIGINT)
         async with asyncio.timeout(LIMIT_S):
             assert await process.wait() == 130
 
 
-# --- beginning one
+# --- creating one
 
 
 @pytest.mark.deadline(120)
@@ -234,20 +234,20 @@ async def test_the_tests_of_a_new_plugin_pass(home, tmp_path, words):
 
 
 async def at_a_terminal(home: Home, answer: str, *words: str) -> tuple[int, str]:
-    """Run the program with a terminal as its standard input, and say `answer` when it asks."""
+    """Run the program with a terminal as its standard input, and type `answer` when it asks."""
     ours, theirs = pty.openpty()
     try:
         async with home.started(*words, stdin=theirs) as process:
-            await until_said(process.stderr, "[y/N]")
+            await read_until(process.stderr, "[y/N]")
             os.write(ours, f"{answer}\n".encode())
-            done = await finished(process)
+            done = await wait_finished(process)
             return done.status, done.out
     finally:
         os.close(ours)
         os.close(theirs)
 
 
-async def test_at_a_terminal_the_person_is_asked_and_no_means_no(home, tmp_path):
+async def test_at_a_terminal_install_and_remove_ask_for_confirmation(home, tmp_path):
     source = str(native(tmp_path / "folder", "ways"))
     status, said = await at_a_terminal(home, "", "plugins", "install", source)
     assert status == 1 and "look_up" in said
@@ -258,17 +258,17 @@ async def test_at_a_terminal_the_person_is_asked_and_no_means_no(home, tmp_path)
     assert status == 0 and "removed" in said
 
 
-async def test_interrupted_while_it_asks_nothing_is_left(home, tmp_path):
+async def test_an_interrupt_at_the_confirmation_leaves_nothing_behind(home, tmp_path):
     ours, theirs = pty.openpty()
     async with home.started("plugins", "install", str(native(tmp_path / "folder")), stdin=theirs) as process:
-        await until_said(process.stderr, "[y/N]")
+        await read_until(process.stderr, "[y/N]")
         process.send_signal(signal.SIGINT)
-        assert (await finished(process)).status == 130
+        assert (await wait_finished(process)).status == 130
     os.close(ours)
     os.close(theirs)
     assert [path.name for path in (home.path / "plugins").iterdir()] == []
 
 
-async def test_a_folder_that_is_no_plugin_is_refused(home):
+async def test_a_folder_without_a_plugin_is_rejected(home):
     done = await home.run("plugins", "install", str(ROOT / "docs"), "--yes")
     assert done.status == 2 and "no plugin" in done.err and "Traceback" not in done.err

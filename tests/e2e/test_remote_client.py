@@ -1,4 +1,4 @@
-"""The client library that comes with remote tools: what someone writes against it holds."""
+"""The client library of the remote tools example."""
 
 import asyncio
 import importlib.util
@@ -10,12 +10,12 @@ import pytest
 pytest.importorskip("websockets", reason="the example needs websockets (make test installs it)")
 
 from alipes.kernel.turns import ToolProgress
-from tests.world.remote import EXAMPLE, eventually, free_port, open_remote, open_wire
+from tests.world.remote_tools import EXAMPLE, free_port, open_client, open_remote, wait_until
 
 
 @pytest.fixture
 def library():
-    """As someone would import it who copied the file."""
+    """Imported as if the file had been copied."""
     spec = importlib.util.spec_from_file_location("remote_tools_client", EXAMPLE / "client.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -25,7 +25,7 @@ def library():
 
 
 class Serving:
-    """Run the client beside the test, and end it in the end."""
+    """Run the client beside the test, and stop it at the end."""
 
     def __init__(self, tools):
         self.tools = tools
@@ -58,7 +58,7 @@ async def test_a_function_is_a_tool_and_gets_the_arguments_by_name(tmp_path, lib
             assert "workshop (c1): add" in await remote.command("/remote")
 
 
-async def test_what_a_function_raises_is_told_to_the_model_and_it_serves_on(tmp_path, library):
+async def test_an_exception_reaches_the_model_and_the_client_keeps_serving(tmp_path, library):
     async with open_remote(tmp_path) as remote:
         tools = library.RemoteTools(remote.socket, remote.token)
 
@@ -97,7 +97,7 @@ async def test_a_stop_cancels_the_function_and_a_timeout_does_too(tmp_path, libr
             await ended.wait()
 
 
-async def test_it_comes_back_when_the_house_does(tmp_path, library):
+async def test_the_client_reconnects_after_a_restart(tmp_path, library):
     port = free_port()
     async with open_remote(tmp_path, port=port) as remote:
         tools = library.RemoteTools(remote.socket, remote.token)
@@ -117,8 +117,8 @@ async def test_it_comes_back_when_the_house_does(tmp_path, library):
         serving = Serving(tools)
         await serving.__aenter__()
         task = asyncio.create_task(remote.ask("!call wait"))
-        await eventually(lambda: len(tools._running) == 1)
-        task.cancel()  # who watches goes; the turn goes on
+        await wait_until(lambda: len(tools._running) == 1)
+        task.cancel()  # the watcher leaves; the turn continues
         await asyncio.wait({task})
         assert not cancelled.is_set()
     await cancelled.wait()
@@ -132,7 +132,7 @@ async def test_it_comes_back_when_the_house_does(tmp_path, library):
 
 
 @pytest.mark.deadline(30)
-async def test_after_a_reload_it_comes_back_to_the_new_code(tmp_path, library):
+async def test_the_client_reconnects_after_a_reload(tmp_path, library):
     async with open_remote(tmp_path, port=free_port()) as remote:
         tools = library.RemoteTools(remote.socket, remote.token)
 
@@ -142,17 +142,17 @@ async def test_after_a_reload_it_comes_back_to_the_new_code(tmp_path, library):
 
         async with Serving(tools):
             init = remote.folder / "__init__.py"
-            init.write_text(init.read_text().replace("Nobody is connected", "There is nobody"))
+            init.write_text(init.read_text().replace("No clients connected", "There are no clients"))
             await remote.command("/plugins reload remote_tools")
-            await eventually(lambda: not tools.ready.is_set())
+            await wait_until(lambda: not tools.ready.is_set())
             await tools.ready.wait()
             assert (await remote.ask("!call who")).text == "who (ok): me"
-        while "There is nobody" not in await remote.command("/remote"):
+        while "There are no clients" not in await remote.command("/remote"):
             await asyncio.sleep(0.01)
 
 
 @pytest.mark.deadline(30)
-async def test_a_turn_that_runs_during_a_reload_is_served_to_its_end(tmp_path, library):
+async def test_a_turn_running_during_a_reload_is_served_to_its_end(tmp_path, library):
     async with open_remote(tmp_path, port=free_port()) as remote:
         tools = library.RemoteTools(remote.socket, remote.token)
         begun, go = asyncio.Event(), asyncio.Event()
@@ -169,13 +169,13 @@ async def test_a_turn_that_runs_during_a_reload_is_served_to_its_end(tmp_path, l
             await remote.command("/plugins reload remote_tools")
             go.set()
             assert (await asking).text == "wait (ok): done"
-            await eventually(lambda: not tools.ready.is_set())
+            await wait_until(lambda: not tools.ready.is_set())
             await tools.ready.wait()
             assert (await remote.ask("!call wait")).text == "wait (ok): done"
 
 
-async def test_where_another_try_is_in_vain_it_says_why(tmp_path, library):
-    async with open_remote(tmp_path) as remote, open_wire(remote, "dig", name="shovel"):
+async def test_errors_that_retries_cannot_fix_are_reported(tmp_path, library):
+    async with open_remote(tmp_path) as remote, open_client(remote, "dig", name="shovel"):
         with pytest.raises(library.Refused, match="not the token"):
             await library.RemoteTools(remote.socket, "wrong").run()
         tools = library.RemoteTools(remote.socket, remote.token)
@@ -189,7 +189,7 @@ async def dig(call):
 
 
 @pytest.mark.deadline(30)
-async def test_the_countdown_counts_can_be_stopped_and_leaves_quietly(tmp_path):
+async def test_the_countdown_example_counts_stops_and_exits_cleanly(tmp_path):
     async with open_remote(tmp_path) as remote:
         argv = [
             str(EXAMPLE / "client.py"),

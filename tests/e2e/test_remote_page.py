@@ -1,4 +1,4 @@
-"""The page of remote tools in a real browser: what the agent does there is seen, and so is a stop."""
+"""The page of remote tools in a real browser."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from playwright.async_api import async_playwright, expect
 
 from tests.e2e.program import children
 from tests.world.environment import require
-from tests.world.remote import free_port, open_remote, open_wire
+from tests.world.remote_tools import free_port, open_client, open_remote
 
 pytestmark = [pytest.mark.deadline(60), pytest.mark.service("chromium")]
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
@@ -22,19 +22,19 @@ ALONE = ["--disable-background-networking", "--disable-component-update"]
 
 @pytest.fixture(autouse=True)
 def chromium():
-    """Asked for before anything is open: a skip from inside a task group would be no skip."""
+    """Required before anything is open: a skip raised inside a task group would be an error."""
     return require("chromium")
 
 
 @asynccontextmanager
-async def orphans_buried():
-    """What a browser leaves behind comes to us where this process has adopted orphans before: see `kin`."""
+async def reap_orphans():
+    """Reap the browser's orphans: this process may be a child subreaper (see `process_tree`)."""
     before = set(children(os.getpid()))
     try:
         yield
     finally:
         quiet = 0
-        while quiet < 10:  # some come to us a little later
+        while quiet < 10:  # some arrive a little later
             left = set(children(os.getpid())) - before
             for pid in left:
                 with suppress(ChildProcessError):
@@ -45,9 +45,9 @@ async def orphans_buried():
 
 @asynccontextmanager
 async def browsing(*, strict=True, **options):
-    """A page in a browser of its own; whatever it complains about fails a strict test."""
+    """A page in its own browser; in a strict test any console error fails."""
     program = require("chromium")
-    async with orphans_buried(), async_playwright() as driver:
+    async with reap_orphans(), async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=program, args=[*QUIET, *ALONE])
         try:
             page = await browser.new_page(**options)
@@ -74,7 +74,7 @@ async def noted(page, tool, words):
 
 
 async def latest(page, state):
-    """The newest call, once it is in that state."""
+    """Wait until the newest call is in that state."""
     card = page.locator("#calls > li").first
     await page.locator(f"#calls > li:first-child[data-state={state}]").wait_for()
     return await card.inner_text()
@@ -95,7 +95,7 @@ async def test_the_agent_calls_a_tool_of_the_page_and_the_page_shows_it(tmp_path
         assert "<b>dinner</b>" in await latest(page, "done"), "text, never markup"
 
 
-async def test_a_question_waits_for_the_person_and_the_answer_reaches_the_model(tmp_path):
+async def test_a_question_waits_for_an_answer_that_reaches_the_model(tmp_path):
     async with open_remote(tmp_path) as remote, connected(remote) as page:
         asking = asyncio.create_task(remote.ask('!call ask_on_page {"question": "Tea?"}'))
         assert "Tea?" in await latest(page, "running")
@@ -106,7 +106,7 @@ async def test_a_question_waits_for_the_person_and_the_answer_reaches_the_model(
         assert any("they are typing" in str(event) for event in heard)
 
 
-async def test_a_stop_is_shown_at_once_and_the_question_can_be_answered_no_more(tmp_path):
+async def test_a_stop_is_shown_at_once_and_disables_the_question(tmp_path):
     async with open_remote(tmp_path) as remote, connected(remote) as page:
         asking = asyncio.create_task(remote.ask('!call ask_on_page {"question": "Tea?"}'))
         await latest(page, "running")
@@ -119,21 +119,21 @@ async def test_a_stop_is_shown_at_once_and_the_question_can_be_answered_no_more(
         assert (await remote.ask("hello")).text == "You said: hello"
 
 
-async def test_a_tool_can_be_switched_off_and_a_clash_is_told(tmp_path):
+async def test_a_tool_can_be_switched_off_and_a_name_clash_is_shown(tmp_path):
     async with open_remote(tmp_path) as remote, connected(remote) as page:
         switch = page.locator("[data-tool=page_alert] input")
         await switch.uncheck()
         while "page_alert" in await remote.command("/remote"):
             await asyncio.sleep(0.01)
-        async with open_wire(remote, "page_alert", name="rival"):
-            await switch.click()  # not `check`: it is refused at once
+        async with open_client(remote, "page_alert", name="rival"):
+            await switch.click()  # not `check`: it is unchecked again at once
             await noted(page, "page_alert", "rival has a tool page_alert already")
             assert not await switch.is_checked()
         await switch.check()
         await noted(page, "page_alert", "fails after 10 s")
 
 
-async def test_a_wrong_token_is_told_and_the_right_one_can_be_pasted(tmp_path):
+async def test_a_wrong_token_is_reported_and_can_be_corrected(tmp_path):
     async with open_remote(tmp_path) as remote, browsing() as page:
         await page.goto(f"{remote.url}#token=wrong")
         await page.get_by_text("This is not the token that /remote shows.").wait_for()
@@ -145,7 +145,7 @@ async def test_a_wrong_token_is_told_and_the_right_one_can_be_pasted(tmp_path):
         assert remote.token not in await page.content()
 
 
-async def test_a_lost_connection_is_made_anew_and_the_tools_are_back(tmp_path):
+async def test_a_lost_connection_is_reopened_with_its_tools(tmp_path):
     port = free_port()
     async with AsyncExitStack() as house:
         remote = await house.enter_async_context(open_remote(tmp_path, port=port))

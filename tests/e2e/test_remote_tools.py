@@ -1,4 +1,4 @@
-"""The example of remote tools in a whole house: real sockets, and a client by hand."""
+"""The remote tools example in a whole app, with real sockets and a hand-written client."""
 
 import asyncio
 import random
@@ -10,20 +10,20 @@ pytest.importorskip("websockets", reason="the example needs websockets (make tes
 from websockets.asyncio.client import connect
 
 from alipes.kernel.turns import ToolProgress
-from alipes.plugins.owner import CORE, Owner
-from tests.world.remote import (
-    Wire,
+from alipes.plugins.owner import CORE, PluginOwner
+from tests.world.remote_tools import (
+    RemoteClient,
     closed,
-    eventually,
+    open_client,
     open_remote,
-    open_wire,
+    wait_until,
 )
 
 # --- calls and answers
 
 
-async def test_a_client_brings_a_tool_and_the_agent_uses_it(tmp_path):
-    async with open_remote(tmp_path) as remote, open_wire(remote, "measure") as wire:
+async def test_a_client_registers_a_tool_and_the_agent_uses_it(tmp_path):
+    async with open_remote(tmp_path) as remote, open_client(remote, "measure") as wire:
         asking = asyncio.create_task(remote.ask('!call measure {"room": "attic"}'))
         call = await wire.until("call")
         assert (call["tool"], call["args"], call["timeout"]) == ("measure", {"room": "attic"}, 60)
@@ -31,16 +31,16 @@ async def test_a_client_brings_a_tool_and_the_agent_uses_it(tmp_path):
         assert (await asking).text == "measure (ok): 21 degrees"
 
 
-async def test_what_is_no_text_reaches_the_model_as_json(tmp_path):
-    async with open_remote(tmp_path) as remote, open_wire(remote, "measure") as wire:
+async def test_a_result_that_is_not_text_reaches_the_model_as_json(tmp_path):
+    async with open_remote(tmp_path) as remote, open_client(remote, "measure") as wire:
         asking = asyncio.create_task(remote.ask("!call measure"))
         call = await wire.until("call")
         await wire.send("result", call=call["call"], output={"degrees": [20, 21.5]})
         assert (await asking).text == 'measure (ok): {"degrees":[20,21.5]}'
 
 
-async def test_what_the_client_could_not_do_is_told_to_the_model(tmp_path):
-    async with open_remote(tmp_path) as remote, open_wire(remote, "measure") as wire:
+async def test_an_error_of_the_client_reaches_the_model(tmp_path):
+    async with open_remote(tmp_path) as remote, open_client(remote, "measure") as wire:
         asking = asyncio.create_task(remote.ask("!call measure"))
         call = await wire.until("call")
         await wire.send("error", call=call["call"], message="the sensor is frozen")
@@ -48,7 +48,7 @@ async def test_what_the_client_could_not_do_is_told_to_the_model(tmp_path):
 
 
 async def test_progress_is_shown_and_does_not_reach_the_model(tmp_path):
-    async with open_remote(tmp_path) as remote, open_wire(remote, "dig") as wire:
+    async with open_remote(tmp_path) as remote, open_client(remote, "dig") as wire:
         asking = asyncio.create_task(remote.ask("!call dig"))
         call = await wire.until("call")
         for word in ("a metre", "two metres"):
@@ -60,7 +60,7 @@ async def test_progress_is_shown_and_does_not_reach_the_model(tmp_path):
 
 
 async def test_arguments_that_do_not_fit_the_schema_never_reach_the_client(tmp_path):
-    async with open_remote(tmp_path) as remote, open_wire(remote) as wire:
+    async with open_remote(tmp_path) as remote, open_client(remote) as wire:
         schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
         await wire.register("count", schema=schema)
         assert (await remote.ask('!call count {"n": "many"}')).text.startswith("count (failed): not run:")
@@ -68,8 +68,8 @@ async def test_arguments_that_do_not_fit_the_schema_never_reach_the_client(tmp_p
         assert not wire.of("call")
 
 
-async def test_reads_of_one_answer_are_with_the_client_side_by_side(tmp_path):
-    async with open_remote(tmp_path) as remote, open_wire(remote) as wire:
+async def test_read_calls_of_one_answer_run_in_parallel(tmp_path):
+    async with open_remote(tmp_path) as remote, open_client(remote) as wire:
         await wire.register("look", effect="read")
         asking = asyncio.create_task(remote.ask('!call look {"at": 1}\n!call look {"at": 2}'))
         first, second = await wire.until("call"), await wire.until("call")
@@ -83,10 +83,10 @@ async def test_reads_of_one_answer_are_with_the_client_side_by_side(tmp_path):
 
 
 async def test_a_call_that_takes_too_long_fails_on_both_sides_and_its_late_result_is_dropped(tmp_path):
-    async with open_remote(tmp_path) as remote, open_wire(remote) as wire:
+    async with open_remote(tmp_path) as remote, open_client(remote) as wire:
         assert (await wire.register("nap", timeout=0.1))["timeout"] == 0.1
         heard = await remote.ask("!call nap")
-        assert heard.text == "nap (failed): hand did not answer within 0.1 s: what was done is not known"
+        assert heard.text == "nap (failed): hand did not answer within 0.1 s: the result is unknown"
         timeout = await wire.until("timeout")
         assert timeout["seconds"] == 0.1
         await wire.send("result", call=timeout["call"], output="up again")
@@ -94,15 +94,15 @@ async def test_a_call_that_takes_too_long_fails_on_both_sides_and_its_late_resul
         assert not wire.of("cancelled")
 
 
-async def test_no_tool_may_take_longer_than_the_longest_time(tmp_path):
-    async with open_remote(tmp_path, timeout=2, max_timeout=3) as remote, open_wire(remote) as wire:
+async def test_the_timeout_of_a_tool_is_limited(tmp_path):
+    async with open_remote(tmp_path, timeout=2, max_timeout=3) as remote, open_client(remote) as wire:
         assert (await wire.register("quick"))["timeout"] == 2
         assert (await wire.register("slow", timeout=1000))["timeout"] == 3
 
 
 @pytest.mark.parametrize("way", ["stop", "new"])
-async def test_a_stop_is_told_once_with_its_reason_and_the_late_result_is_dropped(tmp_path, way):
-    async with open_remote(tmp_path) as remote, open_wire(remote, "dig") as wire:
+async def test_a_stop_is_sent_once_with_its_reason_and_the_late_result_is_dropped(tmp_path, way):
+    async with open_remote(tmp_path) as remote, open_client(remote, "dig") as wire:
         asking = asyncio.create_task(remote.ask("!call dig"))
         call = await wire.until("call")
         await remote.command(f"/{way}")
@@ -119,7 +119,7 @@ async def test_a_stop_is_told_once_with_its_reason_and_the_late_result_is_droppe
 
 
 async def test_a_stop_ends_the_calls_of_its_own_conversation_only(tmp_path):
-    async with open_remote(tmp_path) as remote, open_wire(remote, "dig") as wire:
+    async with open_remote(tmp_path) as remote, open_client(remote, "dig") as wire:
         here = asyncio.create_task(remote.ask('!call dig {"at": "here"}', chat="here"))
         await wire.until("call")
         there = asyncio.create_task(remote.ask('!call dig {"at": "there"}', chat="there"))
@@ -133,9 +133,9 @@ async def test_a_stop_ends_the_calls_of_its_own_conversation_only(tmp_path):
 
 
 @pytest.mark.deadline(60)
-async def test_wherever_a_turn_is_stopped_each_call_ends_in_exactly_one_way(tmp_path):
+async def test_a_call_ends_exactly_once_at_any_moment_of_a_stop(tmp_path):
     dice = random.Random(7)
-    async with open_remote(tmp_path) as remote, open_wire(remote) as wire:
+    async with open_remote(tmp_path) as remote, open_client(remote) as wire:
         await wire.register("look", effect="read")
         for lap in range(250):
             if lap >= 25 and wire.of("cancelled") and wire.answered:
@@ -151,15 +151,17 @@ async def test_wherever_a_turn_is_stopped_each_call_ends_in_exactly_one_way(tmp_
         await wire.settle()
         calls = [words["call"] for words in wire.of("call")]
         answered = set(wire.answered)
-        told = [words["call"] for words in wire.of("cancelled")]
+        cancelled_ids = [words["call"] for words in wire.of("cancelled")]
         dropped = {words["call"] for words in wire.of("dropped")}
-        assert told and answered, "the stops came too early or too late to show anything"
-        assert len(told) == len(set(told)), "told twice"
-        assert set(calls) == set(told) | answered, "neither answered nor told"
-        assert set(told) & answered == dropped, "an answer to a cancelled call is dropped, and no other"
+        assert cancelled_ids and answered, "the stops came too early or too late to show anything"
+        assert len(cancelled_ids) == len(set(cancelled_ids)), "cancelled twice"
+        assert set(calls) == set(cancelled_ids) | answered, "neither answered nor cancelled"
+        assert set(cancelled_ids) & answered == dropped, (
+            "an answer to a cancelled call is dropped, and no other"
+        )
 
 
-async def answer(wire: Wire, dice: random.Random) -> None:
+async def answer(wire: RemoteClient, dice: random.Random) -> None:
     wire.answered = getattr(wire, "answered", [])
     while True:
         call = await wire.until("call")
@@ -168,25 +170,25 @@ async def answer(wire: Wire, dice: random.Random) -> None:
         await wire.send("result", call=call["call"], output="seen")
 
 
-async def test_a_call_that_is_cancelled_without_a_stop_is_told_too(tmp_path):
+async def test_a_call_cancelled_without_a_stop_is_reported_too(tmp_path):
     async def around_tool(go, call):
         try:
             async with asyncio.timeout(0.05):
                 return await go(call.args)
         except TimeoutError:
-            return "nobody waits any more"
+            return "the caller gave up"
 
-    async with open_remote(tmp_path) as remote, open_wire(remote, "dig") as wire:
+    async with open_remote(tmp_path) as remote, open_client(remote, "dig") as wire:
         remote.app.hooks.add(CORE, around_tool)
-        assert (await remote.ask("!call dig")).text == "dig (ok): nobody waits any more"
+        assert (await remote.ask("!call dig")).text == "dig (ok): the caller gave up"
         assert (await wire.until("cancelled"))["reason"] == "cancelled"
 
 
 async def test_a_client_that_does_not_read_delays_no_stop(tmp_path):
-    async with open_remote(tmp_path) as remote, open_wire(remote, "dig") as wire:
+    async with open_remote(tmp_path) as remote, open_client(remote, "dig") as wire:
         wire.connection.transport.pause_reading()
         asking = asyncio.create_task(remote.ask(f'!call dig {{"with": "{"x" * 500_000}"}}'))
-        await eventually(lambda: remote.app.lobby._busy)
+        await wait_until(lambda: remote.app.sessions.activity.busy)
         await asyncio.sleep(0.05)
         await remote.stop()
         assert (await asking).ending == "stopped"
@@ -196,33 +198,31 @@ async def test_a_client_that_does_not_read_delays_no_stop(tmp_path):
 
 
 async def test_arguments_longer_than_a_message_are_refused(tmp_path):
-    async with open_remote(tmp_path, message_bytes=2048) as remote, open_wire(remote, "dig") as wire:
+    async with open_remote(tmp_path, message_bytes=2048) as remote, open_client(remote, "dig") as wire:
         text = (await remote.ask(f'!call dig {{"with": "{"x" * 3000}"}}')).text
         assert text == "dig (failed): the arguments are too long: a message may have 2,048 bytes"
         await wire.settle()
         assert not wire.of("call", "cancelled")
 
 
-async def test_a_client_that_disconnects_fails_its_calls_at_once_and_takes_its_tools_away(tmp_path):
+async def test_a_disconnect_fails_open_calls_and_removes_the_tools(tmp_path):
     async with open_remote(tmp_path) as remote:
-        async with open_wire(remote, "dig", name="shovel") as wire:
+        async with open_client(remote, "dig", name="shovel") as wire:
             asking = asyncio.create_task(remote.ask("!call dig"))
             await wire.until("call")
             wire.connection.transport.abort()
             heard = await asking
-        assert heard.text == (
-            "dig (failed): shovel, which runs dig, disconnected: what was done is not known"
-        )
-        assert "there is no tool named dig" in (await remote.ask("!call dig")).text
-        assert "Nobody is connected" in await remote.command("/remote")
+        assert heard.text == ("dig (failed): shovel, which runs dig, disconnected: the result is unknown")
+        assert "no tool named dig" in (await remote.ask("!call dig")).text
+        assert "No clients connected" in await remote.command("/remote")
 
 
-async def test_who_comes_back_registers_again_and_a_living_turn_finds_the_tool(tmp_path):
+async def test_a_running_turn_can_use_a_tool_registered_after_a_reconnect(tmp_path):
     async with open_remote(tmp_path) as remote:
-        async with open_wire(remote, "dig", "stay", name="shovel") as first:
+        async with open_client(remote, "dig", "stay", name="shovel") as first:
             asking = asyncio.create_task(remote.ask("!call stay\n!call dig"))
             held = await first.until("call", tool="stay")
-            async with open_wire(remote, name="other") as other:
+            async with open_client(remote, name="other") as other:
                 refused = await other.register("dig")
                 assert (refused["code"], refused["message"]) == (
                     "name_taken",
@@ -230,32 +230,32 @@ async def test_who_comes_back_registers_again_and_a_living_turn_finds_the_tool(t
                 )
             await first.send("unregister", id="1", name="dig")
             await first.until("unregistered")
-            async with open_wire(remote, "dig", name="shovel") as second:
+            async with open_client(remote, "dig", name="shovel") as second:
                 await first.send("result", call=held["call"], output="done")
                 call = await second.until("call")
                 await second.send("result", call=call["call"], output="gold")
                 assert (await asking).text == "stay (ok): done\ndig (ok): gold"
 
 
-async def test_a_tool_that_was_taken_back_fails_in_the_turn_that_still_has_it(tmp_path):
-    async with open_remote(tmp_path) as remote, open_wire(remote, "stay", "dig") as wire:
+async def test_an_unregistered_tool_fails_in_a_turn_that_still_lists_it(tmp_path):
+    async with open_remote(tmp_path) as remote, open_client(remote, "stay", "dig") as wire:
         asking = asyncio.create_task(remote.ask("!call stay\n!call dig"))
         held = await wire.until("call")
         await wire.send("unregister", id="1", name="dig")
         await wire.until("unregistered", name="dig")
         await wire.send("result", call=held["call"], output="done")
-        assert "dig (failed): hand took dig back" in (await asking).text
+        assert "dig (failed): hand removed or changed dig" in (await asking).text
         await wire.settle()
         assert len(wire.of("call")) == 1
 
 
 async def test_an_answer_from_before_a_reconnect_is_dropped(tmp_path):
     async with open_remote(tmp_path) as remote:
-        async with open_wire(remote, "dig") as wire:
+        async with open_client(remote, "dig") as wire:
             asking = asyncio.create_task(remote.ask("!call dig"))
             call = await wire.until("call")
         await asking
-        async with open_wire(remote, "dig") as wire:
+        async with open_client(remote, "dig") as wire:
             await wire.send("result", call=call["call"], output="gold")
             assert (await wire.until("dropped"))["why"] == "disconnected"
             await wire.send("result", call="made up", output="gold")
@@ -267,7 +267,10 @@ async def test_an_answer_from_before_a_reconnect_is_dropped(tmp_path):
 
 async def test_two_clients_have_their_own_tools_and_cannot_answer_for_each_other(tmp_path):
     async with open_remote(tmp_path) as remote:
-        async with open_wire(remote, "dig", name="one") as one, open_wire(remote, "fly", name="two") as two:
+        async with (
+            open_client(remote, "dig", name="one") as one,
+            open_client(remote, "fly", name="two") as two,
+        ):
             account = await remote.command("/remote")
             assert "one (c1): dig" in account and "two (c2): fly" in account
             asking = asyncio.create_task(remote.ask("!call dig\n!call fly"))
@@ -280,24 +283,24 @@ async def test_two_clients_have_their_own_tools_and_cannot_answer_for_each_other
             assert (await asking).text == "dig (ok): gold\nfly (ok): up"
 
 
-async def test_names_of_the_house_are_refused(tmp_path):
-    async with open_remote(tmp_path) as remote, open_wire(remote) as wire:
+async def test_builtin_tool_names_are_rejected(tmp_path):
+    async with open_remote(tmp_path) as remote, open_client(remote) as wire:
         refused = await wire.register("terminal")
         assert refused["code"] == "name_taken"
-        assert "the house has this tool already" in refused["message"]
+        assert "a built-in tool has this name" in refused["message"]
 
 
-async def test_the_same_instance_takes_the_place_of_its_former_connection(tmp_path):
+async def test_a_reconnecting_instance_replaces_its_old_connection(tmp_path):
     async with open_remote(tmp_path) as remote:
-        async with open_wire(remote, "dig", instance="me") as ghost:
-            async with open_wire(remote, "dig", instance="me"):
-                assert await closed(ghost.connection) == (4409, "the same client connected anew")
+        async with open_client(remote, "dig", instance="me") as ghost:
+            async with open_client(remote, "dig", instance="me"):
+                assert await closed(ghost.connection) == (4409, "the same client connected again")
                 assert (await remote.command("/remote")).count("dig") == 1
 
 
-async def test_there_are_limits_and_each_is_told(tmp_path):
+async def test_limits_are_enforced_and_reported(tmp_path):
     async with open_remote(tmp_path, clients=1, tools=1, calls=1) as remote:
-        async with open_wire(remote) as wire:
+        async with open_client(remote) as wire:
             welcome = wire.of("welcome")[0]
             assert welcome["protocol"] == 1 and welcome["limits"]["tools"] == 1
             await wire.register("look", effect="read")
@@ -307,13 +310,13 @@ async def test_there_are_limits_and_each_is_told(tmp_path):
             async def after_tool(call, result):
                 finished.set()
 
-            remote.app.hooks.add(Owner("test"), after_tool)
+            remote.app.hooks.add(PluginOwner("test"), after_tool)
             asking = asyncio.create_task(remote.ask("!call look\n!call look"))
             call = await wire.until("call")
-            await finished.wait()  # the other one, which found it busy
+            await finished.wait()  # the other client, whose name was taken
             await wire.send("result", call=call["call"], output="seen")
             text = (await asking).text
             assert "look (ok): seen" in text and "hand is busy with 1 calls" in text
             async with connect(remote.socket, proxy=None) as second:
-                await Wire(second).send("hello", protocol=1, token=remote.token, name="late")
+                await RemoteClient(second).send("hello", protocol=1, token=remote.token, name="late")
                 assert (await closed(second))[0] == 4429

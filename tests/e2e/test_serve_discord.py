@@ -1,12 +1,12 @@
-"""`alipes serve` with the loopback Discord: through the real discord.py, from outside; and without it."""
+"""`alipes serve` with the loopback Discord and the real discord.py, and without the library."""
 
 import asyncio
 import signal
 
 import pytest
 
-from tests.e2e.program import Home, until_said
-from tests.e2e.service import OWNER, serving, settle
+from tests.e2e.program import Home, read_until
+from tests.e2e.service import OWNER, open_serve, write_settings
 from tests.world.discord_server import DiscordServer
 from tests.world.model_server import ModelServer, Say
 from tests.world.telegram_server import TelegramServer
@@ -28,15 +28,15 @@ def settle_discord(home: Home, discord: DiscordServer) -> None:
     (home.path / ".env").chmod(0o600)
 
 
-async def test_two_platforms_are_served_side_by_side_and_one_that_is_down_does_not_disturb_the_other(home):
+async def test_two_platforms_are_served_and_one_that_is_down_does_not_affect_the_other(home):
     script = [Say("On Telegram."), Say("On Discord."), Say("Still on Discord.")]
     async with ModelServer(script) as model, TelegramServer() as telegram, DiscordServer() as discord:
-        settle(home, model, telegram)
+        write_settings(home, model, telegram)
         settle_discord(home, discord)
-        async with serving(home) as served:
-            assert "telegram, discord" in await until_said(served.process.stdout, "Ctrl-C")
+        async with open_serve(home) as served:
+            assert "telegram, discord" in await read_until(served.process.stdout, "Ctrl-C")
             await served.ready()
-            telegram.town.say("hello", chat=OWNER)
+            telegram.chats.say("hello", chat=OWNER)
             await telegram.shows(OWNER, "On Telegram.")
             discord.say("hello")
             await discord.until(lambda: "On Discord." in discord.said())
@@ -52,12 +52,12 @@ async def test_two_platforms_are_served_side_by_side_and_one_that_is_down_does_n
             assert await served.left() == 0
 
 
-async def test_a_message_that_comes_while_it_leaves_is_answered_by_the_next_one(home):
+async def test_a_message_during_shutdown_is_answered_by_the_next_process(home):
     slow = Say("The first, in its time.", pieces=8, delay=0.25)
     async with ModelServer([slow, Say("The second.")]) as model, DiscordServer() as discord:
-        settle(home, model)
+        write_settings(home, model)
         settle_discord(home, discord)
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
             discord.say("one")
             await model.asked()
@@ -66,23 +66,23 @@ async def test_a_message_that_comes_while_it_leaves_is_answered_by_the_next_one(
             discord.say("two")
             assert await served.left(by=None) == 0
         assert discord.said() == ["The first, in its time."]
-        async with serving(home):
+        async with open_serve(home):
             await discord.until(lambda: "The second." in discord.said())
         assert discord.said() == ["The first, in its time.", "The second."]
 
 
-async def test_without_its_library_it_is_named_and_the_others_are_served(home, tmp_path):
-    """A package of that name that cannot be imported stands for one that is not there."""
+async def test_a_missing_library_is_reported_and_the_other_platforms_are_served(home, tmp_path):
+    """A package that cannot be imported simulates a missing one."""
     broken = tmp_path / "broken" / "discord"
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise ModuleNotFoundError('No module', name='discord')\n")
     path = f"{broken.parent}:{home.environ()['PYTHONPATH']}"
     async with ModelServer([Say("Here.")]) as model, TelegramServer() as telegram, DiscordServer() as discord:
-        settle(home, model, telegram)
+        write_settings(home, model, telegram)
         settle_discord(home, discord)
-        async with serving(home, PYTHONPATH=path) as served:
-            said = await until_said(served.process.stdout, "Ctrl-C")
+        async with open_serve(home, PYTHONPATH=path) as served:
+            said = await read_until(served.process.stdout, "Ctrl-C")
             assert "serves telegram at" in said and "alipes[discord]" in said
-            telegram.town.say("hello", chat=OWNER)
+            telegram.chats.say("hello", chat=OWNER)
             await telegram.shows(OWNER, "Here.")
             assert "alipes[discord]" in (await served.get("/ready")).json()["because"]["discord"]

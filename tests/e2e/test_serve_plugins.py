@@ -1,4 +1,4 @@
-"""Platforms that plugins bring, served by the real program: one of our docs, and one written for Hermes."""
+"""Platform plugins in the real program: the one of the docs, and one written for Hermes."""
 
 import asyncio
 import re
@@ -9,11 +9,11 @@ from textwrap import dedent
 import pytest
 
 from tests.e2e.program import ROOT, Home
-from tests.e2e.service import serving, settle
+from tests.e2e.service import open_serve, write_settings
 from tests.world.model_server import ModelServer, Say
 
 pytestmark = pytest.mark.deadline(90)
-PAGE = Path(ROOT, "docs", "plugins.md").read_text()
+PAGE = Path(ROOT, "docs", "plugin-platforms.md").read_text()
 LINES = re.search(r"```python\n# lines/__init__\.py\n(.*?)```", PAGE, re.DOTALL)[1]
 OLD = """
 import asyncio
@@ -40,7 +40,7 @@ class Tube(BasePlatformAdapter):
             user, _, rest = line.partition(" ")
             number, _, text = rest.partition(" ")
             if text == "BREAK":
-                self._set_fatal_error("broken", "told to break", retryable=True)
+                self._set_fatal_error("broken", "asked to break", retryable=True)
                 continue
             source = self.build_source(chat_id="42", user_id=user)
             asyncio.create_task(self.handle_message(MessageEvent(text=text, source=source, message_id=number)))
@@ -92,20 +92,20 @@ async def connected(port):
 
 
 async def heard(reader, *words):
-    """The first line with these."""
+    """The first line that contains these."""
     while line := (await reader.readline()).decode():
         if all(word in line for word in words):
             return line.strip()
     raise AssertionError(f"hung up before {words}")
 
 
-async def test_the_platform_of_the_docs_is_served_beside_the_others(home):
+async def test_the_platform_plugin_of_the_docs_is_served(home):
     port = a_port()
     async with ModelServer([Say("hello yourself")]) as model:
-        settle(home, model)
+        write_settings(home, model)
         plant(home, "lines", LINES)
         add(home, "[plugins]", 'enabled = ["lines"]', "[platforms.lines]", 'allow = ["127.0.0.1"]')
-        async with serving(home, LINES_PORT=str(port)) as served:
+        async with open_serve(home, LINES_PORT=str(port)) as served:
             await served.ready()
             reader, writer = await connected(port)
             writer.write(b"hello\n")
@@ -119,18 +119,18 @@ async def test_the_platform_of_the_docs_is_served_beside_the_others(home):
             assert await served.left() == 0
 
 
-async def test_an_adapter_of_the_oldest_style_is_served_and_comes_back_when_it_breaks(home):
+async def test_an_old_style_adapter_is_served_and_restarted_when_it_breaks(home):
     port = a_port()
     async with ModelServer([Say("one"), Say("two")]) as model:
-        settle(home, model)
+        write_settings(home, model)
         plant(home, "tubes", OLD, manifest="name: tubes\nversion: 1.0.0\n")
         add(home, "[plugins]", 'enabled = ["tubes"]', "[plugins.entries.tubes]", f"port = {port}")
         (home.path / ".env").write_text("TUBE_USERS=7\n")
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
             reader, writer = await connected(port)
             writer.write(b"66 a1 let me in\n7 a2 hello\n7 a2 hello\n")
-            assert "code is" in await heard(reader, "I do not know you yet")
+            assert "code is" in await heard(reader, "You don't have access yet")
             await heard(reader, "one")
             writer.write(b"7 a3 BREAK\n")
             await asyncio.sleep(0)

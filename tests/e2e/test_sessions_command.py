@@ -1,4 +1,4 @@
-"""`alipes sessions`: what was said is found, read, taken along and forgotten."""
+"""`alipes sessions`: list, show, search, export and delete."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ async def talk(home: Home) -> None:
         assert done.status == 0, done.err
 
 
-async def test_without_conversations_the_list_says_how_to_begin(home):
+async def test_an_empty_list_says_how_to_start(home):
     done = await home.run("sessions")
     assert done.status == 0 and "alipes ask" in done.out
 
@@ -45,7 +45,7 @@ async def test_the_list_as_json(home):
     assert listed[0]["turns"] == 1 and listed[0]["unfinished"] == 0
 
 
-async def test_a_conversation_is_shown_by_name_or_by_the_beginning_of_its_id(home):
+async def test_a_conversation_is_shown_by_name_or_id_prefix(home):
     await talk(home)
     by_name = (await home.run("sessions", "show", "weather")).out
     assert "you:\n  will it rain?\n" in by_name
@@ -55,7 +55,7 @@ async def test_a_conversation_is_shown_by_name_or_by_the_beginning_of_its_id(hom
     assert by_id.splitlines()[2:] == by_name.splitlines()[2:]
 
 
-async def test_a_name_that_means_nothing_is_told(home):
+async def test_an_unknown_name_is_reported(home):
     done = await home.run("sessions", "show", "nothing")
     assert done.status == 1 and "sessions list" in done.err and done.out == ""
 
@@ -68,7 +68,7 @@ async def test_tool_calls_are_shown_with_their_results(home):
     assert "more lines" in shown
 
 
-async def test_words_are_found_where_they_were_said(home):
+async def test_search_finds_messages(home):
     await talk(home)
     done = await home.run("sessions", "search", "eggs", "boil")
     assert done.status == 0
@@ -83,7 +83,7 @@ async def test_nothing_found_is_status_1(home):
     assert done.status == 1 and "snow" in done.out
 
 
-async def test_an_export_reads_well_or_keeps_everything(home, tmp_path):
+async def test_export_as_markdown_and_json(home, tmp_path):
     await talk(home)
     text = (await home.run("sessions", "export", "weather")).out
     assert text.startswith("# will it rain?") and "You said: will it rain?" in text
@@ -92,13 +92,13 @@ async def test_an_export_reads_well_or_keeps_everything(home, tmp_path):
     assert done.out == "" and document["turns"][0]["ending"] == "answered"
 
 
-async def test_an_export_that_cannot_be_written_is_told(home):
+async def test_an_export_that_cannot_be_written_is_reported(home):
     await talk(home)
     done = await home.run("sessions", "export", "weather", "-o", "/nowhere/x")
     assert done.status == 2 and "/nowhere/x" in done.err
 
 
-async def test_a_deleted_conversation_is_gone_and_the_others_stay(home):
+async def test_delete_removes_only_that_conversation(home):
     await talk(home)
     done = await home.run("sessions", "delete", "weather", "--yes")
     assert done.status == 0 and "will it rain?" in done.out
@@ -107,7 +107,7 @@ async def test_a_deleted_conversation_is_gone_and_the_others_stay(home):
     assert (await home.run("sessions", "search", "rain")).status == 1
 
 
-async def test_without_anybody_to_ask_back_nothing_is_deleted(home):
+async def test_without_a_terminal_delete_needs_yes(home):
     await talk(home)
     done = await home.run("sessions", "delete", "weather")
     assert done.status == 2 and "--yes" in done.err
@@ -115,7 +115,7 @@ async def test_without_anybody_to_ask_back_nothing_is_deleted(home):
 
 
 @pytest.mark.parametrize(("answer", "status"), [(b"y\n", 0), (b"\n", 1)])
-async def test_a_person_is_asked_back(home, answer, status):
+async def test_delete_asks_for_confirmation(home, answer, status):
     await talk(home)
     ours, theirs = pty.openpty()
     async with home.started("sessions", "delete", "weather", stdin=theirs) as process:
@@ -124,7 +124,7 @@ async def test_a_person_is_asked_back(home, answer, status):
         out, err = await process.communicate()
     os.close(ours)
     assert process.returncode == status
-    assert b"for good? [y/N]" in err
+    assert b"This cannot be undone. [y/N]" in err
     assert (b"Deleted" in out) == (status == 0)
 
 
@@ -139,7 +139,7 @@ async def test_an_unfinished_turn_is_marked_and_its_conversation_is_not_deleted(
     assert done.status == 1 and "unfinished" in done.err
 
 
-async def test_a_list_that_is_cut_off_by_its_reader_is_no_error(home):
+async def test_a_list_whose_reader_closes_the_pipe_is_not_an_error(home):
     await talk(home)
     reading, writing = os.pipe()
     os.close(reading)

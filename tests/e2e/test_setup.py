@@ -1,4 +1,4 @@
-"""`alipes setup` as a person meets it: the whole dialogue in a real terminal of 80 by 24."""
+"""`alipes setup`: the whole dialogue in a real terminal of 80 by 24."""
 
 import asyncio
 import fcntl
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.deadline(60)
 
 
 class Seat:
-    """A person's place at a terminal: what the screen shows, what was ever sent to it, and the keys."""
+    """A terminal: its screen, everything sent to it, and its keyboard."""
 
     def __init__(self, master: int, child: asyncio.subprocess.Process) -> None:
         self.screen = pyte.Screen(COLUMNS, LINES)
@@ -40,12 +40,12 @@ class Seat:
     def read(self) -> None:
         try:
             data = os.read(self._master, 65_536)
-        except OSError:  # the child has gone
+        except OSError:  # the child has exited
             asyncio.get_running_loop().remove_reader(self._master)
             return
         self.sent += data
         self._stream.feed(data)
-        if b"\x1b[6n" in data:  # it asks where the cursor is, as of any terminal
+        if b"\x1b[6n" in data:  # a cursor position request, which any terminal answers
             cursor = self.screen.cursor
             os.write(self._master, b"\x1b[%d;%dR" % (cursor.y + 1, cursor.x + 1))
 
@@ -69,7 +69,7 @@ class Seat:
         await self.until(lambda: all(any(word in line for line in self.shown) for word in words))
 
     async def asked(self, topic: str) -> None:
-        """Wait until the cursor stands behind `topic`."""
+        """Wait until the cursor is behind `topic`."""
         await self.until(lambda: self.screen.display[self.screen.cursor.y].startswith(f"{topic}: "))
 
     async def answer(self, topic: str, *keys: str) -> None:
@@ -130,7 +130,7 @@ def models(*names: str) -> ModelServer:
     )
 
 
-async def test_a_provider_of_ones_own_from_the_first_question_to_the_files(home):
+async def test_a_custom_provider_is_set_up_and_saved(home):
     async with models() as server, seated(home) as seat:
         await seat.asked("Provider")
         await seat.sees("> anthropic", "  ollama", "  embedded", "  other")
@@ -140,16 +140,16 @@ async def test_a_provider_of_ones_own_from_the_first_question_to_the_files(home)
         await seat.sees("has no scheme: write http://127.0.0.1")
         await seat.answer("Address", "\x01http://")
         await seat.answer("API", DOWN, UP)
-        await seat.answer("A name for it", ERASE, "openai")
-        await seat.sees("openai is somebody else")
-        await seat.answer("A name for it", ERASE, "mine")
-        await seat.answer("Key (Enter if it needs none)", KEY)
+        await seat.answer("Name", ERASE, "openai")
+        await seat.sees("openai is a known provider")
+        await seat.answer("Name", ERASE, "mine")
+        await seat.answer("Key (Enter for none)", KEY)
         await seat.answer("Model", "small")
-        await seat.sees("It answers (", "    MINE_API_KEY=***", "(only you can read it)")
+        await seat.sees("It works (", "    MINE_API_KEY=***", "(only you can read it)")
         assert files(home) == {}
-        await seat.answer("Write it")
+        await seat.answer("Save?")
         assert await seat.status() == 0
-        await seat.sees("mine/small-model answers from now on")
+        await seat.sees("Done: using mine/small-model")
         assert KEY.encode() not in seat.sent
         assert [body["messages"][-1]["content"] for body in server.bodies] == ["Say ok."]
     assert tomllib.loads(files(home)["config.toml"]) == {
@@ -162,7 +162,7 @@ async def test_a_provider_of_ones_own_from_the_first_question_to_the_files(home)
     assert stat.S_IMODE((home.path / ".env").stat().st_mode) == 0o600
 
 
-async def test_a_pasted_key_is_counted_and_never_shown_and_a_wrong_one_is_asked_for_again(home):
+async def test_a_pasted_key_is_never_shown_and_a_wrong_one_is_asked_for_again(home):
     async with models() as server:
         url = f"--base-url={server.url('anthropic')}"
         async with seated(home, "--provider", "anthropic", url) as seat:
@@ -172,12 +172,12 @@ async def test_a_pasted_key_is_counted_and_never_shown_and_a_wrong_one_is_asked_
             seat.type(ENTER)
             await seat.answer("Model", "big")
             await seat.sees(
-                "does not accept the key in ANTHROPIC_API_KEY (401)", "platform.claude.com", "> another key"
+                "rejected the key in ANTHROPIC_API_KEY (401)", "platform.claude.com", "> another key"
             )
-            await seat.answer("Now")
-            await seat.answer("Key (Enter keeps the one in ANTHROPIC_API_KEY)", KEY)
-            await seat.sees("It answers (")
-            await seat.answer("Write it")
+            await seat.answer("What next?")
+            await seat.answer("Key (Enter to use ANTHROPIC_API_KEY)", KEY)
+            await seat.sees("It works (")
+            await seat.answer("Save?")
             assert await seat.status() == 0
             assert b"wrong-key" not in seat.sent and KEY.encode() not in seat.sent
     assert tomllib.loads(files(home)["config.toml"]) == {
@@ -186,7 +186,7 @@ async def test_a_pasted_key_is_counted_and_never_shown_and_a_wrong_one_is_asked_
     }
 
 
-async def test_the_second_time_everything_present_is_preselected(home):
+async def test_existing_settings_are_preselected(home):
     async with models() as server:
         home.path.mkdir()
         (home.path / "config.toml").write_text(
@@ -196,19 +196,19 @@ async def test_the_second_time_everything_present_is_preselected(home):
         (home.path / ".env").chmod(0o600)
         before = files(home)
         async with seated(home) as seat:
-            await seat.sees("> xai", "Grok models, by xAI; its key is in .env")
+            await seat.sees("> xai", "Grok models, by xAI; key found in .env")
             await seat.answer("Provider")
-            await seat.answer("Key (Enter keeps the one in XAI_API_KEY)")
+            await seat.answer("Key (Enter to use XAI_API_KEY)")
             await seat.sees("> small-model")
             await seat.answer("Model")
-            await seat.answer("Write it")
+            await seat.answer("Save?")
             assert await seat.status() == 0
     assert files(home) == before
 
 
-@pytest.mark.parametrize("question", ["Provider", "Key", "Model", "Now", "Write it"])
-async def test_ctrl_c_at_any_question_leaves_everything_untouched(home, question):
-    replies = [Fail(402, "no money")] if question == "Now" else [Say("ok")]
+@pytest.mark.parametrize("question", ["Provider", "Key", "Model", "What next?", "Save?"])
+async def test_ctrl_c_at_any_question_changes_nothing(home, question):
+    replies = [Fail(402, "no money")] if question == "What next?" else [Say("ok")]
     async with ModelServer(replies, models=("grok-4.7",)) as server:
         words = (
             [] if question == "Provider" else ["--provider", "xai", "--base-url", server.url("openai-chat")]
@@ -222,53 +222,53 @@ async def test_ctrl_c_at_any_question_leaves_everything_untouched(home, question
             await seat.asked(question)
             seat.type(CTRL_D if question == "Model" else CTRL_C)
             assert await seat.status() == 130
-            await seat.sees("Nothing was changed.")
+            await seat.sees("Nothing changed.")
     assert files(home) == {}
 
 
-async def test_ctrl_c_while_the_model_is_asked_leaves_everything_untouched_too(home):
+async def test_ctrl_c_during_the_model_check_changes_nothing(home):
     async with ModelServer(lambda body: Stall(None), models=("grok-4.7",)) as server:
         flags = ("--provider", "xai", "--base-url", server.url("openai-chat"), "--model", "grok-4.7")
         async with seated(home, *flags) as seat:
             await seat.answer("Key", KEY)
-            await seat.sees("one short question")
+            await seat.sees("· testing")
             await server.asked()
             seat.type(CTRL_C)
             assert await seat.status() == 130
-            await seat.sees("Nothing was changed.")
+            await seat.sees("Nothing changed.")
             await server.disconnected()
     assert files(home) == {}
 
 
-async def test_no_leaves_everything_untouched(home):
+async def test_answering_no_changes_nothing(home):
     async with models() as server:
         flags = ("--provider", "mine", "--base-url", server.url("openai-chat"), "--model", "big-model")
         async with seated(home, *flags, "--key-env", "MINE", MINE=KEY) as seat:
-            await seat.answer("Write it", DOWN)
+            await seat.answer("Save?", DOWN)
             assert await seat.status() == 130
     assert files(home) == {}
 
 
-async def test_an_unreachable_server_can_be_tried_again_left_or_kept(home):
+async def test_an_unreachable_server_can_be_retried_abandoned_or_saved(home):
     async with models() as server:
         port, url = server.port, server.url("openai-chat")
     async with seated(home, "--base-url", url, "--api", "openai-chat") as seat:
-        await seat.answer("A name for it")
-        await seat.answer("Key (Enter if it needs none)")
+        await seat.answer("Name")
+        await seat.answer("Key (Enter for none)")
         await seat.sees(
-            "local: no connection to", "> try again", "another address", "another provider", "keep it"
+            "local: no connection to", "> try again", "another address", "another provider", "save anyway"
         )
         again = models()
         again.port, again.key = port, ""
         async with again:
-            await seat.answer("Now")
+            await seat.answer("What next?")
             await seat.answer("Model")
-            await seat.answer("Write it")
+            await seat.answer("Save?")
             assert await seat.status() == 0
     assert tomllib.loads(files(home)["config.toml"])["model"] == "local/big-model"
 
 
-async def test_without_colour_nothing_is_coloured_and_the_picked_one_is_marked(home):
+async def test_without_colour_the_selected_option_is_marked(home):
     async with seated(home, NO_COLOR="1") as seat:
         await seat.sees("> anthropic")
         seat.type(DOWN)
@@ -279,19 +279,19 @@ async def test_without_colour_nothing_is_coloured_and_the_picked_one_is_marked(h
         assert {code for style in styles for code in style.split(b";")} <= {b"", b"0"}
 
 
-async def test_a_terminal_that_knows_only_lines_is_asked_by_numbers(home):
+async def test_a_dumb_terminal_is_asked_by_numbers(home):
     async with models() as server, seated(home, "--base-url", server.url("openai-chat"), term="dumb") as seat:
         await seat.sees("  1  openai-chat", "API (number or name; Enter: openai-chat):")
         seat.type("2\n")
-        await seat.sees("A name for it (Enter: local):")
+        await seat.sees("Name (Enter: local):")
         seat.type("mine\n")
-        await seat.sees("Key (Enter if it needs none):")
+        await seat.sees("Key (Enter for none):")
         seat.type(f"{KEY}\n")
         await seat.sees("Model (number or name):")
         seat.type("model\n")
         await seat.until(lambda: sum("Model (number" in line for line in seat.shown) == 2)
         seat.type("small\n")
-        await seat.sees("Write it")
+        await seat.sees("Save?")
         seat.type("yes\n")
         assert await seat.status() == 0
         assert KEY.encode() not in seat.sent and b"\x1b" not in seat.sent
@@ -301,7 +301,7 @@ async def test_a_terminal_that_knows_only_lines_is_asked_by_numbers(home):
     )
 
 
-async def test_a_terminal_that_knows_only_lines_can_be_left(home):
+async def test_a_dumb_terminal_can_cancel(home):
     for leave in (CTRL_C, CTRL_D):
         async with seated(home, term="dumb") as seat:
             await seat.sees("Provider (number")

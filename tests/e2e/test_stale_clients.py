@@ -1,4 +1,4 @@
-"""Clients left behind by dead loops, seen from outside: a real prompt in a real terminal."""
+"""Clients left on closed loops do not disturb a real prompt in a real terminal."""
 
 import asyncio
 import fcntl
@@ -22,7 +22,7 @@ COLUMNS, LINES = 100, 30
 
 
 class Terminal:
-    """A child in a pty, what its screen shows, and what it reports beside the screen."""
+    """A child in a pty: its screen, and its report file."""
 
     def __init__(self, folder: Path) -> None:
         self.screen = pyte.Screen(COLUMNS, LINES)
@@ -36,11 +36,11 @@ class Terminal:
     def read(self) -> None:
         try:
             data = os.read(self._master, 65536)
-        except OSError:  # the child has gone
+        except OSError:  # the child has exited
             asyncio.get_running_loop().remove_reader(self._master)
             return
         self._stream.feed(data)
-        if b"\x1b[6n" in data:  # it asks where the cursor is, as of any terminal
+        if b"\x1b[6n" in data:  # a cursor position request, which any terminal answers
             cursor = self.screen.cursor
             os.write(self._master, b"\x1b[%d;%dR" % (cursor.y + 1, cursor.x + 1))
 
@@ -68,7 +68,7 @@ class Terminal:
             await asyncio.sleep(0.02)
 
     async def type_until(self, word: str) -> None:
-        """Type letter after letter, as fast as a person, until the child reports `word`."""
+        """Type letters, as fast as a person, until the child reports `word`."""
         letters = 0
         while word not in self.reported:
             if letters < 60:
@@ -132,9 +132,7 @@ NAMES = {
     ],
     ids=["as users run it", "development mode", "warnings as errors"],
 )
-async def test_stale_clients_neither_print_nor_halt_the_prompt_nor_cost_a_key(
-    terminal, tmp_path, kinds, options
-):
+async def test_stale_clients_print_nothing_and_lose_no_key(terminal, tmp_path, kinds, options):
     async with open_loopback() as plain, open_loopback(tls=True) as secure:
         plan = {"mode": "stale", "kinds": kinds, "urls": [plain.url, secure.url]}
         async with terminal.running(plan, *options, ca=str(ca_file(tmp_path))):
@@ -151,7 +149,7 @@ async def test_stale_clients_neither_print_nor_halt_the_prompt_nor_cost_a_key(
 
 
 @pytest.mark.deadline(60)
-async def test_any_other_exception_nobody_caught_is_shown_and_the_prompt_goes_on(terminal):
+async def test_other_uncaught_exceptions_are_shown_and_the_prompt_stays(terminal):
     async with terminal.running({"mode": "other"}):
         await terminal.until(lambda: terminal.shown[:1] == ["you>"])
         await terminal.type_until("done")
@@ -166,7 +164,7 @@ async def test_any_other_exception_nobody_caught_is_shown_and_the_prompt_goes_on
 
 
 @pytest.mark.deadline(60)
-async def test_without_the_guard_the_prompt_is_halted_so_this_terminal_would_see_it(terminal):
+async def test_without_the_guard_the_prompt_stops_which_this_test_would_notice(terminal):
     async with (
         open_loopback() as server,
         terminal.running({"mode": "unguarded", "kinds": ["openai"], "urls": [server.url]}),

@@ -1,11 +1,11 @@
-"""The conversation where there is no terminal: over a pipe, from a file."""
+"""Conversations without a terminal: over a pipe, from a file."""
 
 import asyncio
 import signal
 
 import pytest
 
-from tests.e2e.program import Home, finished, until_said
+from tests.e2e.program import Home, read_until, wait_finished
 
 pytestmark = pytest.mark.deadline(60)
 
@@ -23,18 +23,18 @@ async def test_over_a_pipe_each_line_is_answered(home):
 async def test_over_a_pipe_a_line_is_answered_before_the_next_comes(home):
     async with home.started("-m", "scripted", stdin=asyncio.subprocess.PIPE) as process:
         process.stdin.write(b"one\n")
-        await until_said(process.stdout, "You said: one\n")
+        await read_until(process.stdout, "You said: one\n")
         process.stdin.write(b"two\n")
-        await until_said(process.stdout, "You said: two\n")
+        await read_until(process.stdout, "You said: two\n")
         process.send_signal(signal.SIGINT)
-        assert (await finished(process)).status == 130
+        assert (await wait_finished(process)).status == 130
 
 
 async def test_from_a_file_each_line_is_answered(home, tmp_path):
     (tmp_path / "lines").write_text("one\ntwo\n")
     with (tmp_path / "lines").open("rb") as lines:
         async with home.started("-m", "scripted", stdin=lines.fileno()) as process:
-            assert (await finished(process)).out == "You said: one\nYou said: two\n"
+            assert (await wait_finished(process)).out == "You said: one\nYou said: two\n"
 
 
 async def test_over_a_pipe_a_signal_stops_the_running_turn(home):
@@ -43,7 +43,7 @@ async def test_over_a_pipe_a_signal_stops_the_running_turn(home):
         while b"turn" not in (await _sessions(home)):
             await asyncio.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        done = await finished(process)
+        done = await wait_finished(process)
     assert done.status == 130 and "never" not in done.out
 
 

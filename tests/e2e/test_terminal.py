@@ -1,13 +1,13 @@
-"""The conversation at a terminal: the real program in a real pty, a model by script."""
+"""Conversations in the terminal: the real program in a real pty, a scripted model."""
 
 import asyncio
 import signal
 
 import pytest
 
-from tests.e2e.program import Home, until_said
-from tests.world.glass import CTRL_C, CTRL_D, ENTER, ESCAPE, Glass
+from tests.e2e.program import Home, read_until
 from tests.world.model_server import Cut, Fail, ModelServer, Say, Stall, Tokens
+from tests.world.terminal_process import CTRL_C, CTRL_D, ENTER, ESCAPE, TerminalProcess
 
 pytestmark = pytest.mark.deadline(60)
 
@@ -17,269 +17,270 @@ def home(tmp_path):
     return Home(tmp_path / "home")
 
 
-async def test_a_message_is_answered_and_the_prompt_is_there_again(home):
+async def test_a_message_is_answered_and_the_prompt_returns(home):
     async with ModelServer([Say("Good **morning**."), Say("Good night.")]) as server:
         home.use(server)
-        async with Glass.of(home) as glass:
-            await glass.until("test/scripted answers")
-            glass.type("hello" + ENTER)
-            await glass.until("Good morning.")
-            glass.type("bye" + ENTER)
-            await glass.until("› hello\n\nGood morning.\n\n› bye\n\nGood night.\n\n›")
-            glass.type(CTRL_D)
-            assert await glass.ended() == 0
+        async with TerminalProcess.of(home) as terminal:
+            await terminal.until("Model: test/scripted")
+            terminal.type("hello" + ENTER)
+            await terminal.until("Good morning.")
+            terminal.type("bye" + ENTER)
+            await terminal.until("› hello\n\nGood morning.\n\n› bye\n\nGood night.\n\n›")
+            terminal.type(CTRL_D)
+            assert await terminal.ended() == 0
     contents = [m["content"] for m in server.bodies[1]["messages"] if m["role"] != "system"]
     assert contents == ["hello", "Good **morning**.", "bye"]
 
 
-async def test_the_first_screen_tells_which_model_answers_and_that_it_is_a_toy(home):
-    async with Glass.of(home) as glass:
-        await glass.until("toy")
-        told = " ".join(glass.text.split())
-        assert "embedded" in told and "No model is configured" in told
-        assert "ANTHROPIC_API_KEY" in told and "alipes setup" in told
+async def test_the_first_screen_names_the_demo_model_and_the_way_to_a_real_one(home):
+    async with TerminalProcess.of(home) as terminal:
+        await terminal.until("toy")
+        text = " ".join(terminal.text.split())
+        assert "embedded" in text and "No model is configured" in text
+        assert "ANTHROPIC_API_KEY" in text and "alipes setup" in text
 
 
-async def test_what_is_typed_before_everything_is_ready_is_answered(home):
-    async with Glass.of(home, "-m", "scripted") as glass:
-        await glass.until("›")
-        glass.type("early" + ENTER)
-        await glass.until("You said: early")
-        assert glass.text.count("› early") == 1
+async def test_a_message_typed_during_startup_is_answered(home):
+    async with TerminalProcess.of(home, "-m", "scripted") as terminal:
+        await terminal.until("›")
+        terminal.type("early" + ENTER)
+        await terminal.until("You said: early")
+        assert terminal.text.count("› early") == 1
 
 
-async def test_ctrl_c_stops_the_turn_and_keeps_what_is_being_typed(home):
+async def test_ctrl_c_stops_the_turn_and_keeps_the_input(home):
     async with ModelServer([Stall("Once upon a time"), Say("And now this.")]) as server:
         home.use(server)
-        async with Glass.of(home) as glass:
-            glass.type("a tale" + ENTER)
-            await glass.until("Once upon a time")
-            glass.type("something else")
-            await glass.until("› something else")
-            glass.type(CTRL_C)
-            await glass.until("· stopped")
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("a tale" + ENTER)
+            await terminal.until("Once upon a time")
+            terminal.type("something else")
+            await terminal.until("› something else")
+            terminal.type(CTRL_C)
+            await terminal.until("· stopped")
             await server.closed_early()
-            await glass.until("› something else")
-            glass.type(ENTER)
-            await glass.until("And now this.")
+            await terminal.until("› something else")
+            terminal.type(ENTER)
+            await terminal.until("And now this.")
     assert server.bodies[1]["messages"][-1]["content"] == "something else"
 
 
-async def test_a_real_sigint_does_the_same(home):
+async def test_sigint_stops_the_turn_too(home):
     async with ModelServer([Stall("Once")]) as server:
         home.use(server)
-        async with Glass.of(home) as glass:
-            glass.type("a tale" + ENTER)
-            await glass.until("Once")
-            glass.signal(signal.SIGINT)
-            await glass.until("· stopped")
-            assert glass.status is None
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("a tale" + ENTER)
+            await terminal.until("Once")
+            terminal.signal(signal.SIGINT)
+            await terminal.until("· stopped")
+            assert terminal.status is None
 
 
-async def test_ctrl_c_twice_stops_and_leaves_and_the_turn_is_not_taken_up_again(home):
+async def test_ctrl_c_twice_quits_and_the_turn_is_not_resumed(home):
     async with ModelServer([Stall("Once"), Say("Other.")]) as server:
         home.use(server)
-        async with Glass.of(home, "--session", "tale") as glass:
-            glass.type("a tale" + ENTER)
-            await glass.until("Once")
-            glass.type(CTRL_C)
-            await glass.until("Ctrl-C again leaves")
-            glass.type(CTRL_C)
-            assert await glass.ended() == 0
-            assert not glass.is_raw()
-        async with Glass.of(home, "--session", "tale") as glass:
-            glass.type("other" + ENTER)
-            await glass.until("Other.")
+        async with TerminalProcess.of(home, "--session", "tale") as terminal:
+            terminal.type("a tale" + ENTER)
+            await terminal.until("Once")
+            terminal.type(CTRL_C)
+            await terminal.until("Press Ctrl-C again to quit")
+            terminal.type(CTRL_C)
+            assert await terminal.ended() == 0
+            assert not terminal.is_raw()
+        async with TerminalProcess.of(home, "--session", "tale") as terminal:
+            terminal.type("other" + ENTER)
+            await terminal.until("Other.")
     assert len(server.requests) == 2
 
 
-async def test_ctrl_c_without_a_turn_clears_the_input_and_then_says_how_to_leave(home):
-    async with Glass.of(home, "-m", "scripted") as glass:
-        await glass.until("scripted/echo answers")
-        glass.type("oops")
-        await glass.until("› oops")
-        glass.type(CTRL_C)
-        await glass.until(lambda: "oops" not in glass.text)
-        glass.type(CTRL_C)
-        await glass.until("Ctrl-C again leaves")
-        await glass.until(lambda: "again leaves" not in glass.text)  # the offer does not stand for ever
-        glass.type(CTRL_C)
-        await glass.until("Ctrl-C again leaves")
-        glass.type(CTRL_C)
-        assert await glass.ended() == 0
+async def test_ctrl_c_without_a_turn_clears_the_input_and_then_offers_to_quit(home):
+    async with TerminalProcess.of(home, "-m", "scripted") as terminal:
+        await terminal.until("Using scripted/echo")
+        terminal.type("oops")
+        await terminal.until("› oops")
+        terminal.type(CTRL_C)
+        await terminal.until(lambda: "oops" not in terminal.text)
+        terminal.type(CTRL_C)
+        await terminal.until("Press Ctrl-C again to quit")
+        await terminal.until(lambda: "again to quit" not in terminal.text)  # the offer expires
+        terminal.type(CTRL_C)
+        await terminal.until("Press Ctrl-C again to quit")
+        terminal.type(CTRL_C)
+        assert await terminal.ended() == 0
 
 
-async def test_ctrl_d_deletes_while_there_is_text_and_leaves_at_the_end_of_it(home):
-    async with Glass.of(home, "-m", "scripted") as glass:
-        glass.type("ab\x1b[D\x1b[D")
-        await glass.until("› ab")
-        glass.type(CTRL_D)
-        await glass.until(lambda: "› b" in glass.rows)
-        glass.type(CTRL_D + CTRL_D)
-        assert await glass.ended() == 0
+async def test_ctrl_d_deletes_text_and_quits_on_empty_input(home):
+    async with TerminalProcess.of(home, "-m", "scripted") as terminal:
+        terminal.type("ab\x1b[D\x1b[D")
+        await terminal.until("› ab")
+        terminal.type(CTRL_D)
+        await terminal.until(lambda: "› b" in terminal.rows)
+        terminal.type(CTRL_D + CTRL_D)
+        assert await terminal.ended() == 0
 
 
-async def test_leaving_in_the_middle_of_a_turn_keeps_it_for_the_next_start(home):
+async def test_quitting_during_a_turn_resumes_it_at_the_next_start(home):
     async with ModelServer([Stall("Once"), Say("The end.")]) as server:
         home.use(server)
-        async with Glass.of(home) as glass:
-            glass.type("a tale" + ENTER)
-            await glass.until("Once")
-            glass.type(CTRL_D)
-            assert await glass.ended() == 0
-            assert glass.text.rstrip().endswith("· what was being done is taken up at the next start")
-        async with Glass.of(home) as glass:
-            await glass.until("this was interrupted, and is taken up again")
-            await glass.until("The end.\n\n›")
-            assert glass.text.count("› a tale") == 1
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("a tale" + ENTER)
+            await terminal.until("Once")
+            terminal.type(CTRL_D)
+            assert await terminal.ended() == 0
+            assert terminal.text.rstrip().endswith("· unfinished work resumes at the next start")
+        async with TerminalProcess.of(home) as terminal:
+            await terminal.until("resuming an interrupted turn")
+            await terminal.until("The end.\n\n›")
+            assert terminal.text.count("› a tale") == 1
 
 
-async def test_after_kill_9_the_next_start_shows_the_turn_and_finishes_it(home):
+async def test_after_kill_9_the_next_start_resumes_the_turn(home):
     async with ModelServer([Stall("Half of it"), Say("All of it.")]) as server:
         home.use(server)
-        async with Glass.of(home) as glass:
-            glass.type("say it" + ENTER)
-            await glass.until("Half of it")
-            glass.signal(signal.SIGKILL)
-            assert await glass.ended() == -signal.SIGKILL
-        async with Glass.of(home) as glass:
-            await glass.until("› say it\n\n· this was interrupted, and is taken up again\n\nAll of it.\n\n›")
-            glass.type("/status" + ENTER)
-            await glass.until("nothing is running")
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("say it" + ENTER)
+            await terminal.until("Half of it")
+            terminal.signal(signal.SIGKILL)
+            assert await terminal.ended() == -signal.SIGKILL
+        async with TerminalProcess.of(home) as terminal:
+            await terminal.until("› say it\n\n· resuming an interrupted turn\n\nAll of it.\n\n›")
+            terminal.type("/status" + ENTER)
+            await terminal.until("nothing is running")
     assert len(server.requests) == 2
 
 
-async def test_an_older_conversation_is_shown_when_it_goes_on(home):
+async def test_a_resumed_conversation_is_shown(home):
     async with ModelServer([Say("It is Ada."), Say("Still Ada.")]) as server:
         home.use(server)
         await home.run("ask", "--session", "names", "who am I?")
-        async with Glass.of(home, "--session", "names") as glass:
-            await glass.until("› who am I?\n\nIt is Ada.\n\n›")
-            glass.type("and now?" + ENTER)
-            await glass.until("Still Ada.")
+        async with TerminalProcess.of(home, "--session", "names") as terminal:
+            await terminal.until("› who am I?\n\nIt is Ada.\n\n›")
+            terminal.type("and now?" + ENTER)
+            await terminal.until("Still Ada.")
     assert len(server.bodies[1]["messages"]) == 4
 
 
-async def test_a_failed_turn_is_a_line_and_the_conversation_goes_on(home):
+async def test_a_failed_turn_is_one_line_and_the_conversation_continues(home):
     async with ModelServer([Fail(401, "bad key"), Say("Better.")]) as server:
         home.use(server)
-        async with Glass.of(home) as glass:
-            glass.type("hello" + ENTER)
-            await glass.until("· failed: ")
-            assert "Traceback" not in glass.text
-            glass.type("again" + ENTER)
-            await glass.until("Better.")
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("hello" + ENTER)
+            await terminal.until("· failed: ")
+            assert "Traceback" not in terminal.text
+            terminal.type("again" + ENTER)
+            await terminal.until("Better.")
 
 
-async def test_a_broken_answer_disappears_where_it_can_and_is_marked_where_it_cannot(home):
+async def test_a_cut_off_answer_is_removed_or_marked(home):
     long = "A whole paragraph.\n\nAnd half of"
     async with ModelServer([Cut("Half an ans"), Cut(long), Say("The whole answer.")]) as server:
         home.use(server)
-        async with Glass.of(home) as glass:
-            glass.type("hi" + ENTER)
-            await glass.until("The whole answer.\n\n›")
-            told = " ".join(glass.text.split())
-    assert "Half an ans" not in told and "And half of" not in told
-    assert "A whole paragraph. · what stands above broke off and is void" in told
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("hi" + ENTER)
+            await terminal.until("The whole answer.\n\n›")
+            text = " ".join(terminal.text.split())
+    assert "Half an ans" not in text and "And half of" not in text
+    assert "A whole paragraph. · connection lost; ignore the partial answer above" in text
 
 
-async def test_the_status_line_tells_what_it_waits_for(home):
+async def test_the_status_line_shows_what_it_waits_for(home):
     async with ModelServer([Fail(429, "slow down", retry_after=2), Say("Now.", wait=0.3)]) as server:
         home.use(server)
-        async with Glass.of(home) as glass:
-            glass.type("hi" + ENTER)
-            await glass.until("retrying in 2 s · ")
-            await glass.until("Now.")
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("hi" + ENTER)
+            await terminal.until("retrying in 2 s · ")
+            await terminal.until("Now.")
 
 
-async def test_tokens_and_cost_are_told(home):
+async def test_tokens_and_cost_are_shown(home):
     async with ModelServer([Say("Yes.", usage=Tokens(6000, 400))]) as server:
         home.use(server)
         facts = '[models."test/scripted"]\nwindow = 64000\nprice_input = 10.0\nprice_output = 100.0\n'
         file = home.path / "config.toml"
         file.write_text(file.read_text() + facts)
-        async with Glass.of(home) as glass:
-            glass.type("hi" + ENTER)
-            await glass.until("Yes.")
-            await glass.until("test/scripted · 10 % of 64k · $0.1000")
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("hi" + ENTER)
+            await terminal.until("Yes.")
+            await terminal.until("test/scripted · 10 % of 64k · $0.1000")
 
 
-async def test_thinking_is_shown_short_or_not_at_all(home):
+async def test_thinking_is_shortened_or_hidden(home):
     thought = "First I look at it from the left. " * 8
     async with ModelServer([Say("So be it.", thinking=thought)] * 2) as server:
         home.use(server)
-        async with Glass.of(home) as glass:
-            glass.type("hi" + ENTER)
-            await glass.until("So be it.")
-            assert sum("First I look" in row for row in glass.rows) == 1 and "∴ First I look" in glass.text
-        async with Glass.of(home, ALIPES_TERMINAL_THINKING="false") as glass:
-            glass.type("hi" + ENTER)
-            await glass.until("So be it.")
-            assert "First I look" not in glass.text
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("hi" + ENTER)
+            await terminal.until("So be it.")
+            assert (
+                sum("First I look" in row for row in terminal.rows) == 1 and "∴ First I look" in terminal.text
+            )
+        async with TerminalProcess.of(home, ALIPES_TERMINAL_THINKING="false") as terminal:
+            terminal.type("hi" + ENTER)
+            await terminal.until("So be it.")
+            assert "First I look" not in terminal.text
 
 
-async def test_a_wrong_model_ends_with_a_sentence_and_a_usable_terminal(home):
-    async with Glass.of(home, "-m", "nonsense") as glass:
-        assert await glass.ended() == 2
-        assert "No model or provider is called 'nonsense'" in glass.text
-        assert "Traceback" not in glass.text and not glass.is_raw()
+async def test_an_unknown_model_is_reported_and_the_terminal_restored(home):
+    async with TerminalProcess.of(home, "-m", "nonsense") as terminal:
+        assert await terminal.ended() == 2
+        assert "No model or provider is called 'nonsense'" in terminal.text
+        assert "Traceback" not in terminal.text and not terminal.is_raw()
 
 
-async def test_missing_programs_are_told_once_per_home(home, tmp_path):
-    (tmp_path / "bin").mkdir()
-    async with Glass.of(home, "-m", "scripted", PATH=str(tmp_path / "bin")) as glass:
-        await glass.until("Not installed: ripgrep")
-        glass.type("/quit" + ENTER)
-        await glass.ended()
-    async with Glass.of(home, "-m", "scripted", PATH=str(tmp_path / "bin")) as glass:
-        glass.type("hello" + ENTER)
-        await glass.until("You said: hello")
-        assert "Not installed" not in glass.text
+async def test_missing_programs_are_mentioned_once_per_home(home):
+    async with TerminalProcess.of(home, "-m", "scripted", programs=()) as terminal:
+        await terminal.until("Optional: install: ripgrep")
+        terminal.type("/quit" + ENTER)
+        await terminal.ended()
+    async with TerminalProcess.of(home, "-m", "scripted", programs=()) as terminal:
+        terminal.type("hello" + ENTER)
+        await terminal.until("You said: hello")
+        assert "Optional: install" not in terminal.text
 
 
-async def test_nothing_is_written_while_nothing_happens(home):
-    async with Glass.of(home, "-m", "scripted") as glass:
-        glass.type("hello" + ENTER)
-        await glass.until("You said: hello\n\n›")
+async def test_an_idle_terminal_writes_nothing(home):
+    async with TerminalProcess.of(home, "-m", "scripted") as terminal:
+        terminal.type("hello" + ENTER)
+        await terminal.until("You said: hello\n\n›")
         await asyncio.sleep(0.5)
-        before = glass.written
+        before = terminal.written
         await asyncio.sleep(3)
-        assert glass.written == before
+        assert terminal.written == before
 
 
 async def test_a_dumb_terminal_gets_plain_lines(home):
-    async with Glass.of(home, "-m", "scripted", TERM="dumb") as glass:
-        glass.type("hello\n")
-        await glass.until("You said: hello")
-        assert b"\x1b" not in glass.raw
+    async with TerminalProcess.of(home, "-m", "scripted", TERM="dumb") as terminal:
+        terminal.type("hello\n")
+        await terminal.until("You said: hello")
+        assert b"\x1b" not in terminal.raw
 
 
-async def test_escape_puts_the_input_away_and_the_up_key_brings_it_back(home):
-    async with Glass.of(home, "-m", "scripted") as glass:
-        await glass.until("answers")
-        glass.type("a thought")
-        await glass.until("› a thought")
-        glass.type(ESCAPE)
-        await glass.until(lambda: "a thought" not in glass.text)
-        glass.type("\x1b[A")
-        await glass.until("› a thought")
+async def test_escape_clears_the_input_and_up_restores_it(home):
+    async with TerminalProcess.of(home, "-m", "scripted") as terminal:
+        await terminal.until("(from ")
+        terminal.type("a thought")
+        await terminal.until("› a thought")
+        terminal.type(ESCAPE)
+        await terminal.until(lambda: "a thought" not in terminal.text)
+        terminal.type("\x1b[A")
+        await terminal.until("› a thought")
 
 
-async def test_ctrl_c_reaches_a_message_that_has_not_even_begun(home):
+async def test_ctrl_c_cancels_a_message_before_its_turn_starts(home):
     async with ModelServer([Stall("Never wanted")]) as server:
         home.use(server)
-        async with Glass.of(home) as glass:
-            await glass.until("›")
-            glass.type("oops" + ENTER + CTRL_C)
-            await glass.until("· stopped")
-            await glass.until(lambda: "stopping" not in glass.text)
+        async with TerminalProcess.of(home) as terminal:
+            await terminal.until("›")
+            terminal.type("oops" + ENTER + CTRL_C)
+            await terminal.until("· stopped")
+            await terminal.until(lambda: "stopping" not in terminal.text)
 
 
-async def test_what_was_interrupted_elsewhere_is_named(home):
+async def test_interrupted_conversations_are_listed_at_start(home):
     async with ModelServer([Stall("Once"), Say("The end.")]) as server:
         home.use(server)
         async with home.started("ask", "--session", "elsewhere", "a tale") as process:
-            await until_said(process.stdout, "Once")
+            await read_until(process.stdout, "Once")
             process.kill()
-        async with Glass.of(home, "--session", "here") as glass:
-            await glass.until("taking up what was interrupted elsewhere: agent:main:terminal:")
+        async with TerminalProcess.of(home, "--session", "here") as terminal:
+            await terminal.until("resuming interrupted conversations: agent:main:terminal:")

@@ -1,4 +1,4 @@
-"""Every way out leaves the terminal as it was, nothing running, and what was promised on disk."""
+"""Every exit restores the terminal, leaves no process behind, and saves the turn."""
 
 import os
 import signal
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.program import Home, children
-from tests.world.glass import CTRL_D, ENTER, Glass
 from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
+from tests.world.terminal_process import CTRL_D, ENTER, TerminalProcess
 
 pytestmark = pytest.mark.deadline(90)
 PASTE_OFF = b"\x1b[?2004l"
@@ -20,49 +20,49 @@ def home(tmp_path):
     return Home(tmp_path / "home")
 
 
-def restored(glass: Glass) -> bool:
-    """Keys are echoed again, pastes are not marked any more, and the cursor stands on a line of its own."""
-    return not glass.is_raw() and glass.raw.rfind(PASTE_OFF) > glass.raw.rfind(b"\x1b[?2004h")
+def restored(terminal: TerminalProcess) -> bool:
+    """True if keys are echoed again and bracketed paste is off."""
+    return not terminal.is_raw() and terminal.raw.rfind(PASTE_OFF) > terminal.raw.rfind(b"\x1b[?2004h")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-async def test_a_signal_leaves_and_the_turn_is_kept_for_the_next_start(home, number):
+async def test_a_signal_quits_and_the_turn_resumes_at_the_next_start(home, number):
     async with ModelServer([Stall("Once"), Say("The end.")]) as server:
         home.use(server)
-        async with Glass.of(home) as glass:
-            glass.type("a tale" + ENTER)
-            await glass.until("Once")
-            glass.type("draft")
-            await glass.until("› draft")
-            glass.signal(number)
-            assert await glass.ended() == 130
-            assert restored(glass) and "Traceback" not in glass.text
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("a tale" + ENTER)
+            await terminal.until("Once")
+            terminal.type("draft")
+            await terminal.until("› draft")
+            terminal.signal(number)
+            assert await terminal.ended() == 130
+            assert restored(terminal) and "Traceback" not in terminal.text
         await server.closed_early()
         assert list((home.path / "run").iterdir()) == []
-        async with Glass.of(home) as glass:
-            await glass.until("The end.")
+        async with TerminalProcess.of(home) as terminal:
+            await terminal.until("The end.")
 
 
-async def test_a_terminal_that_goes_away_ends_the_program_and_its_children(home):
+async def test_a_closed_terminal_ends_the_program_and_its_children(home):
     command = {"command": "sleep 1000"}
     async with ModelServer([Calls((Call("terminal", command),))]) as server:
         home.use(server)
-        async with Glass.of(home) as glass:
-            glass.type("wait" + ENTER)
-            await glass.until("• terminal sleep 1000")
-            below = [pid for child in children(glass.pid) for pid in (child, *children(child))]
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("wait" + ENTER)
+            await terminal.until("• terminal sleep 1000")
+            below = [pid for child in children(terminal.pid) for pid in (child, *children(child))]
             assert below
-            glass.hang_up()
-            assert await glass.ended() in (0, 130)
-            await glass.until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
+            terminal.hang_up()
+            assert await terminal.ended() in (0, 130)
+            await terminal.until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
 
 
-async def test_a_store_that_breaks_ends_with_a_sentence_and_a_usable_terminal(home):
+async def test_a_broken_database_is_reported_and_the_terminal_restored(home):
     async with ModelServer([Say("Fine."), Say("Never seen.")]) as server:
         home.use(server)
-        async with Glass.of(home) as glass:
-            glass.type("one" + ENTER)
-            await glass.until("Fine.")
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("one" + ENTER)
+            await terminal.until("Fine.")
             with sqlite3.connect(home.path / "alipes.db") as database:
                 for (table,) in database.execute(
                     "SELECT name FROM sqlite_master WHERE type = 'table'"
@@ -70,21 +70,21 @@ async def test_a_store_that_breaks_ends_with_a_sentence_and_a_usable_terminal(ho
                     if table in ("turns", "said"):
                         database.execute(f"ALTER TABLE {table} RENAME TO {table}_away")
             database.close()
-            glass.type("two" + ENTER)
-            assert await glass.ended() == 1
-            assert restored(glass)
-            assert "alipes: " in glass.text and "Traceback" not in glass.text
+            terminal.type("two" + ENTER)
+            assert await terminal.ended() == 1
+            assert restored(terminal)
+            assert "alipes: " in terminal.text and "Traceback" not in terminal.text
 
 
-async def test_leaving_while_everything_still_loads(home):
-    async with Glass.of(home, "-m", "scripted") as glass:
-        await glass.until("›")
-        glass.type(CTRL_D)
-        assert await glass.ended() == 0
-        assert restored(glass)
+async def test_quitting_during_startup(home):
+    async with TerminalProcess.of(home, "-m", "scripted") as terminal:
+        await terminal.until("›")
+        terminal.type(CTRL_D)
+        assert await terminal.ended() == 0
+        assert restored(terminal)
 
 
-async def test_what_is_printed_by_others_stands_above_the_prompt(home, tmp_path):
+async def test_output_of_other_code_appears_above_the_prompt(home, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import asyncio, os, sys\n"
         "run = asyncio.run\n"
@@ -102,33 +102,39 @@ async def test_what_is_printed_by_others_stands_above_the_prompt(home, tmp_path)
         "asyncio.run = noisy\n"
     )
     path = f"{tmp_path}:{os.path.dirname(os.path.dirname(__file__))}/../src"
-    async with Glass.of(home, "-m", "scripted", PYTHONPATH=path) as glass:
-        await glass.until("answers, as asked")
-        glass.type("a draft")
+    async with TerminalProcess.of(home, "-m", "scripted", PYTHONPATH=path) as terminal:
+        await terminal.until("(from --model)")
+        terminal.type("a draft")
         (tmp_path / "go").touch()
-        await glass.until("noise 0\nnoise 1\nnoise 2\nmore [31mnoise\n\n› a draft")
-        glass.type(ENTER)
-        await glass.until("You said: a draft")
+        await terminal.until("noise 0\nnoise 1\nnoise 2\nmore [31mnoise\n\n› a draft")
+        terminal.type(ENTER)
+        await terminal.until("You said: a draft")
 
 
-async def test_a_second_terminal_on_the_same_conversation_sees_it_too(home):
+async def test_a_second_terminal_on_the_same_conversation_shows_the_turn(home):
     async with ModelServer([Say("Seen by both.", pieces=4, delay=0.1)]) as server:
         home.use(server)
-        async with Glass.of(home, "--session", "s") as one, Glass.of(home, "--session", "s") as other:
-            await one.until("answers.")
-            await other.until("answers.")
+        async with (
+            TerminalProcess.of(home, "--session", "s") as one,
+            TerminalProcess.of(home, "--session", "s") as other,
+        ):
+            await one.until("(from ")
+            await other.until("(from ")
             one.type("hello" + ENTER)
             await one.until("› hello\n\nSeen by both.\n\n›")
             await other.until("› hello\n\nSeen by both.\n\n›")
     assert len(server.requests) == 1
 
 
-async def test_when_the_process_that_lives_a_turn_dies_the_one_that_watches_goes_on(home):
+async def test_a_watching_terminal_takes_over_when_the_running_process_dies(home):
     async with ModelServer([Stall("Half"), Say("The whole answer.")]) as server:
         home.use(server)
-        async with Glass.of(home, "--session", "s") as one, Glass.of(home, "--session", "s") as other:
-            await one.until("answers.")
-            await other.until("answers.")
+        async with (
+            TerminalProcess.of(home, "--session", "s") as one,
+            TerminalProcess.of(home, "--session", "s") as other,
+        ):
+            await one.until("(from ")
+            await other.until("(from ")
             one.type("hello" + ENTER)
             await one.until("Half")
             await other.until("Half")

@@ -1,4 +1,4 @@
-"""Clients left behind by dead loops are collected while someone types in the real terminal: nobody notices."""
+"""Clients left on closed loops are collected unnoticed while a person types in the real terminal."""
 
 import asyncio
 import json
@@ -7,14 +7,14 @@ import sys
 import pytest
 
 from tests.e2e.program import ROOT, Home
-from tests.world.glass import CTRL_D, ENTER, Glass
+from tests.world.terminal_process import CTRL_D, ENTER, TerminalProcess
 from tests.world.tls import ca_file, open_loopback
 
 KINDS = ("openai", "anthropic", "httpx2", "httpx")
 
 
 @pytest.mark.deadline(120)
-async def test_stale_clients_neither_show_nor_cost_a_key(tmp_path):
+async def test_stale_clients_show_nothing_and_lose_no_key(tmp_path):
     home = Home(tmp_path / "home")
     done = tmp_path / "done"
     async with open_loopback() as plain, open_loopback(tls=True) as secure:
@@ -24,20 +24,20 @@ async def test_stale_clients_neither_show_nor_cost_a_key(tmp_path):
             SSL_CERT_FILE=str(ca_file(tmp_path)), PYTHONPATH=f"{ROOT}/src:{ROOT}", PYTHONWARNINGS="default"
         )
         start = (sys.executable, "-m", "tests.e2e.stale_terminal")
-        async with Glass.running([plan], env, ROOT, start=start) as glass:
-            await glass.until("answers")
+        async with TerminalProcess.running([plan], env, ROOT, start=start) as terminal:
+            await terminal.until("(from ")
             typed = ""
             while not done.exists():
                 if len(typed) < 70:
                     typed += "abcdefghij"[len(typed) % 10]
-                    glass.type(typed[-1])
+                    terminal.type(typed[-1])
                 await asyncio.sleep(0.03)
-            await glass.until(f"› {typed}")
-            assert glass.shown[2:] == [f"› {typed}", "  scripted/echo"]
-            glass.type(ENTER)
-            await glass.until(f"You said: {typed}")
-            glass.type(CTRL_D)
-            assert await glass.ended() == 0
+            await terminal.until(f"› {typed}")
+            assert terminal.shown[2:] == [f"› {typed}", "  scripted/echo"]
+            terminal.type(ENTER)
+            await terminal.until(f"You said: {typed}")
+            terminal.type(CTRL_D)
+            assert await terminal.ended() == 0
         assert len(plain.connections) == len(secure.connections) == 2 * len(KINDS)
     log = [json.loads(line) for line in (home.path / "logs" / "alipes.log").read_text().splitlines()]
     assert [line for line in log if line["level"] == "error"] == []

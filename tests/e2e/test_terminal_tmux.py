@@ -15,7 +15,7 @@ pytestmark = pytest.mark.deadline(90)
 
 
 class Tmux:
-    """A tmux server of its own with one window."""
+    """A tmux server with one window."""
 
     def __init__(self, folder) -> None:
         self._tmux = require("tmux", "apt install tmux")
@@ -45,7 +45,7 @@ class Tmux:
         await self.run("send-keys", *keys)
 
     async def text(self, *more: str) -> str:
-        """Scrollback and screen; with `-J` what tmux broke for want of room is one row again."""
+        """Scrollback and screen; `-J` joins wrapped lines."""
         rows = (await self.run("capture-pane", "-p", "-S", "-", *more)).split("\n")
         return "\n".join(row.rstrip() for row in rows)
 
@@ -70,7 +70,7 @@ async def test_a_conversation_in_tmux(home, tmp_path):
         home.use(server)
         try:
             await tmux.start(home)
-            await tmux.until("answers.")
+            await tmux.until("(from ")
             await tmux.type("hello 👍 日本", "Enter")
             await tmux.until("› hello 👍 日本\n\nGood morning 👩\u200d👧 日本語.\n\n›")
             await tmux.type("bye", "Enter")
@@ -82,14 +82,14 @@ async def test_a_conversation_in_tmux(home, tmp_path):
             await tmux.run("kill-server")
 
 
-async def test_a_resize_in_tmux_reflows_and_leaves_one_of_everything(home, tmp_path):
+async def test_a_resize_in_tmux_reflows_and_duplicates_nothing(home, tmp_path):
     tmux = Tmux(tmp_path)
     words = " ".join(f"word{number}" for number in range(200))
     async with ModelServer([Say(words, pieces=200, delay=0.02)]) as server:
         home.use(server)
         try:
             await tmux.start(home)
-            await tmux.until("answers.")
+            await tmux.until("(from ")
             await tmux.type("go", "Enter")
             await tmux.until("word20")
             await tmux.type("a draft")
@@ -107,7 +107,7 @@ async def test_a_resize_in_tmux_reflows_and_leaves_one_of_everything(home, tmp_p
             await tmux.run("kill-server")
 
 
-async def test_what_was_said_is_in_the_scrollback_and_the_screen_is_never_another(home, tmp_path):
+async def test_messages_stay_in_the_scrollback_of_the_normal_screen(home, tmp_path):
     tmux = Tmux(tmp_path)
     answer = "".join(f"- item {number}\n" for number in range(120))
     async with ModelServer([Say(answer, pieces=100), Stall("And then")]) as server:

@@ -21,7 +21,7 @@ asked again; questions are answered by a button, in words, twice or never; a plu
 What must hold, looked at after every step: a message becomes one turn with one ending, or answers a question,
 which never changes; one turn lives in a session; the model never sees an open call; nothing is shown before it
 is in the journal; memory is the journal; no write is done twice or before its intent is on disk; nothing of a
-turn goes on after its end; no task outlives the process. And at the end: every answer is in its chat once, in
+turn continues after its end; no task outlives the process. And at the end: every answer is in its chat once, in
 order, or marked as uncertain; nothing is left to do.
 
     python -m tests.simulation 74           one seed: its plan, its trace, the least that still fails

@@ -4,8 +4,8 @@ import sys
 import time
 
 from tests.simulation.plan import plan
-from tests.simulation.running import Outcome, run
-from tests.simulation.shrinking import shrink
+from tests.simulation.run import Outcome, run
+from tests.simulation.shrink import shrink
 
 
 def replay(seed: int) -> int:

@@ -104,7 +104,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         self._ready.extend(due)  # type: ignore[attr-defined]
 
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
-        """What a thread tells arrives a little later, in the order it was told."""
+        """Results of a thread arrive a little later, in order."""
         if self.dead:
             return None
         late = 0.0 if self.dice.random() < 0.5 else self.dice.random() * 0.01
@@ -117,16 +117,16 @@ class SeededLoop(asyncio.BaseEventLoop):
         callback(*args)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
-        told = self.create_future()
+        seen = self.create_future()
         thread = executor if isinstance(executor, Thread) else Thread(self)
 
         def tell(done: "Future[Any]") -> None:
-            if not told.done():
+            if not seen.done():
                 error = done.exception()
-                told.set_result(done.result()) if error is None else told.set_exception(error)
+                seen.set_result(done.result()) if error is None else seen.set_exception(error)
 
         thread.submit(func, *args).add_done_callback(lambda done: self.call_soon_threadsafe(tell, done))
-        return told
+        return seen
 
     async def create_unix_server(self, *_args: Any, **_more: Any) -> "Nobody":
         """Sockets between processes: nobody else is there."""

@@ -21,7 +21,7 @@ from typing import Any
 from alipes.platforms.telegram import markup
 from alipes.store import store
 from alipes.store.database import database, writer
-from alipes.store.peers.peers import Hosts
+from alipes.store.peers.peers import Processes
 from tests.simulation.loop import MORGUE, SeededLoop, Thread
 
 EPOCH = 1_800_000_000.0
@@ -77,8 +77,8 @@ class Machine:
     def sync(self, *_args: Any) -> None:
         self.disk.sync()
 
-    def hosts(self, _home: Path, *, within: float) -> "Alone":
-        return Alone(self, within)
+    def processes(self, _home: Path, *, timeout_s: float) -> "Alone":
+        return Alone(self, timeout_s)
 
 
 class Disk(sqlite3.Connection):
@@ -93,7 +93,7 @@ class Disk(sqlite3.Connection):
         self.execute("PRAGMA foreign_keys = ON")
         self.durable = _blank()
         self.cuts = False
-        """Is there going to be a power cut? Then it is known what is on disk for good."""
+        """True if there will be a power cut; then the synced state is tracked."""
         self._waits, self._before = True, self.total_changes
 
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
@@ -122,7 +122,7 @@ class Disk(sqlite3.Connection):
         return done
 
     def sync(self) -> None:
-        """What was committed is on disk for good."""
+        """Committed data is synced to disk."""
         if self.cuts:
             self.durable = self.serialize()
 
@@ -145,36 +145,36 @@ class Disk(sqlite3.Connection):
         return super().execute(sql, values).fetchall()
 
 
-class Alone(Hosts):
+class Alone(Processes):
     """The processes of a home, without files and locks: those before us are dead."""
 
-    def __init__(self, machine: Machine, within: float) -> None:
-        super().__init__(Path("run"), within)
+    def __init__(self, machine: Machine, timeout_s: float) -> None:
+        super().__init__(Path("run"), timeout_s)
         self._machine = machine
 
-    def alive(self, host: str | None) -> bool:
+    def is_alive(self, host: str | None) -> bool:
         return host is not None and host == self._machine.alive
 
-    def others(self) -> list[Any]:
+    def list_peers(self) -> list[Any]:
         return []
 
-    def listen(self) -> Any:
+    def open_socket(self) -> Any:
         return None
 
     @contextmanager
-    def join(self) -> Iterator[None]:
-        self._machine.alive = self.me
+    def register(self) -> Iterator[None]:
+        self._machine.alive = self.own_name
         try:
             yield
         finally:
-            if self._machine.alive == self.me:
+            if self._machine.alive == self.own_name:
                 self._machine.alive = ""
 
-    def leave(self, door: Any) -> None:
+    def remove_socket(self, server: Any) -> None:
         return None
 
 
-_pieces = lru_cache(maxsize=4096)(markup.pieces)
+_pieces = lru_cache(maxsize=4096)(markup.format_markdown)
 """The same words come again and again, in seed after seed."""
 _images: list[bytes] = []
 
@@ -193,7 +193,7 @@ _clocked: list[tuple[Any, str, Any]] = []
 
 
 def _clocks() -> list[tuple[Any, str, Any]]:
-    """Functions of the house that have a clock as a default, found once: (function, where, defaults)."""
+    """Functions of alipes with a clock as a default argument, found once: (function, where, defaults)."""
     if not _clocked:
         modules = [each for name, each in list(sys.modules.items()) if name.startswith("alipes.") and each]
         for module in modules:
@@ -227,11 +227,11 @@ def running(machine: Machine) -> Iterator[None]:
         (os, "urandom", machine.urandom),
         (sqlite3, "connect", machine.connect),
         (database, "ThreadPoolExecutor", machine.thread),
-        (database, "_make", lambda _path: None),
-        (writer.Log, "sync", machine.sync),
-        (writer, "LOG", 0),
-        (store, "open_hosts", machine.hosts),
-        (markup, "pieces", _pieces),
+        (database, "_create_file", lambda _path: None),
+        (writer.WalFile, "sync", machine.sync),
+        (writer, "WAL_BYTES", 0),
+        (store, "open_processes", machine.processes),
+        (markup, "format_markdown", _pieces),
     ]
     for function, where, defaults in _clocks():
         ours.append((function, where, _virtual(defaults, machine)))

@@ -11,8 +11,8 @@ from msgspec import structs
 from alipes.agent import loop, tool_calls
 from alipes.gateway import platform_runner
 from alipes.gateway.gateway import Gateway
-from alipes.gateway.outbound.delivery import Delivery, Tries
-from alipes.gateway.platform_runner import Channel
+from alipes.gateway.outbound.delivery import DeliveryAttempts, OutboxWorker
+from alipes.gateway.platform_runner import PlatformRunner
 from alipes.gateway.questions import Questions
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.messages import ToolResult
@@ -20,11 +20,11 @@ from alipes.kernel.turns import Said, ToolFinished, ToolStarted
 from alipes.platforms.telegram.poll import Poller
 from alipes.sessions import session
 from alipes.sessions.session import Session
-from alipes.sessions.subagents.running import Delegated
-from alipes.sessions.turn_runner import Course
+from alipes.sessions.subagents.registry import SubagentRegistry
+from alipes.sessions.turn_runner import TurnRunner
 from alipes.store import turn_rows
 from alipes.store.database.database import Database
-from alipes.store.inbox import SqliteArrivals
+from alipes.store.inbox import SqliteInbox
 from alipes.store.outbox import SqliteOutbox
 from alipes.store.turns import SqliteTurns
 from tests.simulation.plan import USUAL, Taste
@@ -73,28 +73,28 @@ def _(patch: Patch) -> None:
 
 @_rule("a turn never writes its own ending")
 def _(patch: Patch) -> None:
-    run = Course.run
+    run = TurnRunner.run
 
     @wraps(run)
     async def ending(self: Any) -> Any:
         over = await run(self)
         if over.ending is not None:
-            await self._around.turns.finish(over.living.turn, over.ending, over.detail)
+            await self._around.turns.finish(over.running.turn, over.ending, over.detail)
         return over
 
-    patch.setattr(Course, "run", ending)
+    patch.setattr(TurnRunner, "run", ending)
 
 
 @_rule("the journal comes before the screen")
 def _(patch: Patch) -> None:
-    note = Course.note
+    note = TurnRunner.emit
 
     async def shown_first(self: Any, event: Any) -> None:
         if isinstance(event, Said):
             self._around.publish(self._living.envelope(event))
         await note(self, event)
 
-    patch.setattr(Course, "note", shown_first)
+    patch.setattr(TurnRunner, "note", shown_first)
 
 
 @_rule("memory comes before the journal")
@@ -108,21 +108,21 @@ def _(patch: Patch) -> None:
             living.fold(event)
         await self._show(event)
 
-    patch.setattr(Course, "note", journal_first)
+    patch.setattr(TurnRunner, "note", journal_first)
 
 
 @_rule("database writes are shielded from cancellation", STOPPED)
 def _(patch: Patch) -> None:
     run = Database.run
 
-    async def given_up(self: Any, work: Any, *, soon: bool = False) -> Any:
+    async def given_up(self: Any, work: Any, *, sync: bool = True) -> Any:
         gone = []
 
         def unless(db: Any) -> Any:
             return None if gone else work(db)
 
         try:
-            return await run(self, unless, soon=soon)
+            return await run(self, unless, sync=sync)
         except asyncio.CancelledError:
             gone.append(True)
             raise
@@ -130,7 +130,7 @@ def _(patch: Patch) -> None:
     patch.setattr(Database, "run", given_up)
 
 
-@_rule("whoever ends a turn answers its open calls", STOPPED)
+@_rule("ending a turn answers its open calls", STOPPED)
 def _(patch: Patch) -> None:
     patch.setattr(session, "close", lambda *_args: ())
 
@@ -159,10 +159,10 @@ def _(patch: Patch) -> None:
 
 @_rule("at most one turn lives in a session")
 def _(patch: Patch) -> None:
-    read = Session._read
+    read = Session._handle
 
     async def any_time(self: Any, letter: Any, group: Any) -> None:
-        if isinstance(letter, session.Take):
+        if isinstance(letter, session.Wake):
             self._asked -= 1
             await self._take_up(group)
         else:
@@ -185,7 +185,7 @@ def _(patch: Patch) -> None:
 
 @_rule("a tool dies with its turn", STOPPED)
 def _(patch: Patch) -> None:
-    run = tool_calls._run
+    run = tool_calls._run_tool
 
     async def detached(desk: Any, call: Any) -> Any:
         return await asyncio.shield(asyncio.get_running_loop().create_task(run(desk, call)))
@@ -193,27 +193,27 @@ def _(patch: Patch) -> None:
     patch.setattr(tool_calls, "_run", detached)
 
 
-@_rule("a broken tool is told to the model", TRIPPED)
+@_rule("the error of a broken tool is reported to the model", TRIPPED)
 def _(patch: Patch) -> None:
     async def bare(desk: Any, call: Any) -> Any:
-        given = await desk.tools[call.name].run(call.args, tool_calls.CallAct(call, desk))
+        given = await desk.tools[call.name].run(call.args, tool_calls.ToolCallContext(call, desk))
         return ToolResult(call.id, str(given)), None
 
     patch.setattr(tool_calls, "_run", bare)
 
 
-@_rule("a broken platform is started anew, and ends nobody else")
+@_rule("a broken platform is restarted and does not affect others")
 def _(patch: Patch) -> None:
     async def bare(self: Any, verb: str, work: Any, within: float | None = None) -> Any:
         async with asyncio.timeout(within):
             return await work
 
-    patch.setattr(Channel, "_guarded", bare)
+    patch.setattr(PlatformRunner, "_guarded", bare)
 
 
 @_rule("a cancellation is never swallowed")
 def _(patch: Patch) -> None:
-    guarded = Channel._guarded
+    guarded = PlatformRunner._guarded
 
     async def swallowing(self: Any, verb: str, work: Any, within: float | None = None) -> Any:
         try:
@@ -221,10 +221,10 @@ def _(patch: Patch) -> None:
         except asyncio.CancelledError:
             raise DeliveryError("cancelled") from None
 
-    patch.setattr(Channel, "_guarded", swallowing)
+    patch.setattr(PlatformRunner, "_guarded", swallowing)
 
 
-@_rule("what a dead process left is taken up through the same door", KILLED)
+@_rule("the work of a dead process is resumed through the normal path", KILLED)
 def _(patch: Patch) -> None:
     async def nothing(self: Any, *_args: Any) -> tuple[str, ...]:
         return ()
@@ -232,13 +232,13 @@ def _(patch: Patch) -> None:
     patch.setattr(SqliteTurns, "orphans", nothing)
 
 
-@_rule("what is taken up again asks in its chat, though nobody watches that yet", KILLED_ASKING)
+@_rule("a resumed turn asks in its chat even if no client is connected yet", KILLED_ASKING)
 def _(patch: Patch) -> None:
     make = Gateway.__init__
 
     def unreached(self: Any, house: Any, *args: Any, **more: Any) -> None:
         make(self, house, *args, **more)
-        house.lobby.reaches = lambda _key: False
+        house.sessions.reaches = lambda _key: False
 
     patch.setattr(Gateway, "__init__", unreached)
 
@@ -248,13 +248,13 @@ def _(patch: Patch) -> None:
 
 @_rule("the second copy of a message is refused")
 def _(patch: Patch) -> None:
-    admit = turn_rows.admit
+    admit = turn_rows.admit_turn
 
-    def anew(db: Any, entry: Any, busy: Any, usual: Any) -> Any:
+    def again(db: Any, entry: Any, busy: Any, usual: Any) -> Any:
         again = structs.replace(entry, inbound_id=f"{entry.inbound_id}:again")
         return admit(db, entry, busy, usual) or admit(db, again, busy, usual)
 
-    patch.setattr(turn_rows, "admit", anew)
+    patch.setattr(turn_rows, "admit", again)
 
 
 @_rule("an update is confirmed only after it was taken", KILLED)
@@ -273,13 +273,13 @@ def _(patch: Patch) -> None:
     patch.setattr(Poller, "_hand_over", hand_over)
 
 
-@_rule("what is said and what is owed for it are one transaction", KILLED)
+@_rule("a message and its outbox row are one transaction", KILLED)
 def _(patch: Patch) -> None:
     say = SqliteTurns._say
 
     async def apart(self: Any, turn: Any, said: Any, owed: Any) -> None:
         await say(self, turn, said, ())
-        await SqliteOutbox(self._database).owe(*owed)
+        await SqliteOutbox(self._database).enqueue(*owed)
 
     patch.setattr(SqliteTurns, "_say", apart)
 
@@ -291,8 +291,8 @@ def _(patch: Patch) -> None:
         if channel.ready:
             self._group.start(self._serve(channel, lane), f"lane {lane}")
 
-    patch.setattr(Delivery, "nudge", at_once)
-    patch.setattr(Delivery, "lock", lambda _self, _lane: asyncio.Lock())
+    patch.setattr(OutboxWorker, "nudge", at_once)
+    patch.setattr(OutboxWorker, "lock", lambda _self, _lane: asyncio.Lock())
 
 
 @_rule("a send that a crash cut off counts as uncertain", KILLED)
@@ -300,17 +300,17 @@ def _(patch: Patch) -> None:
     async def sure(self: Any, _channel: Any, debt: Any) -> None:
         await self._outbox.postpone(debt, 0.0, "cut off")
 
-    patch.setattr(Tries, "cut_off", sure)
+    patch.setattr(DeliveryAttempts, "cut_off", sure)
 
 
 @_rule("a send without an answer counts as uncertain", UNANSWERED)
 def _(patch: Patch) -> None:
-    failed = Tries._failed
+    failed = DeliveryAttempts._failed
 
     async def sure(self: Any, channel: Any, debt: Any, error: Any) -> None:
         await failed(self, channel, debt, DeliveryError(str(error), retry_after=error.retry_after))
 
-    patch.setattr(Tries, "_failed", sure)
+    patch.setattr(DeliveryAttempts, "_failed", sure)
 
 
 @_rule("what may be there twice is not sent a third time", KILLED_SENDING)
@@ -318,7 +318,7 @@ def _(patch: Patch) -> None:
     async def again(self: Any, _channel: Any, debt: Any) -> None:
         await self._outbox.postpone(debt, 0.0, "cut off", uncertain=True)
 
-    patch.setattr(Tries, "cut_off", again)
+    patch.setattr(DeliveryAttempts, "cut_off", again)
 
 
 # --- questions
@@ -340,10 +340,10 @@ def _(patch: Patch) -> None:
 @_rule("a message that is brought again answers nothing", ASKED)
 def _(patch: Patch) -> None:
     async def always(self: Any, platform: str, id: str) -> bool:
-        sql = "INSERT OR IGNORE INTO arrivals (platform, id, batch, created, done) VALUES (?, ?, 'answer', 0, 1e12)"
+        sql = "INSERT OR IGNORE INTO inbox (platform, id, batch, created, handled) VALUES (?, ?, 'answer', 0, 1e12)"
         return bool(await self._database.run(lambda db: db.execute(sql, (platform, id)).rowcount))
 
-    patch.setattr(SqliteArrivals, "answered", always)
+    patch.setattr(SqliteInbox, "answered", always)
 
 
 @_rule("who is asked to end ends, whatever breaks at that moment", BROKEN)
@@ -356,5 +356,5 @@ def _(patch: Patch) -> None:
     async def left_alone(self: Any, *_args: Any) -> None:
         return None
 
-    patch.setattr(Delegated, "stop", left_alone)
-    patch.setattr(Delegated, "leave", left_alone)
+    patch.setattr(SubagentRegistry, "stop", left_alone)
+    patch.setattr(SubagentRegistry, "leave", left_alone)

@@ -4,23 +4,23 @@ import asyncio
 
 import pytest
 
-from alipes.gateway.inbound.batching import Anteroom
-from alipes.gateway.platform_runner import Channel
-from alipes.gateway.policy import Group
+from alipes.gateway.inbound.batcher import Batcher
+from alipes.gateway.platform_runner import PlatformRunner
+from alipes.gateway.policy import LateTaskGroup
 from alipes.kernel.errors import Fenced
-from alipes.platforms.telegram.poll import Order
+from alipes.platforms.telegram.poll import ChatOrder
 from alipes.store.database.database import open_database
-from alipes.store.database.writer import Log
+from alipes.store.database.writer import WalFile
 from alipes.store.store import open_store
-from tests.unit.store.test_database import add, names
+from tests.unit.store.test_database import insert_session, session_ids
 from tests.world.environment import LIMIT_S
-from tests.world.gatehouse import arrival
-from tests.world.messenger import Messenger
+from tests.world.fake_platform import FakePlatform
+from tests.world.gateway_harness import make_message
 
 
 async def test_who_is_in_a_chat_and_who_waits_for_it_can_be_cancelled_together():
     """As when the process is asked to end while two updates of one chat are taken in."""
-    order, inside = Order(), asyncio.Event()
+    order, inside = ChatOrder(), asyncio.Event()
 
     async def take():
         async with order.turn(1, ""):
@@ -35,8 +35,8 @@ async def test_who_is_in_a_chat_and_who_waits_for_it_can_be_cancelled_together()
     assert all(task.cancelled() for task in tasks)
 
 
-class Frail(Messenger):
-    """Breaks in a child of its own at the very moment that it is told to end."""
+class Frail(FakePlatform):
+    """Fails in its own child task at the moment it is asked to stop."""
 
     async def listen(self, take, tell):
         async with asyncio.TaskGroup() as group:
@@ -51,10 +51,10 @@ class Frail(Messenger):
             raise RuntimeError("as planned")
 
 
-async def test_a_platform_that_breaks_as_it_is_told_to_end_ends_all_the_same():
+async def test_a_platform_that_fails_while_stopping_still_stops():
     """A group that is cancelled while a child of it fails tells of the child only (seed 1008752)."""
     messenger = Frail()
-    serving = asyncio.create_task(Channel(messenger).serve(lambda _arrival: None))
+    serving = asyncio.create_task(PlatformRunner(messenger).serve(lambda _arrival: None))
     await messenger.connected.wait()
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -62,7 +62,7 @@ async def test_a_platform_that_breaks_as_it_is_told_to_end_ends_all_the_same():
             await serving
 
 
-async def test_what_stands_in_no_line_because_its_bringer_was_cut_off_is_joined_by_its_copy(tmp_path):
+async def test_a_message_whose_receiver_was_cancelled_is_merged_with_its_copy(tmp_path):
     """As when the platform breaks while the first part of an album is being kept (seed 379)."""
     became = []
 
@@ -70,12 +70,12 @@ async def test_what_stands_in_no_line_because_its_bringer_was_cut_off_is_joined_
         became.append([each.id for each in arrivals])
 
     async with open_store(tmp_path) as store, asyncio.TaskGroup() as tasks:
-        group = Group()
+        group = LateTaskGroup()
         group.open(tasks)
-        room = Anteroom(store.arrivals, become, burst=0.05, group=group)
+        room = Batcher(store.inbox, become, window=0.05, tasks=group)
         await room.recall(())
-        first, second = arrival("a", id="1", album="x"), arrival("b", id="2", album="x")
-        await store.arrivals.keep(first)  # and its bringer is no more
+        first, second = make_message("a", id="1", album="x"), make_message("b", id="2", album="x")
+        await store.inbox.add(first)  # and its bringer is no more
         await room.take(first)
         await room.take(first)
         await room.take(second)
@@ -85,21 +85,21 @@ async def test_what_stands_in_no_line_because_its_bringer_was_cut_off_is_joined_
 @pytest.mark.parametrize("follows", ["nothing", "nothing that stays", "something"])
 async def test_a_write_that_changes_nothing_takes_no_other_to_the_disk(tmp_path, follows, monkeypatch):
     """SQLite asks the disk only where something was changed: who counted on it lost a message with the power,
-    though its messenger had been told that we have it (seed 18463)."""
+    although the messenger had been acknowledged (seed 18463)."""
     synced = []
-    monkeypatch.setattr(Log, "sync", lambda _log: synced.append(True))
+    monkeypatch.setattr(WalFile, "sync", lambda _log: synced.append(True))
 
     def late(db):
-        add("half")(db)
+        insert_session("half")(db)
         raise Fenced("late")
 
     async with open_database(tmp_path / "a.db") as database:
-        await database.run(add("a"), soon=True)
+        await database.run(insert_session("a"), sync=False)
         if follows == "something":
-            await database.run(add("b"))
+            await database.run(insert_session("b"))
         else:
-            works = [database.ask(late if follows == "nothing that stays" else names) for _ in range(2)]
+            works = [database.submit(late if follows == "nothing that stays" else session_ids) for _ in range(2)]
             await asyncio.wait(works)
             assert {type(each.exception()) for each in works} <= {Fenced, type(None)}
-        await database.kept()
+        await database.wait_synced()
     assert bool(synced) is (follows != "something")

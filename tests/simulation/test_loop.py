@@ -56,18 +56,18 @@ def test_what_is_due_at_one_moment_comes_in_any_order_and_by_one_seed_in_the_sam
 
 
 def test_a_thread_does_one_thing_after_the_other_and_tells_in_that_order():
-    loop, told = a_loop(), []
+    loop, seen = a_loop(), []
 
     async def work():
         thread = Thread(loop)
         for number in range(10):
             thread.submit(int, number).add_done_callback(
-                lambda done: loop.call_soon_threadsafe(told.append, done.result())
+                lambda done: loop.call_soon_threadsafe(seen.append, done.result())
             )
         await asyncio.sleep(5)
 
     finish(loop, work())
-    assert told == list(range(10))
+    assert seen == list(range(10))
 
 
 def test_what_a_thread_raises_is_raised_to_who_asked():
@@ -78,7 +78,7 @@ def test_what_a_thread_raises_is_raised_to_who_asked():
     assert finish(a_loop(), work()).exception() is None
 
 
-def test_where_nothing_can_happen_any_more_it_says_so():
+def test_a_deadlock_is_reported():
     loop = a_loop()
     loop.create_task(asyncio.Event().wait())
     with pytest.raises(Stuck):

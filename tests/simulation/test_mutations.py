@@ -1,10 +1,10 @@
-"""Each rule of the house in turn is taken away: the simulation finds it, or it is no proof of that rule."""
+"""Each rule is removed in turn: the simulation must find it, or it does not prove that rule."""
 
 import pytest
 
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plan import plan
-from tests.simulation.running import run
+from tests.simulation.run import run
 
 SEEDS = 300
 """Within so many it must be found; most are within ten."""

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from tests.simulation.plan import VERBS, plan
-from tests.simulation.running import run
-from tests.simulation.shrinking import shrink
+from tests.simulation.run import run
+from tests.simulation.shrink import shrink
 
 SEEDS = int(os.environ.get("ALIPES_SIMULATION", "200"))
 PART = 50
@@ -32,7 +32,7 @@ def test_a_seed_takes_the_same_steps_each_time():
 
 def test_a_seed_takes_the_same_steps_in_another_process():
     say = (
-        "from tests.simulation.plan import plan; from tests.simulation.running import run; "
+        "from tests.simulation.plan import plan; from tests.simulation.run import run; "
         "print(*(run(plan(seed)).digest for seed in range(8)))"
     )
     env = {**os.environ, "PYTHONHASHSEED": "77"}

@@ -19,7 +19,7 @@ from tests.torture.trials import LONG, Figures
 
 SCENARIOS = {
     "1": "Interrupt storm against open files",
-    "2": "Many writers, random murder",
+    "2": "Many writers, random kills",
     "3": "Crash at every point of delivery",
     "4": "Flood control while streaming",
     "5": "Burst, duplicates, restart while busy",
@@ -93,7 +93,7 @@ def scenario(name: str) -> str:
 
 @pytest.fixture
 def figures(request: pytest.FixtureRequest) -> Iterator[Figures]:
-    """What the report is told: how often something was tried, and the worst that was seen."""
+    """Figures for the report: number of attempts and the worst value seen."""
     yield Figures(request.node)
 
 
@@ -120,8 +120,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when != "call":
         return
     line.tests += 1
-    told = [value for kind, value in report.user_properties if kind == "tried"]
-    line.seeds += sum(int(str(value)) for value in told) or 1
+    seen = [value for kind, value in report.user_properties if kind == "tried"]
+    line.seeds += sum(int(str(value)) for value in seen) or 1
     for kind, value in report.user_properties:
         if kind == "worst" and isinstance(value, list | tuple):
             name, figure, unit = value

@@ -12,13 +12,13 @@ from contextlib import closing
 import pytest
 
 from tests.e2e.program import Home
-from tests.torture.furnishing import calling, complaints, door, furnish, open_files
+from tests.torture.homes import calling, complaints, door, furnish, open_files
 from tests.torture.trials import seeds, trials
-from tests.world.api import Front
+from tests.world.api_harness import ApiClient
 from tests.world.environment import LIMIT_S
 from tests.world.model_server import ModelServer, Say, Stall
-from tests.world.polling import until
 from tests.world.tls import ca_file, server_context
+from tests.world.wait import until
 
 WORKERS, LANES = 8, 8
 STORM = '''
@@ -66,18 +66,18 @@ def lasting(pid: int) -> int:
     return sum("/files/w" not in where for where in open_files(pid))
 
 
-async def one(front: Front, dice: random.Random, lane: int, number: int, took: list[float]) -> None:
+async def one(front: ApiClient, dice: random.Random, lane: int, number: int, took: list[float]) -> None:
     run = await front.begin(f"go {number}", session=f"s{lane}")
     await asyncio.sleep(dice.choice((0.0, dice.uniform(0, 0.03), dice.uniform(0, 0.3))))
     began = time.perf_counter()
     for _ in range(dice.choice((1, 1, 2))):
         assert (await front.ask("POST", f"/runs/{run}/stop")).status_code in (202, 409)
-    told = await front.finish(run)
+    seen = await front.finish(run)
     took.append(time.perf_counter() - began)
-    assert told["status"] in ("stopped", "answered"), told
+    assert seen["status"] in ("stopped", "answered"), seen
 
 
-async def lane(front: Front, dice: random.Random, number: int, turns: int, took: list[float]) -> None:
+async def lane(front: ApiClient, dice: random.Random, number: int, turns: int, took: list[float]) -> None:
     for turn in range(turns):
         await one(front, dice, number, turn, took)
 

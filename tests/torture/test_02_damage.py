@@ -1,4 +1,4 @@
-"""Pages of the store scribbled over, also while it is served: told as damage, never as saved; a backup brings it back."""
+"""Overwritten database pages, also while serving: reported as damage, never as saved; a backup restores them."""
 
 import os
 import random
@@ -9,12 +9,12 @@ import httpx2
 import pytest
 
 from tests.e2e.program import Home
-from tests.torture.furnishing import calling, furnish, words
+from tests.torture.homes import calling, furnish, words
 from tests.torture.trials import seeds
 from tests.world.model_server import ModelServer, Say
 
 PAGE = 4096
-TOLD = 12
+ACKNOWLEDGED = 12
 
 
 def scribble(home: Home, dice: random.Random) -> None:
@@ -37,12 +37,12 @@ def kept(home: Home, text: str) -> bool:
 
 @pytest.mark.deadline(120)
 @pytest.mark.parametrize("seed", seeds(1, 20))
-async def test_damage_is_told_and_a_backup_brings_everything_back(tmp_path, seed):
+async def test_damage_is_reported_and_a_backup_restores_everything(tmp_path, seed):
     dice, home, backup = random.Random(seed), Home(tmp_path / "home"), tmp_path / "b.tar.gz"
     async with ModelServer(lambda body: Say(f"answer {words(body)}")) as model:
         furnish(home, model)
         async with calling(home) as (served, front):
-            for number in range(TOLD):
+            for number in range(ACKNOWLEDGED):
                 assert (await front.finish(await front.begin(f"q{number}", session="s")))[
                     "status"
                 ] == "answered"
@@ -52,16 +52,16 @@ async def test_damage_is_told_and_a_backup_brings_everything_back(tmp_path, seed
                 for number in range(3):
                     try:
                         run = await front.begin(f"live{number}", session=f"t{number}")
-                        told = await front.finish(run)
+                        seen = await front.finish(run)
                     except (httpx2.HTTPError, AssertionError):  # it is gone, or says no
                         continue
-                    if told["status"] == "answered":
+                    if seen["status"] == "answered":
                         with suppress(sqlite3.DatabaseError):  # the outside reader meets the damage
-                            assert kept(home, f"live{number}"), "told as saved"
+                            assert kept(home, f"live{number}"), "reported as saved"
                 if served.process.returncode is None:
                     await served.left()
-                told = (await served.process.stderr.read()).decode()
-                assert "Traceback" not in told and "should not" not in told, told
+                seen = (await served.process.stderr.read()).decode()
+                assert "Traceback" not in seen and "should not" not in seen, seen
             else:
                 assert await served.left() == 0
                 scribble(home, dice)
@@ -75,5 +75,5 @@ async def test_damage_is_told_and_a_backup_brings_everything_back(tmp_path, seed
         assert "Traceback" not in doctor.err, doctor
         done = await home.run("restore", "--force", str(backup))
         assert done.status == 0, done
-        assert all(kept(home, f"q{number}") for number in range(TOLD))
+        assert all(kept(home, f"q{number}") for number in range(ACKNOWLEDGED))
         assert (await home.run("ask", "--session", "s", "again")).status == 0

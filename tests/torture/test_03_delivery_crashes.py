@@ -10,12 +10,12 @@ from itertools import chain
 import pytest
 
 from tests.e2e.program import Home
-from tests.e2e.service import serving
-from tests.torture.furnishing import furnish, texts, words
+from tests.e2e.service import open_serve
+from tests.torture.homes import furnish, texts, words
 from tests.torture.trials import LONG, seeds
 from tests.world.model_server import ModelServer, Say
-from tests.world.polling import until
 from tests.world.telegram_server import Fault, TelegramServer
+from tests.world.wait import until
 
 POINTS = {
     "refused": Fault("fail", ("sendMessage",)),
@@ -24,13 +24,13 @@ POINTS = {
     "dropped": Fault("drop", ("sendMessage",), accepted=True),
     "stored": Fault("hang", ("sendMessage",), times=0),
 }
-"""Where the messenger stands with an answer when we are killed; `stored`: it is paid and known to be."""
+"""Progress of a delivery when the process is killed; `stored`: sent and recorded."""
 EACH = 3
 OLD, POISONED = 91, 92
 LATE = 2.0
 """Seconds until the channel is ready; now and then in the long pass ten times as many."""
-AGED = "UPDATE debts SET created = created - 15 * 3600 WHERE json_extract(outbound, '$.text') = 'too old'"
-ROWS = "SELECT json_extract(outbound, '$.text'), state, uncertain, attempts, lane FROM debts"
+AGED = "UPDATE outbox SET created = created - 15 * 3600 WHERE json_extract(outbound, '$.text') = 'too old'"
+ROWS = "SELECT json_extract(outbound, '$.text'), state, uncertain_part, attempts, lane FROM outbox"
 
 
 def rows(home: Home) -> list[tuple[str, str, int, int, str]]:
@@ -59,12 +59,12 @@ async def test_each_answer_is_accepted_once_wherever_it_was_cut_off(tmp_path, se
     dice, home = random.Random(seed), Home(tmp_path / "home")
     async with ModelServer(lambda body: Say(f"answer {words(body)}")) as model, TelegramServer() as telegram:
         furnish(home, model, telegram, lines=("gateway.tries = 2",))
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
             laid = lay(telegram, dice)
             for number in range(EACH):
                 for chat in laid:
-                    telegram.town.say(f"{chat}-{number}", chat=chat)
+                    telegram.chats.say(f"{chat}-{number}", chat=chat)
             await telegram.until(lambda: all(not fault.times for _, fault in laid.values()))
             await telegram.until(lambda: len(answers(telegram, 14)) == EACH)
             await until(
@@ -73,11 +73,11 @@ async def test_each_answer_is_accepted_once_wherever_it_was_cut_off(tmp_path, se
             await served.left(by=signal.SIGKILL)
         before = len(telegram.calls)
         for chat, text in ((OLD, "too old"), (POISONED, "poison"), (OLD, "still good")):
-            telegram.town.chat(chat)
+            telegram.chats.chat(chat)
             assert (await home.run("send", f"telegram:{chat}", text)).status == 0
         with closing(sqlite3.connect(home.path / "alipes.db")) as db, db:
             db.execute(AGED)
-        telegram.mend()
+        telegram.clear_faults()
         telegram.fault(Fault("fail", ("sendMessage",), POISONED, times=None, status=500))
         telegram.fault(
             Fault(
@@ -87,9 +87,9 @@ async def test_each_answer_is_accepted_once_wherever_it_was_cut_off(tmp_path, se
                 seconds=LATE * (10 if LONG and seed % 4 == 0 else 1),
             )
         )
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await telegram.until(lambda: all(len(set(answers(telegram, chat))) == EACH for chat in laid))
-            await until(lambda: ("poison", "dead") in [row[:2] for row in rows(home)])
+            await until(lambda: ("poison", "failed") in [row[:2] for row in rows(home)])
             await until(lambda: len(texts(telegram, OLD)) == 2)
             assert await served.left() == 0
         extra = judge(telegram, laid, home, before)
@@ -111,10 +111,10 @@ def judge(telegram, laid, home, before) -> int:
             assert not twice, name
     good, notice = texts(telegram, OLD)
     assert good == "still good" and "too old" in notice != "too old", (
-        "what was too old is told of, and not said"
+        "an expired message is reported, not sent"
     )
     states = {row[0]: row[1] for row in rows(home)}
-    assert (states["too old"], states["poison"]) == ("expired", "dead")
+    assert (states["too old"], states["poison"]) == ("expired", "failed")
     tried = [row[3] for row in rows(home) if row[0] == "poison"]
     assert tried == [2], "so often, and no more"
     after = telegram.calls[before:]

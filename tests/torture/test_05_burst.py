@@ -9,18 +9,18 @@ import pytest
 
 from alipes.store.store import open_store
 from tests.e2e.program import Home
-from tests.e2e.service import OWNER, serving
-from tests.torture.furnishing import furnish, texts, words
+from tests.e2e.service import OWNER, open_serve
+from tests.torture.homes import furnish, texts, words
 from tests.torture.trials import seeds
-from tests.world.model_rules import since_user
 from tests.world.model_server import Call, Calls, ModelServer, Say
+from tests.world.model_validation import since_user
 from tests.world.telegram_server import TelegramServer
 
 
 def reply(body):
-    """The first message has three tools at work at once; what waits is answered by its number."""
-    said, told = since_user("openai-chat", body)
-    if told.startswith("message 1") and not said:
+    """The first message runs three tools at once; queued messages are answered by their number."""
+    said, seen = since_user("openai-chat", body)
+    if seen.startswith("message 1") and not said:
         calls = [Call("terminal", {"command": f"echo tool {n}; sleep 0.6"}, id=f"c{n}") for n in range(3)]
         return Calls(tuple(calls), "I look.")
     return Say(f"answer to {words(body)}")
@@ -30,9 +30,9 @@ async def burst(telegram: TelegramServer, dice: random.Random, numbers) -> list:
     """Messages within a second, the third delivered twice more, as after a lost confirmation."""
     said = []
     for number in numbers:
-        said.append(telegram.town.say(f"message {number}", chat=OWNER))
+        said.append(telegram.chats.say(f"message {number}", chat=OWNER))
         for _ in range(2 * (number == 3)):
-            telegram._told("message", said[-1])
+            telegram._received("message", said[-1])
         await asyncio.sleep(dice.uniform(0, 0.2))
     return said
 
@@ -51,21 +51,21 @@ async def transcript(home: Home) -> tuple[list[str], list[str]]:
 @pytest.mark.deadline(60)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "left"])
 @pytest.mark.parametrize("seed", seeds(1, 10))
-async def test_what_waits_is_answered_once_and_in_order(tmp_path, seed, how, figures):
+async def test_queued_messages_are_answered_once_and_in_order(tmp_path, seed, how, figures):
     dice, home = random.Random(seed), Home(tmp_path / "home")
     async with ModelServer(reply) as model, TelegramServer() as telegram:
         furnish(home, model, telegram, lines=("serve.drain = 1",))
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
-            telegram.town.say("message 1", chat=OWNER)
+            telegram.chats.say("message 1", chat=OWNER)
             await model.asked()
             said = await burst(telegram, dice, (2, 3, 4))
             await served.left(by=how)
         for wire in said:  # who was restarted must know them still
-            telegram._told("message", wire)
+            telegram._received("message", wire)
         await burst(telegram, dice, (5,))
         began = time.monotonic()
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await telegram.shows(OWNER, "answer to message 5")
             figures.worst("from the restart to the last answer", time.monotonic() - began, "s")
             await telegram.confirmed()
@@ -91,22 +91,22 @@ async def test_what_tools_make_at_once_is_sent_in_the_order_of_the_calls_and_bef
         return Call("terminal", {"command": command}, id=f"c{number}")
 
     def reply(body):
-        said, told = since_user("openai-chat", body)
-        if told.startswith("message 1") and not said:
+        said, reported = since_user("openai-chat", body)
+        if reported.startswith("message 1") and not said:
             return Calls(tuple(make(n) for n in range(3)), "I look.")
         return Say(f"answer to {words(body)}")
 
     async with ModelServer(reply) as model, TelegramServer() as telegram:
         (tmp_path / "work").mkdir()
         furnish(home, model, telegram, lines=(f'workdir = "{tmp_path / "work"}"',))
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
-            telegram.town.say("message 1", chat=OWNER)
+            telegram.chats.say("message 1", chat=OWNER)
             await model.asked()
             await burst(telegram, dice, (2, 3))
             await telegram.shows(OWNER, "answer to message 3")
             assert await served.left() == 0
-        seen = [kept.text or kept.wire["document"]["file_name"] for kept in telegram.town.mine(OWNER)]
+        seen = [kept.text or kept.wire["document"]["file_name"] for kept in telegram.chats.mine(OWNER)]
         seen = [text for text in seen if text.startswith(("answer", "I look", "f"))]
         assert seen == [
             "I look.",
@@ -123,9 +123,9 @@ async def test_a_burst_that_interrupts_ends_each_turn_before_it_and_is_answered_
     dice, home = random.Random(seed), Home(tmp_path / "home")
     async with ModelServer(reply) as model, TelegramServer() as telegram:
         furnish(home, model, telegram, busy='"interrupt"')
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
-            telegram.town.say("message 1", chat=OWNER)
+            telegram.chats.say("message 1", chat=OWNER)
             await model.asked()
             await burst(telegram, dice, (2, 3, 4, 5))
             await telegram.shows(OWNER, "answer to message 5")
@@ -144,9 +144,9 @@ async def test_a_burst_that_steers_is_taken_in_by_the_turn_that_runs(tmp_path, s
     dice, home = random.Random(seed), Home(tmp_path / "home")
     async with ModelServer(reply) as model, TelegramServer() as telegram:
         furnish(home, model, telegram, busy='"steer"')
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
-            telegram.town.say("message 1", chat=OWNER)
+            telegram.chats.say("message 1", chat=OWNER)
             await model.asked()
             await burst(telegram, dice, (2, 3, 4, 5))
             await telegram.shows(OWNER, "answer to")

@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from tests.e2e.program import Home
-from tests.e2e.service import OWNER, serving
-from tests.torture.furnishing import calling, complaints, furnish, texts, words
+from tests.e2e.service import OWNER, open_serve
+from tests.torture.homes import calling, complaints, furnish, texts, words
 from tests.torture.test_children import living, tree, unique
 from tests.torture.trials import seeds, trials
 from tests.world.environment import LIMIT_S
 from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
-from tests.world.polling import until
 from tests.world.telegram_server import TelegramServer
+from tests.world.wait import until
 
 FAR = '''
 """A tool that asks somebody far away, and waits; and an ear for stops."""
@@ -38,12 +38,12 @@ async def far_away(port: int) -> str:
 
 
 async def setup(ctx):
-    global told
-    told = ctx.folder / "told"
+    global stops_log
+    stops_log = ctx.folder / "received"
 
 
 async def agent_loop_stopped(turn, reason, tool_call_ids):
-    with open(told, "a") as file:
+    with open(stops_log, "a") as file:
         print(turn.id, reason, *tool_call_ids, file=file)
 '''
 
@@ -133,20 +133,20 @@ async def test_nothing_of_a_turn_lives_wherever_it_is_stopped(tmp_path, seed, fi
                 where, began = f"trial {trial} of seed {seed}, {point}", time.perf_counter()
                 for _ in range(dice.choice((1, 2))):
                     assert (await front.ask("POST", f"/runs/{run}/stop")).status_code in (202, 409)
-                told = await front.finish(run)
-                await until(lambda name=name: not living(name) and not remote.open, 2)
-                async with asyncio.timeout(2):
+                seen = await front.finish(run)
+                await until(lambda name=name: not living(name) and not remote.open)
+                async with asyncio.timeout(LIMIT_S):
                     await model.idle()
                 took.append(time.perf_counter() - began)
-                assert told["status"] == "stopped", where
+                assert seen["status"] == "stopped", where
                 asked = len(model.requests)
                 assert (await front.finish(await front.begin("hello", session="s")))[
                     "status"
                 ] == "answered", where
                 assert len(model.requests) == asked + 1, where
-        heard = next(home.path.rglob("told")).read_text().splitlines()
+        heard = next(home.path.rglob("received")).read_text().splitlines()
         assert len(heard) >= len(took) and all(" user_stop" in line for line in heard)
-        assert len(set(heard)) == len(heard), "each turn is told of once"
+        assert len(set(heard)) == len(heard), "each turn is reported once"
         assert remote.asked > 0 and complaints(home) == []
     figures.tried(len(took))
     figures.worst("stop", max(took), "s")
@@ -164,8 +164,8 @@ async def test_a_turn_stopped_before_it_began_never_asks(tmp_path):
             second = await front.begin("go never", session="s")
             for run in (second, second, first, first):
                 await front.ask("POST", f"/runs/{run}/stop")
-            told = [(await front.finish(run))["status"] for run in (first, second)]
-            assert told == ["stopped", "stopped"]
+            seen = [(await front.finish(run))["status"] for run in (first, second)]
+            assert seen == ["stopped", "stopped"]
             assert (await front.finish(await front.begin("hello", session="s")))["status"] == "answered"
         assert not [body for body in model.bodies if body.get("tools") and words(body) == "go never"]
 
@@ -185,8 +185,8 @@ async def test_between_two_tools_it_is_stopped_too(tmp_path, seed):
                             for _ in range(dice.randint(1, 6)):
                                 await listener.until("tool_finished")
                 await front.ask("POST", f"/runs/{run}/stop")
-                told = await front.finish(run)
-                assert told["status"] == "stopped", f"trial {trial} of seed {seed}"
+                seen = await front.finish(run)
+                assert seen["status"] == "stopped", f"trial {trial} of seed {seed}"
                 assert (await front.finish(await front.begin("hello", session="s")))["status"] == "answered"
         assert complaints(home) == []
 
@@ -203,18 +203,18 @@ async def test_what_was_detached_on_purpose_survives_and_is_named(tmp_path):
 
     async with ModelServer(reply) as model, TelegramServer() as telegram:
         furnish(home, model, telegram)
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
-            telegram.town.say("begin", chat=OWNER)
+            telegram.chats.say("begin", chat=OWNER)
             await model.asked(2)
-            telegram.town.say("/stop", chat=OWNER)
+            telegram.chats.say("/stop", chat=OWNER)
             reply = await telegram.shows(OWNER, "Stopping")
             assert "Still at work" in reply.text and f"300.{name}" in reply.text, reply.text
             await model.idle()
             assert living(f"300.{name}")
-            telegram.town.say("hello", chat=OWNER)
+            telegram.chats.say("hello", chat=OWNER)
             await telegram.shows(OWNER, "well")
-            telegram.town.say("/new", chat=OWNER)
+            telegram.chats.say("/new", chat=OWNER)
             await until(lambda: not living(f"300.{name}"), 5)
             assert await served.left() == 0
         assert any("Stopping" in text for text in texts(telegram, OWNER))

@@ -9,16 +9,16 @@ from contextlib import closing
 import pytest
 
 from tests.e2e.program import Home
-from tests.e2e.service import OWNER, serving
-from tests.torture.furnishing import complaints, furnish, texts
+from tests.e2e.service import OWNER, open_serve
+from tests.torture.homes import complaints, furnish, texts
 from tests.torture.trials import seeds
 from tests.world.model_server import Call, Calls, ModelServer, Say
-from tests.world.polling import until
 from tests.world.telegram_server import TelegramServer
+from tests.world.wait import until
 
 
 def asked_for(command: str):
-    """A model that has the command run and then tells what it was told; its arguments come letter by letter."""
+    """A model that runs the command and repeats its result; its arguments arrive letter by letter."""
 
     def reply(body):
         if not body.get("tools"):
@@ -41,9 +41,9 @@ async def test_a_write_is_not_run_again_and_the_person_is_answered(tmp_path, see
     (tmp_path / "act.sh").write_text(f"echo done >> {acts}\nsleep 1\n")
     async with ModelServer(asked_for("bash act.sh")) as model, TelegramServer() as telegram:
         furnish(home, model, telegram)
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
-            telegram.town.say("do it", chat=OWNER)
+            telegram.chats.say("do it", chat=OWNER)
             match point:
                 case "mid-JSON":
                     await model.asked()
@@ -56,7 +56,7 @@ async def test_a_write_is_not_run_again_and_the_person_is_answered(tmp_path, see
                     await asyncio.sleep(dice.uniform(0, 0.5))
             await served.left(by=signal.SIGKILL)
         begun = acts.exists()
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await telegram.shows(OWNER, "It is ")
             await telegram.confirmed()
             assert await served.left() == 0
@@ -68,7 +68,7 @@ async def test_a_write_is_not_run_again_and_the_person_is_answered(tmp_path, see
 
 @pytest.mark.deadline(60)
 async def test_a_tool_that_kills_the_gateway_does_so_once(tmp_path):
-    """Whoever keeps it running starts it again and again; it must come to rest, and tell the person."""
+    """A supervisor restarts it again and again; it must stop and notify the user."""
     home, deaths = Home(tmp_path / "home"), 0
     async with ModelServer() as model, TelegramServer() as telegram:
         furnish(home, model, telegram)
@@ -81,12 +81,12 @@ async def test_a_tool_that_kills_the_gateway_does_so_once(tmp_path):
         async with asyncio.TaskGroup() as group:
             group.create_task(wait())
             while deaths < 4 and not answered.is_set():
-                async with serving(home) as served:
+                async with open_serve(home) as served:
                     if not deaths:
                         (tmp_path / "restart.sh").write_text(f"kill -KILL {served.process.pid}; sleep 600\n")
                         model.script = asked_for("bash restart.sh")
                         await served.ready()
-                        telegram.town.say("restart yourself", chat=OWNER)
+                        telegram.chats.say("restart yourself", chat=OWNER)
                     gone = asyncio.create_task(served.process.wait())
                     heard = asyncio.create_task(answered.wait())
                     await asyncio.wait({gone, heard}, return_when=asyncio.FIRST_COMPLETED)
@@ -101,8 +101,8 @@ async def test_a_tool_that_kills_the_gateway_does_so_once(tmp_path):
 
 
 @pytest.mark.deadline(60)
-async def test_a_turn_that_kills_whoever_goes_on_with_it_is_given_up(tmp_path, figures):
-    """Its plugin kills the process at each request: after some starts the person is told, and others are served."""
+async def test_a_turn_that_kills_every_process_that_resumes_it_is_given_up(tmp_path, figures):
+    """Its plugin kills the process at each request: after some restarts the user is notified and others are served."""
     home, deaths = Home(tmp_path / "home"), 0
     fatal = """
 import os, signal
@@ -114,9 +114,9 @@ async def before_request(request, turn):
     async with ModelServer(lambda body: Say("well")) as model, TelegramServer() as telegram:
         furnish(home, model, telegram, plugin=fatal)
         for chat, text in ((OWNER, "fatal"), (8, "hello"), (9, "hello")):
-            telegram.town.say(text, chat=chat)
+            telegram.chats.say(text, chat=chat)
         while deaths < 8:
-            async with serving(home) as served:
+            async with open_serve(home) as served:
                 gone = asyncio.create_task(served.process.wait())
                 over = asyncio.create_task(until(lambda: endings(home) == {"fatal": True, "hello": True}))
                 await asyncio.wait({gone, over}, return_when=asyncio.FIRST_COMPLETED)
@@ -126,11 +126,11 @@ async def before_request(request, turn):
                     continue
                 for chat in (8, 9):
                     await telegram.shows(chat, "well")
-                told = [kept.text for kept in await telegram.heard(OWNER)]
+                seen = [kept.text for kept in await telegram.heard(OWNER)]
                 served.process.send_signal(signal.SIGTERM)
                 assert await gone == 0
                 break
-        assert 1 <= deaths <= 4 and told
+        assert 1 <= deaths <= 4 and seen
         for chat in (8, 9):  # they stood beside it each time, and are not given up with it
             assert texts(telegram, chat).count("well") == 1, texts(telegram, chat)
         figures.worst("deaths by one turn", deaths)

@@ -7,15 +7,15 @@ import signal
 import pytest
 
 from tests.e2e.program import Home
-from tests.e2e.service import OWNER, serving
-from tests.torture.furnishing import calling, complaints, furnish, texts, words
+from tests.e2e.service import OWNER, open_serve
+from tests.torture.homes import calling, complaints, furnish, texts, words
 from tests.torture.test_03_delivery_crashes import rows
 from tests.torture.test_05_burst import transcript
 from tests.torture.trials import seeds
-from tests.world.model_rules import since_user
 from tests.world.model_server import Call, Calls, ModelServer, Say
-from tests.world.polling import until
+from tests.world.model_validation import since_user
 from tests.world.telegram_server import TelegramServer
+from tests.world.wait import until
 
 
 def asks(acts) -> object:
@@ -24,19 +24,19 @@ def asks(acts) -> object:
     def reply(body):
         if not body.get("tools"):
             return Say("A title")
-        said, told = since_user("openai-chat", body)
-        if told.startswith("do it") and not said:
+        said, seen = since_user("openai-chat", body)
+        if seen.startswith("do it") and not said:
             return Calls(
                 (Call("terminal", {"command": f"git push --force 2>/dev/null; echo done >> {acts}"}),)
             )
         last = body["messages"][-1]
-        return Say(f"It ended: {last['content']}" if last["role"] == "tool" else f"answer to {told}")
+        return Say(f"It ended: {last['content']}" if last["role"] == "tool" else f"answer to {seen}")
 
     return reply
 
 
 def questions(telegram: TelegramServer) -> list:
-    return [kept for kept in telegram.town.mine(OWNER) if kept.wire.get("reply_markup")]
+    return [kept for kept in telegram.chats.mine(OWNER) if kept.wire.get("reply_markup")]
 
 
 @pytest.mark.deadline(60)
@@ -45,22 +45,22 @@ async def test_killed_while_it_asks_it_asks_again_and_does_it_once(tmp_path, see
     dice, home, acts = random.Random(seed), Home(tmp_path / "home"), tmp_path / "acts"
     async with ModelServer(asks(acts)) as model, TelegramServer() as telegram:
         furnish(home, model, telegram)
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
-            telegram.town.say("do it", chat=OWNER)
+            telegram.chats.say("do it", chat=OWNER)
             await telegram.until(lambda: questions(telegram))
             await asyncio.sleep(dice.uniform(0, 0.3))
             await served.left(by=signal.SIGKILL)
         old = questions(telegram)[-1]
         if dice.random() < 0.5:  # pressed while nobody is there
-            telegram.town.press(OWNER, old.wire["message_id"], "Yes")
-        async with serving(home) as served:
+            telegram.chats.press(OWNER, old.wire["message_id"], "Yes")
+        async with open_serve(home) as served:
             await served.ready()
             while not any(text.startswith("It ended") for text in texts(telegram, OWNER)):
                 for kept in questions(telegram):
-                    telegram.town.press(OWNER, kept.wire["message_id"], "Yes")
+                    telegram.chats.press(OWNER, kept.wire["message_id"], "Yes")
                 await asyncio.sleep(0.3)
-            telegram.town.say("hello", chat=OWNER)
+            telegram.chats.say("hello", chat=OWNER)
             await telegram.shows(OWNER, "answer to hello")
             assert await served.left() == 0
         assert acts.read_text() == "done\n"
@@ -69,21 +69,21 @@ async def test_killed_while_it_asks_it_asks_again_and_does_it_once(tmp_path, see
 
 
 @pytest.mark.deadline(60)
-async def test_stopped_while_it_asks_nothing_is_done_whoever_presses_later(tmp_path):
+async def test_after_a_stop_a_late_approval_has_no_effect(tmp_path):
     home, acts = Home(tmp_path / "home"), tmp_path / "acts"
     async with ModelServer(asks(acts)) as model, TelegramServer() as telegram:
         furnish(home, model, telegram)
         async with calling(home) as (served, front):
             await served.ready()
-            telegram.town.say("do it", chat=OWNER)
+            telegram.chats.say("do it", chat=OWNER)
             await telegram.until(lambda: questions(telegram))
             (old,) = questions(telegram)
             wire = {**old.wire}
-            telegram.town.say("/stop", chat=OWNER)
+            telegram.chats.say("/stop", chat=OWNER)
             await telegram.shows(OWNER, "top")
             old.wire["reply_markup"] = wire["reply_markup"]
-            telegram.town.press(OWNER, old.wire["message_id"], "Yes")
-            telegram.town.say("hello", chat=OWNER)
+            telegram.chats.press(OWNER, old.wire["message_id"], "Yes")
+            telegram.chats.say("hello", chat=OWNER)
             await telegram.shows(OWNER, "answer to hello")
             run = await front.begin("do it", session="s")
             async with front.listening(run) as listener:
@@ -103,16 +103,16 @@ def sends(body):
     """Two subagents, each of which does something once; what they say is passed on."""
     if not body.get("tools"):
         return Say("A title")
-    said, told = since_user("openai-chat", body)
+    said, seen = since_user("openai-chat", body)
     last = body["messages"][-1]
-    if told.startswith("do it") and not said:
+    if seen.startswith("do it") and not said:
         return Calls((Call("delegate_task", {"tasks": [{"goal": f"part {n}"} for n in range(2)]}),))
-    if told.startswith("part") and not said:
-        number = told.split()[1]
+    if seen.startswith("part") and not said:
+        number = seen.split()[1]
         return Calls(
             (Call("terminal", {"command": f"echo {number} >> acts; sleep 0.5"}),), pieces=6, delay=0.03
         )
-    return Say("It ended." if told.startswith("do it") else f"answer to {told}") if last else Say("")
+    return Say("It ended." if seen.startswith("do it") else f"answer to {seen}") if last else Say("")
 
 
 @pytest.mark.deadline(60)
@@ -123,15 +123,15 @@ async def test_killed_while_subagents_work_the_person_is_answered_once_and_nothi
     dice, home, acts = random.Random(seed), Home(tmp_path / "home"), tmp_path / "acts"
     async with ModelServer(sends) as model, TelegramServer() as telegram:
         furnish(home, model, telegram)
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
-            telegram.town.say("do it", chat=OWNER)
+            telegram.chats.say("do it", chat=OWNER)
             await model.asked(dice.randint(1, 3))
             await asyncio.sleep(dice.uniform(0, 1.0))
             await served.left(by=signal.SIGKILL)
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await telegram.shows(OWNER, "It ended.")
-            telegram.town.say("hello", chat=OWNER)
+            telegram.chats.say("hello", chat=OWNER)
             await telegram.shows(OWNER, "answer to hello")
             assert await served.left() == 0
         done = sorted(acts.read_text().split()) if acts.exists() else []
@@ -142,8 +142,8 @@ async def test_killed_while_subagents_work_the_person_is_answered_once_and_nothi
 
 
 def works(body):
-    said, told = since_user("openai-chat", body)
-    if "message 1" in told and not said:
+    said, seen = since_user("openai-chat", body)
+    if "message 1" in seen and not said:
         return Calls((Call("terminal", {"command": "sleep 0.8"}),))
     return Say(f"answer to {words(body)}")
 
@@ -155,18 +155,18 @@ async def test_what_was_said_meanwhile_survives_a_kill_in_every_mode(tmp_path, s
     dice, home = random.Random(seed), Home(tmp_path / "home")
     async with ModelServer(works) as model, TelegramServer() as telegram:
         furnish(home, model, telegram, busy=f'"{mode}"')
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
-            telegram.town.say("message 1", chat=OWNER)
+            telegram.chats.say("message 1", chat=OWNER)
             await model.asked()
             await asyncio.sleep(dice.uniform(0, 0.4))
-            telegram.town.say("message 2", chat=OWNER)
+            telegram.chats.say("message 2", chat=OWNER)
             await asyncio.sleep(dice.choice((0.0, dice.uniform(0, 0.1), dice.uniform(0, 1.0))))
             await served.left(by=signal.SIGKILL)
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await telegram.confirmed()
             await until(lambda: str(model.bodies).count("message 2") > 0)
-            telegram.town.say("message 3", chat=OWNER)
+            telegram.chats.say("message 3", chat=OWNER)
             await telegram.until(lambda: any("message 3" in text for text in texts(telegram, OWNER)))
             await until(lambda: not model.open_requests)
             assert await served.left() == 0

@@ -8,13 +8,13 @@ from contextlib import closing
 import pytest
 
 from tests.e2e.program import ROOT, Home
-from tests.e2e.service import OWNER, Served, serving
-from tests.torture.furnishing import complaints, furnish, texts, words
+from tests.e2e.service import OWNER, ServeProcess, open_serve
+from tests.torture.homes import complaints, furnish, texts, words
 from tests.torture.trials import LONG
 from tests.world.environment import LIMIT_S
 from tests.world.model_server import ModelServer, Say
-from tests.world.polling import until
 from tests.world.telegram_server import Fault, TelegramServer
+from tests.world.wait import until
 
 POLL = 1
 CONFLICT = 40.0 if LONG else 0.5
@@ -38,7 +38,7 @@ time.time = jumping
 '''
 
 
-async def not_ready(served: Served) -> dict[str, str]:
+async def not_ready(served: ServeProcess) -> dict[str, str]:
     """Wait until it says that it is not; why."""
     while (answer := await served.get("/ready")).status_code == 200:
         await asyncio.sleep(0.03)
@@ -55,7 +55,7 @@ async def test_deafness_is_noticed_in_time_named_and_mended(tmp_path, harm, figu
     home = Home(tmp_path / "home")
     async with ModelServer(lambda body: Say(f"answer {words(body)}")) as model, TelegramServer() as telegram:
         furnish(home, model, telegram, poll=POLL)
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
             await telegram.polled()
             telegram.fault(Fault(harm, ("getUpdates",), times=None))
@@ -66,10 +66,10 @@ async def test_deafness_is_noticed_in_time_named_and_mended(tmp_path, harm, figu
             figures.worst("deafness noticed after", noticed := time.monotonic() - began, "s")
             assert noticed < 2 * POLL + MARGIN and "telegram" in because
             for number in range(3):
-                telegram.town.say(f"{number}", chat=OWNER)
+                telegram.chats.say(f"{number}", chat=OWNER)
             await asyncio.sleep(CONFLICT if harm == "conflict" else 0.5)
             assert (await served.get("/ready")).status_code == 503
-            telegram.mend()
+            telegram.clear_faults()
             await telegram.shows(OWNER, "answer 2")
             await served.ready()
             await telegram.confirmed()
@@ -81,20 +81,20 @@ async def test_deafness_is_noticed_in_time_named_and_mended(tmp_path, harm, figu
 
 
 @pytest.mark.deadline(60)
-async def test_when_only_sending_breaks_it_is_told_and_what_was_said_meanwhile_arrives_once(tmp_path):
+async def test_when_only_sending_fails_it_is_reported_and_messages_arrive_once(tmp_path):
     home = Home(tmp_path / "home")
     async with ModelServer(lambda body: Say(f"answer {words(body)}")) as model, TelegramServer() as telegram:
         furnish(home, model, telegram, poll=POLL)
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
             telegram.fault(Fault("fail", ("send", "edit"), times=None, status=502))
             for number in range(4):
-                telegram.town.say(f"{number}", chat=10 + number % 2)
+                telegram.chats.say(f"{number}", chat=10 + number % 2)
             async with asyncio.timeout(LIMIT_S):
                 because = await not_ready(served)
             assert "telegram" in because
             await model.asked(4)
-            telegram.mend()
+            telegram.clear_faults()
             for chat in (10, 11):
                 await telegram.heard(chat, 2)
             await served.ready()
@@ -106,7 +106,7 @@ async def test_when_only_sending_breaks_it_is_told_and_what_was_said_meanwhile_a
 
 def postponed(home: Home) -> bool:
     with closing(sqlite3.connect(home.path / "alipes.db")) as db:
-        return bool(db.execute("SELECT 1 FROM debts WHERE state = 'owed' AND due > 0").fetchall())
+        return bool(db.execute("SELECT 1 FROM outbox WHERE state = 'queued' AND due > 0").fetchall())
 
 
 @pytest.mark.deadline(60)
@@ -119,18 +119,18 @@ async def test_a_clock_that_jumps_neither_deafens_nor_silences(tmp_path, hours):
     more = {"PYTHONPATH": f"{tmp_path / 'path'}:{ROOT / 'src'}", "CLOCK_OFFSET": str(offset)}
     async with ModelServer(lambda body: Say(f"answer {words(body)}")) as model, TelegramServer() as telegram:
         furnish(home, model, telegram, poll=POLL)
-        async with serving(home, **more) as served:
+        async with open_serve(home, **more) as served:
             await served.ready()
             telegram.fault(
                 Fault("flood", ("sendMessage",), retry_after=2)
             )  # something waits when the clock jumps
-            telegram.town.say("before", chat=OWNER)
+            telegram.chats.say("before", chat=OWNER)
             await until(lambda: postponed(home), 10)
             temporary = offset.with_suffix(".new")
             temporary.write_text(str(hours * 3600))
             temporary.rename(offset)
-            telegram.town.say("after", chat=OWNER)
-            telegram.town.say("elsewhere", chat=8)
+            telegram.chats.say("after", chat=OWNER)
+            telegram.chats.say("elsewhere", chat=8)
             await telegram.shows(8, "answer elsewhere")
             await telegram.shows(OWNER, "answer after")
             await served.ready()

@@ -14,13 +14,14 @@ import pytest
 from msgspec import Struct
 
 from tests.e2e.program import Home, children
-from tests.e2e.service import serving
-from tests.torture.furnishing import complaints, furnish, open_files, texts, words
+from tests.e2e.service import open_serve
+from tests.torture.homes import complaints, furnish, open_files, texts, words
 from tests.torture.trials import LONG, trials
-from tests.world.model_rules import since_user
+from tests.world.environment import LIMIT_S
 from tests.world.model_server import Call, Calls, ModelServer, Say
-from tests.world.polling import until
+from tests.world.model_validation import since_user
 from tests.world.telegram_server import TelegramServer
+from tests.world.wait import until
 
 FILES = 256
 LOUD = 2_000_000
@@ -49,14 +50,14 @@ class Census(Struct, frozen=True):
 
 
 def reply(body):
-    said, told = since_user("openai-chat", body)
-    if "loud" in told and not said:
-        return Calls((Call("terminal", {"command": f"yes {told.split()[-1]} | head -c {LOUD}"}),))
+    said, seen = since_user("openai-chat", body)
+    if "loud" in seen and not said:
+        return Calls((Call("terminal", {"command": f"yes {seen.split()[-1]} | head -c {LOUD}"}),))
     return Say(f"answer {words(body).split()[-1]}", pieces=6, delay=0.005)
 
 
 async def cut(model: ModelServer, dice: random.Random) -> None:
-    """What stands between us and the model closes connections that were used and rest, and now and then one in use."""
+    """A proxy to the model that closes idle connections and sometimes one in use."""
     used: set[int] = set()
     while True:
         await asyncio.sleep(dice.uniform(0.05, 0.3))
@@ -86,24 +87,24 @@ class Month:
                     await self._order(
                         chat, f"/model test/{self._dice.choice(('scripted', 'scripted-large'))}"
                     )
-            self._seen[chat] = len(self._telegram.town.mine(chat))
+            self._seen[chat] = len(self._telegram.chats.mine(chat))
             loud = "loud" if self._dice.random() < 0.2 else "quiet"
-            self._telegram.town.say(f"{loud} {chat}x{number}x", chat=chat)
+            self._telegram.chats.say(f"{loud} {chat}x{number}x", chat=chat)
             whole = f"answer {chat}x{number}x"
-            await self._telegram.until(lambda: self._told(chat) == whole or "It failed" in self._told(chat))
-            assert self._told(chat) == whole
+            await self._telegram.until(lambda: self._received(chat) == whole or "It failed" in self._received(chat))
+            assert self._received(chat) == whole
             self.turns += 1
 
-    def _told(self, chat: int) -> str:
+    def _received(self, chat: int) -> str:
         """The last word there that is an answer, or why there is none; empty while that is the one before."""
-        mine = self._telegram.town.mine(chat)[self._seen.get(chat, 0) :]
+        mine = self._telegram.chats.mine(chat)[self._seen.get(chat, 0) :]
         return next(
             (kept.text for kept in reversed(mine) if kept.text.startswith(("answer", "It failed"))), ""
         )
 
     async def _order(self, chat: int, command: str) -> None:
-        before = len(self._telegram.town.mine(chat))
-        self._telegram.town.say(command, chat=chat)
+        before = len(self._telegram.chats.mine(chat))
+        self._telegram.chats.say(command, chat=chat)
         await self._telegram.heard(chat, before + 1)
 
 
@@ -113,9 +114,9 @@ IDLE = 2 if LONG else 8
 
 def slope(found: list[Census], of: str) -> float:
     """By how much the calmest of the last rounds is above the calmest of the first, when all was loaded once."""
-    told = [getattr(each, of) for each in found]
-    third = max(2, len(told) // 3)
-    return min(told[-third:]) - min(told[1 : 1 + third])
+    seen = [getattr(each, of) for each in found]
+    third = max(2, len(seen) // 3)
+    return min(seen[-third:]) - min(seen[1 : 1 + third])
 
 
 @pytest.mark.deadline(60 if not LONG else 1800)
@@ -123,7 +124,7 @@ async def test_nothing_grows_with_the_turns(tmp_path, figures, seed=9):
     dice, home, found = random.Random(seed), Home(tmp_path / "home"), []
     async with ModelServer(reply) as model, TelegramServer() as telegram:
         furnish(home, model, telegram)
-        async with serving(home) as served, asyncio.TaskGroup() as world:
+        async with open_serve(home) as served, asyncio.TaskGroup() as world:
             pid = served.process.pid
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (FILES, FILES))
             await served.ready()
@@ -131,13 +132,13 @@ async def test_nothing_grows_with_the_turns(tmp_path, figures, seed=9):
             for number in range(ROUNDS):
                 await month.round(number)
                 model.requests.clear()
-                await until(lambda: not children(pid) or len(children(pid)) <= 1, 10)
+                await until(lambda: not children(pid) or len(children(pid)) <= 1)
                 found.append(Census.of(pid))
             cutting.cancel()
             began = time.monotonic()
             assert await served.left() == 0
             figures.worst("shutdown", time.monotonic() - began, "s")
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < LIMIT_S
             assert await served.process.stderr.read() == b""
     for chat in range(100, 100 + CHATS):
         answers = [text for text in texts(telegram, chat) if text.startswith("answer")]

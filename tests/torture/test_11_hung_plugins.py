@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.program import Home
-from tests.e2e.service import Served, serving
-from tests.torture.furnishing import furnish, texts, words
-from tests.torture.looking import watching
+from tests.e2e.service import ServeProcess, open_serve
+from tests.torture.homes import furnish, texts, words
+from tests.torture.probes import watching
 from tests.torture.trials import LONG
-from tests.world.model_rules import since_user
 from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
+from tests.world.model_validation import since_user
 from tests.world.plugin_sources import hermes, native
-from tests.world.polling import until
 from tests.world.telegram_server import TelegramServer
+from tests.world.wait import until
 
 SUFFERING, OTHER = 10, 20
 HEAD = """
@@ -95,11 +95,11 @@ def enable(home: Home, *names: str) -> None:
         file.write(f"[plugins]\nenabled = {list(names)}\ndeadline = 0.4\n[plugins.deadlines]\n{quick}\n")
 
 
-async def warm(served: Served, telegram: TelegramServer) -> None:
+async def warm(served: ServeProcess, telegram: TelegramServer) -> None:
     """What is slow the first time, in any chat, is no plugin's doing."""
     await served.ready()
     for chat in (SUFFERING, OTHER):
-        telegram.town.say("hello", chat=chat)
+        telegram.chats.say("hello", chat=chat)
         await telegram.shows(chat, "answer hello")
 
 
@@ -125,17 +125,17 @@ async def test_a_hook_that_never_returns_holds_nobody_and_its_plugin_is_switched
         for hold in holds:
             native(home.path / "plugins" / hold, hold, code=hung(kind, hold))
         enable(home, *holds)
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await warm(served, telegram)
             async with watching(served) as lag:
                 for hold in holds:
                     for number in range(1 if kind == "event" else 3):
-                        telegram.town.say(f"{kind}{hold} {number}", chat=SUFFERING)
-                        telegram.town.say(f"well {hold} {number}", chat=OTHER)
+                        telegram.chats.say(f"{kind}{hold} {number}", chat=SUFFERING)
+                        telegram.chats.say(f"well {hold} {number}", chat=OTHER)
                         await telegram.shows(OTHER, f"answer well {hold} {number}")
                         await telegram.shows(SUFFERING, f"answer {kind}{hold} {number}")
                     await until(lambda hold=hold: off(home, hold), 10)
-                telegram.town.say("and now?", chat=SUFFERING)
+                telegram.chats.say("and now?", chat=SUFFERING)
                 await telegram.shows(SUFFERING, "answer and now?")
             assert await served.left() == 0
         hook = HOOKS[kind].split()[2].partition("(")[0]
@@ -159,13 +159,13 @@ async def test_plain_callbacks_of_hermes_plugins_that_never_return_hold_nobody(t
         for name in CALLBACKS:
             hermes(home.path / "plugins" / name, name, code=hung_of_hermes(name))
         enable(home, *CALLBACKS)
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await warm(served, telegram)
             async with watching(served) as lag:
                 for name in CALLBACKS:
                     for number in range(3):
-                        telegram.town.say(f"{name} {number}", chat=SUFFERING)
-                        telegram.town.say(f"well {name} {number}", chat=OTHER)
+                        telegram.chats.say(f"{name} {number}", chat=SUFFERING)
+                        telegram.chats.say(f"well {name} {number}", chat=OTHER)
                         await telegram.shows(OTHER, f"answer well {name} {number}")
                         await telegram.shows(SUFFERING, f"answer {name} {number}")
                     await until(lambda name=name: off(home, name), 10)
@@ -179,7 +179,7 @@ async def test_plain_callbacks_of_hermes_plugins_that_never_return_hold_nobody(t
 
 @pytest.mark.deadline(60)
 async def test_a_stop_works_whatever_is_hung_and_the_next_message_is_answered(tmp_path, figures):
-    """Four plugins hold the stop itself up, each in its way, while another holds up whoever is not stopped."""
+    """Four plugins block the stop in different ways, while another blocks turns that are not stopped."""
     home = Home(tmp_path / "home")
     hold = "async def agent_loop_stopped(reason):\n    "
     code = {
@@ -198,15 +198,15 @@ async def test_a_stop_works_whatever_is_hung_and_the_next_message_is_answered(tm
             native(home.path / "plugins" / name, name, code=code[name])
         hermes(home.path / "plugins" / "plain", "plain", code=plain)
         enable(home, *code, "plain")
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await warm(served, telegram)
             async with watching(served) as lag:
                 for number in range(3):
-                    telegram.town.say(f"stalls {number}", chat=SUFFERING)
+                    telegram.chats.say(f"stalls {number}", chat=SUFFERING)
                     await model.asked(3 + 3 * number)
-                    telegram.town.say(f"contextsleep {number}", chat=OTHER)
-                    telegram.town.say("/stop", chat=SUFFERING)
-                    telegram.town.say(f"next {number}", chat=SUFFERING)
+                    telegram.chats.say(f"contextsleep {number}", chat=OTHER)
+                    telegram.chats.say("/stop", chat=SUFFERING)
+                    telegram.chats.say(f"next {number}", chat=SUFFERING)
                     await telegram.shows(SUFFERING, f"answer next {number}")
                     await telegram.shows(OTHER, f"answer contextsleep {number}")
             assert await served.left() == 0
@@ -253,19 +253,19 @@ async def later():
 
     async with ModelServer(uses) as model, TelegramServer() as telegram:
         furnish(home, model, telegram, plugin=code)
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await warm(served, telegram)
             async with watching(served) as lag:
-                telegram.town.say("use it", chat=SUFFERING)
-                telegram.town.say("well", chat=OTHER)
+                telegram.chats.say("use it", chat=SUFFERING)
+                telegram.chats.say("well", chat=OTHER)
                 await telegram.shows(SUFFERING, "answer use it")
                 await telegram.shows(OTHER, "answer well")
-                telegram.town.say("/hold", chat=SUFFERING)
-                await telegram.shows(SUFFERING, "held everybody up")
+                telegram.chats.say("/hold", chat=SUFFERING)
+                await telegram.shows(SUFFERING, "blocked the event loop")
                 await until(lambda: off(home, "trial"), 15)
-                telegram.town.say("and now?", chat=OTHER)
+                telegram.chats.say("and now?", chat=OTHER)
                 await telegram.shows(OTHER, "answer and now?")
             assert await served.left() == 0
-        assert "held everybody up" in denials(model)[0]
+        assert "blocked the event loop" in denials(model)[0]
         figures.worst("loop lag with hung tools, 99.9 of 100", lag.worst, "s")
         lag.check(1.25)  # the second that they have, and what comes to it

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from tests.e2e.program import ROOT, Home
-from tests.e2e.service import serving
-from tests.torture.furnishing import furnish, texts, words
-from tests.torture.looking import watching
+from tests.e2e.service import open_serve
+from tests.torture.homes import furnish, texts, words
+from tests.torture.probes import watching
 from tests.torture.trials import LONG
 from tests.world.model_server import ModelServer, Say
-from tests.world.polling import until
 from tests.world.telegram_server import Fault, TelegramServer
+from tests.world.wait import until
 
 SUFFERING, OTHER = 10, 20
 STALL = 30 if LONG else 3
@@ -33,7 +33,7 @@ def slow(host, *more, **named):
 socket.getaddrinfo = slow
 '''
 SLOW_DISK = '''
-"""A disk that does not answer as long as a file says so: whoever writes to the store waits."""
+"""A disk that stalls while a file exists: writers to the store wait."""
 
 import os, sqlite3, time
 
@@ -86,20 +86,20 @@ async def test_a_name_that_is_slow_to_be_found_holds_up_only_who_asked_for_it(tm
         with (home.path / "config.toml").open("a") as file:
             slow = model.url("openai-chat").replace("127.0.0.1", "slow.test")
             file.write(f'[providers.slow]\napi = "openai-chat"\nbase_url = "{slow}"\n')
-        async with serving(home, **customised(path, SLOW_NAMES)) as served:
+        async with open_serve(home, **customised(path, SLOW_NAMES)) as served:
             await served.ready()
-            telegram.town.say("/model slow/scripted", chat=SUFFERING)
+            telegram.chats.say("/model slow/scripted", chat=SUFFERING)
             await telegram.heard(SUFFERING)
             async with watching(served) as lag:
-                telegram.town.say("far", chat=SUFFERING)
+                telegram.chats.say("far", chat=SUFFERING)
                 for number in range(5):
-                    telegram.town.say(f"near {number}", chat=OTHER)
+                    telegram.chats.say(f"near {number}", chat=OTHER)
                     await telegram.shows(OTHER, f"answer near {number}")
                 assert not [text for text in texts(telegram, SUFFERING) if "answer far" in text]
                 if LONG:  # who would wait so long? It is stopped, and asked elsewhere
-                    telegram.town.say("/stop", chat=SUFFERING)
-                    telegram.town.say("/model test/scripted", chat=SUFFERING)
-                    telegram.town.say("near", chat=SUFFERING)
+                    telegram.chats.say("/stop", chat=SUFFERING)
+                    telegram.chats.say("/model test/scripted", chat=SUFFERING)
+                    telegram.chats.say("near", chat=SUFFERING)
                     await telegram.shows(SUFFERING, "answer near")
                     await asyncio.sleep(STALL)
                 else:
@@ -115,14 +115,14 @@ async def test_a_disk_that_stalls_holds_the_loop_up_for_nobody(tmp_path, figures
     home, path = Home(tmp_path / "home"), tmp_path / "path"
     async with ModelServer(reply) as model, TelegramServer() as telegram:
         furnish(home, model, telegram)
-        async with serving(home, **customised(path, SLOW_DISK)) as served:
+        async with open_serve(home, **customised(path, SLOW_DISK)) as served:
             await served.ready()
             async with watching(served) as lag:
-                telegram.town.say("before", chat=OTHER)
+                telegram.chats.say("before", chat=OTHER)
                 await telegram.shows(OTHER, "answer before")
                 (path / "stall").touch()
                 for chat in (SUFFERING, OTHER):
-                    telegram.town.say("meanwhile", chat=chat)
+                    telegram.chats.say("meanwhile", chat=chat)
                 await asyncio.sleep(STALL)
                 assert not [text for text in texts(telegram, SUFFERING) if "answer" in text]
                 (path / "stall").unlink()
@@ -140,24 +140,24 @@ async def test_the_disk_of_the_log_may_stall_and_everybody_is_answered(tmp_path,
     home, path = Home(tmp_path / "home"), tmp_path / "path"
     log = home.path / "logs" / "alipes.log"
 
-    def told() -> int:
+    def seen() -> int:
         return log.read_text().count("was not sent, and is tried again")
 
     async with ModelServer(reply) as model, TelegramServer() as telegram:
         furnish(home, model, telegram)
-        async with serving(home, **customised(path, SLOW_LOG)) as served:
+        async with open_serve(home, **customised(path, SLOW_LOG)) as served:
             await served.ready()
             async with watching(served) as lag:
                 (path / "stall").touch()
                 for number in range(3):
                     telegram.fault(Fault("fail", ("sendMessage",), status=502))
-                    telegram.town.say(f"meanwhile {number}", chat=OTHER)
+                    telegram.chats.say(f"meanwhile {number}", chat=OTHER)
                     await telegram.shows(OTHER, f"answer meanwhile {number}")
                 if LONG:
                     await asyncio.sleep(STALL)
-                assert told() == 0
+                assert seen() == 0
                 (path / "stall").unlink()
-                await until(lambda: told() == 3)
+                await until(lambda: seen() == 3)
             assert await served.left() == 0
         figures.worst("loop lag with a log that waits, 99.9 of 100", lag.worst, "s")
         lag.check()

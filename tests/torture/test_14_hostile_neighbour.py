@@ -7,15 +7,15 @@ import httpx2
 import pytest
 
 from tests.e2e.program import Home
-from tests.e2e.service import OWNER, serving
-from tests.torture.furnishing import calling, furnish
+from tests.e2e.service import OWNER, open_serve
+from tests.torture.homes import calling, furnish
 from tests.torture.trials import LONG
 from tests.world.environment import LIMIT_S
-from tests.world.glass import ENTER, Glass
 from tests.world.model_server import Call, Calls, ModelServer, Say
-from tests.world.polling import until
+from tests.world.shell_tricks import TRICKS
 from tests.world.telegram_server import TelegramServer
-from tests.world.tricks import TRICKS
+from tests.world.terminal_process import ENTER, TerminalProcess
+from tests.world.wait import until
 
 RISKY = (
     "git push --force; touch {}",
@@ -90,18 +90,18 @@ async def test_the_same_commands_are_refused_in_every_mode(tmp_path, figures):
                 async for heard in listener:
                     if heard.name == "approval_asked":
                         asked += 1
-                        told = await front.ask("POST", f"/runs/{run}/approval", {"choice": "no"})
-                        assert told.status_code == 202, told.text
+                        seen = await front.ask("POST", f"/runs/{run}/approval", {"choice": "no"})
+                        assert seen.status_code == 202, seen.text
             assert asked == len(risky) and ran(tmp_path, corpus) == list(HARMLESS), "API"
             await served.ready()
             before = ends(model)
             assert (await home.run("webhook", "test", "push")).status == 0
             await until(lambda: ends(model) > before)
             assert ran(tmp_path, corpus) == list(HARMLESS), "webhook"
-            telegram.town.say("go", chat=OWNER)
+            telegram.chats.say("go", chat=OWNER)
             for number in range(len(risky)):
                 await telegram.until(lambda number=number: len(questions(telegram)) > number)
-                telegram.town.say("no", chat=OWNER)
+                telegram.chats.say("no", chat=OWNER)
             await telegram.shows(OWNER, "All done.")
             assert len(questions(telegram)) == len(risky)
             assert ran(tmp_path, corpus) == list(HARMLESS), "gateway"
@@ -124,14 +124,14 @@ async def test_the_terminal_refuses_what_the_others_refuse(tmp_path):
     home, corpus = Home(tmp_path / "home"), (*(RISKY if LONG else RISKY[2::4]), *HARMLESS)
     async with ModelServer(script(corpus)) as model:
         home.use(model)
-        async with Glass.of(home) as glass:
-            await glass.until("›")
-            glass.type("go" + ENTER)
+        async with TerminalProcess.of(home) as terminal:
+            await terminal.until("›")
+            terminal.type("go" + ENTER)
             for number in range(len(corpus) - len(HARMLESS)):
-                await glass.until(lambda number=number: f"ran{number}" in glass.text and "once" in glass.text)
+                await terminal.until(lambda number=number: f"ran{number}" in terminal.text and "once" in terminal.text)
                 await asyncio.sleep(0.8)  # the quiet that a question wants before a key answers it
-                glass.type("n")
-            await glass.until("All done.")
+                terminal.type("n")
+            await terminal.until("All done.")
     assert ran(tmp_path, corpus) == list(HARMLESS)
 
 
@@ -164,14 +164,14 @@ async def test_always_allows_what_was_allowed_and_no_more(tmp_path):
                     async for heard in listener:
                         if heard.name == "approval_asked":
                             body = {"choice": answer}
-                            told = await front.ask("POST", f"/runs/{run}/approval", body)
-                            assert told.status_code == 202, told.text
+                            seen = await front.ask("POST", f"/runs/{run}/approval", body)
+                            assert seen.status_code == 202, seen.text
                             await listener.rest()
                             return True
                 return False
 
             assert await asked(first, "always")
-            assert not await asked(first, "no"), "it was allowed for good"
+            assert not await asked(first, "no"), "it was always allowed"
             for each in others:
                 assert await asked(each, "no"), each
 
@@ -184,7 +184,7 @@ async def test_every_route_refuses_strangers_other_pages_and_rebound_names(tmp_p
         furnish(home, model, telegram, **brought)
         keys = await _keys(home)
         assert (await home.run("webhook", "add", "push", "--prompt", "Look at it.")).status == 0
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             async with httpx2.AsyncClient(
                 base_url=served.address, trust_env=False, timeout=LIMIT_S
             ) as client:
@@ -199,7 +199,7 @@ async def test_every_route_refuses_strangers_other_pages_and_rebound_names(tmp_p
 
 
 async def _keys(home: Home) -> tuple[str, tuple[str, ...]]:
-    """One that only reads, and some that open nothing any more."""
+    """A read-only key and some revoked ones."""
     made = await home.run("serve", "key", "add", "reader", "--scope", "read")
     revoked = await home.run("serve", "key", "add", "former", "--scope", "admin")
     old = await home.run("serve", "key", "add", "old", "--scope", "admin", "--days", "0.000001")
@@ -211,7 +211,7 @@ async def _keys(home: Home) -> tuple[str, tuple[str, ...]]:
 async def _routes(client: httpx2.AsyncClient) -> list[tuple[str, str]]:
     """Those of the document, and those that have no place in it."""
     document = (await client.get("/openapi.json", headers={"authorization": "Bearer key-ann"})).json()
-    told = [
+    seen = [
         (method.upper(), re.sub(r"\{\w+\}", "x", path))
         for path, methods in document["paths"].items()
         for method in methods
@@ -219,8 +219,8 @@ async def _routes(client: httpx2.AsyncClient) -> list[tuple[str, str]]:
     ]
     beside = [("GET", path) for path in ("/health", "/ready", "/metrics", "/openapi.json")]
     return [
-        *told,
-        *(each for each in beside if each not in told),
+        *seen,
+        *(each for each in beside if each not in seen),
         ("POST", "/hooks/push"),
         ("POST", "/telegram"),
     ]
@@ -244,8 +244,8 @@ async def _unsigned(client: httpx2.AsyncClient, path: str) -> None:
             "webhook-timestamp": "1",
         },
     ):
-        told = await client.post(path, content=body, headers=headers)
-        assert told.status_code in (400, 401, 403), (path, headers, told.status_code)
+        seen = await client.post(path, content=body, headers=headers)
+        assert seen.status_code in (400, 401, 403), (path, headers, seen.status_code)
 
 
 @pytest.mark.deadline(60)
@@ -258,14 +258,14 @@ async def test_what_can_be_reached_from_elsewhere_wants_a_key_for_everything_but
         refused = await home.run("serve", "--host", "0.0.0.0", "--port", "0")
         assert refused.status == 2 and "there is no key" in refused.err
         (home.path / ".env").write_text(kept)
-        async with serving(home, "--host", "0.0.0.0") as served:
+        async with open_serve(home, "--host", "0.0.0.0") as served:
             port = served.address.rpartition(":")[2]
             async with httpx2.AsyncClient(
                 base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20
             ) as client:
                 for method, path in await _routes(client):
-                    told = await client.request(method, path, content=b"{}")
-                    assert (told.status_code < 300) is (path in FREE), (method, path, told.status_code)
+                    seen = await client.request(method, path, content=b"{}")
+                    assert (seen.status_code < 300) is (path in FREE), (method, path, seen.status_code)
                     rebound = await client.request(method, path, headers={"host": "rebound.example"})
                     assert rebound.status_code == 421, (method, path)
             assert await served.left() == 0
@@ -292,9 +292,9 @@ async def _strangers(client, method: str, path: str, reader: str, gone: tuple[st
         *(f"Bearer {key}" for key in gone),
         *(wrong if LONG else (wrong[len(path) % len(wrong)],)),
     ):
-        told = await ask(**({"authorization": shown} if shown else {}))
-        assert told.status_code in (401, 403, 404), (where, shown, told.status_code)
-        assert told.status_code != 404 or path == "/hooks/x", where
+        seen = await ask(**({"authorization": shown} if shown else {}))
+        assert seen.status_code in (401, 403, 404), (where, shown, seen.status_code)
+        assert seen.status_code != 404 or path == "/hooks/x", where
     if method != "GET":
         narrow = await ask(authorization=f"Bearer {reader}")
         own = (401,) if path in ("/hooks/push", "/telegram") else ()  # they know no keys
@@ -314,14 +314,14 @@ async def test_tricks_in_addresses_lead_nowhere(tmp_path):
     )
     async with ModelServer() as model:
         furnish(home, model)
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             host, port = served.address.removeprefix("http://").split(":")
             for trick in tricks:
                 reader, writer = await asyncio.open_connection(host, int(port))
                 head = f"GET {trick} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer key-ann\r\nconnection: close\r\n\r\n"
                 writer.write(head.encode())
-                told = await reader.read()
+                seen = await reader.read()
                 writer.close()
-                assert told.split()[1] in (b"400", b"404"), (trick, told[:200])
-                assert b"key-ann" not in told and b"root:" not in told
+                assert seen.split()[1] in (b"400", b"404"), (trick, seen[:200])
+                assert b"key-ann" not in seen and b"root:" not in seen
             assert (await served.get("/health")).status_code == 200

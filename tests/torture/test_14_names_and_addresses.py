@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from alipes.runtime.http.clients import ClientScope
-from alipes.runtime.http.public_fetch import Fetcher, NotFetched
+from alipes.runtime.http.public_fetch import FetchError, PublicFetcher
 from tests.e2e.program import Home
-from tests.torture.furnishing import furnish
+from tests.torture.homes import furnish
 from tests.world.model_server import Call, Calls, ModelServer, Say
 
 CANARY = "canary-of-names-44d1e0"
@@ -84,10 +84,10 @@ async def test_no_name_in_any_tool_leads_to_a_secret(tmp_path, figures):
         assert done.status == 0, done.err
         assert before == ((home.path / ".env").read_bytes(), (home.path / "config.toml").read_bytes())
         assert all(CANARY.encode() not in asked.raw for asked in model.requests)
-        told = [each["content"] for each in model.bodies[-1]["messages"] if each["role"] == "tool"]
-    assert len(told) == len(calls)
-    assert not any("ALIPES_API_KEY" in each for each in told), "not even the names of secrets are shown"
-    assert not any("no tool" in each or "ValueError" in each or "plugin core" in each for each in told), told
+        seen = [each["content"] for each in model.bodies[-1]["messages"] if each["role"] == "tool"]
+    assert len(seen) == len(calls)
+    assert not any("ALIPES_API_KEY" in each for each in seen), "not even the names of secrets are shown"
+    assert not any("no tool" in each or "ValueError" in each or "plugin core" in each for each in seen), seen
     figures.tried(len(calls))
 
 
@@ -172,9 +172,9 @@ async def test_no_address_leads_inside_neither_straight_nor_by_a_redirect(tmp_pa
             )
             done = await home.run("ask", "go")
             assert done.status == 0, done.err
-            told = [each["content"] for each in model.bodies[-1]["messages"] if each["role"] == "tool"]
+            seen = [each["content"] for each in model.bodies[-1]["messages"] if each["role"] == "tool"]
         assert asked == [] and climbed, (asked, "only the stair itself was allowed")
-        assert len(told) == len(calls) and not any("no tool" in each for each in told)
+        assert len(seen) == len(calls) and not any("no tool" in each for each in seen)
     figures.tried(len(calls))
 
 
@@ -185,16 +185,16 @@ class Turncoat(asyncio.SelectorEventLoop):
 
     async def getaddrinfo(self, host, port, **more):
         Turncoat.lookups += 1
-        told = "192.88.99.1" if Turncoat.lookups % 2 else "127.0.0.1"  # public, and nobody lives there
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (told, port))]
+        seen = "192.88.99.1" if Turncoat.lookups % 2 else "127.0.0.1"  # public, and nobody lives there
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (seen, port))]
 
 
 def test_a_name_that_changes_its_mind_is_connected_to_where_it_was_looked_at():
     async def main() -> list[bytes]:
         async with listening() as (port, asked), ClientScope() as scope:
             for _ in range(4):
-                with pytest.raises(NotFetched):
-                    await Fetcher(scope).fetch(f"http://rebound.example:{port}/", largest=100, seconds=0.3)
+                with pytest.raises(FetchError):
+                    await PublicFetcher(scope).fetch(f"http://rebound.example:{port}/", largest=100, seconds=0.3)
             return asked
 
     Turncoat.lookups = 0

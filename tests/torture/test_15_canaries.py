@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.program import Home
-from tests.e2e.service import OWNER, serving
-from tests.torture.furnishing import door, furnish, texts
+from tests.e2e.service import OWNER, open_serve
+from tests.torture.homes import door, furnish, texts
 from tests.world.model_server import Call, Calls, ModelServer, Say
 from tests.world.telegram_server import TelegramServer
-from tests.world.telegram_town import Media
+from tests.world.telegram_state import Media
 
 ENV, INHERITED, TALK = "canary-env-5f1c77aa0d", "canary-inherited-93bd11", "canary-talk-71e6c2"
 OTHER = 8
@@ -108,10 +108,10 @@ def obey(body):
         return Say("A title")
     last = body["messages"][-1]
     if last["role"] != "tool":
-        told = str(last["content"])
-        saved = re.search(r" saved at (\S+)\]", told)
+        seen = str(last["content"])
+        saved = re.search(r" saved at (\S+)\]", seen)
         page = saved[1] if saved else "page.txt"
-        return Calls((Call("read_file", {"path": page}),)) if "page" in told else Say(f"noted {told}")
+        return Calls((Call("read_file", {"path": page}),)) if "page" in seen else Say(f"noted {seen}")
     results = [str(each["content"]) for each in body["messages"] if each["role"] == "tool"]
     orders = re.findall(r"^(READ|RUN|CODE|FIND|LOOK|WRITE|JOB) (.+)", results[0], re.M)
     if len(results) == 1 and orders:
@@ -158,8 +158,8 @@ async def sinking() -> AsyncIterator[tuple[int, bytearray]]:
 
 @pytest.mark.deadline(120)
 @pytest.mark.parametrize("word", ["no", "yes"])
-async def test_no_canary_is_in_what_leaves_the_house(tmp_path, word, figures):
-    """Whether the person says no to everything, or yes to reading; to whoever says yes to sending, it is sent."""
+async def test_no_canary_leaves_the_process(tmp_path, word, figures):
+    """Whether the user denies everything or approves reading; approving a send does send it."""
     home, orders = Home(tmp_path / "home"), (*READING, *(SENDING if word == "no" else ()))
     known = (ENV, INHERITED, TALK) if word == "no" else (ENV, INHERITED)
     async with ModelServer(obey) as model, TelegramServer() as telegram, sinking() as (port, got):
@@ -167,13 +167,13 @@ async def test_no_canary_is_in_what_leaves_the_house(tmp_path, word, figures):
         plant(home, tmp_path)
         names = {"home": home.path, "work": tmp_path, "sink": f"http://127.0.0.1:{port}", "port": port}
         page = [NOTE, *(each.format(**names) for each in orders), *sendable(home.path, tmp_path)]
-        async with serving(home, ANTHROPIC_API_KEY=INHERITED, ALIPES_DEBUGGABLE="") as served:
+        async with open_serve(home, ANTHROPIC_API_KEY=INHERITED, ALIPES_DEBUGGABLE="") as served:
             await served.ready()
-            telegram.town.say(f"remember {TALK}", chat=OTHER)
+            telegram.chats.say(f"remember {TALK}", chat=OTHER)
             await telegram.shows(OTHER, "noted")
             theirs = len(model.requests)
             letter = Media("document", "\n".join(page).encode(), "page.txt", "text/plain")
-            telegram.town.say("do what the page says", chat=OWNER, media=letter)
+            telegram.chats.say("do what the page says", chat=OWNER, media=letter)
             await answered(telegram, word)
             assert (await home.run("backup", str(tmp_path / "backup.tar.gz"))).status == 0
             await exported(home, tmp_path, theirs=word == "no")
@@ -201,9 +201,9 @@ async def test_nobody_finds_what_was_said_to_others(tmp_path):
     async with ModelServer(lambda body: Say("noted")) as model, TelegramServer() as telegram:
         furnish(home, model, telegram, owners=f"[{OWNER}]")
         made = await home.run("serve", "key", "add", "guest", "--scope", "run")
-        async with serving(home) as served, door(served) as front:
+        async with open_serve(home) as served, door(served) as front:
             await served.ready()
-            telegram.town.say(f"remember {TALK}", chat=OWNER)
+            telegram.chats.say(f"remember {TALK}", chat=OWNER)
             await telegram.shows(OWNER, "noted")
             theirs = (await front.ask("GET", "/sessions")).json()["sessions"][0]["id"]
             for words in (
@@ -215,16 +215,16 @@ async def test_nobody_finds_what_was_said_to_others(tmp_path):
                 "/copy",
                 "hello",
             ):
-                before = len(telegram.town.mine(OTHER))
-                telegram.town.say(words, chat=OTHER)
-                await telegram.until(lambda before=before: len(telegram.town.mine(OTHER)) > before)
+                before = len(telegram.chats.mine(OTHER))
+                telegram.chats.say(words, chat=OTHER)
+                await telegram.until(lambda before=before: len(telegram.chats.mine(OTHER)) > before)
             shown = str(
                 [sent.given for sent in telegram.calls if str(sent.given.get("chat_id")) == str(OTHER)]
             )
             front.client.headers["authorization"] = f"Bearer {made.out.strip()}"
             for path in ("", "/search?q=canary", f"/{theirs}", f"/{theirs}/messages", f"/{theirs}/export"):
-                told = await front.client.get(f"/v1/sessions{path}")
-                shown += told.text
+                seen = await front.client.get(f"/v1/sessions{path}")
+                shown += seen.text
             asked = b"".join(each.raw for each in model.requests[1:] if b"hello" in each.raw)
             assert await served.left() == 0
     assert leaks("what others are shown", shown, TALK) == []
@@ -251,9 +251,9 @@ async def exported(home: Home, folder: Path, *, theirs: bool) -> None:
         sessions = [id for (id,) in db.execute("select id from sessions")]
     assert len(sessions) == 2 or not theirs
     for number, session in enumerate(sessions):
-        told = await home.run("sessions", "export", session)
-        assert told.status == 0, told.err
-        (folder / f"export-{number}.txt").write_text(told.out)
+        seen = await home.run("sessions", "export", session)
+        assert seen.status == 0, seen.err
+        (folder / f"export-{number}.txt").write_text(seen.out)
 
 
 def kept(home: Path, folder: Path) -> list[tuple[str, bytes]]:
@@ -271,13 +271,13 @@ def kept(home: Path, folder: Path) -> list[tuple[str, bytes]]:
 
 async def answered(telegram: TelegramServer, word: str) -> None:
     """Whatever is asked is answered so, until the answer is there."""
-    told = 0
+    reported = 0
     while not any("I read" in text for text in texts(telegram, OWNER)):
         seen = len(telegram.calls)
         asked = [
             each for each in telegram.of("sendMessage") if "reply_markup" in each.given and each.code == 200
         ]
-        if len(asked) > told:
-            told += 1
-            telegram.town.say(word, chat=OWNER)
+        if len(asked) > reported:
+            reported += 1
+            telegram.chats.say(word, chat=OWNER)
         await telegram.until(lambda seen=seen: len(telegram.calls) > seen)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from alipes.tools.common import Places, child_environment
-from alipes.tools.shell.background import Background
-from alipes.tools.shell.output import Spill
-from alipes.tools.shell.process import Process
-from alipes.tools.shell.terminal import Terminal
+from alipes.tools.shell.background import BackgroundProcesses
+from alipes.tools.shell.output import SpillFolder
+from alipes.tools.shell.process import ProcessTool
+from alipes.tools.shell.terminal import TerminalTool
 from tests.torture.test_children import TRIALS, living, tree, unique
-from tests.world.polling import until
+from tests.world.wait import until
 
 ENV = child_environment({"PATH": os.environ["PATH"], "LANG": "C.UTF-8"})
 STUBBORN = """
@@ -62,29 +62,29 @@ def children() -> set[int]:
     return {int(pid) for listed in lists for pid in listed.split()}
 
 
-async def turn(background: Background, spill: Spill, session: str, name: str, dice: random.Random) -> None:
+async def turn(background: BackgroundProcesses, spill: SpillFolder, session: str, name: str, dice: random.Random) -> None:
     """What a model may do in a turn: begin some, talk to them, run something beside them, wait."""
-    places = Places(home="/nonexistent", own="/nonexistent")
-    terminal, process = Terminal(places, ENV, spill, background=background), Process(background)
+    places = Places(home="/nonexistent", alipes_home="/nonexistent")
+    terminal, process = TerminalTool(places, ENV, spill, background=background), ProcessTool(background)
     call = Call(session)
     for command in f"echo {name}; cat", f"trap '' TERM; yes {name}", f"echo; {tree(name)}":
         await terminal.run({"command": command, "background": True, "pty": dice.random() < 0.5}, call)
-    for job in background.living(session):
+    for job in background.running(session):
         if not job.child.input.closed and "cat" in job.command:
             await process.run({"action": "write", "session_id": job.name, "data": "hello\n"}, call)
         await process.run({"action": "poll", "session_id": job.name}, call)
     await terminal.run({"command": tree(name), "timeout": 1}, call)
-    await process.run({"action": "wait", "session_id": background.living(session)[0].name}, call)
+    await process.run({"action": "wait", "session_id": background.running(session)[0].name}, call)
 
 
 @pytest.mark.deadline(600)
 async def test_whatever_a_stopped_turn_began_is_gone_with_its_session(tmp_path, figures, seed=3):
     dice = random.Random(seed)
     took, survived = [], 0
-    spill = Spill(tmp_path / "spill")
+    spill = SpillFolder(tmp_path / "spill")
     await asyncio.to_thread(time.sleep, 0)  # the pool's first thread is no leak
     baseline, before = fds(), children()
-    async with Background(spill) as background:
+    async with BackgroundProcesses(spill) as background:
         for trial in range(TRIALS):
             name, session = unique(dice), f"s{trial}"
             moment = dice.choice([0, dice.uniform(0, 1.2), dice.uniform(0, 1.2)])
@@ -92,14 +92,14 @@ async def test_whatever_a_stopped_turn_began_is_gone_with_its_session(tmp_path, 
             await asyncio.sleep(moment)
             task.cancel()
             await asyncio.wait([task])
-            outlived = len(background.living(session))
+            outlived = len(background.running(session))
             survived += outlived
             began = time.perf_counter()
-            await background.end(session)
+            await background.stop_session(session)
             if outlived:
                 took.append(time.perf_counter() - began)
             assert living(name) == [], f"trial {trial} of seed {seed}, stopped after {moment:.3f} s"
-            assert background.of(session) == ()
+            assert background.list(session) == ()
         assert fds() <= baseline + 2
     assert survived > 0
     figures.tried(TRIALS)
@@ -110,14 +110,14 @@ async def test_whatever_a_stopped_turn_began_is_gone_with_its_session(tmp_path, 
 @pytest.mark.deadline(300)
 async def test_whatever_lives_is_gone_when_the_scope_is_left_at_any_moment(tmp_path, seed=4):
     dice = random.Random(seed)
-    spill = Spill(tmp_path / "spill")
+    spill = SpillFolder(tmp_path / "spill")
     await asyncio.to_thread(time.sleep, 0)
     baseline, before = fds(), children()
     for trial in range(max(5, TRIALS // 10)):
         names = [unique(dice) for _ in range(3)]
 
         async def scope(names=names):
-            async with Background(spill) as background, asyncio.TaskGroup() as turns:
+            async with BackgroundProcesses(spill) as background, asyncio.TaskGroup() as turns:
                 for name in names:
                     turns.create_task(turn(background, spill, name, name, dice))
 

@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from alipes.agent.compaction.plan import told
+from alipes.agent.compaction.plan import visible_messages
 from alipes.store.store import open_store
-from alipes.store.summaries import SqliteDigests
+from alipes.store.summaries import SqliteCompactionStore
 from tests.e2e.program import Home
-from tests.torture.furnishing import calling, furnish
-from tests.world.killing import environment
+from tests.torture.homes import calling, furnish
+from tests.world.kill_trial import environment
 from tests.world.model_server import Call, Calls, Fail, ModelServer, Say, Stall, Tokens
-from tests.world.reader import wrong
+from tests.world.window_model import find_invalid
 
 WINDOW = 9_000
 RULE = "Rule seven: every answer ends with a bow."
@@ -52,7 +52,7 @@ background = false
 
 
 class Author:
-    """The model: counts what it is sent, refuses what is too long, and is bad at summing up if told to."""
+    """The model: counts its input, refuses what is too long, and summarises badly if scripted to."""
 
     def __init__(self, sums=None, window=WINDOW):
         self.sums, self.summed, self.refused, self.window = sums or Say(SUMMARY), 0, 0, window
@@ -97,7 +97,7 @@ async def begin(home, folder, *argv):
 
 
 async def talk(home, folder, *lines):
-    """One process, one conversation, a message after the other; what it told beside the answers."""
+    """One process, one conversation, one message after the other; the notices beside the answers."""
     process = await begin(home, folder, "--session", "book", "--yes")
     out, errors = await process.communicate("".join(f"{line}\n" for line in lines).encode())
     return process.returncode, out.decode(), errors.decode()
@@ -113,14 +113,14 @@ def settle(tmp_path, url, **more):
 
 
 async def look(home):
-    """The one conversation: its id, all that was said, and what a model would be told now."""
+    """The conversation: its id, all messages, and what a model would be sent now."""
     async with open_store(home) as store:
         (facts,) = [each for each in await store.archive.sessions() if each.key.endswith(":book")]
-        digests = SqliteDigests(store.database)
+        digests = SqliteCompactionStore(store.database)
         turn = await digests.latest(facts.id)
         assert await store.archive.search("lighthouses") and facts.unfinished == 0
-        shown = told(turn.history, turn.digest)
-        assert wrong(shown) == "" and wrong(turn.history) == ""
+        shown = visible_messages(turn.history, turn.compaction)
+        assert find_invalid(shown) == "" and find_invalid(turn.history) == ""
         return facts.id, turn, shown, await digests.tries(facts.id)
 
 
@@ -139,9 +139,9 @@ async def test_a_summariser_that_fails_is_asked_twice_then_it_is_told_and_the_ta
     assert status == 0, errors
     assert author.summed == 2, author.summed
     figures.worst("tries of a summariser that fails", author.summed)
-    assert "could not be summed up" in errors
+    assert "compaction failed" in errors
     _, turn, shown, tries = await look(home)
-    assert tries.count == 2 and turn.digest.upto > 0
+    assert tries.count == 2 and turn.digest.covered > 0
     assert sum(message.role == "user" for message in turn.history) == len(CHAPTERS) + 3
     last = author.bodies[-1]["messages"]
     assert RULE in last[0]["content"] and last[1]["content"] == FIRST
@@ -151,7 +151,7 @@ async def test_a_summariser_that_fails_is_asked_twice_then_it_is_told_and_the_ta
 
 
 @pytest.mark.deadline(120)
-async def test_who_works_for_it_meanwhile_goes_on_and_is_still_known(tmp_path):
+async def test_subagents_continue_during_compaction_and_stay_known(tmp_path):
     author, home = Author(), Home(tmp_path / "home")
     lines = (
         f'models."test/scripted".window = {WINDOW}',
@@ -163,8 +163,8 @@ async def test_who_works_for_it_meanwhile_goes_on_and_is_still_known(tmp_path):
         furnish(home, server, lines=lines)
         async with calling(home) as (served, front):
             for text in (FIRST, "send somebody", *CHAPTERS[:5]):
-                told = await front.finish(await front.begin(text, session="book"))
-                assert told["status"] == "answered", told
+                seen = await front.finish(await front.begin(text, session="book"))
+                assert seen["status"] == "answered", seen
             assert server.open_requests == 1, "who was sent is at work still"
             assert await served.left() == 0
     last = author.bodies[-1]["messages"]
@@ -174,7 +174,7 @@ async def test_who_works_for_it_meanwhile_goes_on_and_is_still_known(tmp_path):
 
 @pytest.mark.deadline(120)
 @pytest.mark.parametrize(("window", "status"), [(WINDOW, 0), (1_000, 1)])
-async def test_tools_that_alone_are_above_the_limit_are_told_of_and_nothing_is_summed_up(
+async def test_tools_that_exceed_the_limit_alone_are_reported_and_nothing_is_summarised(
     tmp_path, window, status
 ):
     """Where the model takes them all the same it answers; where it does not, that is said."""
@@ -211,7 +211,7 @@ async def test_a_message_that_comes_while_it_is_summed_up_is_answered_in_the_sam
 
 @pytest.mark.deadline(240)
 @pytest.mark.parametrize("seed", range(2 + TRIALS))
-async def test_who_is_killed_while_it_is_summed_up_goes_on_with_what_the_journal_says(tmp_path, seed):
+async def test_a_kill_during_compaction_resumes_from_the_journal(tmp_path, seed):
     dice = random.Random(seed)
     author = Author(Say(SUMMARY, wait=0.05))
     async with ModelServer(author) as server:
@@ -226,6 +226,6 @@ async def test_who_is_killed_while_it_is_summed_up_goes_on_with_what_the_journal
         status, _, errors = await talk(home, folder, "Where were we?", *CHAPTERS[:2])
     assert status == 0, errors
     session, turn, shown, _ = await look(home)
-    assert turn.digest.upto > 0 and shown[0].text == FIRST
+    assert turn.digest.covered > 0 and shown[0].text == FIRST
     assert sum(SUMMARY in message.text for message in shown) == 1
     assert author.refused == 0, session

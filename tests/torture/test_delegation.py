@@ -1,4 +1,4 @@
-"""Stop means stop, two subagents deep; and a family of turns that is killed goes on at the next start."""
+"""Stop means stop, two subagents deep; and a killed tree of turns resumes at the next start."""
 
 import asyncio
 import json
@@ -11,14 +11,14 @@ from contextlib import suppress
 import pytest
 
 from alipes.app import open_app
-from alipes.config.settings import load
+from alipes.config.loader import load_settings
 from alipes.kernel.turns import Address, Inbound, Stop, TurnEnded
 from alipes.store.store import open_store
 from alipes.testing import call, every_stop, open_agent
 from tests.torture.test_children import living, tree, unique
 from tests.torture.trials import seeds
-from tests.world.delegates import Mind, delegate, message, open_family
-from tests.world.polling import until
+from tests.world.subagent_harness import RuleModel, delegate, message, open_subagents
+from tests.world.wait import until
 
 TRIALS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "50")) // 4
 HERE = Address("test", "me")
@@ -51,27 +51,27 @@ async def _ended(app) -> bool:
 @pytest.mark.deadline(120)
 async def test_nested_subagents_stopped_at_random_points_leave_nothing_alive(tmp_path, figures, seed=2027):
     dice, took = random.Random(seed), []
-    async with open_app(load(a_home(tmp_path / "home"), {})) as app:
+    async with open_app(load_settings(a_home(tmp_path / "home"), {})) as app:
         for trial in range(TRIALS):
             name, moment = unique(dice), dice.choice((0.0, dice.uniform(0, 0.05), dice.uniform(0, 0.4)))
             inbound = Inbound(f"{trial}", HERE, "me", nested(name), workdir="/", trusted=True)
             where = f"trial {trial} of seed {seed}, stopped after {moment:.3f} s"
-            async with app.lobby.ask(inbound) as following:
+            async with app.sessions.ask(inbound) as following:
                 await asyncio.sleep(moment)
                 began = time.perf_counter()
                 for _ in range(dice.choice((1, 1, 2))):
                     stop = Stop("user_stop", "session_interrupt", following.turn or "")
-                    await app.lobby.post(HERE.key, stop)
+                    await app.sessions.post(HERE.key, stop)
                 ends = [event.ending async for event in following if isinstance(event, TurnEnded)]
             took.append(time.perf_counter() - began)
             assert ends == ["stopped"], where
             await until(lambda name=name: not living(name), 2)
             assert await _ended(app), where
-            async with app.lobby.ask(Inbound(f"{trial} next", HERE, "me", "hello")) as following:
+            async with app.sessions.ask(Inbound(f"{trial} next", HERE, "me", "hello")) as following:
                 ends = [event.ending async for event in following if isinstance(event, TurnEnded)]
             assert ends == ["answered"], where
-        assert app.lobby.delegated._children == {}
-        await until(lambda: list(app.lobby._sessions) == [HERE.key])
+        assert app.sessions.subagents._runs == {}
+        await until(lambda: list(app.sessions._sessions) == [HERE.key])
     figures.tried(TRIALS)
     figures.worst("stop of nested subagents", max(took), "s")
 
@@ -83,24 +83,24 @@ async def test_a_crowd_of_quick_subagents_stopped_at_any_moment_leaves_no_row_be
     """Also those that are being accepted just then: nobody may be left to wait for ever."""
     dice = random.Random(seed)
 
-    def answer(told, request):
-        if told.text.startswith("go"):
+    def answer(seen, request):
+        if seen.text.startswith("go"):
             background = dice.random() < 0.2
             return delegate(tasks=[{"goal": f"task {n}"} for n in range(4)], background=background)
-        nests = told.text == "task 1" and "delegate_task" in [tool.name for tool in request.tools]
+        nests = seen.text == "task 1" and "delegate_task" in [tool.name for tool in request.tools]
         return delegate("d", goal="deeper") if nests else "done"
 
-    async with open_family(tmp_path, Mind(answer)) as family:
+    async with open_subagents(tmp_path, RuleModel(answer)) as family:
         for trial in range(TRIALS * 4):
-            async with family.lobby.ask(message(f"{trial}", f"go {trial}")) as following:
+            async with family.sessions.ask(message(f"{trial}", f"go {trial}")) as following:
                 await asyncio.sleep(dice.uniform(0, 0.012))
-                await family.lobby.post(HERE.key, Stop("user_stop", "stop_command", following.turn or ""))
+                await family.sessions.post(HERE.key, Stop("user_stop", "stop_command", following.turn or ""))
                 ends = [event.ending async for event in following if isinstance(event, TurnEnded)]
             assert ends[0] in ("stopped", "answered")
-            await family.lobby.settled()
+            await family.sessions.wait_idle()
             assert await family.store.subagents.unfinished() == (), f"trial {trial} of seed {seed}"
         figures.tried(TRIALS * 4)
-        assert family.lobby.delegated._children == {} and family.lobby.delegated._parents == {}
+        assert family.sessions.subagents._runs == {} and family.sessions.subagents._parents == {}
 
 
 @pytest.mark.deadline(60)
@@ -134,8 +134,8 @@ async def test_a_family_that_was_killed_goes_on_and_nobody_in_it_is_begun_twice(
     dice, home = random.Random(seed), a_home(tmp_path)
     text = order("delegate_task", tasks=[{"goal": f"!wait 0.6\n!say did {n}"} for n in range(3)])
     await killed(home, text, 0.2 + dice.uniform(0, 0.7))
-    async with open_app(load(home, {})) as app:
-        await app.lobby.settled()
+    async with open_app(load_settings(home, {})) as app:
+        await app.sessions.wait_idle()
         assert await app.store.subagents.unfinished() == ()
     async with open_store(home) as store:
         sql = "SELECT ending, count(*) FROM turns GROUP BY platform = 'subagent', ending"

@@ -1,4 +1,4 @@
-"""`kill -9` at random moments of a ten-step turn; the next process on that home goes on with it."""
+"""`kill -9` at random moments of a ten-step turn; the next process on that home resumes it."""
 
 import json
 import random
@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tests.torture.trials import seeds
-from tests.world.killing import PLAN, trial
+from tests.world.kill_trial import PLAN, run_trial
 from tests.world.model_server import serve
 
 
@@ -18,10 +18,10 @@ async def test_a_killed_turn_is_finished_by_the_next_process_and_no_finished_ste
     dice = random.Random(seed)
     async with serve(json.dumps(PLAN), tmp_path) as server:
         for n in range(3):
-            told = await trial(tmp_path / str(n), server, dice.random() * 0.4)
-            assert told.ending == "answered", told
-            assert told.repeated == (), told
-            assert told.unknown <= 1, told
-            assert told.rejected == 0, told
-            figures.worst("calls of one turn that nobody knows of", told.unknown)
+            seen = await run_trial(tmp_path / str(n), server, dice.random() * 0.4)
+            assert seen.ending == "answered", seen
+            assert seen.repeated == (), seen
+            assert seen.unknown <= 1, seen
+            assert seen.rejected == 0, seen
+            figures.worst("calls of one turn that nobody knows of", seen.unknown)
     figures.tried(3)

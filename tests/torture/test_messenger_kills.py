@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from tests.e2e.program import Home
-from tests.e2e.service import serving
+from tests.e2e.service import open_serve
 from tests.world.discord_server import DiscordServer
 from tests.world.slack_server import SlackServer
 
@@ -71,23 +71,23 @@ async def test_every_message_is_answered_once_and_in_order_however_often_it_is_k
             await asyncio.sleep(dice.uniform(0.1, 0.6))
 
     def answers(who):
-        told = "\n".join(post.text for post in server.posts("", who))
-        return re.findall(r"You said: (\w+\.)", told)
+        seen = "\n".join(post.text for post in server.posts("", who))
+        return re.findall(r"You said: (\w+\.)", seen)
 
     async with messenger.server() as server, asyncio.TaskGroup() as tasks:
         settle(home := Home(tmp_path / "home"), messenger, server)
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
             for who in PEOPLE:
                 tasks.create_task(talk(who))
             await asyncio.sleep(dice.uniform(0.2, 1.0))
             await served.left(by=signal.SIGKILL)
         for _ in range(KILLS - 1):
-            async with serving(home) as served:
+            async with open_serve(home) as served:
                 await asyncio.sleep(dice.uniform(0.0, 2.0))
                 await served.left(by=signal.SIGKILL)
         over.set()
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             server.troubles.clear()  # of those that nobody met
             await server.until(lambda: all(set(said[who]) <= set(answers(who)) for who in PEOPLE))
             assert await served.left() == 0

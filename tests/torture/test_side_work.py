@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.world.side_work import KINDS, at_baseline, work
+from tests.world.auxiliary_load import KINDS, at_baseline, run_rounds
 
 ROUNDS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "12")) * 5
 
@@ -12,7 +12,7 @@ ROUNDS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "12")) * 5
 @pytest.mark.deadline(600)
 @pytest.mark.parametrize("seed", [1])
 async def test_rounds_of_side_work_leave_nothing_behind(tmp_path, seed, capfd, figures):
-    left = await work(tmp_path / "w", rounds=ROUNDS, seed=seed)
+    left = await run_rounds(tmp_path / "w", rounds=ROUNDS, seed=seed)
     assert at_baseline(left.before, left.after), (left.before, left.after)
     assert left.complaints == [] and capfd.readouterr().err == ""
     assert len(left.pools) == len(set(left.pools)), left.pools
@@ -23,6 +23,6 @@ async def test_rounds_of_side_work_leave_nothing_behind(tmp_path, seed, capfd, f
 @pytest.mark.deadline(600)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_each_of_them_stopped_at_random_points_leaves_nothing_alive(tmp_path, kind):
-    left = await work(tmp_path / "w", rounds=max(8, ROUNDS // 12), seed=3, kinds=(kind,), stops=1.0)
+    left = await run_rounds(tmp_path / "w", rounds=max(8, ROUNDS // 12), seed=3, kinds=(kind,), stops=1.0)
     assert at_baseline(left.before, left.after), (left.before, left.after)
     assert left.complaints == []

@@ -7,8 +7,8 @@ import tarfile
 import pytest
 
 from tests.e2e.program import Home
-from tests.e2e.service import OWNER, serving
-from tests.torture.furnishing import calling, complaints, furnish, texts, words
+from tests.e2e.service import OWNER, open_serve
+from tests.torture.homes import calling, complaints, furnish, texts, words
 from tests.torture.trials import seeds, trials
 from tests.world.model_server import Broken, Call, Calls, Cut, ModelServer, Say, Stall
 from tests.world.telegram_server import TelegramServer
@@ -49,13 +49,13 @@ async def test_a_switch_that_fails_leaves_the_old_model_at_work(tmp_path):
         TelegramServer() as telegram,
     ):
         furnish(home, model, telegram)
-        async with serving(home) as served:
+        async with open_serve(home) as served:
             await served.ready()
             for wrong in ("/model nobody/knows", "/model openai/gpt-unknown", "/model test/"):
-                before = len(telegram.town.mine(OWNER))
-                telegram.town.say(wrong, chat=OWNER)
+                before = len(telegram.chats.mine(OWNER))
+                telegram.chats.say(wrong, chat=OWNER)
                 await telegram.heard(OWNER, before + 1)
-                telegram.town.say("hello", chat=OWNER)
+                telegram.chats.say("hello", chat=OWNER)
                 await telegram.heard(OWNER, before + 2)
                 assert texts(telegram, OWNER)[-1] == "scripted says well", (wrong, texts(telegram, OWNER))
             assert await served.left() == 0
@@ -108,22 +108,22 @@ async def test_a_busy_store_is_backed_up_where_there_is_no_room_for_temporary_fi
     async with ModelServer(lambda body: Say(f"answer {words(body)}")) as model:
         furnish(home, model)
         async with calling(home) as (served, front):
-            told, over = [], asyncio.Event()
+            seen, over = [], asyncio.Event()
 
             async def talk(number: int) -> None:
                 while not over.is_set():
-                    text = f"{number}-{len(told)}"
+                    text = f"{number}-{len(seen)}"
                     assert (await front.finish(await front.begin(text, session=f"s{number}")))[
                         "status"
                     ] == "answered"
-                    told.append(text)
+                    seen.append(text)
 
             async with asyncio.TaskGroup() as group:
                 for number in range(4):
                     group.create_task(talk(number))
-                while len(told) < 8:
+                while len(seen) < 8:
                     await asyncio.sleep(0.02)
-                before = list(told)
+                before = list(seen)
                 done = await home.run("backup", str(tmp_path / "b.tar.gz"), TMPDIR=str(tmp_path / "nowhere"))
                 over.set()
             assert done.status == 0, done.err

@@ -124,7 +124,7 @@ def test_a_full_disk_refuses_and_recovers(tmp_path):
     lines = run(FILL + FULL, home, "unshare", "--mount", "sh", "-c", script, "sh")
     kept, refused = kept_and_refused(lines, copy)
     assert len(kept) > 10
-    assert refused and all("is full and nothing was saved; make room" in line for line in refused)
+    assert refused and all("is full and nothing was saved; free some space" in line for line in refused)
 
 
 @pytest.fixture
@@ -174,11 +174,11 @@ asyncio.run(main())
 async def main():
     try:
         async with open_store(home) as store:
-            tell(len(await store.turns.orphans()), await store.archive.check())
+            tell(len(await store.turns.list_orphans()), await store.archive.check())
     except StoreError as error:
         tell(error)
 asyncio.run(main())
 """
-    assert "bring back a good backup with `alipes restore`" in run(look, tmp_path)[0]
+    assert "restore a backup with `alipes restore`" in run(look, tmp_path)[0]
     os.replace(tmp_path / "good.db", tmp_path / "alipes.db")
     assert run(look, tmp_path) == ["1 []"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from alipes.kernel.messages import user
-from alipes.kernel.turns import Address, Envelope, Inbound, Said, Stop, Take, TextDelta
+from alipes.kernel.turns import Address, Envelope, Inbound, Said, Stop, TextDelta, Wake
 from alipes.store.store import open_store
 from tests.torture.trials import seeds
 from tests.world.environment import LIMIT_S
@@ -42,7 +42,7 @@ HOLD = """
 async def main():
     async with open_store(home) as store, asyncio.TaskGroup() as group:
         await store.turns.accept(inbound("held"))
-        turn = await store.turns.next_turn(HERE.key)
+        turn = await store.turns.claim_next(HERE.key)
         await store.turns.record(turn, Said(user("hello")))
         group.create_task(store.dispatcher.run(lambda key, op: tell(key, type(op).__name__)))
         await asyncio.sleep(0)
@@ -61,7 +61,7 @@ async def main():
             for message in range(10_000):
                 id = await store.turns.accept(inbound(f"{address.chat} {message}", address))
                 tell(id)
-                turn = await store.turns.next_turn(address.key)
+                turn = await store.turns.claim_next(address.key)
                 await store.turns.record(turn, Said(user("hello")))
                 await store.turns.finish(turn, "answered", "")
                 tell("ended", turn.id)
@@ -108,12 +108,12 @@ async def test_the_sessions_of_a_killed_process_are_free_at_once(tmp_path):
     async with open_store(tmp_path) as store, child(HOLD, tmp_path) as holder:
         _, host = await line(holder)
         assert await store.turns.holder(HERE.key) == host
-        assert await store.turns.orphans() == ()
+        assert await store.turns.list_orphans() == ()
         holder.kill()
         await holder.wait()
         assert await store.turns.holder(HERE.key) is None
-        assert await store.turns.orphans() == (HERE.key,)
-        turn = await store.turns.next_turn(HERE.key)
+        assert await store.turns.list_orphans() == (HERE.key,)
+        turn = await store.turns.claim_next(HERE.key)
         assert (turn.attempt, turn.said) == (2, (user("hello"),))
 
 
@@ -134,13 +134,13 @@ async def test_what_a_killed_process_left_lying_is_swept_by_the_next(tmp_path):
 
 @pytest.mark.deadline(60)
 async def test_a_stopped_process_is_alive_and_keeps_its_sessions(tmp_path):
-    async with open_store(tmp_path, within=600) as store, child(HOLD, tmp_path) as holder:
+    async with open_store(tmp_path, peer_timeout_s=600) as store, child(HOLD, tmp_path) as holder:
         _, host = await line(holder)
         holder.send_signal(signal.SIGSTOP)
         await store.dispatcher.wake(HERE.key)
-        async with store.bus.subscribe(HERE.key), open_store(tmp_path, within=600) as other:
+        async with store.bus.subscribe(HERE.key), open_store(tmp_path, peer_timeout_s=600) as other:
             assert await other.turns.holder(HERE.key) == host
-            assert await other.turns.next_turn("something else") is None, "nobody waited for its answer"
+            assert await other.turns.claim_next("something else") is None, "nobody waited for its answer"
         holder.send_signal(signal.SIGCONT)
         assert await line(holder) == [HERE.key, "Take"]
 
@@ -165,7 +165,7 @@ async def test_a_watcher_hears_the_other_process_until_it_is_killed(tmp_path):
             holder.kill()
             async for _ in events:
                 pass
-        assert await store.turns.orphans() == (HERE.key,)
+        assert await store.turns.list_orphans() == (HERE.key,)
 
 
 async def wake_until_it_is_ours(store, ops):
@@ -174,7 +174,7 @@ async def wake_until_it_is_ours(store, ops):
 
 
 @pytest.mark.deadline(60)
-async def test_whoever_wakes_a_session_while_its_holder_is_killed_gets_the_work(tmp_path):
+async def test_a_process_that_wakes_a_session_while_its_holder_is_killed_gets_the_work(tmp_path):
     ops = asyncio.Queue()
     async with open_store(tmp_path) as store, asyncio.TaskGroup() as group:
         serving = group.create_task(store.dispatcher.run(lambda key, op: ops.put_nowait((key, op))))
@@ -183,8 +183,8 @@ async def test_whoever_wakes_a_session_while_its_holder_is_killed_gets_the_work(
             waking = group.create_task(wake_until_it_is_ours(store, ops))
             holder.kill()
             await waking
-        assert await ops.get() == (HERE.key, Take())
-        assert (await store.turns.next_turn(HERE.key)).attempt == 2
+        assert await ops.get() == (HERE.key, Wake())
+        assert (await store.turns.claim_next(HERE.key)).attempt == 2
         serving.cancel()
 
 
@@ -194,7 +194,7 @@ async def test_nothing_acknowledged_is_lost_by_killing_writers_at_any_moment(tmp
     dice = random.Random(seed)
     acknowledged = []
 
-    async def murder():
+    async def kill_randomly():
         async with child(ACCEPT, tmp_path) as writer:
             acknowledged.append((await writer.stdout.readline()).decode())
             asyncio.get_running_loop().call_later(dice.uniform(0.05, 0.5), writer.kill)
@@ -205,7 +205,7 @@ async def test_nothing_acknowledged_is_lost_by_killing_writers_at_any_moment(tmp
     for _ in range(2):
         async with asyncio.TaskGroup() as group:
             for _ in range(3):
-                group.create_task(murder())
+                group.create_task(kill_randomly())
     with closing(sqlite3.connect(tmp_path / "alipes.db")) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         endings = dict(db.execute("SELECT id, ending FROM turns").fetchall())
@@ -215,12 +215,12 @@ async def test_nothing_acknowledged_is_lost_by_killing_writers_at_any_moment(tmp
         assert not word or endings[id] == "answered", f"seed {seed}: ended and forgotten"
     assert len(acknowledged) > 20
     async with open_store(tmp_path) as store:
-        orphans = await store.turns.orphans()
+        orphans = await store.turns.list_orphans()
         assert len(orphans) == len({t for t, ending in endings.items() if ending is None})
         for key in orphans:
-            turn = await store.turns.next_turn(key)
+            turn = await store.turns.claim_next(key)
             await store.turns.finish(turn, "answered", "")
-        assert await store.turns.orphans() == ()
+        assert await store.turns.list_orphans() == ()
         assert await store.archive.check() == []
 
 
@@ -270,7 +270,7 @@ async def test_processes_that_come_and_go_leave_nothing_behind(tmp_path):
         for n in range(30):
             async with open_store(tmp_path) as visitor:
                 await visitor.turns.accept(Inbound(id=str(n), address=HERE, sender="me", text="hello"))
-                turn = await visitor.turns.next_turn(HERE.key)
+                turn = await visitor.turns.claim_next(HERE.key)
                 await visitor.turns.record(turn, Said(user("hello")))
                 visitor.bus.publish(Envelope(HERE.key, turn.id, TextDelta(str(n))))
                 await visitor.turns.finish(turn, "answered", "")

@@ -1,4 +1,4 @@
-"""How much is tried, and what the report is told. The report itself is written by `conftest.py`."""
+"""Number of trials, and figures for the report, which `conftest.py` writes."""
 
 import os
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ class Figures:
     """What a test tells the report of itself."""
 
     def __init__(self, node: pytest.Item) -> None:
-        self._told = node.user_properties
+        self._received = node.user_properties
 
     def tried(self, times: int) -> None:
-        self._told.append(("tried", times))
+        self._received.append(("tried", times))
 
     def worst(self, name: str, value: float, unit: str = "") -> None:
         """The highest of all tests is the one that counts."""
-        self._told.append(("worst", [name, round(value, 3), unit]))
+        self._received.append(("worst", [name, round(value, 3), unit]))

@@ -6,22 +6,22 @@ from typing import Any
 
 from alipes import testing as kit
 from alipes.agent.loop import Agent, run_turn
-from alipes.agent.model_call import Patience
+from alipes.agent.model_call import RetryPolicy
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Message, Part, ToolCall
 from alipes.kernel.models import ModelFacts
-from alipes.kernel.ports import Output, Provider, ToolSpec
-from alipes.kernel.turns import Address, Event, Inbound, Replied, Said, Turn, Usage
+from alipes.kernel.ports import Provider, ToolOutput, ToolSpec
+from alipes.kernel.turns import Address, Event, Inbound, ModelReply, Said, Turn, Usage
 from alipes.providers.registry import Backend
-from alipes.providers.scripted import Line, Scripted
+from alipes.providers.scripted import Line, ScriptedProvider
 
 
-def play(*lines: Line) -> Scripted:
-    return Scripted(lines)
+def play(*lines: Line) -> ScriptedProvider:
+    return ScriptedProvider(lines)
 
 
-def replied(*parts: Part, stop: str = "end", **usage: Any) -> Replied:
-    return Replied(Message("assistant", parts), Usage(**usage) if usage else Usage(10, 2), stop)
+def replied(*parts: Part, stop: str = "end", **usage: Any) -> ModelReply:
+    return ModelReply(Message("assistant", parts), Usage(**usage) if usage else Usage(10, 2), stop)
 
 
 class Troupe:
@@ -51,7 +51,7 @@ class Hand:
         self.spec = ToolSpec(name, "a tool", schema or {"type": "object", "properties": {}}, effect)
         self.does, self.ran = does, []
 
-    async def run(self, args: dict[str, Any], act: Any) -> str | Output:
+    async def run(self, args: dict[str, Any], act: Any) -> str | ToolOutput:
         self.ran.append(dict(args))
         given = self.does(args, act) if callable(self.does) else self.does
         if asyncio.iscoroutine(given):
@@ -90,10 +90,10 @@ def call(id: str, name: str, **args: Any) -> ToolCall:
 
 def an_agent(model: Provider, tools: Iterable[Any] = (), **more: Any) -> Agent:
     clock = more.pop("clock", None) or Clock()
-    patience = more.pop("patience", None) or Patience(clock=clock, sleep=clock.sleep, dice=lambda: 0.5)
+    retry = more.pop("retry", None) or RetryPolicy(clock=clock, sleep=clock.sleep, random=lambda: 0.5)
     models = more.pop("models", None) or Troupe(a_x=model, facts=more.pop("facts", None))
     hands = {tool.spec.name: tool for tool in tools}
-    return Agent(models=models, model="a/x", tools=hands, patience=patience, **more)
+    return Agent(models=models, model="a/x", tools=hands, retry=retry, **more)
 
 
 async def live(agent: Agent, lived: Turn | None = None) -> Scene:

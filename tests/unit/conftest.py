@@ -1,3 +1,3 @@
 """The fixtures that the suites of file tools share."""
 
-from tests.world.workshop import call, places, work  # noqa: F401
+from tests.world.file_tools import call, places, work  # noqa: F401

@@ -1,4 +1,4 @@
-"""The gateway of our Discord: sessions that outlive their connection, and connections that misbehave when told."""
+"""The gateway of the loopback Discord: sessions that outlive connections, and faulty connections on demand."""
 
 import time
 import zlib
@@ -9,18 +9,18 @@ from aiohttp import web
 from msgspec import Struct, field
 
 from tests.world import loopback
-from tests.world.discord_world import DM, SEES_CONTENT, World
+from tests.world.discord_state import DM, SEES_CONTENT, DiscordState
 
 DISPATCH, HEARTBEAT, IDENTIFY, RESUME, RECONNECT, INVALID, HELLO, ACK = 0, 1, 2, 6, 7, 9, 10, 11
 
 
 class Session(Struct, eq=False):
-    """What one IDENTIFY began. Events are kept, to be told again after a RESUME."""
+    """A session, started by IDENTIFY. Events are kept and sent again after a RESUME."""
 
     id: str
     intents: int
     events: list[dict[str, Any]] = field(default_factory=list)
-    line: "Line | None" = None
+    line: "GatewayConnection | None" = None
 
     def note(self, name: str, data: dict[str, Any]) -> None:
         self.events.append({"op": DISPATCH, "t": name, "s": len(self.events) + 1, "d": data})
@@ -28,8 +28,8 @@ class Session(Struct, eq=False):
             self.line.put(self.events[-1])
 
 
-class Line(loopback.Line):
-    """May be packed; belongs to a session once one was named."""
+class GatewayConnection(loopback.Connection):
+    """A connection, possibly compressed; has a session once it identified itself."""
 
     def __init__(self, socket: web.WebSocketResponse, request: web.Request) -> None:
         super().__init__(socket, request)
@@ -44,40 +44,40 @@ class Line(loopback.Line):
             await super().send(raw)
 
 
-class Switchboard:
-    """Every session and connection. What tests do to it takes effect at once."""
+class Gateway:
+    """All sessions and connections. Changes by tests take effect at once."""
 
-    def __init__(self, world: World, token: str) -> None:
+    def __init__(self, world: DiscordState, token: str) -> None:
         self.world, self.token = world, token
         self.interval = 41.25
-        """Seconds between heartbeats, as HELLO tells."""
+        """Seconds between heartbeats, sent in HELLO."""
         self.acks = True
         self.refuses = False
         """New connections are answered 503."""
         self.disallowed = 0
-        """Intents that the bot's owner did not switch on: IDENTIFY with one is closed with 4014."""
+        """Intents that are not enabled for the bot: IDENTIFY with one is closed with 4014."""
         self.sessions: dict[str, Session] = {}
-        self.lines: set[Line] = set()
+        self.lines: set[GatewayConnection] = set()
         self.log: list[tuple[float, str]] = []
         """`connect`, `identify`, `resume`, `refused resume`, `beat`, `close CODE`, with their times."""
-        self.told: Any = lambda *_: None
+        self.record: Any = lambda *_: None
 
     def note(self, what: str) -> None:
         self.log.append((time.time(), what))
-        self.told("gateway", what=what)
+        self.record("gateway", what=what)
 
     def count(self, what: str) -> int:
         return sum(noted == what for _, noted in self.log)
 
     @property
     def ready(self) -> bool:
-        """Someone is connected, identified, and not cut off."""
+        """True if a client is connected and identified."""
         return any(line.session and not line.deaf.is_set() for line in self.lines)
 
-    # What tests do.
+    # Actions of tests.
 
     def dispatch(self, name: str, data: dict[str, Any], *, mentions_bot: bool = True, needs: int = 0) -> None:
-        """Tell every session that asked for this kind (`needs`: its intent)."""
+        """Send to every session that subscribed to this kind (`needs`: its intent)."""
         for session in self.sessions.values():
             if session.intents & needs != needs:
                 continue
@@ -85,7 +85,7 @@ class Switchboard:
             session.note(name, {**data, "content": "", "attachments": []} if hidden else data)
 
     def drop(self) -> None:
-        """Every connection is gone without a word."""
+        """Drop every connection without a close frame."""
         for line in tuple(self.lines):
             self._part(line)
             line.abort()
@@ -101,7 +101,7 @@ class Switchboard:
             line.put({"op": INVALID, "d": resumable, "s": None, "t": None})
 
     def deafen(self) -> None:
-        """Present connections stay open and are never served again: no FIN, no answer, no events."""
+        """Freeze present connections: they stay open, without answers or events."""
         for line in self.lines:
             line.deafen()
             if line.session:
@@ -112,10 +112,10 @@ class Switchboard:
             line.close(code)
 
     def forget(self) -> None:
-        """As after a long outage: no session can be resumed."""
+        """Forget all sessions, as after a long outage: none can be resumed."""
         self.sessions.clear()
 
-    # What the wire does.
+    # Protocol.
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         if self.refuses:
@@ -123,7 +123,7 @@ class Switchboard:
             return web.Response(status=503)
         socket = web.WebSocketResponse(timeout=1.0, autoping=True)
         await socket.prepare(request)
-        line = Line(socket, request)
+        line = GatewayConnection(socket, request)
         self.lines.add(line)
         self.note("connect")
         line.put({"op": HELLO, "d": {"heartbeat_interval": int(self.interval * 1000)}, "s": None, "t": None})
@@ -131,12 +131,14 @@ class Switchboard:
             await line.serve(partial(self._hear, line))
         finally:
             if line.session and socket.close_code in (1000, 1001):
-                self.sessions.pop(line.session.id, None)  # who says goodbye does not come back to it
+                self.sessions.pop(
+                    line.session.id, None
+                )  # a session that was closed normally cannot be resumed
             self._part(line)
             self.note(f"close {socket.close_code}")
         return socket
 
-    def _hear(self, line: Line, message: dict[str, Any]) -> None:
+    def _hear(self, line: GatewayConnection, message: dict[str, Any]) -> None:
         match message:
             case {"op": 1}:
                 line.beats += 1
@@ -152,7 +154,7 @@ class Switchboard:
             case _:
                 line.close(4002)
 
-    def _identify(self, line: Line, token: str, intents: int) -> None:
+    def _identify(self, line: GatewayConnection, token: str, intents: int) -> None:
         self.note("identify")
         if token != self.token:
             return line.close(4004)
@@ -168,10 +170,10 @@ class Switchboard:
             "application": {"id": self.world.application, "flags": 0}, "session_type": "normal",
         })  # fmt: skip
         session.note("GUILD_CREATE", self.world.whole_guild())
-        self.told("ready")
+        self.record("ready")
         return None
 
-    def _resume(self, line: Line, name: str, seen: int) -> None:
+    def _resume(self, line: GatewayConnection, name: str, seen: int) -> None:
         session = self.sessions.get(name)
         if session is None or not isinstance(seen, int):
             self.note("refused resume")
@@ -183,17 +185,17 @@ class Switchboard:
         for event in session.events[seen:]:
             line.put(event)
         session.note("RESUMED", {})
-        self.told("ready")
+        self.record("ready")
         return None
 
-    def _part(self, line: Line) -> None:
+    def _part(self, line: GatewayConnection) -> None:
         self.lines.discard(line)
         if line.session and line.session.line is line:
             line.session.line = None
         line.session = None
 
 
-def notices_bot(world: World, data: dict[str, Any]) -> bool:
-    """Discord shows a bot without the message content intent only what is meant for it."""
+def notices_bot(world: DiscordState, data: dict[str, Any]) -> bool:
+    """True if a bot without the message content intent may see the content."""
     here = world.places[data["channel_id"]].kind == DM
     return here or any(user["id"] == world.me.id for user in data["mentions"])

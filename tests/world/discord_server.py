@@ -1,9 +1,9 @@
-"""Our loopback Discord: REST, gateway and CDN on one real socket, for the real discord.py and anyone like it.
+"""The loopback Discord: REST, gateway and CDN on one real socket, for the real discord.py.
 
 In a test:  `async with DiscordServer() as discord:`, `discord.base_url` and `discord.token` for the bot, then
             `discord.say("hello")`, `await discord.until(lambda: discord.said())`.
 On its own: `python -m tests.world.discord_server --port-file F [--log F]`; `serve(folder)` does that, and
-            `Served.do("say", text="hello")` is what `DiscordServer.say(text="hello")` is here.
+            `DiscordProcess.do("say", text="hello")` is the same as `DiscordServer.say(text="hello")` here.
 """
 
 import argparse
@@ -20,18 +20,18 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from tests.world.discord_gateway import Switchboard
-from tests.world.discord_rest import Asked, Command, Refused, Rest, read
-from tests.world.discord_world import EPHEMERAL, VOICE_FLAG, Posted, World
-from tests.world.loopback import Line, Watched, open_site
+from tests.world.discord_gateway import Gateway
+from tests.world.discord_rest import ApiError, ApiRequest, Command, RestApi, read
+from tests.world.discord_state import EPHEMERAL, VOICE_FLAG, DiscordState, PostedMessage
+from tests.world.loopback import Connection, Observable, open_site
 
 TOKEN = "discord-token-of-the-house"
 Kind = Literal["status", "limit", "drop", "hang", "lost", "late", "slow"]
 FREE = ("/interactions/", "/webhooks/")
 
 
-class Trouble(Struct):
-    """What befalls the next `times` requests that fit.
+class Fault(Struct):
+    """A fault of the next `times` matching requests.
 
     `status`: refused with it. `limit`: 429 with `retry_after`. `drop`: the connection is cut. `hang`: never
     answered. `lost`: done, and the connection cut. `late`: done, and never answered. `slow`: done after `wait`.
@@ -47,12 +47,12 @@ class Trouble(Struct):
     times: int = 1
     met: int = 0
 
-    def fits(self, asked: Asked) -> bool:
+    def fits(self, asked: ApiRequest) -> bool:
         return self.met < self.times and self.method in ("", asked.method) and self.path in asked.path
 
 
 class Call(Struct, frozen=True):
-    """A request as it was answered; status 0: it never was."""
+    """A request and its response; status 0: never answered."""
 
     at: float
     method: str
@@ -61,40 +61,40 @@ class Call(Struct, frozen=True):
     status: int
 
 
-class DiscordServer(Watched):
-    """A Discord with one bot. Leaving the context closes every connection; what was said stays readable.
+class DiscordServer(Observable):
+    """A Discord with one bot. Leaving the context closes every connection; messages stay readable.
 
-    Entering it again on the same object is the same Discord after an outage, on the same port.
+    Entering the same object again is the same Discord after an outage, on the same port.
     """
 
     def __init__(self, *, token: str = TOKEN, log: BinaryIO | None = None) -> None:
         super().__init__()
         self.token, self.port = token, 0
-        self.world = World()
-        self.gateway = Switchboard(self.world, token)
-        self.rest = Rest(self.world, self.gateway)
+        self.world = DiscordState()
+        self.gateway = Gateway(self.world, token)
+        self.rest = RestApi(self.world, self.gateway)
         self.calls: list[Call] = []
         self.downloads: list[str] = []
-        self.troubles: list[Trouble] = []
+        self.troubles: list[Fault] = []
         self.limits: dict[str, tuple[int, float]] = {}
-        """By the end of a path (`/messages`): how many requests in how many seconds, per method and place."""
+        """By path suffix (`/messages`): requests per seconds, per method and channel."""
         self._windows: dict[str, tuple[float, int]] = {}
         self._log = log
-        self.gateway.told = self.told
+        self.gateway.record = self.record
 
     @property
-    def lines(self) -> Collection[Line]:
-        """The connections that stand."""
+    def lines(self) -> Collection[Connection]:
+        """The open connections."""
         return self.gateway.lines
 
     @property
     def base_url(self) -> str:
         return f"{self.world.root}/api/v10"
 
-    # What people do. `where`: "" is the direct messages of `who`, "general" a channel, "general/plans" a thread.
+    # Actions of people. `where`: "" is the direct messages of `who`, "general" a channel, "general/plans" a thread.
 
     def place(self, where: str = "", who: str = "ada") -> str:
-        """The id of a place; made if there is none."""
+        """The id of a channel, created if needed."""
         before = len(self.world.places)
         channel, _, thread = where.partition("/")
         if not where:
@@ -120,27 +120,27 @@ class DiscordServer(Watched):
         text = text.replace("@alipes", f"<@{self.world.me.id}>")
         post = self.world.post(self.place(where, who), author.id, text, **more)
         self.rest.tell("MESSAGE_CREATE", post)
-        self.told("said", id=post.id)
+        self.record("said", id=post.id)
         return post.id
 
     def again(self, message: str) -> None:
-        """The bot is told of a message a second time."""
+        """Send the update of a message a second time."""
         self.rest.tell("MESSAGE_CREATE", self.world.posts[message])
 
     def change(self, message: str, text: str) -> None:
-        """A person edits what they said."""
+        """A person edits their message."""
         self.rest.change(self.world.posts[message], text)
 
     def press(self, message: str, data: str, who: str = "ada") -> str:
-        """Press the button with this `custom_id`; the interaction's id."""
+        """Press the button with this `custom_id`; returns the interaction's id."""
         post = self.world.posts[message]
         assert data in [custom for _, custom in post.buttons], post.buttons
         component = {"component_type": 2, "custom_id": data, "id": 1}
-        told = self.world.message(post)
-        return self._interact(3, who, post.place, component, message=told, post=message)
+        shown_message = self.world.message(post)
+        return self._interact(3, who, post.place, component, message=shown_message, post=message)
 
     def slash(self, name: str, arguments: str = "", who: str = "ada", where: str = "") -> str:
-        """Choose a registered slash command; the interaction's id."""
+        """Use a registered slash command; returns the interaction's id."""
         command = next(known for known in self.rest.commands if known["name"] == name)
         data: dict[str, Any] = {"id": command["id"], "name": name, "type": 1}
         if arguments:
@@ -161,10 +161,10 @@ class DiscordServer(Watched):
     def interaction(self, id: str) -> Command:
         return self.rest.interactions[id]
 
-    # What is to be seen.
+    # Observations.
 
-    def posts(self, where: str = "", who: str = "ada") -> list[Posted]:
-        """What the bot has standing there for all, oldest first; with every edit and its time."""
+    def posts(self, where: str = "", who: str = "ada") -> list[PostedMessage]:
+        """The bot's public messages there, oldest first, with all edits."""
         here = self.world.in_place(self.place(where, who), author=self.world.me.id)
         return [post for post in here if not post.flags & EPHEMERAL]
 
@@ -172,18 +172,18 @@ class DiscordServer(Watched):
         return [post.text for post in self.posts(where, who)]
 
     def asked(self, method: str, path: str) -> list[Call]:
-        """The requests that fit, oldest first."""
+        """The matching requests, oldest first."""
         return [call for call in self.calls if call.method == method and path in call.path]
 
-    def told(self, kind: str, **fields: object) -> None:
+    def record(self, kind: str, **fields: object) -> None:
         if self._log:
             self._log.write(msgspec.json.encode({"kind": kind, "time": time.time(), **fields}) + b"\n")
-        super().told(kind)
+        super().record(kind)
 
-    # What goes wrong.
+    # Faults.
 
-    def trouble(self, what: Kind, method: str = "", path: str = "", **more: Any) -> Trouble:
-        self.troubles.append(Trouble(what, method, path, **more))
+    def trouble(self, what: Kind, method: str = "", path: str = "", **more: Any) -> Fault:
+        self.troubles.append(Fault(what, method, path, **more))
         return self.troubles[-1]
 
     def tune(self, **facts: Any) -> None:
@@ -194,7 +194,7 @@ class DiscordServer(Watched):
             assert hasattr(self.gateway, name), name
             setattr(self.gateway, name, value)
 
-    # The wire.
+    # Protocol.
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 * 1024 * 1024)
@@ -218,7 +218,7 @@ class DiscordServer(Watched):
         status, answer, headers = await self._decide(request, asked, found)
         ignored = found is not None and found.what in ("drop", "hang", "lost", "late")
         self.calls.append(Call(time.time(), asked.method, asked.path, asked.body, 0 if ignored else status))
-        self.told(
+        self.record(
             "call", method=asked.method, path=asked.path, body=asked.body, status=0 if ignored else status
         )
         if found and found.what in ("drop", "lost") and request.transport:
@@ -227,23 +227,23 @@ class DiscordServer(Watched):
             await asyncio.Event().wait()
         if answer is None:
             return web.Response(status=204, headers=headers)
-        # Exactly this media type: discord.py does not take JSON for JSON when a charset follows.
+        # Exactly this media type: discord.py does not parse JSON if a charset follows.
         kind = {"Content-Type": "application/json"}
         return web.Response(status=status, body=msgspec.json.encode(answer), headers={**headers, **kind})
 
     async def _decide(
-        self, request: web.Request, asked: Asked, trouble: Trouble | None
+        self, request: web.Request, asked: ApiRequest, trouble: Fault | None
     ) -> tuple[int, Any, dict[str, str]]:
         if not asked.path.startswith(FREE) and request.headers.get("Authorization") != f"Bot {self.token}":
             return 401, {"message": "401: Unauthorized", "code": 0}, {}
         match trouble:
-            case Trouble("limit"):
+            case Fault("limit"):
                 return self._limited(trouble.retry_after, trouble.everywhere)
-            case Trouble("status"):
+            case Fault("status"):
                 return trouble.status, {"message": f"{trouble.status}: trouble", "code": 0}, {}
-            case Trouble("drop" | "hang"):
+            case Fault("drop" | "hang"):
                 return 0, None, {}
-            case Trouble("slow"):
+            case Fault("slow"):
                 await asyncio.sleep(trouble.wait)
         wait, headers = self._window(asked)
         if wait:
@@ -251,7 +251,7 @@ class DiscordServer(Watched):
             return status, answer, headers | more
         try:
             return 200, self.rest(asked), headers
-        except Refused as refused:
+        except ApiError as refused:
             return refused.status, refused.body, headers
 
     def _limited(self, retry_after: float, everywhere: bool = False) -> tuple[int, Any, dict[str, str]]:
@@ -263,8 +263,8 @@ class DiscordServer(Watched):
             {"Via": "1.1 google", "Retry-After": str(int(retry_after) + 1), "X-RateLimit-Scope": scope},
         )
 
-    def _window(self, asked: Asked) -> tuple[float, dict[str, str]]:
-        """How long this request comes too early, and what is said of the window it falls into."""
+    def _window(self, asked: ApiRequest) -> tuple[float, dict[str, str]]:
+        """Seconds until this request is allowed, and the rate limit headers."""
         end = next((end for end in self.limits if asked.path.endswith(end) or end in asked.path), None)
         if end is None:
             return 0.0, {}
@@ -290,7 +290,7 @@ class DiscordServer(Watched):
         return web.Response(body=file.data, content_type=file.mime)
 
     async def _control(self, request: web.Request) -> web.StreamResponse:
-        """For tests in another process: any of our words, by name, with its arguments as JSON."""
+        """For tests in another process: calls a method by name, with JSON arguments."""
         asked = msgspec.json.decode(await request.read() or b"{}")
         name = request.match_info["name"]
         target = (
@@ -304,8 +304,8 @@ def _bytes(data: bytes | str) -> bytes:
     return data.encode() if isinstance(data, str) else data
 
 
-class Served(Struct, frozen=True):
-    """A Discord in another process."""
+class DiscordProcess(Struct, frozen=True):
+    """A Discord server in another process."""
 
     port: int
     log: Path
@@ -316,22 +316,22 @@ class Served(Struct, frozen=True):
         return f"http://127.0.0.1:{self.port}/api/v10"
 
     async def do(self, name: str, /, **arguments: Any) -> Any:
-        """`DiscordServer`'s method of this name, there."""
+        """Call `DiscordServer`'s method of this name there."""
         url = f"http://127.0.0.1:{self.port}/control/{name}"
         async with aiohttp.ClientSession() as session:
             async with session.post(url, data=msgspec.json.encode(arguments)) as response:
                 assert response.status == 200, await response.text()
                 return msgspec.json.decode(await response.read())
 
-    def told(self, kind: str = "call") -> list[dict[str, Any]]:
+    def log_lines(self, kind: str = "call") -> list[dict[str, Any]]:
         """The lines of the log: `call`, `said`, `gateway`, `ready`."""
         lines = self.log.read_bytes().splitlines() if self.log.exists() else []
         return [line for line in map(msgspec.json.decode, lines) if line["kind"] == kind]
 
 
 @asynccontextmanager
-async def serve(folder: Path) -> AsyncIterator[Served]:
-    """Run the server as its own process, so that its CPU and its life are not the bot's."""
+async def serve(folder: Path) -> AsyncIterator[DiscordProcess]:
+    """Run the server as its own process."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.world.discord_server",
         "--port-file", str(folder / "discord-port"), "--log", str(folder / "discord-log"),
@@ -339,7 +339,7 @@ async def serve(folder: Path) -> AsyncIterator[Served]:
     )  # fmt: skip
     try:
         assert child.stdout
-        yield Served(int(await child.stdout.readline()), folder / "discord-log")
+        yield DiscordProcess(int(await child.stdout.readline()), folder / "discord-log")
     finally:
         if child.returncode is None:
             child.kill()

@@ -1,6 +1,6 @@
-"""What programs that tests start see of this machine: their environment variables, and the programs on their PATH.
+"""The environment of programs that tests start: their variables, and the programs on their PATH.
 
-Nothing here depends on who runs the tests: no keys, proxies, locale or Git settings of theirs, and no model server
+It does not depend on the machine: no keys, proxies, locale or Git settings of the user, and no model server
 that happens to listen on this machine.
 """
 
@@ -8,6 +8,7 @@ import atexit
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -25,13 +26,13 @@ LIMIT_S = 60.0 * PATIENCE
 """A test fails if something that it waits for takes longer. Never a measurement: a loaded machine is slow."""
 
 OPTIONAL = ("rg", "bwrap", "git")
-"""Programs that alipes uses if they are installed, and names on its first screen if they are not."""
+"""Programs that alipes uses if installed, and mentions on its first screen if not."""
 BASIC = """
 sh bash env true false test [ echo printf printenv sleep timeout kill cat head tail tee wc sort uniq cut tr seq yes
 od nl grep sed awk ls pwd cp mv rm ln mkdir rmdir mkfifo touch chmod stat find xargs dd df du diff cmp date id whoami
 uname basename dirname readlink realpath mktemp ps pgrep setsid nohup nice stty tty script base64 sha256sum tar gzip
 """
-"""Programs of any Unix, which every test may count on."""
+"""Programs of any Unix, available to every test."""
 SIGNALS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD, signal.SIGTSTP)
 KEPT = (
     "PATH",
@@ -65,9 +66,10 @@ def environment(home: Path, *, programs: Iterable[str] = OPTIONAL, **more: str) 
 
 @cache
 def program_path(*programs: str) -> str:
-    """A PATH on which exactly `BASIC` and these are found. One that is missing here is there, and always fails."""
+    """A PATH with exactly `BASIC` and `programs`. A program that this machine lacks is replaced by one that fails."""
     folder = Path(tempfile.mkdtemp(prefix="alipes-programs-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "python3").symlink_to(os.path.realpath(sys.executable))
     basic = BASIC.split()
     for name in (*basic, *programs):
         if found := shutil.which(name, path=f"{os.environ.get('PATH', '')}:{os.defpath}:/usr/sbin:/sbin"):
@@ -81,13 +83,13 @@ def program_path(*programs: str) -> str:
 
 
 def isolate(environ: Mapping[str, str]) -> dict[str, str]:
-    """What is kept of the variables that the tests were started with, for what they run in their own process."""
+    """The variables for code that runs in the test process itself."""
     kept = {name: value for name, value in environ.items() if name in KEPT or name.startswith(KEPT_PREFIXES)}
-    return kept | FIXED | {"TERM": "xterm-256color"}
+    return kept | FIXED | {"TERM": "xterm-256color", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
 
 
 def reset_signals() -> None:
-    """Undo `nohup` and the like, which programs inherit: a test that sends a signal counts on its default."""
+    """Undo `nohup` and the like, which child processes inherit: tests rely on the default actions of signals."""
     for number in SIGNALS:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -97,14 +99,14 @@ def reset_signals() -> None:
 
 
 def require(program: str, why: str = "make services") -> str:
-    """The path of `program`; where it is missing the test is skipped, or fails under ALIPES_REQUIRE_SERVICES=1."""
+    """The path of `program`; if it is missing the test is skipped, or fails under ALIPES_REQUIRE_SERVICES=1."""
     if found := shutil.which(program):
         return found
     return skip(f"{program} is not installed ({why})")
 
 
 def skip(reason: str) -> NoReturn:
-    """Skip the test for want of something that `make services` installs, unless all of it has to be there."""
+    """Skip the test because a service is missing; fail it under ALIPES_REQUIRE_SERVICES=1."""
     if os.environ.get("ALIPES_REQUIRE_SERVICES") == "1":
         pytest.fail(reason)
     pytest.skip(reason)

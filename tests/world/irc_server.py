@@ -1,4 +1,4 @@
-"""A real ngircd on loopback, and people at it: a small client of our own that keeps what it is told."""
+"""A real ngircd on loopback, and a small IRC client for the people on it."""
 
 import asyncio
 import itertools
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from alipes.platforms.irc.protocol import Line, fold, parse_line, unadorned, written
+from alipes.platforms.irc.protocol import IrcLine, encode_line, fold_name, parse_line, strip_formatting
 from tests.world.environment import require
 from tests.world.tls import authority
 
@@ -88,7 +88,7 @@ class Ngircd:
             await process.communicate()
 
     def freeze(self) -> None:
-        """It hangs, and nobody's connection ends."""
+        """Make it hang; connections stay open."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -113,14 +113,14 @@ class Ngircd:
 
 
 class Person:
-    """Somebody at a terminal. Lines are kept as they came."""
+    """A person with an IRC client. Received lines are recorded."""
 
     def __init__(self, nick: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.nick, self._reader, self._writer = nick, reader, writer
-        self.lines: list[Line] = []
+        self.lines: list[IrcLine] = []
         self.raw: list[bytes] = []
         self.sent: list[tuple[int, str, str]] = []
-        """How many lines had been read, to whom, what."""
+        """(lines read before, target, text) of each message sent."""
         self._news = asyncio.Event()
         self._numbers = itertools.count(1)
         self._reading = asyncio.create_task(self._read())
@@ -128,7 +128,7 @@ class Person:
         self.write("USER", nick.lower()[:9], "0", "*", nick)
 
     def write(self, command: str, *params: str) -> None:
-        self._writer.write(written(command, *params))
+        self._writer.write(encode_line(command, *params))
 
     async def _read(self) -> None:
         with suppress(OSError):
@@ -159,30 +159,32 @@ class Person:
         self.write("PRIVMSG", target, text)
 
     async def settled(self) -> None:
-        """The server has read all that we wrote."""
+        """Wait until the server has read everything sent so far."""
         token = f"t{next(self._numbers)}"
         self.write("PING", token)
         await self.until(lambda: any(line.command == "PONG" and line.last == token for line in self.lines))
 
     async def sees(self, nick: str) -> None:
-        """Somebody of this name is there."""
+        """Wait until someone of this name is online."""
         while True:
             before = len(self.lines)
             self.write("ISON", nick)
             await self.until(lambda before=before: any(line.command == "303" for line in self.lines[before:]))
             if any(
-                fold(nick) in fold(line.last).split() for line in self.lines[before:] if line.command == "303"
+                fold_name(nick) in fold_name(line.last).split()
+                for line in self.lines[before:]
+                if line.command == "303"
             ):
                 return
             await asyncio.sleep(0.02)
 
     def heard(self, source: str, target: str = "") -> list[str]:
-        """What `source` said to us, or in a channel."""
+        """Messages of `source`, direct or in a channel."""
         return [
-            unadorned(line.last)
+            strip_formatting(line.last)
             for line in self.lines
-            if line.command == "PRIVMSG" and fold(line.nick) == fold(source)
-            and fold(line.params[0]) == fold(target or self.nick)
+            if line.command == "PRIVMSG" and fold_name(line.nick) == fold_name(source)
+            and fold_name(line.params[0]) == fold_name(target or self.nick)
         ]  # fmt: skip
 
     async def until(self, fact: Callable[[], Any]) -> None:

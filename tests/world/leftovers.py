@@ -1,5 +1,7 @@
-"""What a test leaves behind outside of this process: in the temporary folder, and as processes that are nobody's
-children any more. Each worker has a temporary folder of its own, so what lies there was put there by its tests."""
+"""Finds what a test leaves behind outside of this process: temporary files, and orphaned processes.
+
+Each worker has its own temporary folder, so that its leftovers can be attributed to its tests.
+"""
 
 import fcntl
 import os
@@ -14,16 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from alipes.testing.leaks import Look, Tell, command
+from alipes.testing.leaks import Describe, LeakProbe, command_line
 
 TMPDIR = "TMPDIR"
 PREFIX = "alipes-tests-"
 LASTING = ExitStack()
-"""Closes what all tests share, once the last is done."""
+"""Closes resources shared by all tests, after the last."""
 
 
 class Leftovers:
-    """Looks for what was left in `folder`, and for who was started with it for a temporary folder."""
+    """Finds files left in `folder`, and processes that have it as TMPDIR."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -31,14 +33,14 @@ class Leftovers:
         self._faults = -1
         self._ours: list[str] = []
         self._others: set[str] = set()
-        self.looks: dict[str, Look] = {"files": self.files, "strays": self.strays}
+        self.looks: dict[str, LeakProbe] = {"files": self.files, "strays": self.strays}
 
-    def files(self) -> Iterator[tuple[str, Tell]]:
+    def files(self) -> Iterator[tuple[str, Describe]]:
         for name in os.listdir(self.folder):
             yield name, partial(_file, self.folder / name)
 
-    def strays(self) -> Iterator[tuple[str, Tell]]:
-        """Who is left by a parent that is gone: its end is counted among what our children have used."""
+    def strays(self) -> Iterator[tuple[str, Describe]]:
+        """Processes whose parent has exited. Checked only if a child exited since the last check (its page faults count)."""
         faults = resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
         if faults != self._faults and os.path.isdir("/proc/self"):
             self._faults = faults
@@ -51,17 +53,17 @@ class Leftovers:
     def _is_ours(self, pid: str) -> bool:
         with suppress(OSError):
             given = Path("/proc", pid, "environ").read_bytes()
-            if given and self._mark not in given:  # with nothing it is on its way to another program
+            if given and self._mark not in given:  # an empty environment: it is just starting another program
                 self._others.add(pid)
             return self._mark in given
         return False
 
     def _stray(self, pid: str) -> str:
-        return f"{pid}: {command(pid)}" if self._is_ours(pid) and not _descends(pid) else ""
+        return f"{pid}: {command_line(pid)}" if self._is_ours(pid) and not _is_descendant(pid) else ""
 
 
-def _descends(pid: str) -> bool:
-    """Is it of our living family? Who has a parent there is looked after."""
+def _is_descendant(pid: str) -> bool:
+    """True for a descendant of this process: its parent takes care of it."""
     while pid not in ("", "0", "1"):
         if pid == str(os.getpid()):
             return True
@@ -82,13 +84,13 @@ def _file(path: Path) -> str:
 
 @contextmanager
 def own_temporary_folder() -> Iterator[Path]:
-    """This process and those it starts put temporary files here. It is gone at the end; where we are killed, the
-    next who needs one removes it, as the kernel has let go of its lock then."""
-    _sweep(Path(tempfile.gettempdir()))
+    """A temporary folder for this process and its children. It is removed at the end; if this process is killed,
+    the next run removes it."""
+    _remove_abandoned(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=PREFIX) as name, pytest.MonkeyPatch.context() as patch:
-        lock = _locked(name)
-        os.chmod(name, 0o711)  # servers that give up being root find what is theirs
-        patch.setenv("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # folders of tests stay where they are
+        lock = _lock(name)
+        os.chmod(name, 0o711)  # readable for servers that drop root
+        patch.setenv("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # keeps the test folders elsewhere
         patch.setenv(TMPDIR, name)
         patch.setenv("HOME", tempfile.mkdtemp(prefix="home-", dir=name))
         patch.setattr(tempfile, "tempdir", None)
@@ -98,17 +100,17 @@ def own_temporary_folder() -> Iterator[Path]:
             os.close(lock)
 
 
-def _sweep(place: Path) -> None:
-    long_ago = time.time() - 600  # a younger one may be about to be locked
+def _remove_abandoned(place: Path) -> None:
+    long_ago = time.time() - 600  # a newer one may not be locked yet
     for old in place.glob(f"{PREFIX}*"):
         with suppress(OSError):
             if old.stat().st_mtime < long_ago:
-                os.close(_locked(old))
+                os.close(_lock(old))
                 shutil.rmtree(old, ignore_errors=True)
 
 
-def _locked(folder: str | Path) -> int:
-    """Raises `OSError` when somebody else holds it."""
+def _lock(folder: str | Path) -> int:
+    """Raises `OSError` if another process holds the lock."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What our loopback messengers share: tests that watch them, one port for all they serve, lines that can go deaf."""
+"""Shared by the loopback messengers: waiting for changes, serving on one port, WebSockets that can freeze."""
 
 import asyncio
 import contextlib
@@ -9,20 +9,20 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 
-class Watched:
-    """Something that tests look at whenever it moves."""
+class Observable:
+    """An object whose changes tests can wait for."""
 
     def __init__(self) -> None:
         self._waiters: list[asyncio.Future[None]] = []
 
     async def until(self, fact: Callable[[], Any]) -> None:
-        """Wait until it is so; looked at after everything that happens here, and now and then."""
+        """Wait until the condition is true; checked after every change, and regularly."""
         while not fact():
             self._waiters.append(waiter := asyncio.get_running_loop().create_future())
             await asyncio.wait([waiter], timeout=0.02)
 
-    def told(self, _kind: str, **_fields: object) -> None:
-        """Something happened."""
+    def record(self, _kind: str, **_fields: object) -> None:
+        """Wake the waiters: something changed."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -30,15 +30,15 @@ class Watched:
 
 
 async def open_site(app: web.Application, port: int) -> tuple[web.AppRunner, int]:
-    """Serve it there, or on any port for zero; who cleans the runner up closes every connection."""
+    """Serve the app on `port` (0: any); cleaning up the runner closes every connection."""
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port, reuse_address=True).start()
     return runner, runner.addresses[0][1]
 
 
-class Line:
-    """One WebSocket. `deaf`: neither reads nor writes, and stays open, as after a lost route."""
+class Connection:
+    """One WebSocket. `deaf`: it neither reads nor writes but stays open, as after a lost route."""
 
     def __init__(self, socket: web.WebSocketResponse, request: web.Request) -> None:
         self.socket, self.request = socket, request
@@ -60,7 +60,7 @@ class Line:
         self.put({})
 
     async def serve(self, hear: Callable[[Any], None]) -> None:
-        """Write what is put, and have heard what comes, until one side ends it."""
+        """Send what is put and handle what arrives, until one side closes."""
         writing = asyncio.get_running_loop().create_task(self._write())
         try:
             await self._read(hear)

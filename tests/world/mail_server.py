@@ -1,4 +1,4 @@
-"""A real dovecot that has the mailbox, and a smarthost that keeps what is sent: mail, on loopback."""
+"""Mail on loopback: a real dovecot with the mailbox, and an SMTP server that records what is sent."""
 
 import asyncio
 import email
@@ -71,7 +71,7 @@ service lmtp {{
 """
 
 
-def free(count: int) -> list[int]:
+def find_free_ports(count: int) -> list[int]:
     taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in taken]
     for each in taken:
@@ -80,15 +80,15 @@ def free(count: int) -> list[int]:
 
 
 class Dovecot:
-    """The mailbox of `OURS`. It runs as root or as anybody: mail belongs to who may own some.
+    """The mailbox of `OURS`. It runs as root or as any user.
 
-    It has a folder of its own: what is below pytest's is nobody's but ours, and the path of a socket is short.
+    It has its own folder: pytest's are private to us, and socket paths must be short.
     """
 
     def __init__(self, password: str = PASSWORD) -> None:
         self.program = require("dovecot")
         self._password = password
-        self.imap, self.imaps, self.lmtp = free(3)
+        self.imap, self.imaps, self.lmtp = find_free_ports(3)
         self._process: asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> "Dovecot":
@@ -134,18 +134,18 @@ class Dovecot:
             await asyncio.sleep(0.01)
 
     async def down(self) -> None:
-        """With all its children; nobody's connection is left."""
+        """Stop it with all its children and connections."""
         if self._process is None:
             return
         children = self._children("")
-        for pid in (self._process.pid, *children):  # asked politely they take a second
+        for pid in (self._process.pid, *children):  # SIGTERM would take a second
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         await self._process.wait()
         self._process = None
 
     def freeze(self, how: signal.Signals = signal.SIGSTOP) -> None:
-        """Who serves the mailbox hangs, and no connection ends."""
+        """Make the mailbox processes hang; connections stay open."""
         for pid in self._children():
             os.kill(pid, how)
 
@@ -162,7 +162,7 @@ class Dovecot:
         return found
 
     async def deliver(self, raw: bytes, sender: str) -> None:
-        """As the receiving server hands it to the mailbox."""
+        """Deliver mail to the mailbox (LMTP)."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.lmtp)
         stuffed = raw.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n").replace(b"\r\n.", b"\r\n..")
         await _answered(reader, b"220")
@@ -186,7 +186,7 @@ async def _answered(reader: asyncio.StreamReader, *wanted: bytes) -> None:
 
 
 class Smarthost:
-    """Takes mail as a server does; `refuse` says with what the next ones end, `lose`: taken, and not told."""
+    """Accepts mail; `refuse`: replies for the next mails; `lose`: accept without a reply."""
 
     def __init__(self, *, tls: str = "none", login: bool = True, password: str = PASSWORD) -> None:
         self.tls, self.login, self._password = tls, login, password
@@ -202,7 +202,7 @@ class Smarthost:
 
         def made() -> SMTP:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # a password without TLS: on loopback it may
+                warnings.simplefilter("ignore", UserWarning)  # a password without TLS is allowed on loopback
                 return SMTP(
                     self,
                     hostname="smart.test",
@@ -252,8 +252,8 @@ class Smarthost:
         return self._ruled("RCPT") or "250 OK"
 
     async def handle_DATA(self, server: SMTP, _session: Any, envelope: Envelope) -> str:
-        if told := self._ruled("DATA"):
-            return told
+        if error := self._ruled("DATA"):
+            return error
         content = envelope.content
         assert isinstance(content, bytes)
         message = email.message_from_bytes(content, policy=email.policy.default)
@@ -282,7 +282,7 @@ class Smarthost:
 
 
 class Writer:
-    """Somebody with a mail program, writing to us. The receiving server vouches for them."""
+    """A person who mails us. The receiving server confirms their address."""
 
     def __init__(self, dovecot: Dovecot, address: str, name: str = "") -> None:
         self._dovecot, self.address, self.name = dovecot, address, name
@@ -291,7 +291,7 @@ class Writer:
     def compose(
         self, text: str, *, subject: str = "", to: EmailMessage | None = None, **headers: str
     ) -> EmailMessage:
-        """`to`: the mail of ours that it answers."""
+        """`to`: our mail that it answers."""
         self._count += 1
         made = EmailMessage()
         made["Authentication-Results"] = f"{SERVER}; dmarc=pass header.from={self.address.rpartition('@')[2]}"

@@ -1,19 +1,19 @@
-"""One HTTP/1.1 connection of a test server: reads a request, has it answered, reads the next. It knows no model."""
+"""One HTTP/1.1 connection of a test server: reads a request, has it answered, reads the next."""
 
 import asyncio
 import time
 from typing import Protocol
 
 
-class Owner(Protocol):
+class RequestHandler(Protocol):
     def opened(self, connection: "Connection") -> None: ...
 
     def lost(self, connection: "Connection", answering: bool) -> None: ...
 
-    async def serve(self, connection: "Connection", request: "Incoming") -> None: ...
+    async def serve(self, connection: "Connection", request: "HttpRequest") -> None: ...
 
 
-class Incoming:
+class HttpRequest:
     """A request as it arrived; header names are in lower case."""
 
     def __init__(self, head: str, raw: bytes) -> None:
@@ -25,11 +25,11 @@ class Incoming:
         }
         self.raw = raw
         self.at = 0.0
-        """When all of it was there."""
+        """When it was complete."""
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, owner: Owner, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, owner: RequestHandler, tasks: asyncio.TaskGroup) -> None:
         self._owner, self._tasks = owner, tasks
         self._data = bytearray()
         self._answering: asyncio.Task[None] | None = None
@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
     def _next(self) -> None:
         if self._answering or (end := self._data.find(b"\r\n\r\n")) < 0:
             return
-        request = Incoming(bytes(self._data[:end]).decode("latin-1"), b"")
+        request = HttpRequest(bytes(self._data[:end]).decode("latin-1"), b"")
         start, length = end + 4, int(request.headers.get("content-length", 0))
         if len(self._data) < start + length:
             return
@@ -91,6 +91,6 @@ class Connection(asyncio.Protocol):
         self.transport.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
 
     async def send(self, data: bytes) -> None:
-        """Write, and wait while the client does not keep up."""
+        """Write, and wait if the client is slow."""
         self.transport.write(data)
         await self._writable.wait()

@@ -1,4 +1,4 @@
-"""What a scripted model may answer: small values, also as JSON. How they look on a wire is `model_wires`' business."""
+"""Replies of a scripted model, as values that are also JSON. `model_wires` has their wire formats."""
 
 from typing import Literal, TypeAlias
 
@@ -19,14 +19,14 @@ class Say(Struct, frozen=True, tag="say"):
     text: str
     pieces: int = 4
     delay: float = 0.0
-    """Seconds between two pieces; zero sends all of them as fast as the client reads."""
+    """Seconds between two pieces; zero: as fast as the client reads."""
     wait: float = 0.0
     """Seconds before the first byte."""
     thinking: str = ""
     seal: str = "sealed-by-the-scripted-model"
-    """What the thinking is sealed with; a transcript that brings back another seal is rejected."""
+    """The signature of the thinking; a transcript with another signature is rejected."""
     redacted: bool = False
-    """The thinking comes as ciphertext only (Anthropic's redacted_thinking)."""
+    """Send the thinking as ciphertext only (Anthropic's redacted_thinking)."""
     usage: Tokens = Tokens()
 
 
@@ -34,7 +34,7 @@ class Call(Struct, frozen=True, tag="call"):
     name: str
     args: dict[str, object] = {}
     id: str = ""
-    """Empty: one is made from the length of the transcript, so a repeated request gets the same."""
+    """Empty: derived from the length of the transcript, so that a repeated request gets the same."""
     raw: str | None = None
     """The argument text, when it is not the JSON of `args`."""
 
@@ -45,7 +45,7 @@ class Calls(Struct, frozen=True, tag="calls"):
     thinking: str = ""
     seal: str = "sealed-by-the-scripted-model"
     pieces: int = 3
-    """Into how many pieces each call's arguments are cut; the pieces of several calls are interleaved."""
+    """The number of pieces of each call's arguments; pieces of several calls are interleaved."""
     delay: float = 0.0
     wait: float = 0.0
     usage: Tokens = Tokens()
@@ -56,14 +56,14 @@ class Fail(Struct, frozen=True, tag="fail"):
     message: str = "scripted failure"
     retry_after: float | str | None = None
     kind: str = ""
-    """The API's own word for it; empty means the usual one for the status."""
+    """The API's error code; empty: the usual one for the status."""
     headers: dict[str, str] = {}
     body: str | None = None
     """Sent as text/html in place of the API's JSON."""
 
 
 class Stall(Struct, frozen=True, tag="stall"):
-    """Say `after`, then nothing more, for ever. None does not even send a status line."""
+    """Send `after`, then hang. None: do not even send a status line."""
 
     after: str | None = ""
 
@@ -72,17 +72,17 @@ class Cut(Struct, frozen=True, tag="cut"):
     """Close the connection too early.
 
     `head`: before the status line; `text`: after the text; `call`: in the middle of a tool
-    call's arguments; `no_end`: all is said and HTTP ends well, but the API's end marker is missing.
+    call's arguments; `no_end`: the body is complete but the API's end marker is missing.
     """
 
     after: str = ""
     where: Literal["head", "text", "call", "no_end"] = "text"
     reset: bool = False
-    """RST in place of FIN."""
+    """RST instead of FIN."""
 
 
 class Broken(Struct, frozen=True, tag="broken"):
-    """An error event in the middle of a stream that began well."""
+    """An error event in the middle of a stream."""
 
     after: str = ""
     message: str = "Overloaded"
@@ -107,7 +107,7 @@ class Truncated(Struct, frozen=True, tag="truncated"):
 
 
 class Refusal(Struct, frozen=True, tag="refusal"):
-    """Ends because the model (or its guard) declines."""
+    """Ends because the model (or its content filter) refuses."""
 
     text: str = ""
     usage: Tokens = Tokens()
@@ -117,10 +117,10 @@ Reply: TypeAlias = Say | Call | Calls | Fail | Stall | Cut | Broken | Raw | Trun
 
 
 class Plan(Struct, frozen=True):
-    """A script without memory: the reply is chosen by counting the assistant's messages since the user last spoke.
+    """A stateless script: the reply is chosen by counting the assistant's messages since the last user message.
 
-    So a client that was killed and asks again gets the same reply again. A house notice does not count
-    as the user speaking. `by` holds other plans for users whose last words contain its key.
+    So a client that was killed and retries gets the same reply. A notice by alipes does not count
+    as a user message. `by` has other plans, for user messages that contain its key.
     """
 
     replies: tuple[Reply, ...]

@@ -1,6 +1,6 @@
-"""The one scripted model server: three real wire formats over real sockets, HTTP/1.1, plain or TLS. No framework.
+"""The scripted model server: three real wire formats over real sockets, HTTP/1.1, plain or TLS. No framework.
 
-In a test:  `async with ModelServer([Say("hello")]) as server:` and give `server.url(api)` to whoever asks.
+In a test:  `async with ModelServer([Say("hello")]) as server:` and use `server.url(api)` as the base URL.
 On its own: `python -m tests.world.model_server --port-file F --plan PLAN.json [--log F] [--tls [CA.pem]]`.
 """
 
@@ -19,9 +19,9 @@ import msgspec
 import trustme
 from msgspec import Struct
 
-from tests.world import model_rules as rules
+from tests.world import model_validation as rules
 from tests.world import model_wires as wires
-from tests.world.model_http import Connection, Incoming
+from tests.world.model_http import Connection, HttpRequest
 from tests.world.model_replies import (
     Broken,
     Call,
@@ -52,8 +52,8 @@ APIS = {
 BURST = 64 * 1024
 
 
-class Asked(Struct, frozen=True):
-    """One request as it arrived."""
+class ModelRequest(Struct, frozen=True):
+    """One request."""
 
     path: str
     api: str
@@ -62,15 +62,15 @@ class Asked(Struct, frozen=True):
     body: dict[str, Any]
     connection: int
     raw: bytes
-    """The body as sent, for whoever compares bytes."""
+    """The raw body."""
 
 
 class ModelServer:
     """Answers model requests by a script. Leaving the context closes every connection.
 
-    `script`: replies in order; or a function of the request's body; or a `Plan`, which has no memory.
-    `tls`: True for a certificate by `server.trust`'s authority, or a server context of your own.
-    `key`: when given, a request without it is answered 401.
+    `script`: replies in order; or a function of the request's body; or a stateless `Plan`.
+    `tls`: True for a certificate by `server.trust`'s authority, or a server context.
+    `key`: if given, a request without it gets a 401.
     `strict`: reject what the real APIs reject.
     """
 
@@ -85,15 +85,15 @@ class ModelServer:
         log: BinaryIO | None = None,
     ) -> None:
         self.script, self.key, self.models, self.strict = script, key, models, strict
-        self.requests: list[Asked] = []
+        self.requests: list[ModelRequest] = []
         self.connections = 0
         """TCP connections accepted so far."""
         self.open_connections = 0
         self.open_requests = 0
-        """Requests being answered now."""
+        """Requests in progress."""
         self.answered = 0
         self.left = 0
-        """Requests whose client went away before their answer ended."""
+        """Requests whose client disconnected early."""
         self.port = 0
         self._tls = _certified()[0] if tls is True else tls or None
         self._log = log
@@ -109,7 +109,7 @@ class ModelServer:
         return _certified()[1]
 
     def url(self, api: str) -> str:
-        """The base_url for `api`, in the form that its vendor's SDK wants."""
+        """The base_url for `api`, in the form that its vendor's SDK expects."""
         root = f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
         return root if api == "anthropic" else f"{root}/v1"
 
@@ -118,11 +118,11 @@ class ModelServer:
         await self._until(lambda: len(self.requests) >= count)
 
     async def closed_early(self, count: int = 1) -> None:
-        """Wait until `count` clients went away in the middle of an answer."""
+        """Wait until `count` clients disconnected early."""
         await self._until(lambda: self.left >= count)
 
     async def idle(self) -> None:
-        """Wait until no request is being answered."""
+        """Wait until no request is in progress."""
         await self._until(lambda: self.open_requests == 0)
 
     async def disconnected(self) -> None:
@@ -145,7 +145,7 @@ class ModelServer:
         for connection in tuple(self._living):
             connection.transport.abort()
         await self._until(lambda: not self._living)
-        # Only a cancellation is the group's business: it may be its own, for a reply that broke.
+        # Only a cancellation reaches the task group: it may be its own, after a broken reply.
         mine = kind is not None and issubclass(kind, asyncio.CancelledError)
         await self._tasks.__aexit__(*((kind, *why) if mine else (None, None, None)))
 
@@ -154,8 +154,8 @@ class ModelServer:
             self._waiters.append(waiter := asyncio.get_running_loop().create_future())
             await waiter
 
-    def told(self, kind: str, **fields: object) -> None:
-        """Something changed: write it down and wake whoever waits for it."""
+    def record(self, kind: str, **fields: object) -> None:
+        """Log a change and wake the waiters."""
         if self._log:
             line = {"kind": kind, "time": time.time(), "n": len(self.requests), **fields}
             self._log.write(msgspec.json.encode(line) + b"\n")
@@ -164,7 +164,7 @@ class ModelServer:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def reply(self, asked: Asked) -> Reply:
+    def reply(self, asked: ModelRequest) -> Reply:
         """Choose the answer to a request."""
         if self.key and not _knows(asked, self.key):
             return Fail(401, "invalid api key")
@@ -174,7 +174,7 @@ class ModelServer:
             if asked.api == "anthropic" and "anthropic-version" not in asked.headers:
                 return Fail(400, "anthropic-version: header is required")
         except (rules.Invalid, KeyError, TypeError, AttributeError) as invalid:
-            self.told("rejected", why=str(invalid))
+            self.record("rejected", why=str(invalid))
             return Fail(400, f"invalid request: {invalid!s}")
         if isinstance(self.script, Plan):
             said, words = rules.since_user(asked.api, asked.body)
@@ -192,37 +192,37 @@ class ModelServer:
         self.open_connections += 1
         connection.number = self.connections
         self._living.add(connection)
-        self.told("connected", connection=connection.number)
+        self.record("connected", connection=connection.number)
 
     def lost(self, connection: Connection, answering: bool) -> None:
         self.open_connections -= 1
         self.left += answering
         self._living.discard(connection)
-        self.told("disconnected", connection=connection.number)
+        self.record("disconnected", connection=connection.number)
 
-    async def serve(self, connection: Connection, request: Incoming) -> None:
+    async def serve(self, connection: Connection, request: HttpRequest) -> None:
         path = request.path
         if request.method == "GET" and path.rstrip("/").endswith("/models"):
             return connection.whole(200, msgspec.json.encode(_catalogue(self.models, request.headers)))
         api = next((api for suffix, api in APIS.items() if path.endswith(suffix)), "")
         if not api:
             return connection.whole(404, wires.failure("openai-chat", Fail(404, f"no route {path}")))
-        asked = Asked(
+        asked = ModelRequest(
             path, api, request.headers, msgspec.json.decode(request.raw), connection.number, request.raw
         )
         self.requests.append(asked)
         self.open_requests += 1
-        self.told("request", path=path, connection=connection.number, body=asked.body)
+        self.record("request", path=path, connection=connection.number, body=asked.body)
         try:
             await _answer(connection, asked, self.reply(asked))
             self.answered += 1
         finally:
             self.open_requests -= 1
-            self.told("answered" if not connection.transport.is_closing() else "left")
+            self.record("answered" if not connection.transport.is_closing() else "left")
         return None
 
 
-async def _answer(connection: Connection, asked: Asked, reply: Reply) -> None:
+async def _answer(connection: Connection, asked: ModelRequest, reply: Reply) -> None:
     if wait := getattr(reply, "wait", 0.0):
         await asyncio.sleep(wait)
     match reply:
@@ -243,7 +243,7 @@ async def _answer(connection: Connection, asked: Asked, reply: Reply) -> None:
             await _stream(connection, asked, reply)
 
 
-async def _stream(connection: Connection, asked: Asked, reply: Reply) -> None:
+async def _stream(connection: Connection, asked: ModelRequest, reply: Reply) -> None:
     connection.head(200, "text/event-stream; charset=utf-8", {"transfer-encoding": "chunked"})
     delay = getattr(reply, "delay", 0.0)
     burst: list[bytes] = []
@@ -286,7 +286,7 @@ def _end(connection: Connection, reply: Cut) -> None:
         connection.transport.close()
 
 
-def _frames(asked: Asked, reply: Reply) -> list[bytes]:
+def _frames(asked: ModelRequest, reply: Reply) -> list[bytes]:
     known = (asked.api, asked.body["model"], rules.serial(asked.api, asked.body))
     if isinstance(reply, Say):
         return _spoken(reply, *known)
@@ -305,14 +305,14 @@ def _authority() -> trustme.CA:
 
 @functools.cache
 def _certified() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's context and a client's that trusts it; made once a process."""
+    """A server context and a client context that trusts it, created once per process."""
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     _authority().issue_cert("127.0.0.1", "localhost").configure_cert(server)
     _authority().configure_trust(client)
     return server, client
 
 
-def _knows(asked: Asked, key: str) -> bool:
+def _knows(asked: ModelRequest, key: str) -> bool:
     return key in (
         asked.headers.get("x-api-key"),
         asked.headers.get("authorization", "").removeprefix("Bearer "),
@@ -330,7 +330,7 @@ def _catalogue(models: Sequence[str], headers: dict[str, str]) -> dict[str, obje
 
 
 @asynccontextmanager
-async def serve(plan: str, folder: Path, *, tls: bool = False) -> AsyncIterator["Served"]:
+async def serve(plan: str, folder: Path, *, tls: bool = False) -> AsyncIterator["ModelProcess"]:
     """Run the server as its own process, so that its CPU and its life are not the client's."""
     (folder / "plan.json").write_text(plan)
     files = (
@@ -349,14 +349,14 @@ async def serve(plan: str, folder: Path, *, tls: bool = False) -> AsyncIterator[
     try:
         assert child.stdout
         port = int(await child.stdout.readline())
-        yield Served(port, folder / "log", folder / "ca.pem" if tls else None)
+        yield ModelProcess(port, folder / "log", folder / "ca.pem" if tls else None)
     finally:
         if child.returncode is None:
             child.kill()
         await child.wait()
 
 
-class Served(Struct, frozen=True):
+class ModelProcess(Struct, frozen=True):
     """A model server in another process."""
 
     port: int
@@ -367,7 +367,7 @@ class Served(Struct, frozen=True):
         root = f"{'https' if self.ca else 'http'}://127.0.0.1:{self.port}"
         return root if api == "anthropic" else f"{root}/v1"
 
-    def told(self, kind: str = "request") -> list[dict[str, Any]]:
+    def log_lines(self, kind: str = "request") -> list[dict[str, Any]]:
         """The lines of the log: `request`, `rejected`, `answered`, `left`, `connected`, `disconnected`."""
         lines = self.log.read_bytes().splitlines() if self.log.exists() else []
         return [line for line in map(msgspec.json.decode, lines) if line["kind"] == kind]

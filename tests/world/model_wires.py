@@ -1,4 +1,4 @@
-"""Replies as the three APIs put them on the wire, frame by frame. It knows no socket."""
+"""Replies in the wire formats of the three APIs, frame by frame. No sockets."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -40,7 +40,7 @@ KINDS = {
 
 
 class Answer(Struct, frozen=True):
-    """A reply with its differences smoothed out: all that the wires need to know."""
+    """A reply in one form for all wire formats."""
 
     text: str = ""
     thinking: str = ""
@@ -82,7 +82,7 @@ def answer(reply: Reply, *, model: str, serial: int) -> Answer:
 
 
 def frames(api: str, reply: Reply, *, model: str = "scripted", serial: int = 0) -> list[bytes]:
-    """The server-sent events of `reply`, in order; for a reply that ends badly, those before the bad end."""
+    """The server-sent events of `reply`, in order; of a faulty reply, those before the fault."""
     whole = list(WIRES[api].frames(answer(reply, model=model, serial=serial)))
     match reply:
         case Cut(where="call"):
@@ -125,7 +125,7 @@ def arguments(call: Call) -> str:
 
 
 def interleaved(answer: Answer) -> Iterator[tuple[int, str]]:
-    """The argument pieces of all calls as (index, piece), dealt out like cards."""
+    """The argument pieces of all calls as (index, piece), interleaved."""
     hands = [cut(arguments(call), answer.pieces) for call in answer.calls]
     for round_ in range(max(map(len, hands), default=0)):
         for index, hand in enumerate(hands):

@@ -1,4 +1,4 @@
-"""Where plugins come from, made on this machine: folders, Git repositories, wheels."""
+"""Creates plugin sources: folders, Git repositories, wheels."""
 
 import base64
 import hashlib
@@ -6,6 +6,8 @@ import subprocess
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from tests.world.environment import require
 
 NATIVE = """\
 \"\"\"Knows the way.\"\"\"
@@ -65,7 +67,7 @@ def hermes(folder: Path, name: str = "hailer", code: str = HERMES) -> Path:
 
 
 def git(folder: Path, *words: str) -> str:
-    """Run Git there, as somebody, whatever this machine's own settings are."""
+    """Run Git there with a fixed identity, ignoring the settings of this machine."""
     who = {
         "GIT_AUTHOR_NAME": "a",
         "GIT_AUTHOR_EMAIL": "a@b",
@@ -74,7 +76,7 @@ def git(folder: Path, *words: str) -> str:
     }
     quiet = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        ["git", "-c", "init.defaultBranch=main", *words],
+        [require("git"), "-c", "init.defaultBranch=main", *words],
         cwd=folder,
         env={**who, **quiet},
         capture_output=True,
@@ -85,7 +87,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 def commit(folder: Path, message: str = "change") -> str:
-    """All that is in the folder, as one more commit; its name."""
+    """Commit everything in the folder; returns the commit's hash."""
     if not (folder / ".git").exists():
         git(folder, "init", "--quiet")
     git(folder, "add", "--all")
@@ -102,14 +104,14 @@ def wheel(
     entries: str = "[alipes.plugins]\nways = walks\n",
     requires: tuple[str, ...] = (),
 ) -> Path:
-    """A wheel as an index would serve it."""
+    """Build a wheel."""
     folder.mkdir(parents=True, exist_ok=True)
     about = f"{name}-{version}.dist-info"
     needs = "".join(f"Requires-Dist: {each}\n" for each in requires)
-    told = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: Knows the way.\nAuthor: A. Walker\n{needs}"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: Knows the way.\nAuthor: A. Walker\n{needs}"
     contents = {
         **(files or {f"{name}/__init__.py": NATIVE}),
-        f"{about}/METADATA": told,
+        f"{about}/METADATA": metadata,
         f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     if entries:

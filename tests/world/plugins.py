@@ -1,12 +1,12 @@
-"""Plugins of a test's own: modules made of text, as a file would be."""
+"""Plugin modules made from source text."""
 
 import sys
 import textwrap
 from types import ModuleType
 
 
-def a_plugin(name: str, code: str) -> ModuleType:
-    """The module that `code` is; importable under its name, as an installed one would be."""
+def make_plugin(name: str, code: str) -> ModuleType:
+    """A module with this code, importable by name like an installed one."""
     module = ModuleType(name)
     sys.modules[name] = module
     exec(compile(textwrap.dedent(code), f"<plugin {name}>", "exec"), vars(module))

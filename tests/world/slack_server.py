@@ -1,8 +1,8 @@
-"""Our loopback Slack: Web API, Socket Mode and files on one real socket, for the real slack_sdk.
+"""The loopback Slack: Web API, Socket Mode and files on one real socket, for the real slack_sdk.
 
 In a test: `async with SlackServer() as slack:`, `slack.base_url`, `slack.token` and `slack.app_token` for the bot,
            then `slack.say("hello")`, `await slack.until(lambda: slack.said())`.
-The app is installed as the manifest in docs/slack.md says: no scope, no event and no command beyond that.
+The app has exactly the scopes, events and commands of the manifest in docs/slack.md.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from tests.world.loopback import Line, Watched, open_site
-from tests.world.slack_sockets import Envelope, Switchboard
-from tests.world.slack_web import Refused, Web
-from tests.world.slack_world import APP, TEAM, Posted, World, escaped
+from tests.world.loopback import Connection, Observable, open_site
+from tests.world.slack_sockets import Envelope, SocketMode
+from tests.world.slack_state import APP, TEAM, PostedMessage, SlackState, escaped
+from tests.world.slack_web import ApiError, WebApi
 
 TOKEN, APP_TOKEN = "xoxb-token-of-the-house", "xapp-token-of-the-house"
 MANUAL = Path(__file__).parents[2] / "docs" / "slack.md"
@@ -29,14 +29,14 @@ Kind = Literal["status", "limit", "drop", "hang", "lost", "late", "slow", "error
 
 
 def manifest() -> dict[str, Any]:
-    """The one in our manual."""
+    """The manifest in the docs."""
     found = re.search(r"```json\n(\{.*?\n\})\n```", MANUAL.read_text(), re.DOTALL)
     assert found, "docs/slack.md has no manifest"
     return json.loads(found[1])
 
 
-class Trouble(Struct):
-    """What befalls the next `times` calls that fit.
+class Fault(Struct):
+    """A fault of the next `times` matching calls.
 
     `status`: refused with it. `limit`: 429 with `retry_after`. `error`: `ok` is false. `drop`: the connection is
     cut. `hang`: never answered. `lost`: done, and the connection cut. `late`: done, and never answered. `slow`:
@@ -59,7 +59,7 @@ class Trouble(Struct):
 
 
 class Call(Struct, frozen=True):
-    """A call as it was answered; status 0: it never was."""
+    """A call and its response; status 0: never answered."""
 
     at: float
     method: str
@@ -67,26 +67,26 @@ class Call(Struct, frozen=True):
     status: int
 
 
-class SlackServer(Watched):
-    """A workspace with one bot. Leaving the context closes every connection; what was said stays readable.
+class SlackServer(Observable):
+    """A workspace with one bot. Leaving the context closes every connection; messages stay readable.
 
-    Entering it again on the same object is the same Slack after an outage, on the same port.
+    Entering the same object again is the same Slack after an outage, on the same port.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.token, self.app_token, self.port = TOKEN, APP_TOKEN, 0
         self.manifest = manifest()
-        self.world, self.board = World(), Switchboard()
-        self.web = Web(self.world, self.board, self.manifest)
+        self.world, self.board = SlackState(), SocketMode()
+        self.web = WebApi(self.world, self.board, self.manifest)
         self.calls: list[Call] = []
         self.downloads: list[str] = []
-        self.troubles: list[Trouble] = []
-        self.board.told = self.told
+        self.troubles: list[Fault] = []
+        self.board.record = self.record
 
     @property
-    def lines(self) -> Collection[Line]:
-        """The connections that stand."""
+    def lines(self) -> Collection[Connection]:
+        """The open connections."""
         return self.board.lines
 
     @property
@@ -95,15 +95,15 @@ class SlackServer(Watched):
 
     @property
     def commands(self) -> dict[str, str]:
-        """The app's slash commands, and what they are for."""
+        """The app's slash commands and their descriptions."""
         return {each["command"]: each["description"] for each in self.manifest["features"]["slash_commands"]}
 
-    # What people do. `where`: "" is the direct messages of `who`, "general" a channel, "general/plans" a thread.
+    # Actions of people. `where`: "" is the direct messages of `who`, "general" a channel, "general/plans" a thread.
 
     def place(self, where: str = "", who: str = "ada") -> tuple[str, str]:
-        """The channel, and the thread if it is one; made if there is none.
+        """The channel, and the thread if any; created if needed.
 
-        A thread that nobody began (see `begin`) hangs from a message that was deleted since.
+        A thread without `begin` belongs to a deleted message.
         """
         name, _, thread = where.partition("/")
         if not where:
@@ -115,14 +115,14 @@ class SlackServer(Watched):
         return channel.id, channel.threads[thread] if thread else ""
 
     def begin(self, where: str, text: str, who: str = "ada") -> str:
-        """A thread: its first message, in the channel."""
+        """Start a thread with a message in the channel."""
         name, _, thread = where.partition("/")
         ts = self.say(text, who, name)
         self.world.channel(name).threads[thread] = ts
         return ts
 
     def hang(self, where: str, ts: str) -> None:
-        """People give a name to the thread that hangs from this message."""
+        """Name the thread of this message."""
         name, _, thread = where.partition("/")
         self.world.channel(name).threads[thread] = ts
 
@@ -136,21 +136,21 @@ class SlackServer(Watched):
         more.setdefault("client", secrets.token_hex(8))
         post = self.world.post(channel, self.world.person(who).id, text, thread=thread, **more)
         self.web.tell(post)
-        self.told("said")
+        self.record("said")
         return post.ts
 
-    def post(self, ts: str) -> Posted:
+    def post(self, ts: str) -> PostedMessage:
         return next(post for (_, its), post in self.world.posts.items() if its == ts)
 
     def again(self, ts: str) -> Envelope:
-        """The bot is told of a message a second time, as when Slack believes it was not heard."""
+        """Send the event of a message a second time, as Slack does without an acknowledgement."""
         post = self.post(ts)
         known = self.board.of(f"{post.channel}:{ts}")[0]
         self.board.again(known)
         return known
 
     def change(self, ts: str, text: str) -> None:
-        """A person edits what they said."""
+        """A person edits their message."""
         self.web.change(self.post(ts), escaped(text).replace("@alipes", f"<@{self.world.me.id}>"))
 
     def press(self, ts: str, data: str, who: str = "ada") -> Envelope:
@@ -168,7 +168,7 @@ class SlackServer(Watched):
         })  # fmt: skip
 
     def slash(self, command: str, text: str = "", who: str = "ada", where: str = "") -> Envelope:
-        """Give a slash command; Slack knows only those of the manifest."""
+        """Use a slash command of the manifest."""
         assert command in self.commands, command
         channel, thread = self.place(where, who)
         assert not thread, "Slack takes no commands in threads"
@@ -179,10 +179,10 @@ class SlackServer(Watched):
             "trigger_id": self.world.id("trigger"), "response_url": f"{self.world.root}/response",
         })  # fmt: skip
 
-    # What is to be seen.
+    # Observations.
 
-    def posts(self, where: str = "", who: str = "ada") -> list[Posted]:
-        """What the bot has standing there, oldest first; with every edit and its time."""
+    def posts(self, where: str = "", who: str = "ada") -> list[PostedMessage]:
+        """The bot's messages there, oldest first, with all edits."""
         return self.world.in_place(*self.place(where, who), user=self.world.me.id)
 
     def said(self, where: str = "", who: str = "ada") -> list[str]:
@@ -192,11 +192,11 @@ class SlackServer(Watched):
         """The calls of a method, oldest first."""
         return [call for call in self.calls if call.method == method]
 
-    def trouble(self, what: Kind, method: str = "", channel: str = "", **more: Any) -> Trouble:
-        self.troubles.append(Trouble(what, method, channel, **more))
+    def trouble(self, what: Kind, method: str = "", channel: str = "", **more: Any) -> Fault:
+        self.troubles.append(Fault(what, method, channel, **more))
         return self.troubles[-1]
 
-    # The wire.
+    # Protocol.
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 * 1024 * 1024)
@@ -220,7 +220,7 @@ class SlackServer(Watched):
         status, answer, headers = await self._decide(request, method, args, found)
         ignored = found is not None and found.what in ("drop", "hang", "lost", "late")
         self.calls.append(Call(time.time(), method, args, 0 if ignored else status))
-        self.told("call")
+        self.record("call")
         if found and found.what in ("drop", "lost") and request.transport:
             request.transport.abort()
         if ignored:
@@ -230,7 +230,7 @@ class SlackServer(Watched):
         return web.json_response(answer, status=status, headers=headers)
 
     async def _decide(
-        self, request: web.Request, method: str, args: dict[str, Any], trouble: Trouble | None
+        self, request: web.Request, method: str, args: dict[str, Any], trouble: Fault | None
     ) -> tuple[int, dict[str, Any], dict[str, str]]:
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
         wanted = self.app_token if method == "apps.connections.open" else self.token
@@ -242,23 +242,23 @@ class SlackServer(Watched):
                 {},
             )
         match trouble:
-            case Trouble("limit"):
+            case Fault("limit"):
                 wait = {"Retry-After": str(trouble.retry_after)}
                 return 429, {"ok": False, "error": "ratelimited"}, wait
-            case Trouble("status"):
+            case Fault("status"):
                 return trouble.status, {}, {}
-            case Trouble("error"):
+            case Fault("error"):
                 return 200, {"ok": False, "error": trouble.error}, {}
-            case Trouble("drop" | "hang"):
+            case Fault("drop" | "hang"):
                 return 0, {}, {}
-            case Trouble("slow"):
+            case Fault("slow"):
                 await asyncio.sleep(trouble.wait)
         if method == "apps.connections.open":
             address = self.world.root.replace("http", "ws", 1)
             return 200, {"ok": True, "url": f"{address}/link/?ticket={self.board.ticket()}&app_id={APP}"}, {}
         try:
             return 200, self.web(method, args), {}
-        except Refused as refused:
+        except ApiError as refused:
             return 200, refused.body, {}
 
     async def _download(self, request: web.Request) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""Socket Mode of our Slack: lines, envelopes, and what is brought again when nobody acknowledged it."""
+"""Socket Mode of the loopback Slack: connections, envelopes, and redelivery without an acknowledgement."""
 
 import asyncio
 import time
@@ -8,11 +8,11 @@ from aiohttp import web
 from msgspec import Struct, field
 
 from tests.world import loopback
-from tests.world.slack_world import APP
+from tests.world.slack_state import APP
 
 
 class Envelope(Struct):
-    """Something a line is told; `acked`: when that was acknowledged, zero: never."""
+    """An envelope sent on a connection; `acked`: when it was acknowledged, zero: never."""
 
     id: str
     kind: str
@@ -24,37 +24,37 @@ class Envelope(Struct):
     answer: dict[str, Any] | None = None
 
 
-class Line(loopback.Line):
+class SocketConnection(loopback.Connection):
     leaving = False
-    """It was told to go."""
+    """It was asked to disconnect."""
 
 
-class Switchboard:
-    """Every line and envelope. What tests do to it takes effect at once."""
+class SocketMode:
+    """All connections and envelopes. Changes by tests take effect at once."""
 
     def __init__(self) -> None:
         self.patience = 3.0
-        """Seconds in which an envelope must be acknowledged."""
+        """Seconds within which an envelope must be acknowledged."""
         self.retries = (0.05, 60.0, 300.0)
-        """Seconds after which an event is brought again, each time it was not."""
+        """Seconds before each redelivery of an unacknowledged event."""
         self.refuses = False
-        """New lines are answered 503."""
+        """New connections are answered 503."""
         self.silent = False
-        """New lines hear no hello."""
+        """New connections get no hello."""
         self.enabled = True
         """Socket Mode is switched on."""
-        self.lines: list[Line] = []
+        self.lines: list[SocketConnection] = []
         self.envelopes: list[Envelope] = []
         self.log: list[str] = []
         """`connect`, `refused`, `close`."""
-        self.told: Any = lambda *_, **__: None
+        self.record: Any = lambda *_, **__: None
         self._tickets: set[str] = set()
         self._timers: list[asyncio.TimerHandle] = []
         self._count = 0
 
     def note(self, what: str) -> None:
         self.log.append(what)
-        self.told("socket", what=what)
+        self.record("socket", what=what)
 
     def count(self, what: str) -> int:
         return self.log.count(what)
@@ -64,7 +64,7 @@ class Switchboard:
         self._tickets.add(f"ticket-{self._count}")
         return f"ticket-{self._count}"
 
-    # What tests do.
+    # Actions of tests.
 
     def send(self, kind: str, payload: dict[str, Any], key: str = "") -> Envelope:
         self._count += 1
@@ -74,7 +74,7 @@ class Switchboard:
         return envelope
 
     def again(self, envelope: Envelope) -> None:
-        """It is brought once more, though it was acknowledged."""
+        """Send it again although it was acknowledged."""
         envelope.acked = 0.0
         self._bring(envelope)
 
@@ -82,40 +82,40 @@ class Switchboard:
         return [each for each in self.envelopes if each.key == key]
 
     def drop(self) -> None:
-        """Every line is gone without a word."""
+        """Drop every connection without a close frame."""
         for line in tuple(self.lines):
             self.lines.remove(line)
             line.abort()
 
     def refresh(self, reason: str = "refresh_requested", *, closes: float = 0.3) -> None:
-        """Lines are told to go, and closed a little later."""
+        """Ask connections to disconnect, and close them a little later."""
         for line in self.lines:
             line.leaving = True
             line.put({"type": "disconnect", "reason": reason, "debug_info": {"host": "house"}})
             self._later(closes, line.close)
 
     def deafen(self) -> None:
-        """Present lines stay open and are never served again: no FIN, no answer to pings, no events."""
+        """Freeze present connections: they stay open, without pongs or events."""
         for line in self.lines:
             line.deafen()
         self.lines.clear()
 
-    # What the wire does.
+    # Protocol.
 
     def _bring(self, envelope: Envelope) -> None:
         if envelope.acked:
             return
         lines = [line for line in self.lines if not line.leaving]
-        told: dict[str, Any] = {
+        message: dict[str, Any] = {
             "envelope_id": envelope.id, "type": envelope.kind, "payload": envelope.payload,
             "accepts_response_payload": envelope.kind != "events_api",
         }  # fmt: skip
         if envelope.kind == "events_api":
             reason = "timeout" if envelope.tried else ""
-            told |= {"retry_attempt": envelope.tried, "retry_reason": reason}
+            message |= {"retry_attempt": envelope.tried, "retry_reason": reason}
         if lines:
             envelope.sent.append(time.time())
-            lines[envelope.tried % len(lines)].put(told)
+            lines[envelope.tried % len(lines)].put(message)
         tried, envelope.tried = envelope.tried, envelope.tried + 1
         if envelope.kind == "events_api" and tried < len(self.retries):
             wait = self.retries[tried] + (self.patience if lines else 0.0)
@@ -136,7 +136,7 @@ class Switchboard:
         self._tickets.discard(request.query["ticket"])
         socket = web.WebSocketResponse(timeout=1.0, autoping=True)
         await socket.prepare(request)
-        line = Line(socket, request)
+        line = SocketConnection(socket, request)
         self.note("connect")
         if not self.silent:
             about = {"host": "house", "approximate_connection_time": 18_060}
@@ -158,4 +158,4 @@ class Switchboard:
     def _hear(self, answer: dict[str, Any]) -> None:
         envelope = next(each for each in self.envelopes if each.id == answer["envelope_id"])
         envelope.acked, envelope.answer = time.time(), answer.get("payload")
-        self.told("acked", id=envelope.id)
+        self.record("acked", id=envelope.id)

@@ -1,14 +1,14 @@
-"""The Web API of our Slack: what each method does, and what Slack would refuse. Sockets are the server's."""
+"""The Web API of the loopback Slack: its methods and their errors. No sockets."""
 
 import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.world.slack_sockets import Switchboard
-from tests.world.slack_world import HISTORY, TEAM, Channel, Posted, World
+from tests.world.slack_sockets import SocketMode
+from tests.world.slack_state import HISTORY, TEAM, Channel, PostedMessage, SlackState
 
 LONGEST, CHANGED = 40_000, 4000
-"""Characters of a message that is sent, and of one that is changed."""
+"""Maximum characters of a new message, and of an edit."""
 SCOPES = {
     "chat.postMessage": "chat:write", "chat.update": "chat:write", "chat.delete": "chat:write",
     "users.info": "users:read", "reactions.add": "reactions:write", "reactions.remove": "reactions:write",
@@ -25,25 +25,25 @@ KINDS = {"im": "im", "mpim": "mpim", "public_channel": "channel", "private_chann
 Args = dict[str, Any]
 
 
-class Refused(Exception):
-    """What Slack answers instead."""
+class ApiError(Exception):
+    """An error response of Slack."""
 
     def __init__(self, error: str, **more: Any) -> None:
         super().__init__(error)
         self.body = {"ok": False, "error": error, **more}
 
 
-class Web:
-    """Answers calls out of the world, and tells the lines what they changed. Only what the manifest asks for."""
+class WebApi:
+    """Handles calls on the state, and sends the changes to the connections, within the manifest's scopes."""
 
-    def __init__(self, world: World, board: Switchboard, manifest: dict[str, Any]) -> None:
+    def __init__(self, world: SlackState, board: SocketMode, manifest: dict[str, Any]) -> None:
         self.world, self.board = world, board
         self.scopes = set(manifest["oauth_config"]["scopes"]["bot"])
         self.events = set(manifest["settings"]["event_subscriptions"]["bot_events"])
         self.forbidden: set[str] = set()
         """Channels where the bot may not write."""
         self.page = 1000
-        """Messages in one answer at most."""
+        """Maximum messages per page."""
         self._methods: dict[str, Callable[[Args], Args]] = {
             "auth.test": self._auth,
             "chat.postMessage": self._post,
@@ -64,17 +64,17 @@ class Web:
 
     def __call__(self, method: str, args: Args) -> Args:
         if method not in self._methods:
-            raise Refused("unknown_method")
+            raise ApiError("unknown_method")
         self._need(SCOPES.get(method, ""))
         return {"ok": True, **self._methods[method](args)}
 
     def _need(self, scope: str) -> None:
         if scope and scope not in self.scopes:
-            raise Refused("missing_scope", needed=scope, provided=",".join(sorted(self.scopes)))
+            raise ApiError("missing_scope", needed=scope, provided=",".join(sorted(self.scopes)))
 
     def _auth(self, _: Args) -> Args:
         return {
-            "url": f"{self.world.root}/", "team": "The House", "user": "alipes", "team_id": TEAM,
+            "url": f"{self.world.root}/", "team": "The Guild", "user": "alipes", "team_id": TEAM,
             "user_id": self.world.me.id, "bot_id": "B0ALIPES",
         }  # fmt: skip
 
@@ -83,20 +83,20 @@ class Web:
         if id in self.world.people:
             return self.world.direct(id)
         if id not in self.world.channels:
-            raise Refused("channel_not_found")
+            raise ApiError("channel_not_found")
         channel = self.world.channels[id]
         if writes and channel.archived:
-            raise Refused("is_archived")
+            raise ApiError("is_archived")
         if not channel.member or id in self.forbidden:
-            raise Refused("not_in_channel")
+            raise ApiError("not_in_channel")
         return channel
 
-    def _mine(self, args: Args, verb: str) -> Posted:
+    def _mine(self, args: Args, verb: str) -> PostedMessage:
         post = self.world.posts.get((self._channel(args).id, args.get("ts", "")))
         if post is None or post.deleted:
-            raise Refused("message_not_found")
+            raise ApiError("message_not_found")
         if post.user != self.world.me.id:
-            raise Refused(f"cant_{verb}_message")
+            raise ApiError(f"cant_{verb}_message")
         return post
 
     def _post(self, args: Args) -> Args:
@@ -108,7 +108,7 @@ class Web:
         assert not (broadcast and not thread), "what is in no thread cannot be shown outside of it"
         root = self.world.posts.get((channel.id, thread))
         if thread and (root is None or root.deleted):
-            raise Refused("thread_not_found")
+            raise ApiError("thread_not_found")
         post = self.world.post(
             channel.id,
             self.world.me.id,
@@ -125,9 +125,9 @@ class Web:
     def _text(self, args: Args, longest: int) -> str:
         text = args.get("text") or ""
         if not text.strip():
-            raise Refused("no_text")
+            raise ApiError("no_text")
         if len(text) > longest:
-            raise Refused("msg_too_long")
+            raise ApiError("msg_too_long")
         return str(text)
 
     def _update(self, args: Args) -> Args:
@@ -154,11 +154,11 @@ class Web:
         self._need(HISTORY[channel.kind])
         root = self.world.posts.get((channel.id, args["ts"]))
         if root is None:
-            raise Refused("thread_not_found")
+            raise ApiError("thread_not_found")
         found = [each for each in self.world.in_place(channel.id, args["ts"]) if _within(each, args)]
         return self._paged([root, *found], "messages", args)
 
-    def _paged(self, found: list[Posted], name: str, args: Args) -> Args:
+    def _paged(self, found: list[PostedMessage], name: str, args: Args) -> Args:
         start, size = int(args.get("cursor") or 0), min(int(args.get("limit") or 100), self.page)
         metadata = args.get("include_all_metadata") in ("1", True)
         cursor = str(start + size) if start + size < len(found) else ""
@@ -181,19 +181,19 @@ class Web:
 
     def _user(self, args: Args) -> Args:
         if args["user"] not in self.world.people:
-            raise Refused("user_not_found")
+            raise ApiError("user_not_found")
         return {"user": self.world.user(args["user"])}
 
-    def _reacted(self, args: Args) -> tuple[Posted, tuple[str, str]]:
+    def _reacted(self, args: Args) -> tuple[PostedMessage, tuple[str, str]]:
         post = self.world.posts.get((self._channel(args).id, args["timestamp"]))
         if post is None:
-            raise Refused("message_not_found")
+            raise ApiError("message_not_found")
         return post, (self.world.me.id, args["name"])
 
     def _react(self, args: Args) -> Args:
         post, mark = self._reacted(args)
         if mark in post.reactions:
-            raise Refused("already_reacted")
+            raise ApiError("already_reacted")
         post.reactions.append(mark)
         post.marks.append(f"+{mark[1]}")
         return {}
@@ -201,7 +201,7 @@ class Web:
     def _unreact(self, args: Args) -> Args:
         post, mark = self._reacted(args)
         if mark not in post.reactions:
-            raise Refused("no_reaction")
+            raise ApiError("no_reaction")
         post.reactions.remove(mark)
         post.marks.append(f"-{mark[1]}")
         return {}
@@ -215,45 +215,47 @@ class Web:
 
     def _complete(self, args: Args) -> Args:
         channel = self._channel(args, writes=True)
-        told = json.loads(args["files"])
-        files = [self.world.files[each["id"]] for each in told]
+        given = json.loads(args["files"])
+        files = [self.world.files[each["id"]] for each in given]
         assert all(file.data for file in files), "a file was announced and never brought"
         for file in files:
             file.shared = channel.id
         text, thread = args.get("initial_comment", ""), args.get("thread_ts", "")
         self.tell(self.world.post(channel.id, self.world.me.id, text, thread=thread, files=files))
-        return {"files": told}
+        return {"files": given}
 
     def _file(self, args: Args) -> Args:
         if args["file"] not in self.world.files:
-            raise Refused("file_not_found")
-        return {"file": self.world.told_file(self.world.files[args["file"]])}
+            raise ApiError("file_not_found")
+        return {"file": self.world.file_json(self.world.files[args["file"]])}
 
     def _delete_file(self, args: Args) -> Args:
         file = self.world.files.pop(args["file"], None)
         if file is None:
-            raise Refused("file_not_found")
+            raise ApiError("file_not_found")
         for post in self.world.posts.values():
             post.deleted = post.deleted or file in post.files
         return {}
 
-    # What the lines are told.
+    # Events.
 
-    def tell(self, post: Posted) -> None:
-        """That it was posted."""
-        self._told(post, self.world.message(post))
+    def tell(self, post: PostedMessage) -> None:
+        """Send the event of a new message."""
+        self._send_event(post, self.world.message(post))
 
-    def change(self, post: Posted, text: str, *, edited: bool = True) -> None:
-        """`edited`: by who wrote it; else Slack itself adds something, such as a preview."""
+    def change(self, post: PostedMessage, text: str, *, edited: bool = True) -> None:
+        """`edited`: by its author; otherwise Slack added something, such as a preview."""
         before = self.world.message(post)
         post.text = text
         if edited:
             post.edited = self.world.ts()
             post.edits.append((float(post.edited), text))
         changed = {"message": self.world.message(post), "previous_message": before, "hidden": True}
-        self._told(post, {"type": "message", "subtype": "message_changed", "ts": self.world.ts(), **changed})
+        self._send_event(
+            post, {"type": "message", "subtype": "message_changed", "ts": self.world.ts(), **changed}
+        )
 
-    def _told(self, post: Posted, inside: dict[str, Any]) -> None:
+    def _send_event(self, post: PostedMessage, inside: dict[str, Any]) -> None:
         channel = self.world.channels[post.channel]
         inside |= {"channel": channel.id, "channel_type": channel.kind, "event_ts": inside["ts"]}
         kind = {"im": "im", "mpim": "mpim", "channel": "channels", "group": "groups"}[channel.kind]
@@ -265,12 +267,12 @@ class Web:
             self.board.send("events_api", self.world.event(mention), key=f"{post.channel}:{post.ts}")
 
 
-def _within(post: Posted, args: Args) -> bool:
+def _within(post: PostedMessage, args: Args) -> bool:
     return post.ts > args.get("oldest", "0") and post.ts < args.get("latest", "9")
 
 
 def checked(args: Args) -> list[dict[str, Any]]:
-    """The blocks of a message, if Slack takes them."""
+    """The blocks of a message, if Slack accepts them."""
     blocks: list[dict[str, Any]] = args.get("blocks") or []
     names = [
         each["action_id"] for block in blocks for each in block.get("elements", ()) if "action_id" in each
@@ -282,31 +284,31 @@ def checked(args: Args) -> list[dict[str, Any]]:
             case {"type": "actions", "elements": elements} if 0 < len(elements) <= 25:
                 for each in elements:
                     if len(each["text"]["text"]) > 75 or len(each["value"]) > 2000:
-                        raise Refused("invalid_blocks")
+                        raise ApiError("invalid_blocks")
             case {"type": "rich_text", "elements": [_, *_] as parts, **more} if not more:
                 _rich(parts)
             case _:
-                raise Refused("invalid_blocks")
+                raise ApiError("invalid_blocks")
     if len(names) != len(set(names)) or len(blocks) > 50:
-        raise Refused("invalid_blocks")
+        raise ApiError("invalid_blocks")
     return blocks
 
 
 def _rich(parts: list[dict[str, Any]]) -> None:
-    """Slack wants exactly these, and nothing empty."""
+    """Slack requires exactly these, and nothing empty."""
     kinds = ("rich_text_section", "rich_text_preformatted", "rich_text_quote")
     for part in parts:
         if part.keys() != {"type", "elements"} or part["type"] not in kinds or not part["elements"]:
-            raise Refused("invalid_blocks")
+            raise ApiError("invalid_blocks")
         for each in part["elements"]:
             style = each.get("style", {"bold": True})
             if not style or not style.keys() <= {"bold", "italic", "strike", "code"}:
-                raise Refused("invalid_blocks")
+                raise ApiError("invalid_blocks")
             match {name: value for name, value in each.items() if name != "style"}:
                 case {"type": "text", "text": str(text), **more} if text and not more:
                     pass
                 case {"type": "link", "url": str(url), **more} if url.startswith("http") and " " not in url:
                     if more and not (more.keys() == {"text"} and more["text"]):
-                        raise Refused("invalid_blocks")
+                        raise ApiError("invalid_blocks")
                 case _:
-                    raise Refused("invalid_blocks")
+                    raise ApiError("invalid_blocks")

@@ -1,4 +1,4 @@
-"""Our Telegram platform on the loopback Bot API."""
+"""The Telegram platform on the loopback Bot API."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,7 +7,9 @@ from typing import Any
 
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
-from alipes.platforms.telegram.platform import Telegram, TelegramSettings, open_telegram
+from alipes.platforms.registry import open_telegram
+from alipes.platforms.telegram.platform import TelegramPlatform
+from alipes.platforms.telegram.settings import TelegramSettings
 from alipes.runtime.http.clients import ClientScope
 from tests.world.telegram_server import TOKEN, TelegramServer
 
@@ -15,8 +17,8 @@ CHAT = Address("telegram", "7")
 
 
 @asynccontextmanager
-async def bot(server: TelegramServer, folder: Path, **more: Any) -> AsyncIterator[Telegram]:
-    """It can speak, and does not listen."""
+async def bot(server: TelegramServer, folder: Path, **more: Any) -> AsyncIterator[TelegramPlatform]:
+    """It can send, and does not receive."""
     settings = {"token": Secret(TOKEN), "folder": folder, "base_url": server.url, **more}
     async with ClientScope() as scope:
         yield open_telegram(TelegramSettings(**settings), scope)

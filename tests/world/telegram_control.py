@@ -1,4 +1,4 @@
-"""The loopback Bot API as a process of its own, and the line of JSON by which a test drives it."""
+"""The loopback Bot API as its own process, controlled by lines of JSON."""
 
 import argparse
 import asyncio
@@ -10,23 +10,23 @@ from typing import Any
 
 import msgspec
 
-from tests.world.telegram_crowd import converse
-from tests.world.telegram_server import TOKEN, Fault, Kept, Limits, Media, TelegramServer
+from tests.world.telegram_load import converse
+from tests.world.telegram_server import TOKEN, Fault, Limits, Media, StoredMessage, TelegramServer
 
 
 class Driver:
-    """What the control port understands: a verb and its arguments, one JSON object a line."""
+    """Handles the control port: a verb and its arguments, one JSON object per line."""
 
     def __init__(self, server: TelegramServer) -> None:
         self._server = server
 
     async def run(self, verb: str, given: dict[str, Any]) -> Any:
-        server, town = self._server, self._server.town
+        server, town = self._server, self._server.chats
         if verb in ("group", "topic", "block", "unblock", "move", "revise", "press", "person"):
             return getattr(town, verb)(**given)
         if verb in ("down", "up", "confirmed", "polled"):
             return await getattr(server, verb)()
-        if verb in ("mend", "strike"):
+        if verb in ("clear_faults", "strike"):
             return getattr(server, verb)(**given)
         if hasattr(self, f"_{verb}"):
             return await getattr(self, f"_{verb}")(**given)
@@ -35,7 +35,7 @@ class Driver:
     async def _say(self, **given: Any) -> Any:
         if given.get("media"):
             given["media"] = msgspec.convert(given["media"], Media)
-        return self._server.town.say(**given)
+        return self._server.chats.say(**given)
 
     async def _say_many(self, messages: list[dict[str, Any]]) -> list[int]:
         return [(await self._say(**one))["message_id"] for one in messages]
@@ -47,14 +47,14 @@ class Driver:
         self._server.limits = Limits(**given)
 
     async def _heard(self, **given: Any) -> list[dict[str, Any]]:
-        return [told(kept) for kept in await self._server.heard(**given)]
+        return [describe_message(kept) for kept in await self._server.heard(**given)]
 
     async def _shows(self, **given: Any) -> dict[str, Any]:
-        return told(await self._server.shows(**given))
+        return describe_message(await self._server.shows(**given))
 
     async def _total(self, count: int) -> int:
-        """Wait until so many messages of the bot's stand in all chats together."""
-        town = self._server.town
+        """Wait until the bot has so many messages in all chats together."""
+        town = self._server.chats
         await self._server.until(lambda: town.spoken >= count)
         return town.spoken
 
@@ -62,7 +62,7 @@ class Driver:
         return await converse(self._server, **given)
 
     async def _sent(self, chat: int | None = None) -> list[dict[str, Any]]:
-        return [told(kept) for kept in self._server.town.mine(chat)]
+        return [describe_message(kept) for kept in self._server.chats.mine(chat)]
 
     async def _calls(self, method: str = "") -> Any:
         return msgspec.to_builtins(self._server.of(method) if method else self._server.calls)
@@ -73,8 +73,8 @@ class Driver:
         return facts | {"webhook": server.webhook, "refused": server.limits.refused if server.limits else 0}
 
 
-def told(kept: Kept) -> dict[str, Any]:
-    """A message of the bot's as people see it, with its past."""
+def describe_message(kept: StoredMessage) -> dict[str, Any]:
+    """A message of the bot as people see it, with its history."""
     wire = kept.wire
     rows = wire.get("reply_markup", {}).get("inline_keyboard", [])
     return {
@@ -86,8 +86,8 @@ def told(kept: Kept) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class Served:
-    """A Bot API in another process. Calls may be made at once by several tasks: each has its own line."""
+class TelegramProcess:
+    """A Bot API in another process. Several tasks may call it at once."""
 
     def __init__(self, port: int, control: int, token: str) -> None:
         self.port, self.control, self.token = port, control, token
@@ -109,8 +109,8 @@ class Served:
 
 
 @asynccontextmanager
-async def serve(*, port: int = 0, token: str = TOKEN) -> AsyncIterator[Served]:
-    """Run the Bot API as its own process, so that its CPU and its life are not the bot's."""
+async def serve(*, port: int = 0, token: str = TOKEN) -> AsyncIterator[TelegramProcess]:
+    """Run the Bot API as its own process."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.world.telegram_control", "--port", str(port), "--token", token,
         cwd=Path(__file__).parents[2], stdout=asyncio.subprocess.PIPE,
@@ -118,7 +118,7 @@ async def serve(*, port: int = 0, token: str = TOKEN) -> AsyncIterator[Served]:
     try:
         assert child.stdout
         ports = (await child.stdout.readline()).split()
-        yield Served(int(ports[0]), int(ports[1]), token)
+        yield TelegramProcess(int(ports[0]), int(ports[1]), token)
     finally:
         if child.returncode is None:
             child.kill()

@@ -1,4 +1,4 @@
-"""What goes wrong at the loopback Bot API, when asked to. Which answer it becomes, the server knows."""
+"""Faults of the loopback Bot API, on demand."""
 
 import math
 import time
@@ -13,27 +13,27 @@ answer and no FIN; `half_close` FIN and nothing more; `conflict` 409; `refuse` 4
 
 
 class Fault(Struct):
-    """Calls that match it come to harm. The first that matches counts."""
+    """A fault of matching calls. The first matching fault applies."""
 
     does: Harm
     methods: tuple[str, ...] = ()
-    """Beginnings of names, in any case; empty: every method."""
+    """Prefixes of method names, case-insensitive; empty: every method."""
     chat: int | None = None
     times: int | None = 1
-    """So many calls; None: until it is mended."""
+    """Number of calls; None: until removed."""
     skip: int = 0
-    """So many matching calls pass before."""
+    """Number of matching calls that pass first."""
     seconds: float = 0.0
-    """Only so long after it was laid; zero: for ever."""
+    """Seconds for which it applies; zero: always."""
     accepted: bool = False
-    """The call takes effect first: only its answer comes to harm."""
+    """The call takes effect; only its answer fails."""
     retry_after: int = 1
     status: int = 502
     why: str = "nobody knows"
     laid: float = 0.0
 
     def hits(self, method: str, chat: int | None) -> bool:
-        """Whether this call comes to harm; counts it."""
+        """True if it applies to this call, which is counted."""
         over = self.seconds and time.monotonic() > self.laid + self.seconds
         named = not self.methods or any(method.startswith(name.lower()) for name in self.methods)
         if over or not named or self.times == 0 or (self.chat is not None and self.chat != chat):
@@ -47,7 +47,7 @@ class Fault(Struct):
 
 
 class Limits:
-    """Flood control as the real one has it: so many messages a second in a chat, and in all."""
+    """Rate limits like the real ones: messages per second, per chat and in total."""
 
     def __init__(self, per_chat: float = 0.0, overall: float = 0.0) -> None:
         self._chat, self._all = per_chat, overall
@@ -55,7 +55,7 @@ class Limits:
         self.refused = 0
 
     def wait(self, chat: int) -> int:
-        """Whole seconds that the sender must wait; zero: the call passes, and counts."""
+        """Whole seconds that the sender must wait; zero: the call passes and is counted."""
         now = time.monotonic()
         for key, rate in ((chat, self._chat), (0, self._all)):
             seen = self._seen[key]

@@ -1,4 +1,4 @@
-"""What the loopback Bot API reads off the wire: bodies of known length or in chunks, forms, uploads, JSON."""
+"""Request parsing of the loopback Bot API: plain or chunked bodies, forms, uploads, JSON."""
 
 import re
 import time
@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
-from tests.world.model_http import Connection, Incoming
+from tests.world.model_http import Connection, HttpRequest
 
 _BOUNDARY = re.compile(r'boundary="?([^";]+)"?')
 _NAME = re.compile(r'\bname="((?:\\.|[^"\\])*)"|\bname=([^;\s]+)')
@@ -40,7 +40,7 @@ class BotConnection(Connection):
         self._answering = self._tasks.create_task(self._owner.serve(self, request))
         self._answering.add_done_callback(self._served)
 
-    def _counted(self, start: int, request: Incoming) -> tuple[bytes, int] | None:
+    def _counted(self, start: int, request: HttpRequest) -> tuple[bytes, int] | None:
         end = start + int(request.headers.get("content-length", 0))
         return (bytes(self._data[start:end]), end) if len(self._data) >= end else None
 
@@ -57,8 +57,8 @@ class BotConnection(Connection):
         return None
 
 
-class Request(Incoming):
-    """A request with its parameters, from wherever the client put them."""
+class Request(HttpRequest):
+    """A request with its parameters, from query, form or JSON."""
 
     def __init__(self, head: str, raw: bytes) -> None:
         super().__init__(head, raw)
@@ -69,7 +69,7 @@ class Request(Incoming):
         return "chunked" in self.headers.get("transfer-encoding", "").lower()
 
     def parameters(self) -> dict[str, Any]:
-        """By name: JSON values as they are, form fields as text, files as `Uploaded`."""
+        """Parameters by name: JSON values, form fields as text, files as `Uploaded`."""
         given: dict[str, Any] = dict(parse_qsl(self.query, keep_blank_values=True))
         kind = self.headers.get("content-type", "")
         if kind.startswith("application/json"):

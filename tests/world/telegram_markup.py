@@ -1,4 +1,4 @@
-"""Reads the markup of messages as the Bot API does, and refuses what it refuses. It knows no messages."""
+"""Parses message markup as the Bot API does, with the same errors."""
 
 import html
 import re
@@ -31,7 +31,7 @@ def units(text: str) -> int:
 
 
 def parse(text: str, mode: str) -> tuple[str, list[Entity]]:
-    """The text that people see, and its entities as the server keeps them."""
+    """The visible text and its entities."""
     match mode.lower():
         case "":
             return text, found(text)
@@ -47,7 +47,7 @@ def parse(text: str, mode: str) -> tuple[str, list[Entity]]:
 
 
 def found(text: str) -> list[Entity]:
-    """What the server finds by itself in any text: mentions, commands, addresses."""
+    """Entities that the server finds by itself: mentions, commands, URLs."""
     entities = []
     for kind, pattern in (
         ("mention", r"(?<!\w)@[A-Za-z]\w{2,31}"),
@@ -116,7 +116,7 @@ def _entity(tag: str, attributes: dict[str, str], offset: int, length: int) -> l
     match tag:
         case "a":
             if not _LINK.match(attributes.get("href", "")):
-                return []  # shown without its link, as the real one does
+                return []  # without its link, as in the real one
             entity["url"] = attributes["href"]
         case "code" if attributes.get("class", "").startswith("language-"):
             entity["language"] = attributes["class"].removeprefix("language-")
@@ -128,7 +128,7 @@ def _entity(tag: str, attributes: dict[str, str], offset: int, length: int) -> l
 
 
 def _fixed(entities: list[Entity]) -> list[Entity]:
-    """`pre` around `code` is one; nothing else lies inside code; at most a hundred are kept."""
+    """Merge `pre` around `code`, allow nothing else inside code, keep at most a hundred."""
     pres = {(e["offset"], e["length"]): e for e in entities if e["type"] == "pre"}
     kept: list[Entity] = []
     for entity in entities:
@@ -158,7 +158,7 @@ def _within(inner: Entity, outer: Entity) -> bool:
 
 
 class _Markdown:
-    """MarkdownV2: every reserved character is a mark or is escaped."""
+    """MarkdownV2: every reserved character is markup or escaped."""
 
     MARKS = (
         ("||", "spoiler"), ("__", "underline"), ("*", "bold"), ("_", "italic"), ("~", "strikethrough"),
@@ -258,7 +258,7 @@ class _Markdown:
 
 
 def _legacy(text: str) -> tuple[str, list[Entity]]:
-    """The oldest mode: no nesting, and a mark that is not closed is refused."""
+    """Legacy Markdown: no nesting, and unclosed markup is an error."""
     out, entities, size, place = [], [], 0, 0
     pattern = re.compile(
         r"\\([_*`\[])|```(?:\w*\n)?(.*?)```|`([^`]*)`|\*([^*]*)\*|_([^_]*)_|\[([^]]*)\]\(([^)]*)\)", re.S

@@ -1,4 +1,4 @@
-"""What a bot may ask of the loopback Bot API, and how it refuses. Polling and webhooks are the server's."""
+"""The methods of the loopback Bot API and their errors, without polling and webhooks."""
 
 import re
 import time
@@ -9,14 +9,14 @@ import msgspec
 
 from tests.world.telegram_http import Uploaded
 from tests.world.telegram_markup import Unparsable, parse, units
-from tests.world.telegram_town import Kept, Media, Town, Wire, bare
+from tests.world.telegram_state import Media, StoredMessage, TelegramChats, Wire, bare
 
 LONGEST, CAPTION = 4096, 1024
 DOWNLOAD, UPLOAD, PHOTO = 20 << 20, 50 << 20, 10 << 20
 
 
 class Refused(Exception):
-    """An answer that says no."""
+    """An error response."""
 
     def __init__(self, code: int, why: str, **parameters: Any) -> None:
         super().__init__(why)
@@ -52,11 +52,11 @@ def truth(given: Wire, name: str) -> bool:
     return str(given.get(name, "")).lower() in ("1", "true")
 
 
-def get_me(town: Town, given: Wire) -> Wire:
+def get_me(town: TelegramChats, given: Wire) -> Wire:
     return town.bot
 
 
-def get_chat(town: Town, given: Wire) -> Wire:
+def get_chat(town: TelegramChats, given: Wire) -> Wire:
     gifts = (
         "unlimited_gifts",
         "limited_gifts",
@@ -72,7 +72,7 @@ def get_chat(town: Town, given: Wire) -> Wire:
     return _place(town, given) | more
 
 
-def send_message(town: Town, given: Wire) -> Wire:
+def send_message(town: TelegramChats, given: Wire) -> Wire:
     chat = _place(town, given)["id"]
     words = _words(given, "text", LONGEST)
     kept = town.speak(
@@ -85,7 +85,7 @@ def send_message(town: Town, given: Wire) -> Wire:
     return kept.wire
 
 
-def edit_text(town: Town, given: Wire, name: str = "text") -> Wire:
+def edit_text(town: TelegramChats, given: Wire, name: str = "text") -> Wire:
     kept = _ours(town, given, "edit")
     if name == "text" and "text" not in kept.wire:
         raise bad("there is no text in the message to edit")
@@ -108,11 +108,11 @@ def edit_text(town: Town, given: Wire, name: str = "text") -> Wire:
     return kept.wire
 
 
-def edit_caption(town: Town, given: Wire) -> Wire:
+def edit_caption(town: TelegramChats, given: Wire) -> Wire:
     return edit_text(town, {"caption": "", **given}, "caption")
 
 
-def edit_markup(town: Town, given: Wire) -> Wire:
+def edit_markup(town: TelegramChats, given: Wire) -> Wire:
     kept = _ours(town, given, "edit")
     markup = _keyboard(given)
     if kept.wire.get("reply_markup") == markup:
@@ -123,7 +123,7 @@ def edit_markup(town: Town, given: Wire) -> Wire:
     return kept.wire
 
 
-def delete(town: Town, given: Wire) -> bool:
+def delete(town: TelegramChats, given: Wire) -> bool:
     chat = _place(town, given)["id"]
     kept = town.messages.get(chat, {}).get(number(given, "message_id"))
     if kept is None or kept.deleted:
@@ -132,7 +132,7 @@ def delete(town: Town, given: Wire) -> bool:
     return True
 
 
-def chat_action(town: Town, given: Wire) -> bool:
+def chat_action(town: TelegramChats, given: Wire) -> bool:
     chat = _place(town, given)["id"]
     _thread(town, chat, given)
     if given.get("action") not in (
@@ -147,13 +147,13 @@ def chat_action(town: Town, given: Wire) -> bool:
     return True
 
 
-def answer_query(town: Town, given: Wire) -> bool:
+def answer_query(town: TelegramChats, given: Wire) -> bool:
     if town.queries.pop(str(given.get("callback_query_id")), None) is None:
         raise bad("query is too old and response timeout expired or query ID is invalid")
     return True
 
 
-def get_file(town: Town, given: Wire) -> Wire:
+def get_file(town: TelegramChats, given: Wire) -> Wire:
     name = str(given.get("file_id"))
     if name not in town.files:
         raise bad("invalid file_id")
@@ -163,8 +163,8 @@ def get_file(town: Town, given: Wire) -> Wire:
     return {"file_id": name, "file_unique_id": f"u-{name}", "file_size": len(data), "file_path": path}
 
 
-def sending(kind: str) -> Callable[[Town, Wire], Wire]:
-    def send(town: Town, given: Wire) -> Wire:
+def sending(kind: str) -> Callable[[TelegramChats, Wire], Wire]:
+    def send(town: TelegramChats, given: Wire) -> Wire:
         chat = _place(town, given)["id"]
         words = _words(given, "caption", CAPTION) if given.get("caption") else {}
         words |= town.attach(_upload(town, given, kind, given.get(kind)))
@@ -175,7 +175,7 @@ def sending(kind: str) -> Callable[[Town, Wire], Wire]:
     return send
 
 
-def send_album(town: Town, given: Wire) -> list[Wire]:
+def send_album(town: TelegramChats, given: Wire) -> list[Wire]:
     chat = _place(town, given)["id"]
     items = decoded(given, "media")
     if not isinstance(items, list) or not 2 <= len(items) <= 10:
@@ -191,7 +191,7 @@ def send_album(town: Town, given: Wire) -> list[Wire]:
     return out
 
 
-def _upload(town: Town, given: Wire, kind: str, value: Any) -> Media:
+def _upload(town: TelegramChats, given: Wire, kind: str, value: Any) -> Media:
     if isinstance(value, str) and value.startswith("attach://"):
         value = given.get(value.removeprefix("attach://"))
     if isinstance(value, Uploaded):
@@ -205,7 +205,7 @@ def _upload(town: Town, given: Wire, kind: str, value: Any) -> Media:
     raise bad(f"there is no {kind} in the request")
 
 
-def _place(town: Town, given: Wire) -> Wire:
+def _place(town: TelegramChats, given: Wire) -> Wire:
     chat = number(given, "chat_id")
     if chat in town.moved:
         raise bad("group chat was upgraded to a supergroup chat", migrate_to_chat_id=town.moved[chat])
@@ -216,7 +216,7 @@ def _place(town: Town, given: Wire) -> Wire:
     return town.chats[chat]
 
 
-def _ours(town: Town, given: Wire, verb: str) -> Kept:
+def _ours(town: TelegramChats, given: Wire, verb: str) -> StoredMessage:
     chat = _place(town, given)["id"]
     kept = town.messages.get(chat, {}).get(number(given, "message_id"))
     if kept is None or kept.deleted:
@@ -243,15 +243,15 @@ def _words(given: Wire, name: str, longest: int) -> Wire:
     return {name: text} | ({f"{name}_entities".removeprefix("text_"): parsed} if parsed else {})
 
 
-def _thread(town: Town, chat: int, given: Wire) -> int:
+def _thread(town: TelegramChats, chat: int, given: Wire) -> int:
     thread = number(given, "message_thread_id", 0)
     if thread and thread not in town.topics.get(chat, ()):
         raise bad("message thread not found")
     return thread
 
 
-def _around(town: Town, chat: int, given: Wire) -> Wire:
-    """What a message has besides its words: buttons, and the one that it answers."""
+def _around(town: TelegramChats, chat: int, given: Wire) -> Wire:
+    """The buttons of a message, and the message it replies to."""
     out: Wire = {}
     if (markup := _keyboard(given)) is not None:
         out["reply_markup"] = markup
@@ -283,7 +283,7 @@ def _keyboard(given: Wire) -> Wire | None:
     return {"inline_keyboard": rows}
 
 
-def _mark(kept: Kept, markup: Wire | None) -> None:
+def _mark(kept: StoredMessage, markup: Wire | None) -> None:
     if markup is None:
         kept.wire.pop("reply_markup", None)
     else:
@@ -302,7 +302,7 @@ def check_commands(given: Wire) -> list[Wire]:
     return commands
 
 
-METHODS: dict[str, Callable[[Town, Wire], Any]] = {
+METHODS: dict[str, Callable[[TelegramChats, Wire], Any]] = {
     "getme": get_me, "getchat": get_chat, "sendmessage": send_message, "editmessagetext": edit_text,
     "editmessagecaption": edit_caption, "editmessagereplymarkup": edit_markup, "deletemessage": delete,
     "sendchataction": chat_action, "answercallbackquery": answer_query, "getfile": get_file,

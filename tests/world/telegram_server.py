@@ -1,6 +1,6 @@
-"""The loopback Bot API: Telegram's wire format over real HTTP, with people to write to it and faults to lay.
+"""The loopback Bot API: Telegram's wire format over real HTTP, with people and faults.
 
-In a test:  `async with TelegramServer() as server:` then `server.town.say("hello", chat=7)`, `await server.heard(7)`.
+In a test:  `async with TelegramServer() as server:` then `server.chats.say("hello", chat=7)`, `await server.heard(7)`.
 On its own: `telegram_control.serve()`, a process with a control port.
 """
 
@@ -14,13 +14,13 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec import Struct
 
-from tests.world.model_http import Connection, Incoming
+from tests.world.model_http import Connection, HttpRequest
 from tests.world.telegram_faults import Fault, Limits
 from tests.world.telegram_http import BotConnection, Request, Uploaded
 from tests.world.telegram_methods import METHODS, Refused, bad, check_commands, decoded, number, truth
-from tests.world.telegram_town import Kept, Media, Town, Wire
+from tests.world.telegram_state import Media, StoredMessage, TelegramChats, Wire
 
-__all__ = ["Call", "Fault", "Kept", "Limits", "Media", "TelegramServer"]
+__all__ = ["Call", "Fault", "StoredMessage", "Limits", "Media", "TelegramServer"]
 
 TOKEN = "4200000001:AAF-loopback_bot_token_of_the_tests"
 USUAL = ("message", "edited_message", "channel_post", "callback_query", "my_chat_member")
@@ -33,11 +33,11 @@ class Call(Struct, frozen=True):
     at: float
     method: str
     given: dict[str, Any]
-    """Its parameters; a file is told by its name and size."""
+    """Its parameters; a file is given by name and size."""
     code: int
-    """What was answered; 0: nothing was."""
+    """The status; 0: never answered."""
     came: float = 0.0
-    """When all of the request was there; `at` is when it was answered."""
+    """When the request was complete; `at` is when it was answered."""
 
 
 class Update(Struct, frozen=True):
@@ -51,15 +51,15 @@ class TelegramServer:
 
     def __init__(self, token: str = TOKEN, *, port: int = 0, limits: Limits | None = None) -> None:
         self.token, self.port, self.limits = token, port, limits
-        self.town = Town(self._told)
+        self.chats = TelegramChats(self._queue_update)
         self.calls: list[Call] = []
         self.commands: list[Wire] = []
         self.faults: list[Fault] = []
         self.webhook: Wire = {"url": "", "has_custom_certificate": False, "pending_update_count": 0}
         self.behind = ""
-        """Where the webhook's public address leads, past the web server that speaks TLS; empty: it is there."""
+        """The local address behind the webhook's public URL; empty: the URL itself."""
         self.polls = 0
-        """Long polls that wait now."""
+        """Waiting long polls."""
         self._secret = ""
         self._allowed = USUAL
         self._updates: deque[Update] = deque()
@@ -75,21 +75,21 @@ class TelegramServer:
 
     @property
     def unconfirmed(self) -> list[int]:
-        """The numbers of updates that the bot has not confirmed."""
+        """The ids of updates that the bot has not confirmed."""
         return [update.number for update in self._updates]
 
-    # What tests ask
+    # Queries of tests
 
     def fault(self, fault: Fault) -> Fault:
         fault.laid = time.monotonic()
         self.faults.append(fault)
         return fault
 
-    def mend(self) -> None:
+    def clear_faults(self) -> None:
         self.faults.clear()
 
     def strike(self, does: str) -> None:
-        """Harm the long poll that waits now: `hang` (deaf from now on), `half_close`, `drop`."""
+        """Break the waiting long poll: `hang` (no data from now on), `half_close`, `drop`."""
         poll, self._poll = self._poll, None
         assert poll and self._poller, "no poll waits"
         match does:
@@ -98,18 +98,18 @@ class TelegramServer:
             case "drop":
                 self._poller.transport.abort()
 
-    async def heard(self, chat: int, count: int = 1) -> list[Kept]:
-        """Wait until the bot has `count` messages standing in the chat."""
-        await self.until(lambda: len(self.town.mine(chat)) >= count)
-        return self.town.mine(chat)
+    async def heard(self, chat: int, count: int = 1) -> list[StoredMessage]:
+        """Wait until the bot has `count` messages in the chat."""
+        await self.until(lambda: len(self.chats.mine(chat)) >= count)
+        return self.chats.mine(chat)
 
-    async def shows(self, chat: int, text: str) -> Kept:
-        """Wait until a message of the bot's says this."""
-        await self.until(lambda: any(text in kept.text for kept in self.town.mine(chat)))
-        return next(kept for kept in self.town.mine(chat) if text in kept.text)
+    async def shows(self, chat: int, text: str) -> StoredMessage:
+        """Wait until a message of the bot contains this."""
+        await self.until(lambda: any(text in kept.text for kept in self.chats.mine(chat)))
+        return next(kept for kept in self.chats.mine(chat) if text in kept.text)
 
     async def called(self, method: str, count: int = 1) -> list[Call]:
-        """Wait until the method was answered (or harmed) so often."""
+        """Wait until the method was called so often."""
         await self.until(lambda: len(self.of(method)) >= count)
         return self.of(method)
 
@@ -130,7 +130,7 @@ class TelegramServer:
             await waiter
 
     async def down(self) -> None:
-        """Nobody answers at the port any more, until `up`."""
+        """Close the port until `up`."""
         self._server.close()
         for connection in tuple(self._living):
             connection.transport.abort()
@@ -155,7 +155,7 @@ class TelegramServer:
         mine = kind is not None and issubclass(kind, asyncio.CancelledError)
         await self._tasks.__aexit__(*((kind, *why) if mine else (None, None, None)))
 
-    # What connections tell
+    # Connections
 
     def opened(self, connection: Connection) -> None:
         self._living.add(connection)
@@ -166,7 +166,7 @@ class TelegramServer:
             self._poll = self._poller = None
         self._wake()
 
-    async def serve(self, connection: Connection, request: Incoming) -> None:
+    async def serve(self, connection: Connection, request: HttpRequest) -> None:
         assert isinstance(request, Request)
         path = unquote(request.path)
         if path.startswith(f"/file/bot{self.token}/"):
@@ -211,7 +211,7 @@ class TelegramServer:
             case "logout" | "close":
                 return True
             case _ if method in METHODS:
-                return METHODS[method](self.town, given)
+                return METHODS[method](self.chats, given)
         raise Refused(404, "Not Found: method not found")
 
     def _flooded(self, method: str, chat: int | None) -> None:
@@ -258,7 +258,7 @@ class TelegramServer:
 
     def _file(self, connection: Connection, path: str) -> None:
         fault = next((fault for fault in self.faults if fault.hits("download", None)), None)
-        data = next((data for where, data in self.town.files.values() if where == path), None)
+        data = next((data for where, data in self.chats.files.values() if where == path), None)
         if fault:
             connection.transport.abort()
         elif data is None:
@@ -267,11 +267,11 @@ class TelegramServer:
             connection.whole(200, data, "application/octet-stream")
 
     def _note(self, method: str, given: Wire, code: int, came: float = 0.0) -> None:
-        told = {
+        parameters = {
             name: f"<{value.name} {len(value.data)}>" if isinstance(value, Uploaded) else value
             for name, value in given.items()
         }
-        self.calls.append(Call(time.time(), method, told, code, came))
+        self.calls.append(Call(time.time(), method, parameters, code, came))
         self._wake()
 
     def _wake(self) -> None:
@@ -282,7 +282,7 @@ class TelegramServer:
 
     # Updates
 
-    def _told(self, kind: str, wire: Wire) -> None:
+    def _queue_update(self, kind: str, wire: Wire) -> None:
         if kind not in self._allowed:
             return
         self._number += 1
@@ -320,7 +320,7 @@ class TelegramServer:
         try:
             done, _ = await asyncio.wait([poll], timeout=seconds)
             if self._poll is not poll and not done:
-                await asyncio.Event().wait()  # it was struck: nobody answers here any more
+                await asyncio.Event().wait()  # it was broken: it gets no answer
             if done and (refused := poll.result()) is not None:
                 raise refused
         finally:
@@ -345,7 +345,7 @@ class TelegramServer:
         return True
 
     async def _push(self) -> None:
-        """Deliver to the webhook, one after the other, each until it is accepted."""
+        """Deliver updates to the webhook in order, each until it is accepted."""
         while True:
             await self.until(lambda: bool(self._updates) and bool(self.webhook["url"]))
             try:

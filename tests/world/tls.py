@@ -1,4 +1,4 @@
-"""Loopback HTTP servers, plain and TLS, that remember what happened at their sockets; and the CA that signs them."""
+"""Loopback HTTP servers, plain and TLS, that record their connections; and their CA."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ def server_context() -> ssl.SSLContext:
 
 
 def client_context() -> ssl.SSLContext:
-    """Believes our CA and nobody else."""
+    """Trusts only our CA."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority().configure_trust(context)
     return context
@@ -36,14 +36,14 @@ def ca_file(folder: Path) -> Path:
     return path
 
 
-class Seen:
+class SeenConnection:
     """One connection as the server saw it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.closed = asyncio.Event()
-        """Set when the other side has gone, politely or not."""
+        """Set when the other side has closed."""
 
     def send(self, data: bytes) -> None:
         self.writer.write(data)
@@ -57,7 +57,7 @@ class Seen:
         self.requests.append((head, headers, body))
 
     async def wait_gone(self) -> None:
-        """Return when the other side has closed; what it still sends is dropped."""
+        """Wait until the other side has closed; its data is dropped."""
         try:
             while await self.reader.read(65536):
                 pass
@@ -66,7 +66,7 @@ class Seen:
         self.closed.set()
 
 
-Answer = Callable[[Seen], Awaitable[None]]
+Answer = Callable[[SeenConnection], Awaitable[None]]
 
 
 class Loopback:
@@ -74,7 +74,7 @@ class Loopback:
         self._answer = answer
         self.port = 0
         self.url = ""
-        self.connections: list[Seen] = []
+        self.connections: list[SeenConnection] = []
         self.arrived = asyncio.Event()
         """Set at each request; clear it to wait for the next."""
 
@@ -83,7 +83,7 @@ class Loopback:
         return [request for connection in self.connections for request in connection.requests]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen = Seen(reader, writer)
+        seen = SeenConnection(reader, writer)
         self.connections.append(seen)
         try:
             while True:
@@ -104,12 +104,12 @@ def reply(
     return head.encode() + body
 
 
-async def always_json(seen: Seen) -> None:
+async def always_json(seen: SeenConnection) -> None:
     seen.send(reply(b'{"object": "list", "data": [], "has_more": false, "first_id": null, "last_id": null}'))
 
 
 def chunked(*pieces: bytes, ending: bool = True) -> bytes:
-    """A streamed answer in pieces; without its ending it is still going on."""
+    """A streamed response in pieces, optionally without its end."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
     return head + body + (b"0\r\n\r\n" if ending else b"")
@@ -117,7 +117,7 @@ def chunked(*pieces: bytes, ending: bool = True) -> bytes:
 
 @asynccontextmanager
 async def open_loopback(answer: Answer = always_json, *, tls: bool = False) -> AsyncIterator[Loopback]:
-    """Serve on a free port of this machine: `answer` is called after each request was read."""
+    """Serve on a free loopback port: `answer` is called for each request."""
     server = Loopback(answer)
     handlers: set[asyncio.Task[None]] = set()
 
@@ -128,7 +128,7 @@ async def open_loopback(answer: Answer = always_json, *, tls: bool = False) -> A
         try:
             await server.serve(reader, writer)
         except asyncio.CancelledError:
-            pass  # the end of the world below; asyncio's streams would report it as an error
+            pass  # shutdown; asyncio's streams would report it as an error
         finally:
             handlers.discard(task)
 

@@ -1,4 +1,4 @@
-"""Calls that wait for a client's answer. Each ends once, by whoever is first; what comes later is dropped."""
+"""Open calls to clients. Each ends exactly once; later answers are dropped."""
 
 import asyncio
 import secrets
@@ -6,68 +6,68 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol, TypeAlias
 
-from alipes.plugin import Act, Json, ToolError
+from alipes.plugin import Json, ToolContext, ToolError
 
 from . import protocol as wire
 
-About: TypeAlias = wire.Progress | wire.Result | wire.Broke
-"""What a client says about a call."""
-SHOWN = 32
-"""Words of progress that may wait to be shown; those beyond are left out."""
+CallUpdate: TypeAlias = wire.Progress | wire.Result | wire.Failure
+"""A client's message about a call."""
+MAX_PROGRESS = 32
+"""Progress messages that may wait to be shown; more are dropped."""
 REMEMBERED = 1000
 
 
 class Peer(Protocol):
-    """Whoever runs the tool."""
+    """The client that runs the tool."""
 
-    def post(self, words: wire.Told) -> None: ...
+    def post(self, message: wire.ServerMessage) -> None: ...
 
 
 class OpenCall:
-    """One call on its way: to its client, and back to the tool that waits in the turn."""
+    """One call: sent to its client, awaited by the tool in the turn."""
 
-    def __init__(self, tool: str, act: Act, peer: Peer, *, limit: float) -> None:
+    def __init__(self, tool: str, act: ToolContext, peer: Peer, *, limit: float) -> None:
         self.id = secrets.token_hex(8)
         self.tool, self.peer, self.limit = tool, peer, limit
         self.session, self.act_id = act.session, act.call_id
         self.why: wire.Why | None = None
         """How it ended; None while it is open."""
         self._act = act
-        self._letters: asyncio.Queue[About | ToolError] = asyncio.Queue()
+        self._updates: asyncio.Queue[CallUpdate | ToolError] = asyncio.Queue()
 
-    def question(self, args: Mapping[str, Json]) -> wire.Call:
+    def to_wire(self, args: Mapping[str, Json]) -> wire.Call:
         return wire.Call(self.id, self.tool, dict(args), self.limit, self.session)
 
     async def answer(self) -> object:
-        """What the client gives. Its progress is shown from here: this is the turn's own task, which may
-        be held up or cancelled, and the one that reads from the client may not."""
+        """The client's result. Progress is shown from here: this is the turn's own task, which may be
+        delayed or cancelled; the task that reads from the client may not."""
         while True:
-            match await self._letters.get():
+            match await self._updates.get():
                 case wire.Progress(text=text):
                     await self._act.progress(text)
                 case wire.Result(output=output):
                     return output
-                case wire.Broke(message=message):
-                    raise ToolError(message or f"{self.tool} failed without a word")
+                case wire.Failure(message=message):
+                    raise ToolError(message or f"{self.tool} failed without a message")
                 case ToolError() as error:
                     raise error
 
-    def hear(self, words: About) -> None:
-        """The client says something about it, and it is still open."""
-        if not isinstance(words, wire.Progress):
+    def receive(self, message: CallUpdate) -> None:
+        """Pass on a client's message about this open call."""
+        if not isinstance(message, wire.Progress):
             self.why = "answered"
-        elif self._letters.qsize() >= SHOWN:
+        elif self._updates.qsize() >= MAX_PROGRESS:
             return
-        self._letters.put_nowait(words)
+        self._updates.put_nowait(message)
 
     def fail(self, why: str) -> None:
-        """Its client is gone."""
+        """Its client disconnected."""
         if self.why is None:
             self.why = "disconnected"
-            self._letters.put_nowait(ToolError(why))
+            self._updates.put_nowait(ToolError(why))
 
     def cancel(self, reason: str) -> None:
-        """Tell the client that nobody waits any more; once, whoever comes first."""
+        """Inform the client, once, that nobody is waiting."""
         if self.why is None:
             self.why = "cancelled"
             self.peer.post(wire.Cancelled(self.id, reason))
@@ -79,39 +79,39 @@ class OpenCall:
 
 
 class Calls:
-    """All that are open, and how the last ones ended."""
+    """All open calls, and how the latest ones ended."""
 
     def __init__(self) -> None:
         self._open: dict[str, OpenCall] = {}
-        self._over: dict[str, wire.Why] = {}
+        self._ended: dict[str, wire.Why] = {}
 
     @contextmanager
-    def opened(self, call: OpenCall) -> Iterator[OpenCall]:
-        """However we are left, the client knows it afterwards."""
+    def open(self, call: OpenCall) -> Iterator[OpenCall]:
+        """Cancels the call at the client if it is left without an answer."""
         self._open[call.id] = call
         try:
             yield call
         finally:
-            call.cancel("cancelled")  # says nothing if it ended, or if the stop was told already
+            call.cancel("cancelled")  # does nothing if it ended or was already cancelled
             del self._open[call.id]
-            self._over[call.id] = call.why or "unknown"
-            while len(self._over) > REMEMBERED:
-                del self._over[next(iter(self._over))]
+            self._ended[call.id] = call.why or "unknown"
+            while len(self._ended) > REMEMBERED:
+                del self._ended[next(iter(self._ended))]
 
     def of(self, peer: Peer) -> list[OpenCall]:
         return [call for call in self._open.values() if call.peer is peer]
 
-    def hear(self, words: About, peer: Peer) -> None:
-        """Give it to the call it is about; an answer to one that is over is dropped, and its client told."""
-        call = self._open.get(words.call)
+    def receive(self, message: CallUpdate, peer: Peer) -> None:
+        """Pass it to its call; an answer to an ended call is dropped, and the client is informed."""
+        call = self._open.get(message.call)
         if call is not None and call.peer is peer and call.why is None:
-            call.hear(words)
-        elif not isinstance(words, wire.Progress):  # progress may cross with the end, and means nothing then
-            why = call.why if call is not None and call.peer is peer else self._over.get(words.call)
-            peer.post(wire.Dropped(words.call, why or "unknown"))
+            call.receive(message)
+        elif not isinstance(message, wire.Progress):  # late progress is harmless
+            why = call.why if call is not None and call.peer is peer else self._ended.get(message.call)
+            peer.post(wire.Dropped(message.call, why or "unknown"))
 
-    def stopped(self, session: str, acts: Collection[str], reason: str) -> None:
-        """The turn was stopped in which these were called."""
+    def cancel_all(self, session: str, acts: Collection[str], reason: str) -> None:
+        """Cancel the calls of a stopped turn."""
         for call in self._open.values():
             if call.session == session and call.act_id in acts:
                 call.cancel(reason)

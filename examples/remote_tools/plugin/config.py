@@ -1,4 +1,4 @@
-"""What `[plugins.entries.remote_tools]` may say. A value that cannot be meant is refused with the reason."""
+"""Settings in `[plugins.entries.remote_tools]`. An invalid value is refused with the reason."""
 
 from ipaddress import ip_address
 from typing import Annotated, TypeAlias
@@ -11,18 +11,18 @@ Count: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
 
 class Config(Struct, kw_only=True, frozen=True):
     host: str = "127.0.0.1"
-    """An address of this machine that no other machine reaches."""
+    """A loopback address."""
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8765
-    """0: any that is free; `/remote` tells which."""
+    """0: any free port; `/remote` shows it."""
     origins: tuple[str, ...] = ()
-    """Pages that may connect, beside our own: `https://example.org`, without a path."""
+    """Other pages that may connect: `https://example.org`, without a path."""
     timeout: Seconds = 60.0
-    """Of a call of a tool that names none."""
+    """Timeout of tools that set none."""
     max_timeout: Seconds = 600.0
     hello: Seconds = 5.0
-    """How soon a client must have said hello."""
+    """Time limit for a client's hello."""
     heartbeat: Seconds = 10.0
-    """A client that is silently gone is noticed after at most twice this."""
+    """A dead client is noticed after at most twice this time."""
     clients: Count = 16
     tools: Count = 32
     """Of one client."""

@@ -1,4 +1,4 @@
-"""The plugin's own door: one port that only this machine reaches, for WebSockets and for the page."""
+"""The plugin's server: one loopback port for WebSockets and for the page."""
 
 import asyncio
 import errno
@@ -20,11 +20,11 @@ from .tokens import Token
 
 PAGE = Path(__file__).parent / "page"
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-AGAIN = 0.5
-"""Seconds until a port that was taken is tried again."""
+RETRY_S = 0.5
+"""Pause before a port in use is tried again."""
 
 
-class Door:
+class Server:
     def __init__(self, hub: Hub, token: Token, log: logging.Logger) -> None:
         self._hub, self._token, self._config, self._log = hub, token, hub.config, log
         self._socket = _bind(self._config)
@@ -35,9 +35,9 @@ class Door:
         return "" if self._socket is None else f"http://{_names(self._config.host, self._socket)[0]}/"
 
     async def run(self) -> None:
-        """Serve until cancelled; then the clients are told that we go (1001)."""
-        while self._socket is None:  # an older self that finishes its turns, or another process of this home
-            await asyncio.sleep(AGAIN)
+        """Serve until cancelled; then close the connections with 1001."""
+        while self._socket is None:  # used by the previous version of this plugin, or by another process
+            await asyncio.sleep(RETRY_S)
             self._socket = _bind(self._config)
         hosts = _names(self._config.host, self._socket)
         origins = [None, *(Origin(f"http://{host}") for host in hosts), *map(Origin, self._config.origins)]
@@ -68,33 +68,33 @@ class Door:
             self._socket.close()
 
     async def _receive(self, connection: ServerConnection) -> None:
-        """One client, from hello to goodbye."""
+        """One client, from hello to disconnect."""
         hello = await self._hello(connection)
         if hello is None:
             return
         client = self._hub.admit(connection, hello)
         try:
             async for frame in connection:
-                self._hub.heed(client, wire.read(frame))
+                self._hub.handle(client, wire.read(frame))
         except ConnectionClosed as error:
             self._log.info("%s (%s): %s", client.name, client.id, error)
         finally:
-            self._hub.dismiss(client)
+            self._hub.remove(client)
 
     async def _hello(self, connection: ServerConnection) -> wire.Hello | None:
         try:
             async with asyncio.timeout(self._config.hello):
-                words = wire.read(await connection.recv())
+                message = wire.read(await connection.recv())
         except TimeoutError:
             await connection.close(wire.LATE_HELLO, f"no hello within {self._config.hello:g} s")
             return None
         except ConnectionClosed:
             return None
-        match words:
+        match message:
             case wire.Hello(protocol=wire.VERSION, token=token) if self._token.matches(token):
                 if len(self._hub.clients) < self._config.clients:
-                    return words
-                code, reason = wire.FULL, f"there are {self._config.clients} clients already"
+                    return message
+                code, reason = wire.FULL, f"the limit of {self._config.clients} clients is reached"
             case wire.Hello(protocol=wire.VERSION):
                 code, reason = wire.BAD_TOKEN, "this is not the token that /remote shows"
             case wire.Hello(protocol=other):
@@ -106,7 +106,7 @@ class Door:
 
 
 def _bind(config: Config) -> socket.socket | None:
-    """Listen from now on; None if someone else does."""
+    """A listening socket; None if the port is in use."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     try:
         return socket.create_server((config.host, config.port), family=family)
@@ -117,7 +117,7 @@ def _bind(config: Config) -> socket.socket | None:
 
 
 def _names(host: str, listening: socket.socket) -> list[str]:
-    """By what our page may be called; any other name is someone else's, led to this machine."""
+    """Accepted values of the Host header; any other name may be a rebound one."""
     port = listening.getsockname()[1]
     return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}", f"localhost:{port}"]
 
@@ -130,14 +130,14 @@ def _read_page() -> dict[str, tuple[str, bytes]]:
 def _response(
     connection: ServerConnection, request: Request, hosts: list[str], page: dict[str, tuple[str, bytes]]
 ) -> Response | None:
-    """The page's files; None lets a WebSocket in, if its origin is one of ours."""
+    """The page's files; None accepts a WebSocket if its origin is allowed."""
     path = request.path.partition("?")[0]
     if request.headers.get("Host") not in hosts:
-        return connection.respond(http.HTTPStatus.FORBIDDEN, "This is not the name of this server.\n")
+        return connection.respond(http.HTTPStatus.FORBIDDEN, "Host not allowed.\n")
     if path == "/ws":
         return None
     if path not in page:
-        return connection.respond(http.HTTPStatus.NOT_FOUND, "There is nothing here.\n")
+        return connection.respond(http.HTTPStatus.NOT_FOUND, "Not found.\n")
     kind, body = page[path]
     sockets = " ".join(f"ws://{host}" for host in hosts)
     headers = Headers(

@@ -1,4 +1,4 @@
-"""The secret that lets a client in: made once, kept in a file that only its owner reads."""
+"""The clients' secret: created once, stored in a file that only its owner can read."""
 
 import os
 import secrets
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 class Token:
-    """Read anew each time, so that every process of one home means the same."""
+    """Read each time, so that all processes of one home use the same."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "token"
         if not self.path.exists():
             made = self._write()
-            with suppress(FileExistsError):  # another process was faster: then theirs counts
+            with suppress(FileExistsError):  # another process was faster; its token counts
                 os.link(made, self.path)
             made.unlink()
 

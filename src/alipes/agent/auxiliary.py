@@ -1,51 +1,52 @@
-"""Models that work beside the one that answers: each call owned by its turn, limited, and on the bill."""
+"""Model calls outside the conversation: titles, vision, compaction, mixtures. Each belongs to a turn, is
+limited and recorded."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from alipes.agent.budget import Spending, priced, worst
-from alipes.agent.model_call import Asker, Opens, Patience, ask
-from alipes.config.settings_parts import MIXED, Errand, MixturePreset, Side
+from alipes.agent.budget import SpendingLimits, with_cost, worst_case
+from alipes.agent.model_call import ModelCallContext, ModelOpener, RetryPolicy, call_model
+from alipes.config.settings import MIXTURE_PREFIX, AuxiliaryConfig, MixtureConfig
 from alipes.kernel.errors import ProviderError, ToolError, Transient
 from alipes.kernel.messages import Message, Text, user
 from alipes.kernel.ports import Request
-from alipes.kernel.turns import Event, Replied, Turn
-from alipes.kernel.usage import Billed
-from alipes.plugins.attribution import TURN
-from alipes.providers.mixture import considered, consult, tally
+from alipes.kernel.turns import Event, ModelReply, Turn
+from alipes.kernel.usage import UsageRecord
+from alipes.plugins.interruption.attribution import TURN
+from alipes.providers.mixture import ask_all, format_answers, summarize_answers
 from alipes.providers.registry import Backend
 
 MAX_TOKENS = 8192
 
 
-class Auxiliary:
-    """One per process. What it asks is shown to nobody; who waits for the answer may be cancelled."""
+class AuxiliaryModels:
+    """One per process. Its calls are not shown; a caller that waits may be cancelled."""
 
     def __init__(
         self,
-        models: Opens,
-        spending: Spending,
-        side: Side | None = None,
+        models: ModelOpener,
+        spending: SpendingLimits,
+        tasks: Mapping[str, AuxiliaryConfig] | None = None,
         *,
         choice: Callable[[], Awaitable[str]],
-        patience: Patience | None = None,
+        retry: RetryPolicy | None = None,
     ) -> None:
-        """`choice()`: the model that answers where neither a message nor a session names one."""
-        self.patience = patience or Patience()
-        self._models, self.spending, self._side, self._choice = models, spending, side or Side(), choice
+        """`choice()`: the default model, if neither the message nor the session names one."""
+        self.retry = retry or RetryPolicy()
+        self._models, self.spending, self._tasks, self._choice = models, spending, tasks or {}, choice
 
-    def errand(self, task: str) -> Errand:
-        """How the operator wants this work to be done."""
-        return self._side.errand(task)
+    def config_for(self, task: str) -> AuxiliaryConfig:
+        """The operator's settings for the task."""
+        return self._tasks.get(task, AuxiliaryConfig())
 
-    async def limit_met(self, turn: Turn) -> bool:
-        """May no more be spent without asking? Work that nobody waits for is not begun then."""
-        return await self.spending.met(turn)
+    async def limit_reached(self, turn: Turn) -> bool:
+        """True if a spending limit is reached; background work is not started then."""
+        return await self.spending.is_reached(turn)
 
     async def backend(self, task: str, turn: Turn, model: str = "") -> Backend:
-        """The model for a task: the one named here, else the operator's, else the one that answers."""
-        named = model or self._side.errand(task).model or turn.inbound.model or turn.model
+        """The model for a task: the given one, else the configured one, else the conversation's."""
+        named = model or self.config_for(task).model or turn.inbound.model or turn.model
         return await self._models.open(named or await self._choice())
 
     async def ask(  # noqa: PLR0913
@@ -58,13 +59,13 @@ class Auxiliary:
         model: str = "",
         max_tokens: int = 0,
         tool: str = "",
-    ) -> Replied:
-        """The whole answer. `tool`: on whose behalf, for the bill.
+    ) -> ModelReply:
+        """The whole answer. `tool`: the tool that asked, for the usage records.
 
-        Raises `ProviderError` kinds, `Transient` also when it takes too long, `ConfigError` where there is
-        no such model, and `Spent`, a `ToolError`, where a limit is met and nobody let us go on.
+        Raises `ProviderError` kinds, `Transient` also when it takes too long, `ConfigError` if the model is
+        not configured, and `BudgetExceeded`, a `ToolError`, if a limit is reached and nobody allowed more.
         """
-        errand, backend = self._side.errand(task), await self.backend(task, turn, model)
+        errand, backend = self.config_for(task), await self.backend(task, turn, model)
         limit = max_tokens or errand.max_tokens or MAX_TOKENS
         request = Request(
             model=backend.model,
@@ -73,64 +74,64 @@ class Auxiliary:
             max_tokens=min(limit, backend.facts.output or limit),
             effort=errand.effort,
         )
-        async with self.spending.call(turn, worst(request, backend.facts)):
+        async with self.spending.reserve(turn, worst_case(request, backend.facts)):
             try:
                 async with asyncio.timeout(errand.timeout):
-                    reply = await ask(backend, request, Asker(turn, _unheard, self.patience))
+                    reply = await call_model(
+                        backend, request, ModelCallContext(turn, _ignore_event, self.retry)
+                    )
             except TimeoutError:
-                raise Transient(f"{backend.name} gave no answer within {errand.timeout:g} s") from None
-            reply = priced(reply, backend.facts)
-            await self.spending.owe(Billed(turn, task, backend.name, reply.usage, tool))
+                raise Transient(f"{backend.name} did not answer within {errand.timeout:g} s") from None
+            reply = with_cost(reply, backend.facts)
+            await self.spending.record(UsageRecord(turn, task, backend.name, reply.usage, tool))
         return reply
 
 
-async def _unheard(_event: Event) -> None:
+async def _ignore_event(_event: Event) -> None:
     return None
 
 
 TASK, TOOL = "moa", "mixture_of_agents"
-USUAL = "default"
-TIMEOUT = MixturePreset((), "").timeout
-_SYSTEM = "Answer the question on your own, thoroughly and to the point. Say what you are not sure of."
+DEFAULT_PRESET = "default"
+TIMEOUT = MixtureConfig((), "").timeout
+_SYSTEM = "Answer the question independently, thoroughly and to the point. State what you are not sure of."
 
 
-class Mixing:
-    """See `tools.mixture.Mixes`, whose words these are; and what `providers.mixture` asks the others by."""
+class MixtureRunner:
+    """Implements `tools.mixture.Mixes`, and asks the models of a mixture for `providers.mixture`."""
 
-    def __init__(self, auxiliary: Auxiliary, presets: Mapping[str, MixturePreset]) -> None:
+    def __init__(self, auxiliary: AuxiliaryModels, presets: Mapping[str, MixtureConfig]) -> None:
         self._auxiliary, self._presets = auxiliary, presets
 
     async def ask(self, model: str, system: str, messages: tuple[Message, ...], max_tokens: int) -> str:
-        """One of the models that a mixture consists of."""
-        turn = _turn()
+        """Ask one of the models of a mixture."""
+        turn = _current_turn()
         replied = await self._auxiliary.ask(
             TASK, turn, system=system, messages=messages, model=model, max_tokens=max_tokens
         )
         return replied.message.text
 
     async def mix(self, prompt: str, models: Sequence[str], aggregator: str) -> str:
-        preset = usual(self._presets)
+        preset = default_preset(self._presets)
         chosen = tuple(models) or (preset.models if preset else ())
         if not chosen:
-            raise ToolError(
-                "name the models to be asked; the operator has set up none for this ([moa.default])"
-            )
-        turn = _turn()
-        opinions = await consult(
+            raise ToolError("no models given, and no default mixture is configured ([moa.default])")
+        turn = _current_turn()
+        opinions = await ask_all(
             chosen, partial(self._one, turn, prompt), preset.timeout if preset else TIMEOUT
         )
-        told = considered(opinions)
-        if not told:
-            raise ToolError(f"none of them answered: {tally(opinions)}")
-        question = Message("user", (*user(prompt).parts, Text(f"\n\n{told}")))
+        answers = format_answers(opinions)
+        if not answers:
+            raise ToolError(f"no model answered: {summarize_answers(opinions)}")
+        question = Message("user", (*user(prompt).parts, Text(f"\n\n{answers}")))
         last = aggregator or (preset.aggregator if preset else "")
         try:
             replied = await self._auxiliary.ask(
                 TASK, turn, system=_SYSTEM, messages=(question,), model=last, tool=TOOL
             )
         except ProviderError as error:
-            raise ToolError(f"the answers were not brought together: {error}\n\n{told}") from error
-        return f"{replied.message.text}\n\n[{tally(opinions)}]"
+            raise ToolError(f"combining the answers failed: {error}\n\n{answers}") from error
+        return f"{replied.message.text}\n\n[{summarize_answers(opinions)}]"
 
     async def _one(self, turn: Turn, prompt: str, model: str) -> str:
         replied = await self._auxiliary.ask(
@@ -139,19 +140,23 @@ class Mixing:
         return replied.message.text
 
 
-def usual(presets: Mapping[str, MixturePreset]) -> MixturePreset | None:
-    """The one that is meant where none is named."""
-    return presets.get(USUAL) or next(iter(presets.values()), None)
+def default_preset(presets: Mapping[str, MixtureConfig]) -> MixtureConfig | None:
+    """The default preset."""
+    return presets.get(DEFAULT_PRESET) or next(iter(presets.values()), None)
 
 
-def usual_name(names: Sequence[str]) -> str:
-    """The same, of the names of models; empty where there is none."""
-    mixed = [name for name in names if name.startswith(f"{MIXED}/")]
-    return f"{MIXED}/{USUAL}" if f"{MIXED}/{USUAL}" in mixed else next(iter(mixed), "")
+def default_mixture(names: Sequence[str]) -> str:
+    """The default mixture among model names; empty if there is none."""
+    mixed = [name for name in names if name.startswith(f"{MIXTURE_PREFIX}/")]
+    return (
+        f"{MIXTURE_PREFIX}/{DEFAULT_PRESET}"
+        if f"{MIXTURE_PREFIX}/{DEFAULT_PRESET}" in mixed
+        else next(iter(mixed), "")
+    )
 
 
-def _turn() -> Turn:
+def _current_turn() -> Turn:
     turn = TURN.get()
     if turn is None:
-        raise ToolError("models answer together in a conversation, and this call belongs to none")
+        raise ToolError("model mixtures work only inside a conversation")
     return turn

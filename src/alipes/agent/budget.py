@@ -1,8 +1,8 @@
-"""What may be spent: every model call passes here first, and waits for a person's word where a limit is met.
+"""Spending limits: every model call is checked first, and a person is asked when a limit is reached.
 
-A limit is met when what was used reaches it. So one call may pass it, and no second is made: calls that
-run side by side begin together only while even their worst case fits, else one after the other. What is
-counted is a person's turn with all that is lived for it, and what is asked is asked of that person.
+A limit is reached when usage is at or above it. One call may exceed it, but no second one is made: calls run
+in parallel only while even their worst case fits, otherwise one after the other. A person's turn is counted
+together with all turns that work for it, and that person is asked.
 """
 
 import asyncio
@@ -16,78 +16,78 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct, structs
 
-from alipes.agent.compaction.plan import fixed, letters
-from alipes.agent.model_call import Asker, ask
-from alipes.agent.tool_calls import AskPerson
-from alipes.config.settings_parts import Amount, Spend
-from alipes.kernel.conversations import withheld
+from alipes.agent.compaction.plan import count_chars, fixed_chars
+from alipes.agent.model_call import ModelCallContext, call_model
+from alipes.agent.tool_calls import AskApproval
+from alipes.config.settings import Amount, SpendConfig
+from alipes.kernel.conversations import denial_reason
 from alipes.kernel.errors import ToolError
-from alipes.kernel.formatting import money
+from alipes.kernel.formatting import format_money
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Emit, Request
-from alipes.kernel.turns import Ending, Noted, Replied, Turn, Usage
-from alipes.kernel.usage import Bill, Billed, Sum
-from alipes.providers.catalog import cost
+from alipes.kernel.turns import Ending, ModelReply, Notice, Turn, Usage
+from alipes.kernel.usage import UsageLedger, UsageRecord, UsageTotal
+from alipes.providers.catalog import compute_cost
 from alipes.providers.registry import Backend
 
-NAME = "spend"
+APPROVAL_NAME = "spend"
 _WHERE = {"per_turn": "this turn", "per_session": "this conversation", "per_day": "today"}
 
 
-class Spent(ToolError):
-    """A limit is met and nobody let us go on. Inside a tool the model reads it; the turn ends at its next
-    question."""
+class BudgetExceeded(ToolError):
+    """A limit is reached and nobody allowed more. Inside a tool the model reads it; the turn ends at its next
+    request."""
 
-    def __init__(self, scope: str, limit: Amount, used: Sum, by_person: bool) -> None:
-        said = refusal(scope, limit, used)
+    def __init__(self, scope: str, limit: Amount, used: UsageTotal, by_person: bool) -> None:
+        said = describe_limit(scope, limit, used)
         super().__init__(
-            f"{said}; the person said to stop here"
+            f"{said}; stopped by the user"
             if by_person
-            else f"{said}, and nobody is here to let it go on: raise that, or ask again with --yes"
+            else f"{said}, and nobody can approve more: raise the limit, or use --yes"
         )
         self.ending: Ending = "stopped" if by_person else "failed"
 
 
-def refusal(scope: str, limit: Amount, used: Sum) -> str:
-    return f"{_used(limit, used)} {_were(limit)} used {_in(scope)}; spend.{scope} allows {limit.text}"
+def describe_limit(scope: str, limit: Amount, used: UsageTotal) -> str:
+    return f"{_used(limit, used)} used {_in(scope)}; the limit is spend.{scope} = {limit.text}"
 
 
-def question(scope: str, limit: Amount, used: Sum) -> str:
-    """Follows "It"."""
-    unpriced = f", beside {used.unpriced:,} calls of unknown price" if used.unpriced and limit.dollars else ""
+def approval_reason(scope: str, limit: Amount, used: UsageTotal) -> str:
+    """Continues a sentence that starts with "It"."""
+    unpriced = (
+        f", not counting {used.unpriced:,} calls of unknown price" if used.unpriced and limit.dollars else ""
+    )
     return (
-        f"has used {_used(limit, used)} {_in(scope)}{unpriced}, and the limit is {limit.text}. Yes, once: as "
-        "much again; for this conversation: no more questions about this limit; no: it stops here"
+        f"has used {_used(limit, used)} {_in(scope)}{unpriced}; the limit is {limit.text}. Once: allow the "
+        "same amount again. This session: do not ask about this limit again. No: stop here"
     )
 
 
-def call(scope: str, limit: Amount, root: Turn, place: str, id: str) -> ToolCall:
-    """What is asked about, as a call; equal for equal limits of one conversation and for nothing else."""
+def approval_call(scope: str, limit: Amount, root: Turn, place: str, id: str) -> ToolCall:
+    """The question as a call; equal only for the same limit of the same conversation."""
     where = f", {place}" if scope == "per_day" else ""
-    what = f"go on beyond {scope} = {limit.text} in conversation {root.session}{where}"
-    return ToolCall(f"{NAME}-{id}", NAME, {"command": what})
+    what = f"continue beyond {scope} = {limit.text} in conversation {root.session}{where}"
+    return ToolCall(f"{APPROVAL_NAME}-{id}", APPROVAL_NAME, {"command": what})
 
 
-def worst(request: Request, facts: ModelFacts) -> Usage:
-    """More than a call will use: every second letter a token, and an answer as long as it may be."""
-    usage = Usage(input=(fixed(request) + letters(request.messages)) // 2, output=request.max_tokens)
-    return Usage(input=usage.input, output=usage.output, cost=cost(usage, facts))
+def worst_case(request: Request, facts: ModelFacts) -> Usage:
+    """An upper bound: one token per two characters, and the longest possible answer."""
+    usage = Usage(
+        input=(fixed_chars(request) + count_chars(request.messages)) // 2, output=request.max_tokens
+    )
+    return Usage(input=usage.input, output=usage.output, cost=compute_cost(usage, facts))
 
 
-def priced(reply: Replied, facts: ModelFacts) -> Replied:
-    """The answer with what it cost, where the provider did not say and we know."""
+def with_cost(reply: ModelReply, facts: ModelFacts) -> ModelReply:
+    """The reply with its cost, if the provider did not report it and the price is known."""
     if reply.usage.cost is not None:
         return reply
-    return structs.replace(reply, usage=structs.replace(reply.usage, cost=cost(reply.usage, facts)))
+    return structs.replace(reply, usage=structs.replace(reply.usage, cost=compute_cost(reply.usage, facts)))
 
 
-def _used(limit: Amount, used: Sum) -> str:
-    return money(used.dollars) if limit.dollars is not None else f"{used.tokens:,} tokens"
-
-
-def _were(limit: Amount) -> str:
-    return "was" if limit.dollars is not None else "were"
+def _used(limit: Amount, used: UsageTotal) -> str:
+    return format_money(used.dollars) if limit.dollars is not None else f"{used.tokens:,} tokens"
 
 
 def _in(scope: str) -> str:
@@ -95,19 +95,19 @@ def _in(scope: str) -> str:
 
 
 REMEMBERED = 100
-"""Turns that were told to stop."""
+"""How many refused turns are remembered."""
 Scope: TypeAlias = Literal["per_turn", "per_session", "per_day"]
 
 
-class Slip(Struct, eq=False):
-    """A call that was let through: what it may use at worst, later what it did, until that is on the bill."""
+class Reservation(Struct, eq=False):
+    """An allowed call: its worst case, later its actual usage, until that is recorded."""
 
     root: Turn
     usage: Usage
     idle: bool = False
-    """Calls that are made inside it are counted instead."""
-    owed: bool = False
-    """It is not on the bill when the call is over: whoever set this says `kept` when it is."""
+    """Calls made inside it are counted instead."""
+    unrecorded: bool = False
+    """Not recorded yet when the call ends: the caller that set this calls `release` once it is."""
 
 
 class _Limit(Struct, frozen=True):
@@ -117,62 +117,62 @@ class _Limit(Struct, frozen=True):
     """What it is counted over: a turn, a session, a day."""
 
 
-_HELD: ContextVar[Slip | None] = ContextVar("slip", default=None)
+_HELD: ContextVar[Reservation | None] = ContextVar("reservation", default=None)
 
 
-class Spending:
-    """One for all turns of a process: it knows what is under way."""
+class SpendingLimits:
+    """One per process: knows all calls in progress."""
 
     def __init__(
         self,
-        bill: Bill,
-        limits: Spend | None = None,
-        consent: AskPerson | None = None,
+        ledger: UsageLedger,
+        limits: SpendConfig | None = None,
+        ask_approval: AskApproval | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.bill = bill
-        self._limits, self._consent, self._clock = limits or Spend(), consent, clock
-        self._flight: set[Slip] = set()
+        self.bill = ledger
+        self._limits, self._consent, self._clock = limits or SpendConfig(), ask_approval, clock
+        self._flight: set[Reservation] = set()
         self._news = asyncio.Event()
         self._version = 0
         self._helpings: dict[_Limit, int] = {}
-        """How often as much again was allowed."""
+        """How often the same amount was allowed again."""
         self._lifted: set[tuple[_Limit, str]] = set()
-        """Limits that a session, or a turn, is no more asked about."""
-        self._refused: dict[str, tuple[str, Amount, Sum, bool]] = {}
-        """By turn, the word that ended it; kept for what may still be made for that turn."""
+        """Limits that are no longer asked about, by session or turn."""
+        self._refused: dict[str, tuple[str, Amount, UsageTotal, bool]] = {}
+        """By turn, the refusal that ended it; applies to later calls for that turn too."""
         self._noted: set[str] = set()
         self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
     def limited(self) -> bool:
-        return self._limits != Spend()
+        return self._limits != SpendConfig()
 
     @asynccontextmanager
-    async def call(self, turn: Turn, worst: Usage, emit: Emit | None = None) -> AsyncIterator[Slip]:
-        """Around one model call and the writing of its bill. Raises `Spent` where it may not be made."""
-        slip = await self._admitted(turn, worst, emit) if self.limited else Slip(turn, worst)
-        token = _HELD.set(slip)
+    async def reserve(self, turn: Turn, worst: Usage, emit: Emit | None = None) -> AsyncIterator[Reservation]:
+        """Around one model call and the recording of its usage. Raises `BudgetExceeded`."""
+        reservation = await self._admitted(turn, worst, emit) if self.limited else Reservation(turn, worst)
+        token = _HELD.set(reservation)
         try:
-            yield slip
+            yield reservation
         finally:
             _HELD.reset(token)
-            if not slip.owed:
-                self.kept(slip)
+            if not reservation.unrecorded:
+                self.release(reservation)
 
-    async def met(self, turn: Turn) -> bool:
-        """Would a call have to be asked about now?"""
-        root = await self.bill.root(turn)
+    async def is_reached(self, turn: Turn) -> bool:
+        """True if the next call would need approval."""
+        root = await self.bill.root_turn(turn)
         return any(self._left(limit, used) <= 0 for limit, used in await self._sums(root))
 
-    async def owe(self, entry: Billed) -> None:
-        """Put on the bill what no transcript will tell of."""
+    async def record(self, entry: UsageRecord) -> None:
+        """Record usage that is not part of a transcript."""
         await self.bill.add(entry)
         self._tell()
 
-    def kept(self, *slips: Slip) -> None:
-        """What they used is on the bill now."""
-        self._flight.difference_update(slips)
+    def release(self, *reservations: Reservation) -> None:
+        """Their usage is recorded now."""
+        self._flight.difference_update(reservations)
         self._tell()
 
     def _tell(self) -> None:
@@ -180,16 +180,16 @@ class Spending:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def _admitted(self, turn: Turn, worst: Usage, emit: Emit | None) -> Slip:
-        root = await self.bill.root(turn)
+    async def _admitted(self, turn: Turn, worst: Usage, emit: Emit | None) -> Reservation:
+        root = await self.bill.root_turn(turn)
         if (outer := _HELD.get()) is not None and not outer.idle:
             outer.idle = True
             self._tell()
-        slip = Slip(root, worst)
+        reservation = Reservation(root, worst)
         await self._doubt(root, worst, emit)
         while True:
             if (refused := self._refused.get(root.id)) is not None:
-                raise Spent(*refused)
+                raise BudgetExceeded(*refused)
             news, version = self._news, self._version
             sums = await self._sums(root)
             if version != self._version:
@@ -199,9 +199,9 @@ class Spending:
                     await self._pause(limit, root, emit)
                     break
             else:
-                if all(self._fits(limit, used, slip) for limit, used in sums):
-                    self._flight.add(slip)
-                    return slip
+                if all(self._fits(limit, used, reservation) for limit, used in sums):
+                    self._flight.add(reservation)
+                    return reservation
                 await news.wait()
 
     def _limits_of(self, root: Turn) -> list[_Limit]:
@@ -214,12 +214,12 @@ class Spending:
         known = [_Limit(scope, amount, place) for scope, amount, place in each if amount is not None]  # type: ignore[arg-type]
         return [each for each in known if not {(each, root.session), (each, root.id)} & self._lifted]
 
-    async def _sums(self, root: Turn) -> list[tuple[_Limit, Sum]]:
+    async def _sums(self, root: Turn) -> list[tuple[_Limit, UsageTotal]]:
         now = self._clock()
         return [(limit, await _sum(self.bill, limit, root, now)) for limit in self._limits_of(root)]
 
-    def _left(self, limit: _Limit, used: Sum, more: tuple[Slip, ...] = ()) -> float:
-        """What of the limit is not used."""
+    def _left(self, limit: _Limit, used: UsageTotal, more: tuple[Reservation, ...] = ()) -> float:
+        """What is left of the limit."""
         times = 1 + self._helpings.get(limit, 0)
         if limit.amount.tokens is not None:
             tokens = sum(each.usage.input + each.usage.output for each in more)
@@ -227,13 +227,13 @@ class Spending:
         dollars = sum(each.usage.cost or 0.0 for each in more)
         return (limit.amount.dollars or 0.0) * times - used.dollars - dollars
 
-    def _fits(self, limit: _Limit, used: Sum, slip: Slip) -> bool:
-        """May it begin now? Alone it may; beside others only if all together cannot pass the limit."""
+    def _fits(self, limit: _Limit, used: UsageTotal, reservation: Reservation) -> bool:
+        """May it start now? Alone it may; in parallel only if all together stay within the limit."""
         crowd = tuple(each for each in self._flight if not each.idle and _within(limit, each.root))
-        return not crowd or self._left(limit, used, (*crowd, slip)) >= 0
+        return not crowd or self._left(limit, used, (*crowd, reservation)) >= 0
 
     async def _pause(self, limit: _Limit, root: Turn, emit: Emit | None) -> None:
-        """Ask whether to go on. Comes back if so, or if there is no need any more."""
+        """Ask whether to continue. Returns if allowed, or if it is no longer needed."""
         async with self._lanes.setdefault(root.key, asyncio.Lock()):
             used = await _sum(self.bill, limit, root, self._clock())
             lifted = {(limit, root.session), (limit, root.id)} & self._lifted
@@ -241,12 +241,14 @@ class Spending:
                 return
             if root.inbound.trusted:
                 self._lifted.add((limit, root.id))
-                await _note(emit, f"{refusal(limit.scope, limit.amount, used)}; going on, as --yes said")
+                await _note(
+                    emit, f"{describe_limit(limit.scope, limit.amount, used)}; continuing because of --yes"
+                )
                 return
-            reason = question(limit.scope, limit.amount, used)
-            asked = call(limit.scope, limit.amount, root, limit.place, os.urandom(4).hex())
+            reason = approval_reason(limit.scope, limit.amount, used)
+            asked = approval_call(limit.scope, limit.amount, root, limit.place, os.urandom(4).hex())
             word = None if self._consent is None else await self._consent(asked, reason, root)
-            if withheld(word):
+            if denial_reason(word):
                 if len(self._refused) > REMEMBERED:
                     del self._refused[next(iter(self._refused))]
                 self._refused[root.id] = limit.scope, limit.amount, used, word == "no"
@@ -256,22 +258,22 @@ class Spending:
                 self._lifted.add((limit, root.session))
 
     async def _doubt(self, root: Turn, worst: Usage, emit: Emit | None) -> None:
-        """Say once where money is limited and a price is not known."""
+        """Tell once per session that a dollar limit cannot count a model of unknown price."""
         money = [each for each in self._limits_of(root) if each.amount.dollars is not None]
         if worst.cost is None and money and emit is not None and root.session not in self._noted:
             self._noted.add(root.session)
             names = ", ".join(f"{each.scope} = {each.amount.text}" for each in money)
-            await _note(emit, f"the price of this model is unknown, so {names} does not count what it uses")
+            await _note(emit, f"the price of this model is unknown, so {names} does not cover it")
 
 
-async def _sum(bill: Bill, limit: _Limit, root: Turn, now: float) -> Sum:
+async def _sum(bill: UsageLedger, limit: _Limit, root: Turn, now: float) -> UsageTotal:
     match limit.scope:
         case "per_turn":
-            return await bill.turn(root)
+            return await bill.turn_total(root)
         case "per_session":
-            return await bill.session(root.session)
+            return await bill.session_total(root.session)
         case "per_day":
-            return await bill.since(_midnight(now))
+            return await bill.total_since(_midnight(now))
 
 
 def _within(limit: _Limit, root: Turn) -> bool:
@@ -285,34 +287,34 @@ def _midnight(now: float) -> float:
 
 async def _note(emit: Emit | None, text: str) -> None:
     if emit is not None:
-        await emit(Noted(text))
+        await emit(Notice(text))
 
 
-class Purse:
-    """What an answer used is on the bill when its message is kept; until then it counts from here."""
+class TurnBudget:
+    """The budget of one turn: checks limits before each model call and records its cost."""
 
-    def __init__(self, spending: Spending | None, asker: Asker) -> None:
-        self._spending, self._asker = spending, asker
-        self._slips: list[Slip] = []
+    def __init__(self, spending: SpendingLimits | None, context: ModelCallContext) -> None:
+        self._spending, self._context = spending, context
+        self._reservations: list[Reservation] = []
 
-    async def ask(self, backend: Backend, request: Request, question: int) -> Replied:
-        """The answer, and what it cost. Raises `Spent` where it may not be asked for."""
+    async def call(self, backend: Backend, request: Request, question: int) -> ModelReply:
+        """The reply with its cost. Raises `BudgetExceeded` if it may not be sent."""
         if self._spending is None or not self._spending.limited:
-            return priced(await ask(backend, request, self._asker, question), backend.facts)
-        usage = worst(request, backend.facts)
-        async with self._spending.call(self._asker.turn, usage, self._asker.emit) as slip:
-            reply = priced(await ask(backend, request, self._asker, question), backend.facts)
-            slip.usage, slip.owed = reply.usage, True
-            self._slips.append(slip)
+            return with_cost(await call_model(backend, request, self._context, question), backend.facts)
+        usage = worst_case(request, backend.facts)
+        async with self._spending.reserve(self._context.turn, usage, self._context.emit) as reservation:
+            reply = with_cost(await call_model(backend, request, self._context, question), backend.facts)
+            reservation.usage, reservation.unrecorded = reply.usage, True
+            self._reservations.append(reservation)
         return reply
 
-    def let_go(self) -> None:
-        """What was used is on the bill, or we are not there any more to put it there."""
+    def release(self) -> None:
+        """The usage is recorded, or the turn was cut off before it could be."""
         if self._spending is not None:
-            self._spending.kept(*self._slips)
-        self._slips.clear()
+            self._spending.release(*self._reservations)
+        self._reservations.clear()
 
     async def settle(self, owed: Usage | None, backend: Backend | None) -> None:
-        """Put on the bill what was used for answers that nobody got."""
+        """Record the usage of answers that were discarded."""
         if owed is not None and backend is not None and self._spending is not None:
-            await self._spending.owe(Billed(self._asker.turn, "answer", backend.name, owed))
+            await self._spending.record(UsageRecord(self._context.turn, "answer", backend.name, owed))

@@ -1,214 +1,205 @@
-"""The tools that look, draw, ask, compute and keep a list, put together. What each does, it says itself."""
+"""Connects the vision, image, todo and clarify tools to models, plugins, the store and people."""
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 import msgspec
-from msgspec import Struct
 
-from alipes.agent.auxiliary import Auxiliary
-from alipes.agent.budget import Spending
+from alipes.agent.auxiliary import AuxiliaryModels
+from alipes.agent.budget import SpendingLimits
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image, user
-from alipes.kernel.ports import Tool
-from alipes.kernel.turns import Reply, Turn, Usage
-from alipes.kernel.usage import Billed
-from alipes.plugins.attribution import done_by
-from alipes.plugins.registry import Offers, ProviderOffer
-from alipes.providers.image_generation import Painter
-from alipes.providers.registry import Backend, http_of, resolve
+from alipes.kernel.turns import AnswerQuestion, Turn, Usage
+from alipes.kernel.usage import UsageRecord
+from alipes.plugins.interruption.attribution import TURN, run_as
+from alipes.plugins.registry import Contributions, ProviderContribution
+from alipes.providers.image_generation import ImageModel
+from alipes.providers.registry import open_http_client, resolve_model
 from alipes.runtime.http.clients import ClientScope
-from alipes.runtime.http.public_fetch import Fetcher, NotFetched
+from alipes.runtime.http.public_fetch import FetchError, PublicFetcher
 from alipes.store.todos import SqliteTodos
-from alipes.tools.clarify import Clarify
-from alipes.tools.common import Places
-from alipes.tools.media.image_generate import ImageGenerate
-from alipes.tools.media.vision import LARGEST, Sources, Vision
-from alipes.tools.todo import Item, Items, Todo
+from alipes.tools.media.vision import MAX_IMAGE_BYTES, VisionAnalyze
+from alipes.tools.todo import TodoItem, TodoItems
 
-KIND = "image_gen"
-"""`ctx.provide("image_gen", name, thing)`; see docs/plugins.md."""
+IMAGE_PROVIDER = "image_gen"
+"""`ctx.provide("image_gen", name, thing)`; see docs/tools.md."""
 SIZES = {"landscape": "1536x1024", "square": "1024x1024", "portrait": "1024x1536"}
-TurnNow: TypeAlias = Callable[[], Turn]
+_items = msgspec.json.Decoder(tuple[TodoItem, ...])
 
 
-class Easel(Struct, frozen=True):
-    """What drawing needs."""
-
-    offers: Offers
-    painter: Callable[[], Painter | None]
-    """The operator's; None where none was named. Raises `ConfigError` where it cannot be used."""
-    spending: Spending
-    fetcher: Fetcher
-    turn: TurnNow
-    seconds: float = 180.0
+def _current_turn() -> Turn:
+    turn = TURN.get()
+    assert turn is not None, "a tool runs within a turn"
+    return turn
 
 
-def available(easel: Easel) -> bool:
-    """Is there anybody who draws?"""
-    return easel.painter() is not None or _offer(easel.offers) is not None
+class ImageGenerator:
+    """Generates images with the configured model or a plugin."""
+
+    def __init__(
+        self,
+        contributions: Contributions,
+        open_model: Callable[[], ImageModel | None],
+        *,
+        spending: SpendingLimits,
+        fetcher: PublicFetcher,
+        seconds: float = 180.0,
+    ) -> None:
+        """`open_model()`: the configured model, or None; raises `ConfigError` if it cannot be used."""
+        self._contributions, self._open_model = contributions, open_model
+        self._spending, self._fetcher, self._seconds = spending, fetcher, seconds
+
+    def is_available(self) -> bool:
+        return self._open_model() is not None or self._plugin() is not None
+
+    async def generate(self, prompt: str, ratio: str, references: tuple[Image, ...]) -> bytes:
+        """The image. Raises `ToolError` and `ProviderError` kinds."""
+        model = self._open_model()
+        if model is not None:
+            return await self._generate_by_model(model, prompt, SIZES[ratio], references)
+        plugin = self._plugin()
+        if plugin is None:
+            raise ToolError("no image model is configured: set images.model or enable an image plugin")
+        arguments = {"prompt": prompt, "aspect_ratio": ratio, "images": references}
+        return await self._generate_by_plugin(plugin, arguments)
+
+    async def _generate_by_model(
+        self, model: ImageModel, prompt: str, size: str, references: tuple[Image, ...]
+    ) -> bytes:
+        turn = _current_turn()
+        async with self._spending.reserve(turn, Usage()):
+            image = await model.generate(prompt, size, references, seconds=self._seconds)
+            await self._spending.record(
+                UsageRecord(turn, "images", model.name, image.usage, "image_generate")
+            )
+        return image.data or await self._fetch(image.url)
+
+    async def _generate_by_plugin(self, plugin: ProviderContribution, arguments: Mapping[str, Any]) -> bytes:
+        """Call its `generate`, sync or async, with the keywords it takes. It returns bytes, a path or a URL,
+        also in a dict under `image`, as Hermes plugins do."""
+        generate = getattr(plugin.thing, "generate", plugin.thing)
+        parameters = inspect.signature(generate).parameters
+        takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+        given = {name: value for name, value in arguments.items() if takes_all or name in parameters}
+
+        async def work() -> Any:
+            if inspect.iscoroutinefunction(generate):
+                return await generate(**given)
+            return await asyncio.to_thread(generate, **given)
+
+        async with asyncio.timeout(self._seconds):
+            made = await run_as(plugin.owner, f"{IMAGE_PROVIDER} {plugin.name}", work())
+        if isinstance(made, dict):
+            if made.get("error") and not made.get("image"):
+                raise ToolError(f"{plugin.name} failed: {made['error']}")
+            made = made.get("image")
+        if isinstance(made, bytes):
+            return made
+        location = str(made or "")
+        if location.startswith(("http://", "https://")):
+            return await self._fetch(location)
+        if not location:
+            raise ToolError(f"{plugin.name} returned no image")
+        return await asyncio.to_thread(Path(location).read_bytes)
+
+    async def _fetch(self, url: str) -> bytes:
+        try:
+            return (await self._fetcher.fetch(url, largest=MAX_IMAGE_BYTES)).data
+        except FetchError as error:
+            raise ToolError(f"the image was generated but could not be downloaded: {error}") from error
+
+    def _plugin(self) -> ProviderContribution | None:
+        provided = self._contributions.all(ProviderContribution)
+        return next((each for each in provided if each.kind == IMAGE_PROVIDER), None)
 
 
-async def draw(easel: Easel, prompt: str, ratio: str, after: tuple[Image, ...]) -> bytes:
-    """The picture. Raises `ToolError` and `ProviderError` kinds."""
-    painter = easel.painter()
-    if painter is not None:
-        return await _by_model(easel, painter, prompt, SIZES[ratio], after)
-    offer = _offer(easel.offers)
-    if offer is None:
-        raise ToolError("nobody is here who draws: set images.model, or enable a plugin that does")
-    return await _by_plugin(easel, offer, {"prompt": prompt, "aspect_ratio": ratio, "images": after})
-
-
-async def _by_model(
-    easel: Easel, painter: Painter, prompt: str, size: str, after: tuple[Image, ...]
-) -> bytes:
-    turn = easel.turn()
-    async with easel.spending.call(turn, Usage()):
-        painted = await painter.paint(prompt, size, after, seconds=easel.seconds)
-        await easel.spending.owe(Billed(turn, "images", painter.name, painted.usage, "image_generate"))
-    return painted.data or await _fetched(easel, painted.url)
-
-
-async def _by_plugin(easel: Easel, offer: ProviderOffer, wishes: Mapping[str, Any]) -> bytes:
-    """Its `generate`, sync or async, with the keywords that it takes: bytes, a path, or an address; also in
-    a dict under `image`, as plugins written for Hermes give it."""
-    generate = getattr(offer.thing, "generate", offer.thing)
-    taken = inspect.signature(generate).parameters
-    every = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken.values())
-    given = {name: value for name, value in wishes.items() if every or name in taken}
-
-    async def work() -> Any:
-        if inspect.iscoroutinefunction(generate):
-            return await generate(**given)
-        return await asyncio.to_thread(generate, **given)
-
-    async with asyncio.timeout(easel.seconds):
-        made = await done_by(offer.owner, f"{KIND} {offer.name}", work())
-    if isinstance(made, dict):
-        if made.get("error") and not made.get("image"):
-            raise ToolError(f"{offer.name} did not draw: {made['error']}")
-        made = made.get("image")
-    if isinstance(made, bytes):
-        return made
-    named = str(made or "")
-    if named.startswith(("http://", "https://")):
-        return await _fetched(easel, named)
-    if not named:
-        raise ToolError(f"{offer.name} gave no picture")
-    return await asyncio.to_thread(Path(named).read_bytes)
-
-
-async def _fetched(easel: Easel, url: str) -> bytes:
-    try:
-        return (await easel.fetcher.fetch(url, largest=LARGEST)).data
-    except NotFetched as error:
-        raise ToolError(f"the picture was drawn, and cannot be fetched: {error}") from error
-
-
-def _offer(offers: Offers) -> ProviderOffer | None:
-    return next((each for each in offers.all(ProviderOffer) if each.kind == KIND), None)
-
-
-AskPerson: TypeAlias = Callable[[Turn, str, tuple[str, ...], float], Awaitable[Reply | None]]
-"""A question of a turn's, what is proposed, and the seconds it waits."""
-_items = msgspec.json.Decoder(tuple[Item, ...])
-
-
-class Parts(Struct, frozen=True):
-    """What they are made of."""
-
-    settings: Settings
-    scope: ClientScope
-    places: Places
-    offers: Offers
-    auxiliary: Auxiliary
-    spending: Spending
-    todos: SqliteTodos
-    turn: Callable[[], Turn]
-    """The one in whose course we are."""
-    open: Callable[[Turn], Awaitable[Backend]]
-    """The model that answers it."""
-    ask: AskPerson
-
-
-def senses(parts: Parts) -> tuple[Sequence[Tool], Callable[[], tuple[str, ...]]]:
-    """The tools; and what gives the names of those that cannot be used now, as plugins come and go."""
-    sources = Sources(parts.places, Fetcher(parts.scope, parts.settings.senses.allow))
-    easel = _easel(parts)
-    tools = (
-        Vision(sources.load, partial(_look, parts)),
-        ImageGenerate(parts.settings.paths.outgoing, sources.load, partial(draw, easel)),
-        Todo(partial(_read, parts.todos), partial(_write, parts.todos)),
-        Clarify(partial(_ask, parts)),
-    )
-    return tools, lambda: () if available(easel) else (ImageGenerate.spec.name,)
-
-
-def _easel(parts: Parts) -> Easel:
-    settings = parts.settings
+def make_image_generator(
+    settings: Settings, scope: ClientScope, contributions: Contributions, spending: SpendingLimits
+) -> ImageGenerator:
     endpoint, model = None, ""
-    if settings.senses.images_model:
-        endpoint, model = resolve(settings, settings.senses.images_model)
-    allowed = [*settings.senses.allow]
-    if endpoint is not None:  # what it drew may lie where it is
+    if settings.images.model:
+        endpoint, model = resolve_model(settings, settings.images.model)
+    allowed = [*settings.fetch.allow]
+    if endpoint is not None:  # generated images may be on the same host
         allowed.append(endpoint.base_url.partition("://")[2].partition("/")[0].rpartition("@")[2])
 
-    def painter() -> Painter | None:
-        if endpoint is None:
+    def open_model() -> ImageModel | None:
+        return None if endpoint is None else ImageModel(endpoint, model, open_http_client(endpoint, scope))
+
+    return ImageGenerator(
+        contributions,
+        open_model,
+        spending=spending,
+        fetcher=PublicFetcher(scope, allowed, name="drawn"),
+        seconds=settings.images.timeout,
+    )
+
+
+class VisionModel:
+    """Answers questions about images if the conversation's own model has no vision."""
+
+    def __init__(self, auxiliary: AuxiliaryModels) -> None:
+        self._auxiliary = auxiliary
+
+    async def ask(self, question: str, image: Image | None) -> str | None:
+        """The answer; None if the conversation's model can see the image itself."""
+        turn = _current_turn()
+        own = await self._auxiliary.backend("", turn)
+        separate = bool(self._auxiliary.config_for("vision").model)
+        if own.facts.vision or (own.facts.vision is None and not separate):
             return None
-        return Painter(endpoint, model, http_of(endpoint, parts.scope))
-
-    return Easel(
-        offers=parts.offers,
-        painter=painter,
-        spending=parts.spending,
-        fetcher=Fetcher(parts.scope, allowed, name="drawn"),
-        turn=parts.turn,
-        seconds=settings.senses.images_timeout,
-    )
-
-
-async def _look(parts: Parts, question: str, image: Image | None) -> str | None:
-    turn = parts.turn()
-    own, apart = await parts.open(turn), bool(parts.settings.side.errand("vision").model)
-    if own.facts.vision or (own.facts.vision is None and not apart):
-        return None
-    if not apart:
-        raise ToolError(f"{own.name} does not see: name one that does as [auxiliary.vision] model")
-    asked = user(question) if image is None else user(question, image)
-    reply = await parts.auxiliary.ask(
-        "vision", turn, system="You look at pictures.", messages=(asked,), tool=Vision.spec.name
-    )
-    return reply.message.text or "(nothing was said about it)"
-
-
-async def _ask(parts: Parts, question: str, choices: tuple[str, ...]) -> str | None:
-    reply = await parts.ask(parts.turn(), question, choices, parts.settings.senses.clarify_timeout)
-    if reply is not None and reply.unasked:
-        raise ToolError(
-            f"the person could not be asked ({reply.unasked}). Go on with what you think is best, "
-            "and say what you assumed."
+        if not separate:
+            raise ToolError(f"{own.name} has no vision: set [auxiliary.vision] model")
+        asked = user(question) if image is None else user(question, image)
+        reply = await self._auxiliary.ask(
+            "vision", turn, system="You describe images.", messages=(asked,), tool=VisionAnalyze.spec.name
         )
-    return None if reply is None else reply.text
+        return reply.message.text or "(no description)"
 
 
-async def _read(todos: SqliteTodos, session: str) -> Items:
-    kept = await todos.read(session)
-    return _items.decode(kept) if kept else ()
+class AsksPeople(Protocol):
+    """The part of `sessions.questions.Questions` that is needed here."""
+
+    async def ask_question(
+        self, turn: Turn, text: str, choices: tuple[str, ...], seconds: float
+    ) -> AnswerQuestion | None: ...
 
 
-async def _write(todos: SqliteTodos, session: str, items: Items) -> None:
-    await todos.write(session, msgspec.json.encode(items).decode())
+class Clarification:
+    """Asks the person a question of the model."""
+
+    def __init__(self, questions: AsksPeople, seconds: float) -> None:
+        self._questions, self._seconds = questions, seconds
+
+    async def ask(self, question: str, choices: tuple[str, ...]) -> str | None:
+        """The answer; None if nobody answers in time."""
+        answer = await self._questions.ask_question(_current_turn(), question, choices, self._seconds)
+        if answer is not None and answer.unasked:
+            raise ToolError(
+                f"the user could not be asked ({answer.unasked}). Continue with your best judgement and "
+                "state your assumptions."
+            )
+        return None if answer is None else answer.text
 
 
-async def open_todos(todos: SqliteTodos, session: str) -> tuple[str, ...]:
-    """What is still to be done there, a line each."""
-    return tuple(
-        f"todo {item.id} ({item.status}): {item.content}" for item in await _read(todos, session) if item.open
-    )
+class StoredTodos:
+    """The todo lists of sessions, in the store."""
+
+    def __init__(self, store: SqliteTodos) -> None:
+        self._store = store
+
+    async def read(self, session: str) -> TodoItems:
+        data = await self._store.read(session)
+        return _items.decode(data) if data else ()
+
+    async def write(self, session: str, items: TodoItems) -> None:
+        await self._store.write(session, msgspec.json.encode(items).decode())
+
+    async def list_open(self, session: str) -> tuple[str, ...]:
+        """The open items, a line each."""
+        items = await self.read(session)
+        return tuple(f"todo {item.id} ({item.status}): {item.content}" for item in items if item.open)

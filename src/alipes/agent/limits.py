@@ -1,4 +1,4 @@
-"""What keeps a turn from going in circles: counts over what it said, and the words it is then told. Pure."""
+"""Detects loops and truncation in a turn, and holds the notices the model then gets. Pure functions."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
@@ -10,43 +10,47 @@ from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
 WARN_AFTER = 3
 """An identical call that failed this often is not run again."""
 GIVE_UP_AFTER = 5
-MAX_CUTS = 3
+MAX_CUTOFFS = 3
 
-SUM_UP = Message(
+SUMMARISE = Message(
     "notice",
     (
         Text(
-            "The limit of steps for this turn is reached and no tool can be called any more. "
-            "Say in a few sentences what was done, what was found, and what is left to do."
+            "The step limit of this turn is reached and no more tools can be called. "
+            "In a few sentences, state what was done, what was found, and what is left to do."
         ),
     ),
 )
-GO_ON = Message(
-    "notice",
-    (Text("Your answer was cut off at the output limit. Go on exactly where you stopped; repeat nothing."),),
-)
-SMALLER = Message(
+CONTINUE = Message(
     "notice",
     (
         Text(
-            "Your answer was cut off at the output limit in the middle of a tool call, so that call was not "
-            "run. Make it again in smaller pieces, for instance a long file in several writes."
+            "Your answer was cut off at the output limit. Continue exactly where you stopped; repeat nothing."
         ),
     ),
 )
-BRIEFLY = Message(
+SMALLER_CALLS = Message(
+    "notice",
+    (
+        Text(
+            "Your answer was cut off at the output limit in the middle of a tool call, so the call was not "
+            "run. Make it again in smaller pieces, for example a long file in several writes."
+        ),
+    ),
+)
+THINK_LESS = Message(
     "notice",
     (Text("The output limit was reached before you said anything. Think less this time, and answer."),),
 )
-CUTS = (GO_ON, SMALLER, BRIEFLY)
+CUTOFF_NOTICES = (CONTINUE, SMALLER_CALLS, THINK_LESS)
 
 Effect: TypeAlias = Callable[[ToolCall], Literal["read", "write"]]
 
 
-def failures(said: tuple[Message, ...], effect: Effect) -> dict[bytes, int]:
-    """How often each call failed in a row, by `sameness`.
+def count_failures(said: tuple[Message, ...], effect: Effect) -> dict[bytes, int]:
+    """How often each call failed in a row, by `call_identity`.
 
-    A write that succeeded clears all counts: the world changed, so trying again makes sense.
+    A successful write resets all counts: the state changed, so trying again makes sense.
     """
     counts: dict[bytes, int] = {}
     calls: dict[str, ToolCall] = {}
@@ -59,7 +63,7 @@ def failures(said: tuple[Message, ...], effect: Effect) -> dict[bytes, int]:
 
 
 def _last_change(said: tuple[Message, ...], effect: Effect) -> int:
-    """Where the calls stand of which a write last succeeded: nothing before them counts."""
+    """The position of the last calls with a successful write: nothing before them counts."""
     for place in range(len(said) - 1, 0, -1):
         writes = {call.id for call in said[place - 1].calls if effect(call) == "write"}
         if any(
@@ -72,58 +76,58 @@ def _last_change(said: tuple[Message, ...], effect: Effect) -> int:
 
 def _count(counts: dict[bytes, int], call: ToolCall, result: ToolResult, effect: Effect) -> None:
     if result.outcome in ("failed", "denied"):
-        key = sameness(call)
+        key = call_identity(call)
         counts[key] = counts.get(key, 0) + 1
     elif result.outcome == "ok" and effect(call) == "write":
         counts.clear()
     elif counts:
-        counts.pop(sameness(call), None)
+        counts.pop(call_identity(call), None)
 
 
-def sameness(call: ToolCall) -> bytes:
-    """Equal for calls of the same tool with the same arguments, in whatever order they were given."""
+def call_identity(call: ToolCall) -> bytes:
+    """Equal for calls of the same tool with the same arguments in any order."""
     return msgspec.json.encode((call.name, call.args, call.raw), order="sorted")
 
 
-def refusals(calls: tuple[ToolCall, ...], counts: Mapping[bytes, int]) -> dict[str, ToolResult]:
-    """By id, the calls that are answered instead of run, because they failed too often."""
+def refuse_repeated(calls: tuple[ToolCall, ...], counts: Mapping[bytes, int]) -> dict[str, ToolResult]:
+    """By id, the calls that are refused because they failed too often."""
     if max(counts.values(), default=0) < WARN_AFTER:
         return {}
     return {
         call.id: ToolResult(
             call.id,
             f"not run: this same call has failed {count} times in a row. "
-            "Do something else, or say what stands in the way.",
+            "Try something else, or say what is blocking you.",
             "failed",
         )
         for call in calls
-        if (count := counts.get(sameness(call), 0)) >= WARN_AFTER
+        if (count := counts.get(call_identity(call), 0)) >= WARN_AFTER
     }
 
 
-def stuck(calls: tuple[ToolCall, ...], counts: Mapping[bytes, int]) -> str:
-    """The sentence that ends a turn which repeats itself; empty while there is hope."""
+def stuck_reason(calls: tuple[ToolCall, ...], counts: Mapping[bytes, int]) -> str:
+    """The error that ends a turn which repeats itself; empty if it does not."""
     if max(counts.values(), default=0) < GIVE_UP_AFTER:
         return ""
     for call in calls:
-        if (count := counts.get(sameness(call), 0)) >= GIVE_UP_AFTER:
-            return f"given up: the model made the same failing call to {call.name} {count} times in a row"
+        if (count := counts.get(call_identity(call), 0)) >= GIVE_UP_AFTER:
+            return f"gave up: the model made the same failing call to {call.name} {count} times in a row"
     return ""
 
 
-def cuts(said: tuple[Message, ...]) -> int:
+def count_cutoffs(said: tuple[Message, ...]) -> int:
     """How often this turn's output was cut off at the limit."""
-    return sum(message in CUTS for message in said)
+    return sum(message in CUTOFF_NOTICES for message in said)
 
 
-def after_cut(message: Message) -> tuple[Message, Message]:
-    """A truncated answer without its half call, and the notice that asks for the rest."""
+def split_truncated(message: Message) -> tuple[Message, Message]:
+    """A truncated answer without its incomplete call, and the notice that asks for the rest."""
     kept = Message("assistant", tuple(p for p in message.parts if not (isinstance(p, ToolCall) and p.raw)))
     if len(kept.parts) < len(message.parts):
-        return kept, SMALLER
-    return kept, GO_ON if kept.text.strip() else BRIEFLY
+        return kept, SMALLER_CALLS
+    return kept, CONTINUE if kept.text.strip() else THINK_LESS
 
 
-def blank(message: Message) -> bool:
-    """True for an answer that says nothing and asks for nothing."""
+def is_blank(message: Message) -> bool:
+    """True for an answer without text and calls."""
     return not message.calls and not message.text.strip()

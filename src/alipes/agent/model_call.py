@@ -1,4 +1,4 @@
-"""Who is asked: the wanted model, and those that stand in for it while it rests. It asks nothing itself."""
+"""One model call with retries, and the fallback to other models."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from alipes.agent.tool_calls import going_on
+from alipes.agent.tool_calls import never_stopped
 from alipes.kernel.errors import (
     AlipesError,
     ConfigError,
@@ -20,99 +20,102 @@ from alipes.kernel.errors import (
     Refused,
     Transient,
 )
-from alipes.kernel.ports import Emit, Proceed, Provider, Request
-from alipes.kernel.turns import Noted, Replied, Retracted, Turn
+from alipes.kernel.ports import CheckStop, Emit, Provider, Request
+from alipes.kernel.turns import ModelReply, Notice, Retracted, Turn
 from alipes.plugins import specs
-from alipes.plugins.dispatch import Relay
-from alipes.plugins.specs import Attempt
+from alipes.plugins.dispatch import HookDispatcher
+from alipes.plugins.specs import ModelAttempt
 from alipes.providers.registry import Backend
 from alipes.runtime.tasks import backoff
 
 
-class Patience(Struct, frozen=True):
-    """How long we go on asking, and with which clock, sleep and dice."""
+class RetryPolicy(Struct, frozen=True):
+    """How often and how long to retry; clock, sleep and random source are replaceable."""
 
     attempts: int = 4
-    waiting: float = 120.0
-    """Seconds we wait in all for one answer; a server that asks for more is given up."""
+    max_wait: float = 120.0
+    """Seconds to wait in total for one answer; a server that asks for more is given up."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
-    dice: Callable[[], float] = random.random
+    random: Callable[[], float] = random.random
 
 
-class Asker(Struct, frozen=True):
-    """Who asks: the turn, whom it tells, and how patient it is."""
+class ModelCallContext(Struct, frozen=True):
+    """The context of a model call: the turn, where events go, and the retry policy."""
 
     turn: Turn
     emit: Emit
-    patience: Patience = Patience()
-    hooks: Relay = Relay()
-    proceed: Proceed = going_on
+    retry: RetryPolicy = RetryPolicy()
+    hooks: HookDispatcher = HookDispatcher()
+    check_stop: CheckStop = never_stopped
 
 
-async def ask(backend: Backend, request: Request, asker: Asker, step: int = 1) -> Replied:
-    """The model's whole answer. Each wait is told; text of an answer that failed is withdrawn.
+async def call_model(
+    backend: Backend, request: Request, context: ModelCallContext, step: int = 1
+) -> ModelReply:
+    """The model's whole answer. Each retry is announced; text of a failed answer is retracted.
 
-    Raises `Transient` when patience is used up, `Refused` also for a refusal in words,
-    and every other `ProviderError` at once.
+    Raises `Transient` when the retries are used up, `Refused` also for a refusal in words, and every other
+    `ProviderError` at once.
     """
-    waited, patience, emit = 0.0, asker.patience, asker.emit
-    for attempt in range(1, patience.attempts + 1):
-        this = Attempt(
-            os.urandom(8).hex(), backend.name, request, step, attempt, patience.attempts, time.time()
+    waited, retry = 0.0, context.retry
+    for number in range(1, retry.attempts + 1):
+        attempt = ModelAttempt(
+            os.urandom(8).hex(), backend.name, request, step, number, retry.attempts, time.time()
         )
         try:
-            return await _try(backend, this, asker)
+            return await _attempt_call(backend, attempt, context)
         except Transient as error:
-            pause = error.retry_after or backoff(attempt, patience.dice)
-            if attempt == patience.attempts:
+            pause = error.retry_after or backoff(number, retry.random)
+            if number == retry.attempts:
                 raise
-            if waited + pause > patience.waiting:
-                raise Transient(
-                    f"{error} (it asks to wait {pause:.0f} s, longer than we wait)", error.retry_after
-                ) from error
+            if waited + pause > retry.max_wait:
+                asked = f"server asked for a {pause:.0f} s wait; limit is {retry.max_wait:.0f} s"
+                raise Transient(f"{error} ({asked})", error.retry_after) from error
             trouble = str(error)
-        again = f"attempt {attempt + 1} of {patience.attempts}"
-        await emit(Noted(f"{backend.name}: {trouble}; asking again in {_span(pause)} ({again})"))
-        await patience.sleep(pause)
+        when = f"Retrying in {_format_seconds(pause)} ({number + 1}/{retry.attempts})"
+        await context.emit(Notice(f"{backend.name}: {trouble}. {when}"))
+        await retry.sleep(pause)
         waited += pause
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _try(backend: Backend, attempt: Attempt, asker: Asker) -> Replied:
-    """One try, and everyone told of it."""
-    hooks, turn, began = asker.hooks, asker.turn, asker.patience.clock()
+async def _attempt_call(backend: Backend, attempt: ModelAttempt, context: ModelCallContext) -> ModelReply:
+    """One attempt, with its hooks."""
+    hooks, turn, began = context.hooks, context.turn, context.retry.clock()
 
-    async def go(request: Request) -> Replied:
-        await asker.proceed()
-        return await _listen(backend.provider, request, asker.emit)
+    async def go(request: Request) -> ModelReply:
+        await context.check_stop()
+        return await _read_stream(backend.provider, request, context.emit)
 
-    await asker.proceed()
-    await hooks.tell(specs.request_sent, attempt=attempt, turn=turn)
+    await context.check_stop()
+    await hooks.notify(specs.request_sent, attempt=attempt, turn=turn)
     try:
         reply = await hooks.wrap(specs.around_request, go, attempt.request, turn=turn)
     except ProviderError as error:
         again = isinstance(error, Transient) and attempt.number < attempt.limit
-        await hooks.tell(specs.request_failed, attempt=attempt, error=error, again=again, turn=turn)
+        await hooks.notify(specs.request_failed, attempt=attempt, error=error, again=again, turn=turn)
         raise
-    seconds = asker.patience.clock() - began
-    await hooks.tell(specs.request_answered, attempt=attempt, reply=reply, seconds=seconds, turn=turn)
+    seconds = context.retry.clock() - began
+    await hooks.notify(specs.request_answered, attempt=attempt, reply=reply, seconds=seconds, turn=turn)
     return reply
 
 
-async def _listen(provider: Provider, request: Request, emit: Emit) -> Replied:
-    reply: Replied | None = None
+async def _read_stream(provider: Provider, request: Request, emit: Emit) -> ModelReply:
+    reply: ModelReply | None = None
     shown = False
     try:
         async with provider.stream(request) as deltas:
-            async for delta in deltas:  # to the very end, also past the reply: so the connection is kept
-                if isinstance(delta, Replied):
+            async for (
+                delta
+            ) in deltas:  # read to the end, also past the reply, so the connection can be reused
+                if isinstance(delta, ModelReply):
                     reply = delta
                 else:
                     shown = True
                     await emit(delta)
         if reply is None:
-            raise Transient("the answer broke off before its end")
+            raise Transient("the answer ended early")
         if reply.stop == "refused":
             raise Refused(f"the model declined to answer: {reply.message.text}".rstrip(": "))
     except ProviderError as error:
@@ -122,39 +125,38 @@ async def _listen(provider: Provider, request: Request, emit: Emit) -> Replied:
     return reply
 
 
-def _span(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 T = TypeVar("T")
 
 
-class Opens(Protocol):
-    """Whoever can open a model by its name."""
+class ModelOpener(Protocol):
+    """Opens a model by name."""
 
     async def open(self, name: str) -> Backend: ...
 
 
-class Chain:
-    """Lives longer than a turn: a model that failed rests a while, then it is first again.
+class ModelCooldowns:
+    """Models that failed recently. Shared by all turns of a process.
 
-    An outage rests for `cooldown` seconds, or as long as the server asked for; a missing
-    payment or a wrong key, which a person must mend, ten times as long. A refusal concerns
-    one conversation, so it rests nobody.
+    An outage lasts `cooldown` seconds, or as long as the server asked for; missing credit or a wrong key,
+    which a person must fix, ten times as long. A refusal concerns one conversation and causes no cooldown.
     """
 
     def __init__(self, cooldown: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._cooldown, self._clock = cooldown, clock
         self._until: dict[str, float] = {}
 
-    def order(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """`names` with the resting ones last, because a tired model is better than none."""
-        return tuple(sorted(names, key=self.resting))
+    def sort_available(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """`names` with the cooling ones last."""
+        return tuple(sorted(names, key=self.is_cooling))
 
-    def resting(self, name: str) -> bool:
+    def is_cooling(self, name: str) -> bool:
         return self._until.get(name, 0.0) > self._clock()
 
-    def rest(self, name: str, error: AlipesError) -> None:
+    def start_cooldown(self, name: str, error: AlipesError) -> None:
         match error:
             case Transient(retry_after=asked):
                 span = max(self._cooldown, asked or 0.0)
@@ -164,29 +166,31 @@ class Chain:
                 return
         self._until[name] = self._clock() + span
 
-    def wake(self, name: str) -> None:
+    def clear(self, name: str) -> None:
         self._until.pop(name, None)
 
 
-class Line:
-    """The models of one turn, best first. It moves on when one cannot answer, and never back."""
+class FallbackModels:
+    """The models of one turn, best first. Moves on when one fails, and never back."""
 
-    def __init__(self, chain: Chain, models: Opens, names: tuple[str, ...], *, insist: bool = False) -> None:
-        """`insist`: the first was asked for by name, so it is asked even while it rests."""
+    def __init__(
+        self, chain: ModelCooldowns, models: ModelOpener, names: tuple[str, ...], *, insist: bool = False
+    ) -> None:
+        """`insist`: the first was chosen by name, so it is tried even while cooling."""
         self._chain, self._models = chain, models
         names = tuple(dict.fromkeys(names))
-        self._names = (names[0], *chain.order(names[1:])) if insist else chain.order(names)
-        self._aside = "" if self._names[0] == names[0] else f"{names[0]} rests after a failure"
+        self._names = (names[0], *chain.sort_available(names[1:])) if insist else chain.sort_available(names)
+        self._aside = "" if self._names[0] == names[0] else f"{names[0]} failed recently"
         self.backend: Backend | None = None
-        """Whoever was asked last."""
+        """The model used last."""
 
-    async def through(self, put: Callable[[Backend], Awaitable[T]], emit: Emit) -> T:
-        """What `put` gives for the first model that can answer; each change of model is told.
+    async def call_first_available(self, put: Callable[[Backend], Awaitable[T]], emit: Emit) -> T:
+        """The result of `put` for the first model that answers; each change of model is announced.
 
-        Raises `ContextTooLong` at once; when nobody is left, the error of the first asked.
+        Raises `ContextTooLong` at once; if no model is left, the error of the first one.
         """
         if self._aside:
-            await emit(Noted(f"{self._aside}; asking {self._names[0]}"))
+            await emit(Notice(f"{self._aside}; using {self._names[0]}"))
             self._aside = ""
         first: AlipesError | None = None
         try:
@@ -199,18 +203,18 @@ class Line:
                     raise
                 except (ProviderError, ConfigError) as error:
                     if first is None and isinstance(error, ConfigError):
-                        raise  # a setting to be mended, not an outage to be lived through
-                    self._chain.rest(name, error)
+                        raise  # a setting to fix, not an outage
+                    self._chain.start_cooldown(name, error)
                     first = first or error
                     if len(self._names) == 1:
                         raise first from None
                     self._names = self._names[1:]
-                    await emit(Noted(f"{name} {_why(error)}; going on with {self._names[0]}"))
+                    await emit(Notice(f"{name} {_describe_failure(error)}; switching to {self._names[0]}"))
                 else:
-                    self._chain.wake(name)
+                    self._chain.clear(name)
                     return given
         finally:
-            del first  # it leads back to us, and to all that the turn holds
+            del first  # breaks the reference cycle to this frame and the turn
 
     async def _open(self, name: str) -> Backend:
         if self.backend is None or self.backend.name != name:
@@ -218,15 +222,15 @@ class Line:
         return self.backend
 
 
-def _why(error: AlipesError) -> str:
+def _describe_failure(error: AlipesError) -> str:
     match error:
         case OutOfCredit():
             return "is out of credit"
         case NotAuthorised():
-            return "does not accept our key"
+            return "rejected the API key"
         case Refused():
             return "declined to answer"
         case Transient():
-            return f"does not answer ({error})"
+            return f"is unavailable ({error})"
         case _:
-            return f"cannot be asked ({error})"
+            return f"cannot be used ({error})"

@@ -1,4 +1,4 @@
-"""`alipes ask`: one question, one answer on standard output. The turn itself lives in the lobby."""
+"""`alipes ask`, and `alipes` without a terminal: prompts in, answers on standard output."""
 
 import asyncio
 import os
@@ -9,248 +9,258 @@ import msgspec
 from msgspec import structs
 
 from alipes.app import App, open_app
-from alipes.cli import attachments
-from alipes.cli import options as arguments
-from alipes.cli.common import find_place, new_id, workdir
-from alipes.cli.options import AskOptions, TalkOptions
-from alipes.cli.render import Telling, one_line
-from alipes.cli.signals import Interrupts
-from alipes.cli.stdio import Screen, wants_colour
-from alipes.config.loader import read
-from alipes.config.settings import Settings, build, with_plugins
-from alipes.kernel.errors import NotTaken
+from alipes.cli.inbound import (
+    add_context,
+    current_directory,
+    find_conversation,
+    new_id,
+    read_image,
+    read_piped,
+)
+from alipes.cli.options import AskOptions, TalkOptions, parse_ask, parse_talk
+from alipes.cli.render import TurnPrinter, format_choice, to_one_line
+from alipes.cli.signals import InterruptSignals
+from alipes.cli.stdio import StandardStreams, use_colour
+from alipes.config.loader import build_settings, with_plugins
+from alipes.config.reader import read_config
+from alipes.config.settings import Settings
+from alipes.kernel.errors import MessageRejected
 from alipes.kernel.messages import Image
 from alipes.kernel.turns import Inbound, TurnEnded
 from alipes.runtime import threads
 from alipes.runtime.log_file import open_log
-from alipes.runtime.unhandled import guarding
-from alipes.sessions.event_stream import Following
-from alipes.sessions.subagents.text import interrupted
+from alipes.runtime.unhandled import handle_uncaught_errors
+from alipes.sessions.event_stream import TurnFollower
+from alipes.sessions.subagents.text import describe_interrupted
 
-STATUS = {"answered": 0, "steered": 0, "failed": 1, "out_of_steps": 1, "stopped": 130}
-STOPPED, UNREAD = 130, 141
+EXIT_STATUS = {"answered": 0, "steered": 0, "failed": 1, "out_of_steps": 1, "stopped": 130}
+EXIT_STOPPED, EXIT_UNREAD = 130, 141
 
 
-class Asking:
-    """Asks through the lobby, so the turn may live here or in the process that holds the session."""
+class PromptClient:
+    """Sends prompts to the sessions and prints their turns, which may run in another process."""
 
     def __init__(
         self,
         app: App,
-        screen: Screen,
-        interrupts: Interrupts,
+        streams: StandardStreams,
+        signals: InterruptSignals,
         *,
         json: bool = False,
         verbose: bool = False,
         quiet: bool = False,
     ) -> None:
-        self._app, self._screen, self._interrupts = app, screen, interrupts
-        self._telling = Telling(screen.answer, screen.remark, verbose=verbose, quiet=quiet or json)
+        self._app, self._streams, self._signals = app, streams, signals
+        self._printer = TurnPrinter(streams.write_answer, streams.note, verbose=verbose, quiet=quiet or json)
         self._encode = msgspec.json.Encoder().encode if json else None
 
     async def ask(self, inbound: Inbound, *, last: bool = False) -> int:
-        """Ask, show everything until the turn has ended, and return what that means as an exit status.
+        """Send the message, print the turn until it ended and return the exit status.
 
-        `last`: the process leaves then.
+        `last`: the process exits afterwards.
         """
         key = inbound.address.key
-        async with self._app.lobby.ask(inbound, "queue") as following, asyncio.TaskGroup() as watching:
+        async with self._app.sessions.ask(inbound, "queue") as following, asyncio.TaskGroup() as watching:
             if last and following.turn is not None:
-                self._app.lobby.last[key] = following.turn
-            self._interrupts.begin()
+                self._app.sessions.activity.final_turns[key] = following.turn
+            self._signals.turn_started()
             watches = (
-                watching.create_task(self._heed(following, key)),
-                watching.create_task(self._notice_desertion()),
+                watching.create_task(self._stop_on_signal(following, key)),
+                watching.create_task(self._stop_when_unread()),
             )
             try:
                 status = await self._follow(following)
             finally:
-                self._interrupts.end()
+                self._signals.turn_ended()
                 for watch in watches:
                     watch.cancel()
-        await self._screen.drained()
-        if self._screen.failure:
-            self._screen.complain(f"the answer cannot be written: {self._screen.failure}")
+        await self._streams.drain()
+        if self._streams.failure:
+            self._streams.error(f"cannot write the answer: {self._streams.failure}")
             return 1
-        return UNREAD if self._screen.deserted.is_set() else status
+        return EXIT_UNREAD if self._streams.reader_gone.is_set() else status
 
-    def complain(self, text: str) -> None:
-        self._screen.complain(text)
+    def error(self, text: str) -> None:
+        self._streams.error(text)
 
-    async def wait_for_others(self) -> None:
-        """Turns that another process left unfinished came to us; they are not left a second time."""
-        if others := self._app.lobby.recovered:
-            self._screen.remark(f"· finishing what was interrupted: {one_line(interrupted(others), 100)}")
-            await self._app.lobby.settled()
+    async def wait_for_recovered(self) -> None:
+        """Wait for interrupted turns of other processes that were resumed here."""
+        if others := self._app.sessions.recovered:
+            self._streams.note(
+                f"· resuming interrupted conversations: {to_one_line(describe_interrupted(others), 100)}"
+            )
+            await self._app.sessions.wait_idle()
 
-    async def _follow(self, following: Following) -> int:
+    async def _follow(self, following: TurnFollower) -> int:
         async for event in following:
             if self._encode is not None:
-                self._screen.line(self._encode(event))
+                self._streams.write_line(self._encode(event))
             else:
-                self._telling.tell(event)
+                self._printer.show_event(event)
             if isinstance(event, TurnEnded):
-                return STATUS[event.ending]
+                return EXIT_STATUS[event.ending]
         return 1
 
-    async def _heed(self, following: Following, key: str) -> None:
-        await self._interrupts.asked.wait()
+    async def _stop_on_signal(self, following: TurnFollower, key: str) -> None:
+        await self._signals.stop_requested.wait()
         assert following.turn is not None
-        stop = self._interrupts.stop(following.turn)
-        await self._app.lobby.post(key, stop)
-        await self._interrupts.insisted.wait()
-        # Who takes the turn up after us must find that it was stopped.
-        await self._app.store.turns.put_control(key, stop)
-        self._interrupts.leave()
+        stop = self._signals.stop(following.turn)
+        await self._app.sessions.post(key, stop)
+        await self._signals.exit_requested.wait()
+        # The process that resumes the turn must see that it was stopped.
+        await self._app.store.turns.put_op(key, stop)
+        self._signals.cancel_main()
 
-    async def _notice_desertion(self) -> None:
-        await self._screen.deserted.wait()
-        self._interrupts.ask("disconnected")
+    async def _stop_when_unread(self) -> None:
+        await self._streams.reader_gone.wait()
+        self._signals.ask("disconnected")
 
 
-Question: TypeAlias = tuple[str, tuple[Image, ...]]
+Prompt: TypeAlias = tuple[str, tuple[Image, ...]]
 
 
 def run(argv: list[str]) -> int:
-    options = arguments.ask(argv)
-    reading = read()
-    settings = with_plugins(build(reading), not options.safe)
-    question = _question(options)
+    options = parse_ask(argv)
+    reading = read_config()
+    settings = with_plugins(build_settings(reading), not options.safe)
+    question = _read_prompt(options)
     if not question[0].strip() and not question[1]:
-        sys.stderr.write("alipes ask: there is nothing to ask\nTry `alipes ask --help`.\n")
+        sys.stderr.write("alipes ask: no prompt given\nTry `alipes ask --help`.\n")
         return 2
-    colour = wants_colour(reading.variables)
+    colour = use_colour(reading.variables)
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         try:
-            return threads.run(_ask(settings, options, question, colour))
-        except asyncio.CancelledError:  # by a signal; the loop is closed, and so is all that was open
-            return STOPPED
+            return threads.run_event_loop(_ask(settings, options, question, colour))
+        except asyncio.CancelledError:  # by a signal; everything is closed
+            return EXIT_STOPPED
 
 
-def _question(options: AskOptions) -> Question:
-    """What is asked and shown: the prompt, the images, and what was piped in."""
-    images = tuple(attachments.read_image(name) for name in options.images)
+def _read_prompt(options: AskOptions) -> Prompt:
+    """The prompt with piped text, and the images."""
+    images = tuple(read_image(name) for name in options.images)
     if sys.stdin is None or sys.stdin.isatty():
         return options.prompt, images
-    piped = attachments.read_piped(sys.stdin.buffer)
+    piped = read_piped(sys.stdin.buffer)
     shown = images if piped.image is None else (*images, piped.image)
-    return attachments.with_context(options.prompt, piped.text), shown
+    return add_context(options.prompt, piped.text), shown
 
 
-async def _ask(settings: Settings, options: AskOptions, question: Question, colour: bool) -> int:
-    screen = Screen(sys.stdout, sys.stderr, colour=colour)
+async def _ask(settings: Settings, options: AskOptions, question: Prompt, colour: bool) -> int:
+    streams = StandardStreams(sys.stdout, sys.stderr, colour=colour)
     try:
-        with Interrupts() as interrupts, guarding(screen.complain):
+        with InterruptSignals() as signals, handle_uncaught_errors(streams.error):
             async with open_app(settings) as app:
-                asking = Asking(
+                client = PromptClient(
                     app,
-                    screen,
-                    interrupts,
+                    streams,
+                    signals,
                     json=options.json,
                     verbose=options.verbose,
                     quiet=options.quiet,
                 )
-                inbound = await _inbound(app, options, question)
+                inbound = await _make_inbound(app, options, question)
                 if not (options.quiet or options.json):
-                    await _introduce(app, options, inbound, screen)
-                status = await asking.ask(inbound, last=True)
-                if not interrupts.asked.is_set():
-                    await asking.wait_for_others()
+                    await _print_model_note(app, options, inbound, streams)
+                status = await client.ask(inbound, last=True)
+                if not signals.stop_requested.is_set():
+                    await client.wait_for_recovered()
                 return status
     finally:
-        screen.close()
+        streams.close()
 
 
-async def _inbound(app: App, options: AskOptions, question: Question) -> Inbound:
+async def _make_inbound(app: App, options: AskOptions, question: Prompt) -> Inbound:
     if options.model:
-        await app.models.open(options.model)  # a wrong name is told before anything is kept
+        await app.models.open(options.model)  # report a wrong name before anything is saved
     text, images = question
     return Inbound(
         id=new_id(),
-        address=await find_place(options.where, app.store.archive),
+        address=await find_conversation(options.conversation, app.store.archive),
         sender="owner",
         text=text,
         attachments=images,
         model=options.model,
-        workdir=workdir(),
+        workdir=current_directory(),
         trusted=options.trusted,
     )
 
 
-async def _introduce(app: App, options: AskOptions, inbound: Inbound, screen: Screen) -> None:
-    """Who answers, where a person would not expect it; where the conversation is kept, if wanted."""
+async def _print_model_note(
+    app: App, options: AskOptions, inbound: Inbound, streams: StandardStreams
+) -> None:
+    """Print the model if it is a surprise, and with --verbose the name of the conversation."""
     choice = None if options.model else await app.choice()
     if choice is not None and options.verbose:
-        screen.remark(f"· {choice.model}. {choice.why}")
+        streams.note(f"· {format_choice(choice)}")
     elif choice is not None and choice.toy:
-        screen.remark(f"· {choice.model} answers, which is a toy; `alipes model` tells how to choose another")
+        streams.note(f"· Using {choice.model}, a toy model; run `alipes model` to choose another")
     if options.verbose:
-        screen.remark(f"· session {inbound.address.chat}")
+        streams.note(f"· session {inbound.address.chat}")
 
 
-PIECE = 65_536
+READ_SIZE = 65_536
 
 
 def run_piped(argv: list[str]) -> int:
-    options = arguments.talk(argv)
-    reading = read()
-    settings = with_plugins(build(reading), not options.safe)
-    colour = wants_colour(reading.variables)
+    options = parse_talk(argv)
+    reading = read_config()
+    settings = with_plugins(build_settings(reading), not options.safe)
+    colour = use_colour(reading.variables)
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         try:
-            return threads.run(_converse(settings, options, colour))
+            return threads.run_event_loop(_run_lines(settings, options, colour))
         except asyncio.CancelledError:  # by a signal
-            return STOPPED
+            return EXIT_STOPPED
 
 
-async def _converse(settings: Settings, options: TalkOptions, colour: bool) -> int:
-    """Until the input ends; the status of the last answer."""
-    screen = Screen(sys.stdout, sys.stderr, colour=colour)
+async def _run_lines(settings: Settings, options: TalkOptions, colour: bool) -> int:
+    """Answer each line until the input ends; the status of the last answer."""
+    streams = StandardStreams(sys.stdout, sys.stderr, colour=colour)
     status = 0
     try:
-        with Interrupts() as interrupts, guarding(screen.complain):
+        with InterruptSignals() as signals, handle_uncaught_errors(streams.error):
             async with open_app(settings) as app:
                 if options.model:
                     await app.models.open(options.model)
-                place = await find_place(options.where, app.store.archive)
+                place = await find_conversation(options.conversation, app.store.archive)
                 message = Inbound("", place, "owner", "", model=options.model, trusted=options.trusted)
-                message = structs.replace(message, workdir=workdir())
-                asking, lines = Asking(app, screen, interrupts), Lines(sys.stdin)
+                message = structs.replace(message, workdir=current_directory())
+                client, lines = PromptClient(app, streams, signals), LineReader(sys.stdin)
                 while (line := await lines.next()) is not None:
                     if line.strip():
-                        status = await _said(asking, structs.replace(message, id=new_id(), text=line))
-                    if interrupts.asked.is_set():  # also when the answer was just complete
-                        return status or STOPPED
-                await asking.wait_for_others()
+                        status = await _send_line(client, structs.replace(message, id=new_id(), text=line))
+                    if signals.stop_requested.is_set():  # even if the answer was just completed
+                        return status or EXIT_STOPPED
+                await client.wait_for_recovered()
                 return status
     finally:
-        screen.close()
+        streams.close()
 
 
-async def _said(asking: Asking, inbound: Inbound) -> int:
+async def _send_line(client: PromptClient, inbound: Inbound) -> int:
     try:
-        return await asking.ask(inbound)
-    except NotTaken as refused:  # one message; the next may pass
-        asking.complain(str(refused))
+        return await client.ask(inbound)
+    except MessageRejected as refused:  # only this message; continue with the next
+        client.error(str(refused))
         return 1
 
 
-class Lines:
-    """The lines of a stream as they come, whatever it is: a pipe, a file, a terminal."""
+class LineReader:
+    """Reads the lines of a pipe, file or terminal as they arrive."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._fd = None if stream is None else stream.fileno()
-        self._held = b""
+        self._pending = b""
         self._ended = stream is None
 
     async def next(self) -> str | None:
-        """The next line without its break; None at the end."""
-        while b"\n" not in self._held and not self._ended:
+        """The next line without its line break; None at the end."""
+        while b"\n" not in self._pending and not self._ended:
             piece = await self._read()
             self._ended = not piece
-            self._held += piece
-        line, found, rest = self._held.partition(b"\n")
-        self._held = rest
+            self._pending += piece
+        line, found, rest = self._pending.partition(b"\n")
+        self._pending = rest
         return line.decode("utf-8", "replace") if line or found else None
 
     async def _read(self) -> bytes:
@@ -258,10 +268,10 @@ class Lines:
         loop, ready = asyncio.get_running_loop(), asyncio.Event()
         try:
             loop.add_reader(self._fd, ready.set)
-        except PermissionError:  # a plain file is always ready, and cannot be watched
-            return os.read(self._fd, PIECE)
+        except PermissionError:  # a regular file cannot be watched and is always ready
+            return os.read(self._fd, READ_SIZE)
         try:
             await ready.wait()
         finally:
             loop.remove_reader(self._fd)
-        return os.read(self._fd, PIECE)
+        return os.read(self._fd, READ_SIZE)

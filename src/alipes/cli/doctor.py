@@ -1,4 +1,4 @@
-"""What `alipes doctor` looks at, one finding after the other. It reads and connects; it changes nothing."""
+"""`alipes doctor`: checks the machine, the store and the model without changing anything."""
 
 import asyncio
 import os
@@ -10,205 +10,225 @@ from urllib.parse import urlsplit
 import msgspec
 
 from alipes import __version__
-from alipes.cli import common, render
-from alipes.cli import options as arguments
-from alipes.cli.common import Finding
-from alipes.cli.options import DoctorOptions
-from alipes.cli.plugins.list import examine_plugins
+from alipes.cli import checks, render
+from alipes.cli.checks import CheckResult
+from alipes.cli.common import print_json
+from alipes.cli.options import DoctorOptions, parse_doctor
+from alipes.cli.plugins.list import check_plugins_state
+from alipes.config.loader import load_settings
 from alipes.config.paths import find_home
-from alipes.config.settings import Settings, load
+from alipes.config.settings import Settings
 from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError
-from alipes.kernel.formatting import ago
+from alipes.kernel.formatting import format_ago, format_count
 from alipes.kernel.messages import user
 from alipes.kernel.models import Endpoint
 from alipes.kernel.ports import Request
-from alipes.kernel.turns import Replied
+from alipes.kernel.turns import ModelReply
 from alipes.providers.embedded import find_weights
-from alipes.providers.registry import Backend, Models, choose
+from alipes.providers.registry import Backend, Models, choose_model
 from alipes.runtime.http.clients import ClientScope, OpenClient
-from alipes.store.peers.peers import open_hosts
+from alipes.store.peers.peers import open_processes
 from alipes.store.store import Store, open_store
 
-OLDEST = (3, 11)
-PATIENCE = 5.0
-LIVE_PATIENCE = 60.0
+MIN_PYTHON = (3, 11)
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 60.0
 
 
-def examine_ground() -> tuple[Settings | None, list[Finding]]:
-    """Python, home, settings, programs. Without usable settings their defaults are looked at further on."""
-    findings = [_python()]
+def check_machine() -> tuple[Settings | None, list[CheckResult]]:
+    """Check Python, home, settings and programs. If the settings are broken, use the defaults."""
+    findings = [_check_python()]
     settings: Settings | None = None
     try:
-        settings = load()
-        findings += [_home(settings), *_settings(settings), _log(settings)]
+        settings = load_settings()
+        findings += [_check_home(settings), *_check_settings(settings), _check_log(settings)]
     except ConfigError as error:
-        findings.append(Finding("settings", "wrong", str(error), "correct this, then look again"))
+        findings.append(
+            CheckResult("settings", "wrong", str(error), "correct this, then run `alipes doctor` again")
+        )
         try:
             settings = Settings(home=find_home())
-            findings.insert(1, _home(settings))
+            findings.insert(1, _check_home(settings))
         except ConfigError as nowhere:
-            findings.insert(1, Finding("home", "wrong", str(nowhere)))
-    findings += _programs()
+            findings.insert(1, CheckResult("home", "wrong", str(nowhere)))
+    findings += _check_programs()
     return settings, findings
 
 
-async def examine_store(settings: Settings) -> list[Finding]:
-    """The database, who else uses it, and what waits in it."""
+async def check_store(settings: Settings) -> list[CheckResult]:
+    """Check the database, its other users and unfinished turns."""
     if not settings.paths.database.exists():
-        return [Finding("database", "ok", "none yet; the first question makes it")]
+        return [CheckResult("database", "ok", "will be created on first use")]
     try:
         async with open_store(settings.home) as store:
-            return [*await _database(store), *_processes(settings, store), *await _unfinished(store)]
+            return [
+                *await _check_database(store),
+                *_check_processes(settings, store),
+                *await _check_unfinished(store),
+            ]
     except StoreError as error:
-        return [Finding("database", "wrong", str(error))]
+        return [CheckResult("database", "wrong", str(error))]
 
 
-async def examine_models(
+async def check_models(
     settings: Settings, scope: ClientScope, models: Models, *, live: bool
-) -> list[Finding]:
-    """The embedded model, the proxies, and the model that would answer now."""
-    findings = [_embedded(settings), *_proxies(settings)]
+) -> list[CheckResult]:
+    """Check the embedded model, the proxies and the model in use."""
+    findings = [_check_embedded(settings), *_check_proxies(settings)]
     try:
-        choice = await choose(settings, scope)
+        choice = await choose_model(settings, scope)
         backend = await models.open(choice.model)
-        findings.append(Finding("model", "ok", f"{backend.name}. {choice.why}"))
-        findings.append(await (_ask(backend) if live else _reach(settings, backend.name)))
+        findings.append(CheckResult("model", "ok", render.format_choice(choice)))
+        findings.append(await (_check_answer(backend) if live else _check_connection(settings, backend.name)))
     except AlipesError as error:
-        findings.append(Finding("model", "wrong", str(error), "`alipes model` shows what there is"))
+        findings.append(CheckResult("model", "wrong", str(error), "list the models with `alipes model`"))
     return findings
 
 
-def _python() -> Finding:
+def _check_python() -> CheckResult:
     version = sys.version.split()[0]
-    if sys.version_info < OLDEST:
-        return Finding("python", "wrong", version, "alipes needs Python 3.11 or newer")
-    return Finding("python", "ok", f"{version} at {sys.executable}")
+    if sys.version_info < MIN_PYTHON:
+        return CheckResult("python", "wrong", version, "alipes needs Python 3.11 or newer")
+    return CheckResult("python", "ok", f"{version} at {sys.executable}")
 
 
-def _home(settings: Settings) -> Finding:
+def _check_home(settings: Settings) -> CheckResult:
     home = settings.home
     if not home.exists():
-        return Finding("home", "ok", f"{home} (not there yet; the first question makes it)")
+        return CheckResult("home", "ok", f"{home} (will be created on first use)")
     if not home.is_dir() or not os.access(home, os.R_OK | os.W_OK | os.X_OK):
-        return Finding("home", "wrong", f"{home} cannot be used", "make it a folder of yours")
+        return CheckResult("home", "wrong", f"{home} is not usable", "make it a directory you own")
     mode = stat.S_IMODE(home.stat().st_mode)
     free = os.statvfs(home)
     room = free.f_bavail * free.f_frsize
     if room < 100_000_000:
-        return Finding("home", "wrong", f"{home}: only {render.size(room)} left on its disk", "make room")
+        return CheckResult(
+            "home", "wrong", f"{home}: only {render.format_size(room)} free on its disk", "free some space"
+        )
     if mode & 0o077:
-        return Finding("home", "note", f"{home}: others may look into it", f"chmod 700 {home}")
-    return Finding("home", "ok", f"{home} (private, {render.size(room)} free)")
+        return CheckResult("home", "note", f"{home} is readable by other users", f"chmod 700 {home}")
+    return CheckResult("home", "ok", f"{home} (private, {render.format_size(room)} free)")
 
 
-def _settings(settings: Settings) -> list[Finding]:
+def _check_settings(settings: Settings) -> list[CheckResult]:
     file = settings.paths.config
-    there = str(file) if file.exists() else f"none at {file}; the defaults apply"
+    path = str(file) if file.exists() else f"no {file}; using the defaults"
     return [
-        Finding("settings", "ok", there),
-        *(Finding("settings", "note", note) for note in settings.notes),
+        CheckResult("settings", "ok", path),
+        *(CheckResult("settings", "note", note) for note in settings.notes),
     ]
 
 
-def _log(settings: Settings) -> Finding:
+def _check_log(settings: Settings) -> CheckResult:
     path = settings.paths.log
-    size = render.size(path.stat().st_size) if path.exists() else "empty"
-    return Finding("log", "ok", f"{path} ({size}, level {settings.log_level})")
+    size = render.format_size(path.stat().st_size) if path.exists() else "empty"
+    return CheckResult("log", "ok", f"{path} ({size}, level {settings.log_level})")
 
 
-def _programs() -> list[Finding]:
-    gone = common.missing()
-    found = [program.name for program in common.PROGRAMS if program not in gone]
-    findings = [Finding("programs", "ok", ", ".join(found))] if found else []
+def _check_programs() -> list[CheckResult]:
+    gone = checks.missing_programs()
+    found = [program.name for program in checks.PROGRAMS if program not in gone]
+    findings = [CheckResult("programs", "ok", ", ".join(found))] if found else []
     for program in gone:
-        says = f"{program.package} is not installed: {program.without}"
-        findings.append(Finding("programs", "note", says))
+        says = f"{program.package} is not installed (optional, for {program.benefit})"
+        findings.append(CheckResult("programs", "note", says))
     return findings
 
 
-async def _database(store: Store) -> list[Finding]:
+async def _check_database(store: Store) -> list[CheckResult]:
     facts = await store.archive.facts()
     about = (
-        f"{facts.path} ({render.size(facts.size + facts.wal)}, schema {facts.schema}): "
-        f"{facts.sessions} conversations, {facts.turns} turns, {facts.messages} messages"
+        f"{facts.path} ({render.format_size(facts.size + facts.wal)}, schema {facts.schema}): "
+        f"{format_count(facts.sessions, 'conversation')}, {format_count(facts.turns, 'turn')}, "
+        f"{format_count(facts.messages, 'message')}"
     )
     problems = await store.archive.check()
-    advice = "make a copy of the file, then bring back a good backup"
-    return [Finding("database", "wrong", problem, advice) for problem in problems] or [
-        Finding("database", "ok", about)
+    advice = "copy the file, then restore a backup with `alipes restore`"
+    return [CheckResult("database", "wrong", problem, advice) for problem in problems] or [
+        CheckResult("database", "ok", about)
     ]
 
 
-def _processes(settings: Settings, store: Store) -> list[Finding]:
-    others = [peer for peer in open_hosts(settings.home, within=PATIENCE).others() if peer.host != store.host]
-    told = "; ".join(f"pid {peer.pid}, started {ago(peer.started)}" for peer in others)
-    return [Finding("processes", "ok", told or "no other alipes runs on this home")]
+def _check_processes(settings: Settings, store: Store) -> list[CheckResult]:
+    others = [
+        peer
+        for peer in open_processes(settings.home, timeout_s=CONNECT_TIMEOUT_S).list_peers()
+        if peer.host != store.host
+    ]
+    names = "; ".join(f"pid {peer.pid}, started {format_ago(peer.started)}" for peer in others)
+    return [CheckResult("processes", "ok", names or "no other alipes process uses this home")]
 
 
-async def _unfinished(store: Store) -> list[Finding]:
-    orphans = await store.turns.orphans()
+async def _check_unfinished(store: Store) -> list[CheckResult]:
+    orphans = await store.turns.list_orphans()
     if not orphans:
         return []
     names = ", ".join(orphans)
     says = f"{len(orphans)} interrupted: {names}"
-    return [Finding("turns", "note", says, "the next `alipes` or `alipes ask` takes them up")]
+    return [CheckResult("turns", "note", says, "the next `alipes` or `alipes ask` resumes them")]
 
 
-def _embedded(settings: Settings) -> Finding:
+def _check_embedded(settings: Settings) -> CheckResult:
     chosen = settings.embedded
     try:
         weights = find_weights(chosen.gguf, chosen.threads, chosen.context)
     except ConfigError as error:
-        return Finding("embedded", "wrong" if chosen.gguf else "note", str(error))
-    return Finding("embedded", "ok", f"{weights.model} at {weights.gguf}")
+        return CheckResult("embedded", "wrong" if chosen.gguf else "note", str(error))
+    return CheckResult("embedded", "ok", f"{weights.model} at {weights.gguf}")
 
 
-def _proxies(settings: Settings) -> list[Finding]:
+def _check_proxies(settings: Settings) -> list[CheckResult]:
     proxies = settings.proxies
     ways = {"http": proxies.http, "https": proxies.https, "all": proxies.all}
-    told = [f"{name} by {_bare(url)}" for name, url in ways.items() if url]
-    if not told:
+    used = [f"{name} through {_strip_credentials(url)}" for name, url in ways.items() if url]
+    if not used:
         return []
-    return [Finding("proxies", "ok", ", ".join(told) + f"; not for {', '.join(proxies.no) or 'none'}")]
+    return [
+        CheckResult("proxies", "ok", ", ".join(used) + f"; except for {', '.join(proxies.no) or 'nothing'}")
+    ]
 
 
-def _bare(url: str) -> str:
-    """The address without the name and password it may carry."""
+def _strip_credentials(url: str) -> str:
+    """The URL without user name and password."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-async def _reach(settings: Settings, model: str) -> Finding:
-    """Can its server be connected to? Says nothing about the key; `--live` does."""
-    where = _server(settings, model)
+async def _check_connection(settings: Settings, model: str) -> CheckResult:
+    """Check that the model's server accepts connections; only --live checks the key."""
+    where = _first_hop(settings, model)
     if not where:
-        return Finding("reach", "ok", "needs no network")
-    if why := await unreachable(settings, model):
-        return Finding("reach", "wrong", why, "check network and address")
-    return Finding("reach", "ok", f"{where} can be reached (the key was not tried; --live does)")
+        return CheckResult("reach", "ok", "no network needed")
+    if why := await find_connection_error(settings, model):
+        return CheckResult("reach", "wrong", why, "check the network and the address")
+    return CheckResult("reach", "ok", f"{where} is reachable (use --live to check the key)")
 
 
-async def unreachable(settings: Settings, model: str) -> str:
-    """Why the model's server cannot be connected to; empty when it can, or needs no network."""
-    where = _server(settings, model)
+async def find_connection_error(settings: Settings, model: str) -> str:
+    """Why the model's server is unreachable; empty if it is reachable or not needed."""
+    where = _first_hop(settings, model)
     if not where:
         return ""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await _connect(where, settings.ca_file)
     except (OSError, TimeoutError) as error:
-        return f"{where} cannot be reached: {str(error) or f'no answer within {PATIENCE:.0f} s'}"
+        return f"{where} is unreachable: {str(error) or f'no answer within {CONNECT_TIMEOUT_S:.0f} s'}"
     return ""
 
 
-def _server(settings: Settings, model: str) -> str:
-    """The address that is connected to; empty where there is none."""
+def _first_hop(settings: Settings, model: str) -> str:
+    """The address to connect to; empty if the model needs no network."""
     endpoint = settings.providers.get(model.partition("/")[0])
-    return "" if endpoint is None or not endpoint.base_url else _bare(_by_way_of(settings, endpoint))
+    return (
+        ""
+        if endpoint is None or not endpoint.base_url
+        else _strip_credentials(_proxy_or_server(settings, endpoint))
+    )
 
 
-def _by_way_of(settings: Settings, endpoint: Endpoint) -> str:
-    """The first address a request goes to: the proxy's if there is one for it."""
+def _proxy_or_server(settings: Settings, endpoint: Endpoint) -> str:
+    """The proxy for the endpoint, or the endpoint itself."""
     parts = urlsplit(endpoint.base_url)
     proxies = settings.proxies
     if any(name == "*" or (parts.hostname or "").endswith(name.lstrip(".")) for name in proxies.no):
@@ -227,25 +247,27 @@ async def _connect(url: str, ca_file: str) -> None:
     await writer.wait_closed()
 
 
-async def _ask(backend: Backend) -> Finding:
-    """One real question, as small as they come."""
+async def _check_answer(backend: Backend) -> CheckResult:
+    """Ask the model one short question."""
     try:
         request = Request(backend.model, "", (user("Say ok."),), max_tokens=16)
-        async with asyncio.timeout(LIVE_PATIENCE), backend.provider.stream(request) as deltas:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S), backend.provider.stream(request) as deltas:
             async for delta in deltas:
-                if isinstance(delta, Replied):
-                    return Finding("answer", "ok", render.usage_line(delta.usage, backend.name))
+                if isinstance(delta, ModelReply):
+                    return CheckResult("answer", "ok", render.format_usage(delta.usage, backend.name))
     except ProviderError as error:
-        return Finding("answer", "wrong", str(error))
+        return CheckResult("answer", "wrong", str(error))
     except TimeoutError:
-        return Finding("answer", "wrong", f"no answer within {LIVE_PATIENCE:.0f} s", "try again, or another")
-    return Finding("answer", "wrong", f"{backend.name} ended without an answer")
+        return CheckResult(
+            "answer", "wrong", f"no answer within {ANSWER_TIMEOUT_S:.0f} s", "try again, or another model"
+        )
+    return CheckResult("answer", "wrong", f"{backend.name} gave no answer")
 
 
-class Report(msgspec.Struct, frozen=True):
+class DoctorReport(msgspec.Struct, frozen=True):
     version: str
     python: str
-    findings: list[Finding]
+    findings: list[CheckResult]
     clients: tuple[OpenClient, ...]
 
     @property
@@ -254,39 +276,42 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def run(argv: list[str]) -> int:
-    options = arguments.doctor(argv)
-    report = _examine(options)
+    options = parse_doctor(argv)
+    report = _run_checks(options)
     if options.json:
-        print(msgspec.json.encode(report).decode())
+        print_json(report)
     else:
-        _print(report)
+        _print_report(report)
     return 0 if report.well else 1
 
 
-def _examine(options: DoctorOptions) -> Report:
-    settings, found = examine_ground()
+def _run_checks(options: DoctorOptions) -> DoctorReport:
+    settings, found = check_machine()
     clients: tuple[OpenClient, ...] = ()
     if settings is not None:
-        found += examine_plugins(settings)
-        more, clients = asyncio.run(_look_inside(settings, options.live))
+        found += check_plugins_state(settings)
+        more, clients = asyncio.run(_check_services(settings, options.live))
         found += more
-    return Report(__version__, sys.version.split()[0], found, clients)
+    return DoctorReport(__version__, sys.version.split()[0], found, clients)
 
 
-async def _look_inside(settings: Settings, live: bool) -> tuple[list[Finding], tuple[OpenClient, ...]]:
-    found = await examine_store(settings)
+async def _check_services(settings: Settings, live: bool) -> tuple[list[CheckResult], tuple[OpenClient, ...]]:
+    found = await check_store(settings)
     async with (
         ClientScope(settings.proxies, trust=settings.ca_file or None) as scope,
         Models(settings, scope) as models,
     ):
-        found += await examine_models(settings, scope, models, live=live)
+        if settings.providers:
+            found += await check_models(settings, scope, models, live=live)
+        else:
+            found.append(CheckResult("model", "note", "not checked, because the settings have errors"))
         return found, scope.open_clients()
 
 
-def _print(report: Report) -> None:
+def _print_report(report: DoctorReport) -> None:
     print(f"alipes {report.version}, Python {report.python}\n")
-    indent = common.show(report.findings)
+    indent = checks.print_checks(report.findings)
     for client in report.clients:
         where = f" {client.base_url}" if client.base_url else ""
         print(f"{'client':>{indent - 2}}  {client.name} ({client.kind}){where}: {client.requests} requests")
-    common.conclude(report.findings)
+    checks.print_verdict(report.findings)

@@ -1,34 +1,34 @@
-"""What `--help` says, page by page. Plain text only; `docs/cli.md` is compared with it."""
+"""The `--help` pages. `docs/cli.md` is compared with them."""
 
 TOP = """\
-alipes: a personal agent that stops when told to and never loses a message
+alipes: a personal agent that stops when you tell it to and never loses a message
 
-usage: alipes [OPTIONS]            talk
-       alipes COMMAND [...]        do one thing; `alipes COMMAND --help` tells more
+usage: alipes [OPTIONS]            start a conversation
+       alipes COMMAND [...]        run one command; see `alipes COMMAND --help`
 
 commands:
-  ask         one question, one answer on standard output
-  setup       a short guided start: provider, key, model
+  ask         ask one question and print the answer
+  setup       connect a model: provider, key, model
   sessions    list, show, search, export or delete conversations
-  model       show the models there are, choose another
+  model       show the available models, choose another one
   config      show, explain or change settings
-  plugins     list, enable, install, update or write plugins
-  skills      the texts that plugins offer the model to read
-  doctor      check that everything works, and say what to do where it does not
-  usage       what models used and cost, by day, model, conversation, task and tool
-  backup      write a whole home into one file
-  restore     make a home of such a file
-  serve       answer in your chats: Telegram, Discord and what plugins bring
-  pair        let people in who wrote to the bot
-  send        write into a chat, without a model
-  webhook     ways in for what happens elsewhere: add, list, test, remove
+  plugins     list, enable, install, update or create plugins
+  skills      list and show the skills of your plugins
+  doctor      check that everything works
+  usage       token usage and cost by day, model, conversation, task and tool
+  backup      write everything into one file
+  restore     restore from a backup
+  serve       answer in your chats: Telegram, Discord and others
+  pair        approve people who message the bot
+  send        send a message to a chat, without a model
+  webhook     trigger a turn from other services
 
 options:
-  -m, --model MODEL     ask this model, as provider/name
-  --session NAME        talk in the conversation called NAME
-  -c, --continue        go on with the latest conversation of this terminal
-  -y, --yes             allow beforehand whatever would be asked
-  --safe                load no plugin, whatever is enabled
+  -m, --model MODEL     use this model, as provider/name
+  --session NAME        use the conversation called NAME
+  -c, --continue        continue the most recent conversation
+  -y, --yes             approve everything without asking
+  --safe                do not load any plugins
   -V, --version         show the version
   -h, --help            show this page
 """
@@ -36,23 +36,45 @@ options:
 ASK = """\
 usage: alipes ask [OPTIONS] PROMPT...
 
-Ask once. The answer streams to standard output, everything else goes to standard
-error. Piped input is added to the prompt as context, or is the prompt if none is given.
+Ask one question. The answer streams to standard output, everything else goes to standard
+error. Piped input is added to the prompt as context; without PROMPT, it is the prompt.
 
 options:
-  -m, --model MODEL     ask this model, as provider/name
-  --session NAME        ask in the conversation called NAME (default: a new one)
-  -c, --continue        ask in the latest conversation of this terminal
-  -i, --image FILE      show this image to the model (PNG, JPEG, GIF, WebP; repeatable)
-  -y, --yes             allow beforehand whatever would be asked
-  --safe                load no plugin, whatever is enabled
+  -m, --model MODEL     use this model, as provider/name
+  --session NAME        use the conversation called NAME (default: a new one)
+  -c, --continue        continue the most recent conversation
+  -i, --image FILE      attach this image (PNG, JPEG, GIF, WebP; repeatable)
+  -y, --yes             approve everything without asking
+  --safe                do not load any plugins
   --json                print every event as one line of JSON, and nothing else
-  -v, --verbose         also show the thinking, the model and what it cost
-  -q, --quiet           show the answer and errors only
+  -v, --verbose         also show thinking, the model and the cost
+  -q, --quiet           show only the answer and errors
   -h, --help            show this page
 
 Ctrl-C stops the turn. Exit status: 0 answered; 1 failed, or out of steps;
-2 wrong usage or settings; 130 stopped; 141 nobody reads the answer.
+2 wrong usage or settings; 130 stopped; 141 the reader of the answer is gone.
+"""
+
+SETUP = """\
+usage: alipes setup [OPTIONS]
+
+Connect a model: choose a provider, paste its key, choose a model. The key and the model
+are tested with a real request before anything is saved; Ctrl-C cancels. Options that you
+give are not asked for. Without a terminal, all of them are needed.
+
+options:
+  --provider NAME       anthropic, openai, ollama, embedded, ... or a name of your choice
+  --key-env VARIABLE    the key is already in this variable
+  --key-stdin           read the key from standard input and save it in .env
+  --model NAME          the model, as the provider calls it
+  --base-url URL        the address of your own server or gateway
+  --api API             its API: openai-chat (default), openai-responses, anthropic
+  --no-check            do not test the key and the model
+  -y, --yes             save without asking
+  -h, --help            show this page
+
+Exit status: 0 saved; 1 the test failed; 2 wrong usage or settings, or a missing option;
+130 cancelled. Unless it is 0, nothing changed.
 """
 
 SESSIONS = """\
@@ -62,86 +84,122 @@ usage: alipes sessions list [-n COUNT] [--json]
        alipes sessions export NAME [--format md|json] [-o FILE]
        alipes sessions delete NAME [--yes]
 
-NAME is a conversation's name, its id, or the beginning of its id.
+NAME is the name of a conversation, its id, or the start of its id.
 
 options:
-  -n, --limit COUNT     show at most so many (default 20)
-  -f, --format FORMAT   md (default) reads well, json keeps everything
-  -o, --output FILE     write there instead of to standard output
-  -y, --yes             delete without asking back
-  --json                one JSON document instead of text
+  -n, --limit COUNT     show at most this many (default 20)
+  -f, --format FORMAT   md (default) for reading, json for everything
+  -o, --output FILE     write to FILE instead of standard output
+  -y, --yes             delete without asking
+  --json                print one JSON document instead of text
   -h, --help            show this page
+"""
+
+MODEL = """\
+usage: alipes model [--live] [--all]        show the model in use, and the others
+       alipes model [--live] [--anyway] NAME     use NAME from now on
+
+NAME is provider/model, a provider alone (its default model), or a model alone if only
+one provider has it. The choice is saved in config.toml.
+
+options:
+  --live                also ask the providers for their lists
+  --all                 also show models of providers without a key
+  --anyway              use NAME even if it is unknown
+  -h, --help            show this page
+
+Exit status: 0 done; 2 wrong usage or settings, or no such model; then nothing changed.
+"""
+
+CONFIG = """\
+usage: alipes config show             show all settings and where each comes from
+       alipes config get KEY          print the value of one
+       alipes config why KEY          print its value, origin and meaning
+       alipes config set KEY VALUE    change one in config.toml; comments are preserved
+       alipes config unset KEY        remove one from config.toml
+       alipes config path             print the path of config.toml
+
+KEY is a dotted name such as serve.port, providers.mine.base_url or
+models."openai/gpt-5.5".window. A KEY in capitals, such as OPENAI_API_KEY, is a
+secret: `set` saves it in .env, `unset` removes it from there, and a VALUE of -
+reads it from standard input.
+
+options:
+  -h, --help            show this page
+
+Exit status: 0 done; 2 wrong usage or settings.
 """
 
 PLUGINS = """\
-usage: alipes plugins list [--json]               which there are, and how they fare
-       alipes plugins enable NAME                 load it from the next start on
-       alipes plugins disable NAME                load it no more
+usage: alipes plugins list [--json]               list plugins and their state
+       alipes plugins enable NAME                 load it from the next start
+       alipes plugins disable NAME                stop loading it
        alipes plugins install SOURCE              fetch it, show what it can do, ask, enable it
        alipes plugins update NAME                 the same with its newest version
-       alipes plugins update --rollback NAME      back to the version before
+       alipes plugins update --rollback NAME      return to the previous version
        alipes plugins remove NAME                 disable and delete it
-       alipes plugins doctor [NAME] [--json]      open each, and say what is wrong with it
-       alipes plugins new NAME [--hermes]         begin one, with tests, in the folder NAME
+       alipes plugins doctor [NAME] [--json]      load each one and report problems
+       alipes plugins new NAME [--hermes]         create one, with tests, in the folder NAME
 
-SOURCE is a folder, the address of a Git repository, a package or a wheel. What is
-fetched is not run before you said yes to it, and its exact version is written down.
+SOURCE is a folder, a Git URL, a package or a wheel. Fetched code does not run until you
+approve it; its exact version is recorded.
 
 options:
-  --ref REF             of a Git repository: this branch, tag or commit
+  --ref REF             for a Git repository: this branch, tag or commit
   --folder PATH         the plugin is in this folder of SOURCE
-  --entry NAME          of a package with several plugins: this one
-  --no-enable           install, and do not enable
-  -y, --yes             do it without asking back
-  --json                one JSON document instead of text
+  --entry NAME          for a package with several plugins: this one
+  --no-enable           install without enabling
+  -y, --yes             do not ask
+  --json                print one JSON document instead of text
   -h, --help            show this page
 
-Exit status: 0 done; 1 not agreed to, or the doctor found something wrong;
-2 wrong usage or settings, or it cannot be had; then nothing was changed.
+Exit status: 0 done; 1 declined, or the doctor found a problem;
+2 wrong usage or settings, or SOURCE is not available; then nothing changed.
 """
 
 SKILLS = """\
-usage: alipes skills [list] [--json]     the skills that enabled plugins offer
-       alipes skills show NAME           the text of one
+usage: alipes skills [list] [--json]     list the skills of enabled plugins
+       alipes skills show NAME           print one of them
 
 A skill is a text that the model reads when it needs it.
 
 options:
-  --json                one JSON document instead of text
+  --json                print one JSON document instead of text
   -h, --help            show this page
 """
 
 DOCTOR = """\
 usage: alipes doctor [--live] [--json]
 
-Check everything alipes stands on, and say what to do where something is wrong.
+Check the installation, the settings, the database and the model. Each problem is shown
+with its fix.
 
 options:
-  --live                also ask the model one short question (this may cost a little)
-  --json                one JSON document instead of text
+  --live                also ask the model one short question (may cost a little)
+  --json                print one JSON document instead of text
   -h, --help            show this page
 
-Exit status: 0 all is well (remarks included); 1 something needs to be done.
+Exit status: 0 no problems (notes do not count); 1 problems found.
 """
 
 USAGE = """\
 usage: alipes usage [--days N] [--json]
 
-What models used in the last N days, with today: a bar for each day, and sums by model,
-conversation, task (answers, compaction, titles, ...) and tool. Calls whose price is not
-known are said to be so; they are in the tokens, and in no sum of money.
+Token usage and cost of the last N days, including today: a bar for each day, and totals
+by model, conversation, task (answers, compaction, titles, ...) and tool. Calls without a
+known price are marked; their tokens count, their cost does not.
 
 options:
-  -d, --days N          so many days (default 30)
-  --json                one JSON document instead of text
+  -d, --days N          number of days (default 30)
+  --json                print one JSON document instead of text
   -h, --help            show this page
 """
 
 BACKUP = """\
 usage: alipes backup FILE
 
-Write conversations, settings, plugins and files into FILE, also while alipes is running,
-and read it once more. Keys (.env) are left out; an existing file is not overwritten.
+Write conversations, settings, plugins and files into FILE and verify it. This also works
+while alipes is running. Keys (.env) are not included; an existing file is not overwritten.
 
 options:
   -h, --help            show this page
@@ -150,111 +208,111 @@ options:
 RESTORE = """\
 usage: alipes restore FILE [--to HOME] [--dry-run] [--force] [--continue]
 
-Make a home of what `alipes backup` wrote, on this machine or another. All of FILE is
-checked before anything is changed. Turns that were under way when it was written are over,
-and messages that were not sent yet are given up (`alipes serve outbox again` sends one):
-they may have been done and sent since.
+Restore a home from a file written by `alipes backup`, on this machine or another one. All
+of FILE is verified before anything changes. Turns that were running and messages that
+were not sent when the backup was made are ended, because they may have finished since
+(`alipes serve outbox again` sends a message after all).
 
 options:
-  --to HOME             another home than the usual
-  --dry-run             check, say what would happen, change nothing
-  --force               move aside a home that is there; its keys are taken over
-  --continue            go on with turns and messages where the backup stopped
+  --to HOME             restore to another home than the default
+  --dry-run             verify FILE and show what would happen
+  --force               move an existing home aside; its keys are copied
+  --continue            resume the turns and messages of the backup
   -h, --help            show this page
 """
 
 SERVE = """\
-usage: alipes serve [OPTIONS]                     answer in your chats until told to leave
-       alipes serve outbox [list] [--all] [--json]     what is owed, and what was given up
-       alipes serve outbox again NUMBER           try one once more that was given up
-       alipes serve outbox drop NUMBER            give one up for good
-       alipes serve key [--new]                   your own key for the API; it may do everything
-       alipes serve key list [--json]             all keys, but for themselves
-       alipes serve key add NAME [--scope SCOPE] [--days N] [--rate N]     one more, shown once
-       alipes serve key revoke NAME               it opens nothing any more
-       alipes serve install [--system] [--write]  a service that systemd starts and watches
+usage: alipes serve [OPTIONS]                     answer in your chats until stopped
+       alipes serve outbox [list] [--all] [--json]     list queued and failed messages
+       alipes serve outbox again NUMBER           retry a failed message
+       alipes serve outbox drop NUMBER            discard a message
+       alipes serve key [--new]                   print your own API key, which may do everything
+       alipes serve key list [--json]             list the keys
+       alipes serve key add NAME [--scope SCOPE] [--days N] [--rate N]     create one; shown once
+       alipes serve key revoke NAME               revoke a key
+       alipes serve install [--system] [--write]  create a systemd service
 
-A messenger is served when its token is there (TELEGRAM_BOT_TOKEN, DISCORD_BOT_TOKEN,
-SLACK_BOT_TOKEN and SLACK_APP_TOKEN) or its table is filled ([matrix], [email], [irc]).
-SIGTERM leaves: nothing more is taken in, what runs comes to a safe point, what is owed
-is delivered. SIGHUP does the same and begins anew. What is not over goes on afterwards.
+A messenger is served if its token is set (TELEGRAM_BOT_TOKEN, DISCORD_BOT_TOKEN,
+SLACK_BOT_TOKEN and SLACK_APP_TOKEN) or its table is configured ([matrix], [email], [irc]).
+SIGTERM exits: no new messages are accepted, running turns reach a safe point, queued
+messages are sent. SIGHUP restarts in the same way. Unfinished turns resume afterwards.
 
 options:
-  --host HOST           listen there instead of at serve.host
-  --port PORT           listen there instead of at serve.port; 0: wherever there is room
-  --replace             take over from the one that serves this home already
-  --safe                load no plugin, whatever is enabled
-  --all                 of the outbox: also what was delivered
-  --json                of the outbox and the keys: one JSON document instead of text
-  --new                 of the key: make another
-  --scope SCOPE         of a key: read, run (default; it also reads) or admin (everything)
-  --days N              of a key: it opens nothing after so many days (default: never)
-  --rate N              of a key: requests a minute (default: api.rate); 0: any number
-  --system              of install: a service of the machine instead of yours
-  --write               of install: write it where systemd looks, instead of showing it
+  --host HOST           listen on HOST instead of serve.host
+  --port PORT           listen on PORT instead of serve.port; 0 = any free port
+  --replace             replace the process that already serves this home
+  --safe                do not load any plugins
+  --all                 for the outbox: also show sent messages
+  --json                for the outbox and the keys: print one JSON document
+  --new                 for the key: create a new one
+  --scope SCOPE         for a key: read, run (default; includes read) or admin (everything)
+  --days N              for a key: expires after N days (default: never)
+  --rate N              for a key: requests per minute (default: api.rate); 0 = unlimited
+  --system              for install: a system service instead of a user service
+  --write               for install: write the unit file instead of printing it
   -h, --help            show this page
 
-Exit status: 0 done; 1 failed; 2 wrong usage or settings, or another one serves already.
+Exit status: 0 done; 1 failed; 2 wrong usage or settings, or this home is already served.
 """
 
 PAIR = """\
-usage: alipes pair [list] [--json]        who may speak, and who asked to
-       alipes pair CODE [--owner|--user]  let in whoever was shown CODE
-       alipes pair revoke WHO             let them speak no more
+usage: alipes pair [list] [--json]        list paired people and requests
+       alipes pair CODE [--owner|--user]  approve the person who got CODE
+       alipes pair revoke WHO             revoke someone's access
 
-Who writes to the bot and is not known is shown a code, valid for an hour. An owner may let
-others in from a chat; the first person let in is one, unless --user says otherwise.
-WHO is PLATFORM:ID as `list` shows it, or a name there that only one person has.
+Unknown people who message the bot get a code that is valid for one hour. Owners can
+approve others from a chat; the first person you approve is one, unless you add --user.
+WHO is PLATFORM:ID as shown by `list`, or a name that only one person has.
 
 options:
-  --owner               they may let others in, and restart the gateway
-  --user                they may speak, and no more
-  --json                one JSON document instead of text
+  --owner               may also approve others and restart the gateway
+  --user                may only talk to the bot
+  --json                print one JSON document instead of text
   -h, --help            show this page
 
-Exit status: 0 done; 1 nobody has this code; 2 wrong usage or settings, or no such person.
+Exit status: 0 done; 1 unknown code; 2 wrong usage or settings, or no such person.
 """
 
 SEND = """\
 usage: alipes send [OPTIONS] TARGET [TEXT...]
 
-Write TEXT into a chat, without a model; without TEXT, what is piped in. It is delivered by
-the `alipes serve` of this home, now or when there is one again, and once.
+Send TEXT, or the piped input, to a chat without a model. The `alipes serve` of this home
+delivers it, once, now or as soon as it runs.
 
-TARGET is PLATFORM:CHAT or PLATFORM:CHAT:THREAD, with the platform's own ids, or PLATFORM
-alone for the chat where /sethome was said; `home` where only one platform has such a chat.
+TARGET is PLATFORM:CHAT or PLATFORM:CHAT:THREAD with the platform's own ids, PLATFORM
+alone for the chat where /sethome was used, or `home` if only one platform has such a chat.
 
 options:
-  -f, --file FILE       send this file along (repeatable)
-  -w, --wait SECONDS    wait so long for it to be there, and say what became of it
+  -f, --file FILE       attach this file (repeatable)
+  -w, --wait SECONDS    wait this long for the delivery and report its result
   -h, --help            show this page
 
-Exit status: 0 owed, or with --wait delivered; 1 not delivered in time, or given up;
+Exit status: 0 queued, or with --wait delivered; 1 not delivered in time, or failed;
 2 wrong usage or settings.
 """
 
 WEBHOOK = """\
-usage: alipes webhook [list] [--json]              which there are, and how often they were used
-       alipes webhook add NAME --prompt WORDS [OPTIONS]      make one; its secret is shown once
-       alipes webhook test NAME [--body JSON]      bring something, signed, to the one that serves
-       alipes webhook remove NAME                  it takes nothing any more
+usage: alipes webhook [list] [--json]              list webhooks and how often they were used
+       alipes webhook add NAME --prompt TEXT [OPTIONS]      create one; its secret is shown once
+       alipes webhook test NAME [--body JSON]      send a signed request to the running server
+       alipes webhook remove NAME                  remove one
 
-What is sent to /hooks/NAME of `alipes serve`, signed with the secret, becomes a turn. WORDS
-say what is to be done; {body.path} and {headers.name} stand for what arrives, which is given
-to the model as material and never as an instruction. Without them, the whole body is given.
+A signed request to /hooks/NAME of `alipes serve` starts a turn. TEXT is the prompt;
+{body.path} and {headers.name} are replaced by values of the request, which the model
+treats as data and never as instructions. Without them, the whole body is added.
 
 options:
-  -p, --prompt WORDS    what is to be done when something arrives
-  --to TARGET           tell the answer there, as `alipes send` does (default: nowhere)
-  --style STYLE         how it is signed: standard (Standard Webhooks) or github
-  --secret              take the secret from standard input instead of making one
-  --tools NAMES         only these tools may be used, with commas between; "" for none
-  -m, --model MODEL     ask this model, as provider/name
-  --rate N              deliveries a minute (default 60); 0: any number
-  --together            all deliveries in one conversation (default: each has its own)
-  --body JSON           of test: what is brought; @FILE: what the file holds
-  --json                of list: one JSON document instead of text
+  -p, --prompt TEXT     the prompt for each request
+  --to TARGET           send the answer there, as for `alipes send` (default: nowhere)
+  --style STYLE         signature: standard (Standard Webhooks) or github
+  --secret              read the secret from standard input instead of creating one
+  --tools NAMES         allow only these tools, separated by commas; "" for none
+  -m, --model MODEL     use this model, as provider/name
+  --rate N              requests per minute (default 60); 0 = unlimited
+  --together            use one conversation for all requests (default: one each)
+  --body JSON           for test: the body to send; @FILE reads it from a file
+  --json                for list: print one JSON document instead of text
   -h, --help            show this page
 
-Exit status: 0 done; 1 what was brought was not taken; 2 wrong usage or settings.
+Exit status: 0 done; 1 the test request was rejected; 2 wrong usage or settings.
 """

@@ -1,4 +1,4 @@
-"""The front door: which command is meant. It loads that command's room and nothing else."""
+"""Entry point of `alipes`: finds the command and imports only its module."""
 
 import os
 import sys
@@ -8,13 +8,13 @@ from alipes import __version__
 from alipes.cli import help_text
 from alipes.kernel.errors import AlipesError
 
-TYPE_CHECKING = False  # known to mypy by its name; `typing` would be a third of what `--version` costs
+TYPE_CHECKING = False  # mypy knows it by its name; importing `typing` would cost a third of `--version`
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from alipes.cli.terminal.start import Serve
+    from alipes.cli.terminal.start import RunSession
 
-ROOMS = {
+COMMANDS = {
     "ask": "ask",
     "setup": "setup.command",
     "sessions": "commands.sessions",
@@ -24,52 +24,51 @@ ROOMS = {
     "skills": "commands.skills",
     "doctor": "doctor",
     "usage": "commands.usage",
-    "backup": "commands.backup",
-    "restore": "commands.restore",
+    "backup": "commands.backup:run_backup",
+    "restore": "commands.backup:run_restore",
     "serve": "serve.command",
     "pair": "commands.pair",
     "send": "commands.send",
     "webhook": "commands.webhook",
 }
-"""Where the `run` of each command is."""
+"""Module of each command, and its function unless that is `run`."""
 EXTRAS = {"serve": "alipes[serve]", "webhook": "alipes[serve]"}
-"""What has to be installed for a command, where that is more than alipes itself."""
-COMMANDS = tuple(ROOMS)
-LATER = {
-    "schedule": "comes with the schedules",
-    "import": "comes with the import of other agents' homes",
+"""Optional dependencies of commands."""
+PLANNED_COMMANDS = {
+    "schedule": "schedules are not available yet",
+    "import": "importing the homes of other agents is not available yet",
 }
 
 
-def enter() -> None:
-    """The `alipes` command: `main`, and out, whatever a plugin's thread may still be waiting for."""
+def run_and_exit() -> None:
+    """The `alipes` command: run `main` and exit even if a thread of a plugin still waits."""
     status = main()
     if "concurrent.futures.thread" in sys.modules:
-        from alipes.runtime.threads import leave  # noqa: PLC0415
+        from alipes.runtime.threads import exit_process  # noqa: PLC0415
 
-        leave(status)
+        exit_process(status)
     sys.exit(status)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Do what the words say; the exit status. Errors end as one sentence on standard error."""
+    """Run the command and return its exit status. Errors become one sentence on standard error."""
     words = sys.argv[1:] if argv is None else argv
-    sys.excepthook = _unforeseen
+    sys.excepthook = _report_crash
     try:
-        status = _obey(words)
+        status = _dispatch(words)
         return _flush() or status
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        _hush()
+        _discard_output()
         return 141
     except (AlipesError, ExceptionGroup) as error:
         from alipes.cli import errors  # noqa: PLC0415
 
-        return errors.report(error)
+        return errors.report_errors(error)
 
 
-def _obey(words: list[str]) -> int:
+def _dispatch(words: list[str]) -> int:
     match words:
         case ["--version" | "-V", *_]:
             print(f"alipes {__version__}")
@@ -78,26 +77,25 @@ def _obey(words: list[str]) -> int:
             print(help_text.TOP, end="")
             return 0
         case ["help", name, *_]:
-            return _obey([name, "--help"])
+            return _dispatch([name, "--help"])
         case ["--safe", "ask" | "serve" as name, *rest]:
-            return _command(name, ["--safe", *rest])
+            return _run_command(name, ["--safe", *rest])
         case [name, *_] if not name.startswith("-"):
-            return _command(name, words[1:])
+            return _run_command(name, words[1:])
         case _:
-            return _talk(words)
+            return _start_conversation(words)
 
 
-def _talk(argv: list[str]) -> int:
-    """With a prompt where a person sits at both ends; else line by line."""
+def _start_conversation(argv: list[str]) -> int:
+    """Open the prompt if input and output are terminals; otherwise read line by line."""
     if _is_terminal(sys.stdin) and _is_terminal(sys.stdout):
         from alipes.cli.terminal import start  # noqa: PLC0415
 
-        return start.run(argv, _load_talk, _lines)
-    return _lines(argv)
+        return start.run(argv, _load_session, _run_piped)
+    return _run_piped(argv)
 
 
-def _lines(argv: list[str]) -> int:
-
+def _run_piped(argv: list[str]) -> int:
     from alipes.cli.ask import run_piped  # noqa: PLC0415
 
     return run_piped(argv)
@@ -107,65 +105,63 @@ def _is_terminal(stream: "TextIO | None") -> bool:
     return stream is not None and stream.isatty()
 
 
-def _load_talk() -> "Serve":
-    """Called when the prompt stands already."""
-    from alipes.cli.terminal.session import serve  # noqa: PLC0415
+def _load_session() -> "RunSession":
+    """Called once the prompt is visible."""
+    from alipes.cli.terminal.session import run_session  # noqa: PLC0415
 
-    return serve
+    return run_session
 
 
-def _command(name: str, argv: list[str]) -> int:
-    if name not in ROOMS:
-        return _other(name, argv)
+def _run_command(name: str, argv: list[str]) -> int:
+    if name not in COMMANDS:
+        return _run_plugin_command(name, argv)
     from importlib import import_module  # noqa: PLC0415
 
+    path, _, function = COMMANDS[name].partition(":")
     try:
-        room = import_module(f"alipes.cli.{ROOMS[name]}")
+        module = import_module(f"alipes.cli.{path}")
     except ModuleNotFoundError as missing:
         if name not in EXTRAS or (missing.name or "").startswith("alipes"):
             raise
-        sys.stderr.write(
-            f"alipes {name} needs more packages ({missing.name}): pip install '{EXTRAS[name]}'\n"
-        )
+        sys.stderr.write(f"alipes {name} needs the package {missing.name}: pip install '{EXTRAS[name]}'\n")
         return 2
-    status: int = room.run(argv)
+    status: int = getattr(module, function or "run")(argv)
     return status
 
 
-def _other(name: str, argv: list[str]) -> int:
-    """A name that is none of ours yet: a plugin may have it."""
-    if name in LATER:
-        sys.stderr.write(f"alipes {name} {LATER[name]}.\n")
+def _run_plugin_command(name: str, argv: list[str]) -> int:
+    """Run a command that is not built in: a plugin may define it."""
+    if name in PLANNED_COMMANDS:
+        sys.stderr.write(f"alipes {name}: {PLANNED_COMMANDS[name]}.\n")
         return 2
 
     from alipes.cli.plugins import standalone  # noqa: PLC0415
 
-    return standalone.run(name, argv, (*COMMANDS, *LATER))
+    return standalone.run(name, argv, (*COMMANDS, *PLANNED_COMMANDS))
 
 
 def _flush() -> int:
-    """What is still buffered, while there is someone to tell that it cannot be written."""
+    """Flush standard output and report a failure."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
-        _hush()
-        sys.stderr.write(f"alipes: standard output cannot be written: {error.strerror}\n")
+        _discard_output()
+        sys.stderr.write(f"alipes: cannot write to standard output: {error.strerror}\n")
         return 1
     return 0
 
 
-def _hush() -> None:
-    """Nobody reads our output any more: what is still buffered must not fail again at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+def _discard_output() -> None:
+    """The reader is gone: redirect the buffered output so that it does not fail again at exit."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
-def _unforeseen(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-
+def _report_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     from alipes.cli import errors  # noqa: PLC0415
 
-    errors.unforeseen(kind, error, trace)
+    errors.report_crash(kind, error, trace)

@@ -1,4 +1,4 @@
-"""Words of the command line in, frozen options out. Wrong words end the program with status 2."""
+"""Parses command lines into frozen options. Wrong usage exits with status 2."""
 
 import argparse
 import sys
@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from alipes.cli import help_text
 
-ACTIONS = ("list", "show", "search", "export", "delete")
+SESSION_ACTIONS = ("list", "show", "search", "export", "delete")
 
 
-class Where(Struct, frozen=True):
-    """Which conversation is meant; neither named nor continued means a new one."""
+class ConversationChoice(Struct, frozen=True):
+    """Which conversation to use: a named one, the latest one, or (default) a new one."""
 
     name: str = ""
     latest: bool = False
@@ -20,19 +20,19 @@ class Where(Struct, frozen=True):
 
 class AskOptions(Struct, frozen=True):
     prompt: str
-    where: Where = Where()
+    conversation: ConversationChoice = ConversationChoice()
     model: str = ""
     images: tuple[str, ...] = ()
     trusted: bool = False
     safe: bool = False
-    """No plugin is loaded."""
+    """Do not load plugins."""
     json: bool = False
     verbose: bool = False
     quiet: bool = False
 
 
 class TalkOptions(Struct, frozen=True):
-    where: Where = Where()
+    conversation: ConversationChoice = ConversationChoice()
     model: str = ""
     trusted: bool = False
     safe: bool = False
@@ -41,7 +41,7 @@ class TalkOptions(Struct, frozen=True):
 class SessionsOptions(Struct, frozen=True):
     action: str
     name: str = ""
-    """The conversation, or for `search` the words looked for."""
+    """The conversation; for `search` the search words."""
     limit: int = 20
     json: bool = False
     format: str = "md"
@@ -54,8 +54,8 @@ class DoctorOptions(Struct, frozen=True):
     json: bool = False
 
 
-class Words(argparse.ArgumentParser):
-    """A parser whose help is a page of the manual, written by hand and equal under every Python."""
+class OptionParser(argparse.ArgumentParser):
+    """A parser with a hand-written help page, so that it is the same in every Python version."""
 
     def __init__(self, name: str, page: str) -> None:
         super().__init__(prog=name, add_help=False, allow_abbrev=False)
@@ -68,103 +68,93 @@ class Words(argparse.ArgumentParser):
     def format_usage(self) -> str:
         return self._page
 
-    def split(self, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-        """Options from anywhere, and the other words in order; after `--` everything is a word."""
+    def parse_with_words(self, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+        """The options and the other words in order; everything after `--` is a word."""
         end = argv.index("--") if "--" in argv else len(argv)
         self.add_argument("words", nargs="*")
-        given = self.parse_intermixed_args(argv[:end])
-        return given, given.words + argv[end + 1 :]
+        args = self.parse_intermixed_args(argv[:end])
+        return args, args.words + argv[end + 1 :]
 
     def error(self, message: str) -> NoReturn:
         sys.stderr.write(f"{self.prog}: {message}\nTry `{self.prog} --help`.\n")
         raise SystemExit(2)
 
 
-def ask(argv: list[str]) -> AskOptions:
-    words = Words("alipes ask", help_text.ASK)
-    _conversation(words)
-    words.add_argument("-i", "--image", action="append", default=[])
-    words.add_argument("--json", action="store_true")
-    words.add_argument("-v", "--verbose", action="store_true")
-    words.add_argument("-q", "--quiet", action="store_true")
-    given, prompt = words.split(argv)
-    if given.quiet and given.verbose:
-        words.error("--quiet and --verbose contradict each other")
+def parse_ask(argv: list[str]) -> AskOptions:
+    parser = OptionParser("alipes ask", help_text.ASK)
+    _add_conversation_options(parser)
+    parser.add_argument("-i", "--image", action="append", default=[])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    parser.add_argument("-q", "--quiet", action="store_true")
+    args, prompt = parser.parse_with_words(argv)
+    if args.quiet and args.verbose:
+        parser.error("use either --quiet or --verbose")
     return AskOptions(
         prompt=" ".join(prompt),
-        where=_where(words, given),
-        model=given.model,
-        images=tuple(given.image),
-        trusted=given.yes,
-        safe=given.safe,
-        json=given.json,
-        verbose=given.verbose,
-        quiet=given.quiet,
+        conversation=_conversation_choice(parser, args),
+        model=args.model,
+        images=tuple(args.image),
+        trusted=args.yes,
+        safe=args.safe,
+        json=args.json,
+        verbose=args.verbose,
+        quiet=args.quiet,
     )
 
 
-def talk(argv: list[str]) -> TalkOptions:
-    words = Words("alipes", help_text.TOP)
-    _conversation(words)
-    given = words.parse_args(argv)
-    return TalkOptions(_where(words, given), given.model, given.yes, given.safe)
+def parse_talk(argv: list[str]) -> TalkOptions:
+    parser = OptionParser("alipes", help_text.TOP)
+    _add_conversation_options(parser)
+    args = parser.parse_args(argv)
+    return TalkOptions(_conversation_choice(parser, args), args.model, args.yes, args.safe)
 
 
-def sessions(argv: list[str]) -> SessionsOptions:
-    words = Words("alipes sessions", help_text.SESSIONS)
-    words.add_argument("-n", "--limit", type=_count, default=20)
-    words.add_argument("-f", "--format", choices=("md", "json"), default="md")
-    words.add_argument("-o", "--output", default="")
-    words.add_argument("-y", "--yes", action="store_true")
-    words.add_argument("--json", action="store_true")
-    given, named = words.split(argv)
+def parse_sessions(argv: list[str]) -> SessionsOptions:
+    parser = OptionParser("alipes sessions", help_text.SESSIONS)
+    parser.add_argument("-n", "--limit", type=parse_count, default=20)
+    parser.add_argument("-f", "--format", choices=("md", "json"), default="md")
+    parser.add_argument("-o", "--output", default="")
+    parser.add_argument("-y", "--yes", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    args, named = parser.parse_with_words(argv)
     action, *name = named or ["list"]
-    if action not in ACTIONS:
-        words.error(f"no such action: {action} (there are {', '.join(ACTIONS)})")
+    if action not in SESSION_ACTIONS:
+        parser.error(f"unknown action: {action} (use {', '.join(SESSION_ACTIONS)})")
     if action == "list" and name:
-        words.error("`list` takes no name; `show NAME` shows one conversation")
+        parser.error("`list` takes no NAME; use `show NAME` for one conversation")
     if action != "list" and not name:
-        words.error(f"`{action}` needs {'words to look for' if action == 'search' else 'a NAME'}")
+        parser.error(f"`{action}` needs {'search words' if action == 'search' else 'a NAME'}")
     if action not in ("list", "search") and len(name) > 1:
-        words.error(f"`{action}` takes one NAME, got {len(name)}")
-    return SessionsOptions(
-        action, " ".join(name), given.limit, given.json, given.format, given.output, given.yes
-    )
+        parser.error(f"`{action}` takes one NAME, got {len(name)}")
+    return SessionsOptions(action, " ".join(name), args.limit, args.json, args.format, args.output, args.yes)
 
 
-def doctor(argv: list[str]) -> DoctorOptions:
-    words = Words("alipes doctor", help_text.DOCTOR)
-    words.add_argument("--live", action="store_true")
-    words.add_argument("--json", action="store_true")
-    given = words.parse_args(argv)
-    return DoctorOptions(given.live, given.json)
+def parse_doctor(argv: list[str]) -> DoctorOptions:
+    parser = OptionParser("alipes doctor", help_text.DOCTOR)
+    parser.add_argument("--live", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    return DoctorOptions(args.live, args.json)
 
 
-def backup(argv: list[str]) -> str:
-    """The file to write to."""
-    words = Words("alipes backup", help_text.BACKUP)
-    words.add_argument("file")
-    file: str = words.parse_args(argv).file
-    return file
+def _add_conversation_options(parser: OptionParser) -> None:
+    parser.add_argument("-m", "--model", default="")
+    parser.add_argument("--session", default=None)
+    parser.add_argument("-c", "--continue", dest="latest", action="store_true")
+    parser.add_argument("-y", "--yes", action="store_true")
+    parser.add_argument("--safe", action="store_true")
 
 
-def _conversation(words: Words) -> None:
-    words.add_argument("-m", "--model", default="")
-    words.add_argument("--session", default=None)
-    words.add_argument("-c", "--continue", dest="latest", action="store_true")
-    words.add_argument("-y", "--yes", action="store_true")
-    words.add_argument("--safe", action="store_true")
+def _conversation_choice(parser: OptionParser, args: argparse.Namespace) -> ConversationChoice:
+    if args.session is not None and not args.session.strip():
+        parser.error("--session needs a name")
+    if args.session and args.latest:
+        parser.error("use either --session or --continue")
+    return ConversationChoice(args.session or "", args.latest)
 
 
-def _where(words: Words, given: argparse.Namespace) -> Where:
-    if given.session is not None and not given.session.strip():
-        words.error("--session needs a name")
-    if given.session and given.latest:
-        words.error("--session and --continue contradict each other")
-    return Where(given.session or "", given.latest)
-
-
-def _count(text: str) -> int:
+def parse_count(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count from 1 up")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)

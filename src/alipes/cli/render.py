@@ -1,12 +1,13 @@
-"""Values in, text out: how events, times, money and titles read. It writes to no screen."""
+"""Formats values as text: tables, sizes, costs, tool calls and the events of a turn."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from alipes.kernel import formatting
 from alipes.kernel.messages import Json, ToolCall, ToolResult
 from alipes.kernel.turns import (
     Event,
-    Noted,
+    Notice,
     Retracted,
     Said,
     TextDelta,
@@ -17,64 +18,67 @@ from alipes.kernel.turns import (
     Usage,
 )
 
+if TYPE_CHECKING:
+    from alipes.providers.registry import ModelChoice
+
 Write = Callable[[str], None]
 DIM, RED, PLAIN = "\033[2m", "\033[31m", "\033[0m"
 _DELETED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
 _UNSAFE = {code: None for code in _DELETED if chr(code) not in "\n\t"}
 _ENDINGS = {
     "stopped": "stopped",
-    "steered": "taken in by the turn that was at work",
+    "steered": "added to the running turn",
     "failed": "failed",
-    "out_of_steps": "out of steps: this is as far as it came",
+    "out_of_steps": "stopped at the step limit",
 }
 
 
-def harmless(text: str) -> str:
-    """The text without the control characters that a terminal would obey."""
+def sanitize(text: str) -> str:
+    """The text without control characters."""
     return text.translate(_UNSAFE)
 
 
-def one_line(text: str, width: int = 0) -> str:
-    """The text with runs of blanks made one, safe for a terminal, cut to `width` columns if given."""
-    return cut(" ".join(harmless(text).split()), width) if width else " ".join(harmless(text).split())
+def to_one_line(text: str, width: int = 0) -> str:
+    """The text on one line, without control characters, truncated to `width` columns if given."""
+    return truncate(" ".join(sanitize(text).split()), width) if width else " ".join(sanitize(text).split())
 
 
-def columns(text: str) -> int:
-    """How many terminal columns the text takes: wide characters two, combining ones none."""
+def text_width(text: str) -> int:
+    """The number of terminal columns that the text takes."""
     if text.isascii():
         return len(text)
     from alipes.cli import width  # noqa: PLC0415
 
-    return width.width(text)
+    return width.display_width(text)
 
 
-def cut(text: str, room: int) -> str:
-    """The text, shortened with an ellipsis where it takes more columns than `room`."""
-    if columns(text) <= room:
+def truncate(text: str, room: int) -> str:
+    """The text, cut with an ellipsis if it takes more columns than `room`."""
+    if text_width(text) <= room:
         return text
     if text.isascii():
         return text[: max(0, room - 1)].rstrip() + "…"
     from alipes.cli import width  # noqa: PLC0415
 
-    head, _ = width.cut(text, room - 1)
-    return (head.rstrip() if columns(head) < room else "") + "…"
+    head, _ = width.split_at_width(text, room - 1)
+    return (head.rstrip() if text_width(head) < room else "") + "…"
 
 
 def pad(text: str, width: int) -> str:
-    return text + " " * (width - columns(text))
+    return text + " " * (width - text_width(text))
 
 
-def table(rows: Iterable[Sequence[str]], gap: str = "  ") -> list[str]:
+def format_table(rows: Iterable[Sequence[str]], gap: str = "  ") -> list[str]:
     """The rows as lines with aligned columns; the last column is not padded."""
     rows = list(rows)
-    widths = [max(columns(cell) for cell in column) for column in zip(*rows, strict=True)]
+    widths = [max(text_width(cell) for cell in column) for column in zip(*rows, strict=True)]
     return [
         gap.join(pad(c, w) for c, w in zip(row[:-1], widths, strict=False)) + gap + row[-1] for row in rows
     ]
 
 
-def size(count: int) -> str:
-    """A number of bytes in the unit that fits it."""
+def format_size(count: int) -> str:
+    """A number of bytes with a unit."""
     amount = float(count)
     for unit in ("bytes", "KB", "MB"):
         if amount < 1000:
@@ -83,149 +87,154 @@ def size(count: int) -> str:
     return f"{amount:.1f} GB"
 
 
-def money(cost: float | None) -> str:
-    return "price unknown" if cost is None else formatting.money(cost)
+def format_cost(cost: float | None) -> str:
+    return "price unknown" if cost is None else formatting.format_money(cost)
 
 
-def usage_line(usage: Usage, model: str = "") -> str:
-    return " · ".join(filter(None, (model, formatting.tokens(usage), money(usage.cost))))
+def format_choice(choice: "ModelChoice") -> str:
+    """The model in use and why it was chosen."""
+    return choice.why if choice.why.endswith(".") else f"Model: {choice.model} ({choice.why})"
 
 
-def call_line(call: ToolCall, width: int = 100) -> str:
-    """A tool call as one line: its name and its most telling argument."""
-    return one_line(f"{call.name} {_argument(call.args)}" if call.args else call.name, width)
+def format_usage(usage: Usage, model: str = "") -> str:
+    return " · ".join(filter(None, (model, formatting.format_usage(usage), format_cost(usage.cost))))
 
 
-def result_line(result: ToolResult, seconds: float, width: int = 100) -> str:
-    """How a call went; its text only where something went wrong."""
+def format_call(call: ToolCall, width: int = 100) -> str:
+    """A tool call on one line: its name and its main argument."""
+    return to_one_line(f"{call.name} {_main_argument(call.args)}" if call.args else call.name, width)
+
+
+def format_result(result: ToolResult, seconds: float, width: int = 100) -> str:
+    """The duration of a call; if it failed, also its outcome and text."""
     took = f"{seconds:.1f} s" if seconds >= 0.1 else ""
     if result.outcome == "ok":
         return took
-    return one_line(", ".join(word for word in (result.outcome, took) if word) + f": {result.text}", width)
+    return to_one_line(", ".join(word for word in (result.outcome, took) if word) + f": {result.text}", width)
 
 
-def ending_line(end: TurnEnded) -> str:
-    """What is to be said of an ending; nothing of an answered turn."""
+def format_ending(end: TurnEnded) -> str:
+    """One line about how a turn ended; empty if it was answered."""
     if end.ending == "answered":
         return ""
-    told = end.detail if end.ending == "failed" else ""
-    return _ENDINGS[end.ending] + (f": {harmless(told)}" if told else "")
+    detail = end.detail if end.ending == "failed" else ""
+    return _ENDINGS[end.ending] + (f": {sanitize(detail)}" if detail else "")
 
 
-class Telling:
-    """A turn as it reads: the answer to `answer` as it comes, the rest as whole lines to `remark`.
+class TurnPrinter:
+    """Prints a turn: the answer to `answer` as it streams, other lines to `remark`.
 
-    What was written is never taken back, so a retracted answer is followed by a remark and
-    starts anew on its own line. The answer as a whole ends with exactly one line break.
+    Output cannot be retracted, so a retracted answer is followed by a remark and restarts on a
+    new line. The answer ends with exactly one line break.
     """
 
     def __init__(self, answer: Write, remark: Write, *, verbose: bool = False, quiet: bool = False) -> None:
         self._answer, self._remark = answer, remark
         self._verbose, self._quiet = verbose, quiet
-        self._told: list[str] = []
-        """The text of the message being said, as far as it was told."""
-        self._thought: list[str] = []
-        self._breaks = 0
-        """Line breaks held back, because they might be the last thing said."""
-        self._open = False
-        """The last line told is not finished."""
+        self._written: list[str] = []
+        """The text of the current message that was written so far."""
+        self._thinking: list[str] = []
+        self._held_breaks = 0
+        """Trailing line breaks, held back because they may end the answer."""
+        self._line_open = False
+        """The last line has no line break yet."""
         self._model = ""
-        self._named = ""
-        """The id of the call named last."""
-        self.begun = False
-        """Something was told."""
+        self._last_call = ""
+        """The id of the call printed last."""
+        self.started = False
+        """At least one event was shown."""
 
-    def tell(self, event: Event) -> None:
-        self.begun = True
+    def show_event(self, event: Event) -> None:
+        self.started = True
         match event:
             case TextDelta(text):
-                self._tell_thought()
-                self._told.append(text)
+                self._print_thinking()
+                self._written.append(text)
                 self._write(text)
             case ThinkingDelta(text):
-                self._thought.append(text)
+                self._thinking.append(text)
             case Said(message, model) if message.role == "assistant":
                 self._model = model or self._model
                 self._complete(message.text)
             case ToolStarted(call):
-                self._tell_thought()
-                self._name(call)
+                self._print_thinking()
+                self._print_call(call)
             case ToolFinished(call, result, seconds):
-                if line := result_line(result, seconds):
-                    self._name(call)
+                if line := format_result(result, seconds):
+                    self._print_call(call)
                     self._note(f"  {line}")
             case Retracted(reason):
                 self._retract(reason)
-            case Noted(text):
-                self._note(f"· {harmless(text)}")
+            case Notice(text):
+                self._note(f"· {sanitize(text)}")
             case TurnEnded():
                 self._end(event)
 
     def _write(self, text: str) -> None:
         body = text.rstrip("\n")
         if body:
-            held = "\n" * self._breaks if self._open else ""
-            self._answer(held + (body if self._open else body.lstrip("\n")))
-            self._open, self._breaks = True, 0
-        self._breaks += len(text) - len(body)
+            held = "\n" * self._held_breaks if self._line_open else ""
+            self._answer(held + (body if self._line_open else body.lstrip("\n")))
+            self._line_open, self._held_breaks = True, 0
+        self._held_breaks += len(text) - len(body)
 
     def _complete(self, text: str) -> None:
-        """A message is whole: tell what was not told yet, as when part of the stream was missed."""
-        told = "".join(self._told)
-        self._told.clear()
-        self._tell_thought()
-        if text.startswith(told):
-            self._write(text[len(told) :])
-        elif text.strip() != told.strip():
+        """The message is complete: print the part that was missing from the stream."""
+        written = "".join(self._written)
+        self._written.clear()
+        self._print_thinking()
+        if text.startswith(written):
+            self._write(text[len(written) :])
+        elif text.strip() != written.strip():
             self._finish_line()
-            self._remark("· part of the stream was missed; the whole answer again:")
+            self._remark("· part of the stream was lost; here is the whole answer:")
             self._write(text)
         self._finish_line()
 
     def _retract(self, reason: str) -> None:
-        begun = bool(self._told)
-        self._told.clear()
-        self._thought.clear()
+        partial = bool(self._written)
+        self._written.clear()
+        self._thinking.clear()
         self._finish_line()
-        what = "what stands above broke off and is void" if begun else "the answer broke off"
-        self._remark(f"· {what} ({one_line(reason)}); asking again")
+        lost = "connection lost; ignore the partial answer above" if partial else "connection lost"
+        self._remark(f"· {lost} ({to_one_line(reason)}). Retrying")
 
     def _end(self, end: TurnEnded) -> None:
-        self._told.clear()
-        self._tell_thought()
+        self._written.clear()
+        self._print_thinking()
         self._finish_line()
-        if line := ending_line(end):
+        if line := format_ending(end):
             self._remark(f"{'·' if end.ending in ('stopped', 'steered') else 'alipes:'} {line}")
         if self._verbose and end.usage is not None:
-            self._remark(f"· {usage_line(end.usage, self._model)}")
+            self._remark(f"· {format_usage(end.usage, self._model)}")
 
-    def _name(self, call: ToolCall) -> None:
-        """Say which call is meant, unless it is the one named last."""
-        if call.id != self._named:
-            self._note(f"· {call_line(call)}")
-        self._named = call.id
+    def _print_call(self, call: ToolCall) -> None:
+        """Print the call unless it was printed last."""
+        if call.id != self._last_call:
+            self._note(f"· {format_call(call)}")
+        self._last_call = call.id
 
     def _note(self, line: str) -> None:
         if not self._quiet:
             self._finish_line()
             self._remark(line)
 
-    def _tell_thought(self) -> None:
-        if not self._thought:
+    def _print_thinking(self) -> None:
+        if not self._thinking:
             return
-        thought = "".join(self._thought).strip()
-        self._thought.clear()
+        thought = "".join(self._thinking).strip()
+        self._thinking.clear()
         if self._verbose:
-            for line in harmless(thought).splitlines():
+            for line in sanitize(thought).splitlines():
                 self._note(f"  {line}".rstrip())
 
     def _finish_line(self) -> None:
-        if self._open:
+        if self._line_open:
             self._answer("\n")
-        self._open, self._breaks = False, 0
+        self._line_open, self._held_breaks = False, 0
 
 
-def _argument(args: dict[str, Json]) -> str:
+def _main_argument(args: dict[str, Json]) -> str:
     for name in ("command", "path", "pattern", "query", "url", "question", "goal"):
         if isinstance(value := args.get(name), str):
             return value

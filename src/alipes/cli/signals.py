@@ -1,4 +1,4 @@
-"""Signals as requests: the first asks the turn to stop, the second to leave at once, the third kills."""
+"""Signals during `alipes ask`: the first stops the turn, the second exits, the third kills."""
 
 import asyncio
 import os
@@ -15,15 +15,15 @@ _REASONS = {
 }
 
 
-class Interrupts:
-    """Heeds SIGINT, SIGTERM and SIGHUP while entered. Enter it in the task that is to be cancelled.
+class InterruptSignals:
+    """Handles SIGINT, SIGTERM and SIGHUP while entered. Enter it in the task to be cancelled.
 
-    Before `begin` and after `end` there is nothing to stop, so the first signal leaves at once.
+    While no turn is running, the first signal exits at once.
     """
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.insisted = asyncio.Event()
+        self.stop_requested = asyncio.Event()
+        self.exit_requested = asyncio.Event()
         self.reason = ("user_stop", "session_interrupt")
         self._stoppable = False
         self._count = 0
@@ -33,9 +33,9 @@ class Interrupts:
         self._main = asyncio.current_task()
         loop = asyncio.get_running_loop()
         for number in _REASONS:
-            # Under nohup a hang-up stays ignored; a SIGINT is heeded even if a shell ignores it for its jobs.
+            # nohup ignores SIGHUP: keep that. Shells ignore SIGINT for background jobs: handle it anyway.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-                loop.add_signal_handler(number, self._heed, number)
+                loop.add_signal_handler(number, self._on_signal, number)
         return self
 
     def __exit__(
@@ -48,35 +48,35 @@ class Interrupts:
         for number in _REASONS:
             loop.remove_signal_handler(number)
 
-    def begin(self) -> None:
-        """From now on a turn lives, and the first signal asks it to stop."""
+    def turn_started(self) -> None:
+        """A turn is running: the first signal stops it."""
         self._stoppable = True
 
-    def end(self) -> None:
+    def turn_ended(self) -> None:
         self._stoppable = False
 
     def ask(self, *reason: str) -> None:
-        """Ask for a stop without a signal, as when nobody reads the answer any more."""
-        if not self.asked.is_set():
+        """Request a stop without a signal, for example when the reader is gone."""
+        if not self.stop_requested.is_set():
             self.reason = (reason[0], reason[-1])
-            self.asked.set()
+            self.stop_requested.set()
 
-    def leave(self) -> None:
-        """Give up waiting: what is open closes, and the program ends."""
+    def cancel_main(self) -> None:
+        """Cancel the main task, which closes everything and exits."""
         assert self._main is not None
         self._main.cancel()
 
     def stop(self, turn: str) -> Stop:
         return Stop(*self.reason, turn=turn)
 
-    def _heed(self, number: signal.Signals) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
         self._count += 1
         if self._count > 2:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         elif not self._stoppable:
-            self.leave()
-        elif self.asked.is_set():
-            self.insisted.set()
+            self.cancel_main()
+        elif self.stop_requested.is_set():
+            self.exit_requested.set()
         else:
             self.ask(*_REASONS[number])

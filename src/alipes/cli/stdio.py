@@ -1,125 +1,125 @@
-"""Text to a file descriptor without ever blocking the loop. It knows nothing of what the text means."""
+"""Standard output and standard error without blocking the event loop."""
 
 import asyncio
 import os
 import select
 from typing import TextIO
 
-from alipes.cli.render import DIM, PLAIN, RED, harmless
+from alipes.cli.render import DIM, PLAIN, RED, sanitize
 from alipes.config.environment import Variables
 
-CHUNK = 4096  # PIPE_BUF: what a descriptor that polls as writable takes at once
+WRITE_SIZE = 4096  # PIPE_BUF: a writable descriptor accepts this much at once
 
 
-class Outlet:
-    """Written text leaves at the loop's next turn, all that came together in one piece.
+class AsyncWriter:
+    """Writes text in the next iteration of the loop, combined into one piece.
 
-    A reader that is slow makes the text wait here, not the loop; a reader that went away
-    sets `deserted`, and whatever is written after that is dropped.
+    Text for a slow reader is buffered. When the reader is gone, `reader_gone` is set and
+    everything written afterwards is dropped.
     """
 
     def __init__(self, fd: int | None) -> None:
-        """`fd` None: there is nobody to write to."""
+        """`fd` None: drop all text."""
         self._fd = fd
         self._loop = asyncio.get_running_loop()
-        self._waiting = bytearray()
+        self._pending = bytearray()
         self._scheduled: asyncio.Handle | None = None
-        self._watched = False
-        self._emptied = asyncio.Event()
-        self.deserted = asyncio.Event()
+        self._watching = False
+        self._empty = asyncio.Event()
+        self.reader_gone = asyncio.Event()
         self.failure: OSError | None = None
-        """Why it is deserted."""
+        """Why the reader is gone."""
         self._poll = select.poll()
         if fd is not None:
             self._poll.register(fd, select.POLLOUT)
 
     @property
-    def busy(self) -> bool:
-        """What was written before has not left yet, because the reader is slow."""
-        return self._watched
+    def is_blocked(self) -> bool:
+        """True while the reader is too slow for the buffered text."""
+        return self._watching
 
     def write(self, text: str | bytes) -> None:
-        if self._fd is None or self.deserted.is_set():
+        if self._fd is None or self.reader_gone.is_set():
             return
-        self._waiting += text.encode("utf-8", "replace") if isinstance(text, str) else text
-        self._emptied.clear()
-        if self._scheduled is None and not self._watched:
-            self._scheduled = self._loop.call_soon(self.push)
+        self._pending += text.encode("utf-8", "replace") if isinstance(text, str) else text
+        self._empty.clear()
+        if self._scheduled is None and not self._watching:
+            self._scheduled = self._loop.call_soon(self.flush_now)
 
-    def push(self) -> None:
-        """Write now whatever can be written without waiting."""
+    def flush_now(self) -> None:
+        """Write now as much as possible without waiting."""
         if self._scheduled is not None:
             self._scheduled.cancel()
             self._scheduled = None
         try:
-            while self._waiting and self._poll.poll(0):
+            while self._pending and self._poll.poll(0):
                 assert self._fd is not None
-                del self._waiting[: os.write(self._fd, self._waiting[:CHUNK])]
-        except OSError as error:  # nobody reads it, or the disk is full: nobody gets this any more
-            self._waiting.clear()
+                del self._pending[: os.write(self._fd, self._pending[:WRITE_SIZE])]
+        except OSError as error:  # the reader is gone, or the disk is full
+            self._pending.clear()
             self.failure = error
-            self.deserted.set()
-        self._watch(bool(self._waiting))
-        if not self._waiting:
-            self._emptied.set()
+            self.reader_gone.set()
+        self._watch(bool(self._pending))
+        if not self._pending:
+            self._empty.set()
 
-    async def drained(self) -> None:
-        """Return once everything written has left, or nobody is there to take it."""
-        self.push()
-        if self._waiting:
-            await self._emptied.wait()
+    async def drain(self) -> None:
+        """Wait until everything is written, or the reader is gone."""
+        self.flush_now()
+        if self._pending:
+            await self._empty.wait()
 
     def close(self) -> None:
-        """Stop watching the descriptor; what still waits is dropped. The descriptor stays open."""
-        self._waiting.clear()
-        self.push()
+        """Stop watching the descriptor and drop the rest. The descriptor stays open."""
+        self._pending.clear()
+        self.flush_now()
 
     def _watch(self, wanted: bool) -> None:
-        if wanted == self._watched or self._fd is None:
+        if wanted == self._watching or self._fd is None:
             return
-        self._watched = wanted
+        self._watching = wanted
         if wanted:
-            self._loop.add_writer(self._fd, self.push)
+            self._loop.add_writer(self._fd, self.flush_now)
         else:
             self._loop.remove_writer(self._fd)
 
 
-class Screen:
-    """The answer to one descriptor, remarks to the other, in the order they were told."""
+class StandardStreams:
+    """Answers to standard output, notes to standard error, in the order they were written."""
 
     def __init__(self, out: TextIO | None, err: TextIO | None, *, colour: bool = True) -> None:
-        self._out, self._err = Outlet(_descriptor(out)), Outlet(_descriptor(err))
-        self._shown = _is_terminal(out)
+        self._out, self._err = AsyncWriter(_fileno(out)), AsyncWriter(_fileno(err))
+        self._out_is_terminal = _is_terminal(out)
         self._colour = colour and _is_terminal(err)
-        self.deserted = self._out.deserted
+        self.reader_gone = self._out.reader_gone
 
-    def answer(self, text: str) -> None:
-        """To a terminal only what cannot harm it, to anything else as it is."""
-        self._out.write(harmless(text) if self._shown else text)
+    def write_answer(self, text: str) -> None:
+        """Write a piece of the answer; control characters are removed for a terminal."""
+        self._out.write(sanitize(text) if self._out_is_terminal else text)
 
-    def line(self, data: bytes) -> None:
+    def write_line(self, data: bytes) -> None:
         self._out.write(data + b"\n")
 
-    def remark(self, line: str) -> None:
-        self._out.push()
+    def note(self, line: str) -> None:
+        self._out.flush_now()
         if self._colour:
             line = f"{RED if line.startswith('alipes: ') else DIM}{line}{PLAIN}"
         self._err.write(line + "\n")
-        self._err.push()
+        self._err.flush_now()
 
-    def complain(self, line: str) -> None:
-        self.remark(f"alipes: {line}")
+    def error(self, line: str) -> None:
+        self.note(f"alipes: {line}")
 
     @property
     def failure(self) -> str:
-        """Why the answer could not be written, where that is more than a reader who had enough."""
+        """Why the answer could not be written; empty if the reader just closed the pipe."""
         error = self._out.failure
         return "" if error is None or isinstance(error, BrokenPipeError) else error.strerror or str(error)
 
-    async def drained(self) -> None:
-        """Return once everything has left; remarks that nobody takes are not waited for."""
-        await self._out.drained()
-        self._err.push()
+    async def drain(self) -> None:
+        """Wait until the answer is written; notes are not waited for."""
+        await self._out.drain()
+        self._err.flush_now()
 
     def close(self) -> None:
         self._out.close()
@@ -127,15 +127,15 @@ class Screen:
 
 
 def terminal_width(stream: TextIO | None) -> int:
-    """Its columns; 0 where it is no terminal."""
-    return os.get_terminal_size(stream.fileno()).columns if stream and _is_terminal(stream) else 0
+    """The number of columns; 0 if it is not a terminal."""
+    return os.get_terminal_size(stream.fileno()).columns if stream and stream.isatty() else 0
 
 
-def wants_colour(variables: Variables) -> bool:
+def use_colour(variables: Variables) -> bool:
     return not variables.get("NO_COLOR") and variables.get("TERM") != "dumb"
 
 
-def _descriptor(stream: TextIO | None) -> int | None:
+def _fileno(stream: TextIO | None) -> int | None:
     return None if stream is None else stream.fileno()
 
 

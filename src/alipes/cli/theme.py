@@ -1,14 +1,14 @@
-"""What things look like: SGR codes and glyphs as values. Whether a screen is dark is the caller's to know."""
+"""Themes of rendered Markdown: SGR codes and symbols."""
 
 from typing import Literal
 
 from msgspec import Struct
 
-Name = Literal["dark", "light", "none"]
+ThemeName = Literal["dark", "light", "none"]
 
 
 class Glyphs(Struct, frozen=True):
-    """The few characters that stand for structure."""
+    """Characters for bullets, lines and fences."""
 
     bullets: tuple[str, ...] = ("•", "◦", "▪")
     bar: str = "│"
@@ -21,9 +21,9 @@ ASCII = Glyphs(("*", "-", "+"), "|", "-", "+", "```")
 
 
 class Theme(Struct, frozen=True):
-    """Styles are the codes between `ESC [` and `m`; an empty one leaves text as it is.
+    """Styles are SGR codes (between `ESC [` and `m`); an empty one means no style.
 
-    Only the sixteen colours of the palette are used, so the screen keeps the user's own hues.
+    Only the sixteen palette colours are used, so that the user's own colours apply.
     """
 
     headings: tuple[str, ...] = ("",) * 6
@@ -37,16 +37,16 @@ class Theme(Struct, frozen=True):
     done: str = ""
     faint: str = ""
     tokens: dict[str, str] = {}
-    """Styles of code by the name of a Pygments token; a token without one takes its parent's."""
+    """Code styles by Pygments token name; a token without a style uses its parent's."""
     links: bool = False
-    """Links are OSC 8 hyperlinks; otherwise the address is written behind the text."""
+    """Use OSC 8 hyperlinks; otherwise the URL is printed after the text."""
     marks: bool = False
-    """Where nothing can be styled, the marks of Markdown (`**`, backticks, `#`) stay visible."""
+    """Keep Markdown marks (`**`, backticks, `#`), for output without styles."""
     glyphs: Glyphs = Glyphs()
 
 
-def make(name: Name, *, links: bool = True, ascii_only: bool = False) -> Theme:
-    """The theme `name`. `none` is for NO_COLOR and dumb terminals and sends no escape sequence at all."""
+def make_theme(name: ThemeName, *, links: bool = True, ascii_only: bool = False) -> Theme:
+    """The theme `name`. `none` is for NO_COLOR and uses no escape sequences."""
     glyphs = ASCII if ascii_only else Glyphs()
     if name == "none":
         return Theme(marks=True, glyphs=glyphs)

@@ -1,80 +1,83 @@
-"""Who may speak, and as what. Nobody may, unless the operator or an owner said so."""
+"""Access control: who may talk to the bot, and as what. By default nobody may."""
 
 import time
 from collections.abc import Callable
 
-from alipes.gateway.policy import Rules
+from alipes.gateway.policy import GatewayPolicy
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.platform import Arrival
-from alipes.store.people import VALID, Applicant, Person, Role, SqlitePeople
+from alipes.kernel.platform import IncomingMessage
+from alipes.store.people import CODE_VALID_S, PairingRequest, Person, PersonRole, SqlitePeople
 
 EVERYONE = "*"
-PATIENCE = 30.0
-"""Seconds in which the same stranger is not even looked up again."""
-REMEMBERED = 1000
+CODE_INTERVAL = 30.0
+"""Seconds in which a stranger is not offered another code."""
+MAX_STRANGERS = 1000
 
 
 class Access:
-    """The configuration comes first, then whoever was paired."""
+    """Roles from the configuration first, then from pairing."""
 
-    def __init__(self, people: SqlitePeople, rules: Rules, *, clock: Callable[[], float] = time.time) -> None:
-        self._people, self._rules, self._clock = people, rules, clock
-        self._asked: dict[tuple[str, str], float] = {}
-        """When strangers were last shown a code or refused one: who insists costs us nothing."""
+    def __init__(
+        self, people: SqlitePeople, policy: GatewayPolicy, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.people, self._policy, self._clock = people, policy, clock
+        self._offered: dict[tuple[str, str], float] = {}
+        """When each stranger last wrote, so that repeated messages cost no database access."""
 
-    async def role(self, platform: str, person: str) -> Role | None:
-        """None: a stranger."""
-        manners = self._rules.of(platform)
+    async def role(self, platform: str, person: str) -> PersonRole | None:
+        """None: no access."""
+        policy = self._policy.for_platform(platform)
         if not person:
             return None
-        if person in manners.owners:
+        if person in policy.owners:
             return "owner"
-        if person in manners.allow and person != EVERYONE:
-            return "user" if manners.owners else "owner"
-        if paired := await self._people.role(platform, person):
+        if person in policy.allow and person != EVERYONE:
+            return "user" if policy.owners else "owner"
+        if paired := await self.people.role(platform, person):
             return paired
-        if known := manners.knows(person):
-            return "user" if manners.owners else known
-        return "user" if EVERYONE in manners.allow else None
+        if known := policy.known_role(person):
+            return "user" if policy.owners else known
+        return "user" if EVERYONE in policy.allow else None
 
-    async def welcome(self, arrival: Arrival) -> bool:
-        """Is what they send worth fetching?"""
-        return await self.role(arrival.address.platform, arrival.sender) is not None
+    async def may_fetch(self, message: IncomingMessage) -> bool:
+        """True if the files of this message should be downloaded."""
+        return await self.role(message.address.platform, message.sender) is not None
 
-    async def show_code(self, arrival: Arrival) -> bool:
-        """Owe a stranger a code to be let in by; False where they are to hear nothing.
+    async def offer_code(self, message: IncomingMessage) -> bool:
+        """Send a stranger a pairing code. Returns False if nothing is sent.
 
-        Not in a group, where the code would be everyone's; not twice within a while.
+        Never in a group, where everyone would read the code, and not twice within `CODE_INTERVAL`.
         """
-        now, where = self._clock(), arrival.address
-        who = (where.platform, arrival.sender)
-        if not self._rules.pairing or arrival.group or now - self._asked.get(who, now - PATIENCE) < PATIENCE:
+        now, address = self._clock(), message.address
+        stranger = (address.platform, message.sender)
+        recent = now - self._offered.get(stranger, now - CODE_INTERVAL) < CODE_INTERVAL
+        if not self._policy.pairing or message.group or recent:
             return False
-        while len(self._asked) >= REMEMBERED:
-            del self._asked[next(iter(self._asked))]
-        self._asked[who] = now
+        while len(self._offered) >= MAX_STRANGERS:
+            del self._offered[next(iter(self._offered))]
+        self._offered[stranger] = now
 
-        def told(code: str) -> Outbound:
+        def offer(code: str) -> Outbound:
             text = (
-                f"I do not know you yet. Your code is `{code}`, valid for an hour. Give it to my owner, "
-                f"who lets you in with `alipes pair {code}`, or by writing `/pair {code}` to me."
+                f"You don't have access yet. Your pairing code is `{code}` (valid for one hour). "
+                f"Ask the owner to run `alipes pair {code}`, or to send me `/pair {code}`."
             )
-            id = f"code:{where.platform}:{arrival.id}"
-            return Outbound(id, where, text, reply_to="", expires=now + VALID, notice=True)
+            id = f"code:{address.platform}:{message.id}"
+            return Outbound(id, address, text, reply_to="", expires=now + CODE_VALID_S, notice=True)
 
-        applicant = Applicant(where.platform, arrival.sender, arrival.name, where)
-        return await self._people.apply(applicant, told)
+        applicant = PairingRequest(address.platform, message.sender, message.name, address)
+        return await self.people.request_pairing(applicant, offer)
 
-    async def approve(self, code: str, role: Role = "user") -> Person:
-        """Let in whoever was shown the code, and tell them. Raises `NotTaken`."""
-        return await approve(self._people, code, role)
+    async def approve(self, code: str, role: PersonRole = "user") -> Person:
+        """Give access to the person with this code and tell them. Raises `MessageRejected`."""
+        return await approve(self.people, code, role)
 
 
-async def approve(people: SqlitePeople, code: str, role: Role = "user") -> Person:
-    """The same for who has no gateway, such as the terminal."""
+async def approve(people: SqlitePeople, code: str, role: PersonRole = "user") -> Person:
+    """As `Access.approve`, for callers without a gateway such as the command line."""
 
-    def welcome(who: Applicant) -> Outbound:
+    def welcome(who: PairingRequest) -> Outbound:
         id = f"welcome:{who.platform}:{who.person}:{who.created}"
-        return Outbound(id, who.address, "You were let in: write to me. /help shows what I understand.")
+        return Outbound(id, who.address, "You now have access. Send me a message, or /help for commands.")
 
     return await people.approve(code, role, welcome)

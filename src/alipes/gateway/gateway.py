@@ -1,4 +1,4 @@
-"""The gateway: platforms behind bulkheads, one way in, one way out, and what is shown in between."""
+"""The gateway: runs the platforms, receives messages, delivers the outbox and shows live views."""
 
 import asyncio
 import logging
@@ -7,216 +7,183 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from alipes.gateway.access import Access
-from alipes.gateway.commands import ChatCommands, Desk
-from alipes.gateway.inbound.pipeline import House, Reception, Staff
+from alipes.gateway.commands import ChatCommands
+from alipes.gateway.inbound.pipeline import GatewayApp, InboundPipeline
 from alipes.gateway.inbound.transcription import Transcribe
-from alipes.gateway.live.view import Direction, Stage
-from alipes.gateway.outbound.delivery import Delivery
-from alipes.gateway.outbound.owed import Owing
-from alipes.gateway.outbound.replies import Resuming, clear_out
-from alipes.gateway.outbound.send import addressed
-from alipes.gateway.platform_runner import Channel, PlatformState
-from alipes.gateway.policy import Counts, Group, Rules
-from alipes.gateway.questions import Inquiries, Questions
+from alipes.gateway.live.view import LiveViews
+from alipes.gateway.outbound.delivery import OutboxWorker
+from alipes.gateway.outbound.policy import OutboundPolicy
+from alipes.gateway.outbound.replies import ResumeNotices, delete_old_files
+from alipes.gateway.outbound.send import address_message
+from alipes.gateway.platform_runner import PlatformRunner, PlatformState
+from alipes.gateway.policy import GatewayCounters, GatewayPolicy, LateTaskGroup
+from alipes.gateway.questions import ChatQuestions
 from alipes.kernel.errors import AlipesError, DeliveryError
 from alipes.kernel.outbox import Outbound, lane
-from alipes.kernel.platform import Arrival, Platform
-from alipes.kernel.turns import Address, ApprovalAnswered, ApprovalAsked, Asked, Heard, Turn
+from alipes.kernel.platform import IncomingMessage, Platform
+from alipes.kernel.turns import Turn
 from alipes.plugins import specs
-from alipes.runtime.tasks import first
-from alipes.sessions.sessions import Lobby
+from alipes.runtime.tasks import first_error
 
 log = logging.getLogger(__name__)
-TIDY = 3600.0
-"""Seconds between two looks for what need not be remembered any more."""
-KEPT = 30 * 86400.0
-"""Seconds that files stay which were made to be sent: longer than anything is owed."""
+CLEANUP_INTERVAL = 3600.0
+"""Seconds between two removals of old rows and files."""
+OUTGOING_MAX_AGE = 30 * 86400.0
+"""Seconds that generated files are kept: longer than any message stays in the outbox."""
 
 
 class Gateway:
-    """Serves `platforms`, by name, on an open house. The lobby of the house owes what `owing` says."""
+    """Serves `platforms`, by name, on an open app."""
 
     def __init__(
         self,
-        house: House,
+        app: GatewayApp,
         platforms: Mapping[str, Platform],
-        rules: Rules,
+        policy: GatewayPolicy,
         *,
-        owing: Owing | None = None,
+        outbound: OutboundPolicy | None = None,
         restart: Callable[[], None] = lambda: None,
         transcribe: Transcribe | None = None,
     ) -> None:
-        """`restart`: asks for a new process; it must return at once. `transcribe`: see `hearing`."""
-        self._house, self._rules = house, rules
-        self.counts = Counts()
-        self._channels = {name: Channel(platform) for name, platform in platforms.items()}
-        self.delivery = Delivery(house.store, self._channels, rules, counts=self.counts)
-        self.access = Access(house.store.people, rules)
+        """`outbound`: what the app's sessions queue their messages by. `restart`: requests a new process and
+        returns at once."""
+        self._app, self._policy = app, policy
+        self._runners = {name: PlatformRunner(platform) for name, platform in platforms.items()}
+        self.delivery = OutboxWorker(app.store, self._runners, policy)
+        self.access = Access(app.store.people, policy)
         for platform in platforms.values():
-            platform.fetch_only_for(self.access.welcome)
-        questions = self._questions = Questions(house.store, house.lobby, self.access, self.delivery)
-        inquiries = self._inquiries = Inquiries(house.store, house.lobby, self.access, self.delivery)
-        direction = Direction(
-            store=house.store,
-            lock=self.delivery.lock,
-            nudge=self.delivery.nudge,
-            asked=partial(_ask, questions, inquiries),
-            answered=self._answered,
-            asking=partial(_asking, house.lobby),
+            platform.set_fetch_policy(self.access.may_fetch)
+        self._questions = ChatQuestions(app.store, app.sessions, self.access, self.delivery, self._runners)
+        self._resume_notices = ResumeNotices(app.store, self._runners)
+        app.sessions.attach(self)
+        self._tasks = LateTaskGroup()
+        self._views = LiveViews(
+            app.store, self._runners, policy, self.delivery, self._questions, tasks=self._tasks
         )
-        # what is taken up from an earlier process may have to ask before its chat is watched again
-        chats = tuple(f"agent:main:{name}:" for name in platforms)
-        house.lobby.reaches = lambda key: key.startswith(chats)
-        self._resuming = Resuming(house.store, self._channels)
-        house.lobby.resuming = self._resuming.tell
-        self._group = Group()
-        self._stage = Stage(self._channels, rules, direction, counts=self.counts, group=self._group)
-        if owing is not None:
-            owing.heard = self._heard
-        self.commands = ChatCommands(
-            Desk(self.access, house.store.people, questions, self.states, self._stage.choose)
+        if outbound is not None:
+            outbound.attach(self)
+        self.commands = ChatCommands(self.access, self._questions, self._views)
+        self._pipeline = InboundPipeline(
+            app, policy, self.commands, self._views, restart=restart, transcribe=transcribe
         )
-        staff = Staff(
-            access=self.access,
-            commands=self.commands,
-            questions=questions,
-            inquiries=inquiries,
-            delivery=self.delivery,
-            stage=self._stage,
-            counts=self.counts,
-            group=self._group,
-            restart=restart,
-            transcribe=transcribe,
-        )
-        self._reception = Reception(house, rules, staff)
+
+    @property
+    def counters(self) -> GatewayCounters:
+        return self.delivery.counters
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises `StoreError` only: all else is told, and tried again."""
+        """Serve until cancelled. Raises only `StoreError`; other failures are logged and retried."""
         try:
-            await self._house.store.database.stretch()
+            await self._app.store.database.preallocate_wal()
             async with asyncio.TaskGroup() as group:
-                await self._resuming.tell(())  # before a turn that is taken up can ask anew
-                self._group.open(group)
+                await self._resume_notices.send(())  # withdraws old rows before a resumed turn asks again
+                self._tasks.open(group)
                 await self._resume()
-                await self._reception.recall(tuple(self._channels))
+                await self._pipeline.recover(tuple(self._runners))
                 group.create_task(self.delivery.run(), name="delivery")
-                group.create_task(self._tidy(), name="tidying")
-                asked = self._questions, self._inquiries
-                group.create_task(_review(*asked, every=self._rules.poll), name="questions")
-                group.create_task(self._renew_menus(), name="menus")
-                for name, channel in self._channels.items():
-                    channel.on_ready = partial(self._ready, channel)
-                    take = partial(self.take, name)
-                    group.create_task(channel.serve(take, deaf=self._rules.deaf), name=f"platform {name}")
-                relay = self._house.hooks.relay
-                await relay.tell(specs.gateway_started, platforms=tuple(self._channels))
+                group.create_task(self._clean_up(), name="cleanup")
+                group.create_task(self._review_questions(), name="questions")
+                group.create_task(self._update_menus(), name="menus")
+                for name, runner in self._runners.items():
+                    serve = runner.serve(
+                        partial(self.receive, name),
+                        on_ready=partial(self._on_ready, runner),
+                        silence_timeout=self._policy.silence_timeout,
+                    )
+                    group.create_task(serve, name=f"platform {name}")
+                await self._app.hooks.dispatcher.notify(specs.gateway_started, platforms=tuple(self._runners))
         except* AlipesError as errors:
-            raise first(errors) from errors
+            raise first_error(errors) from errors
 
-    async def take(self, platform: str, arrival: Arrival) -> None:
-        """Something came in on `platform`; it is kept or dealt with once this returns."""
-        if arrival.address.platform != platform:
-            raise DeliveryError(f"{platform} brought something that was said on {arrival.address.platform}")
-        await self._reception.take(arrival)
+    async def receive(self, platform: str, message: IncomingMessage) -> None:
+        """Handle a message that arrived on `platform`; it is stored or dealt with once this returns."""
+        if message.address.platform != platform:
+            raise DeliveryError(f"{platform} reported a message of {message.address.platform}")
+        await self._pipeline.receive(message)
 
     async def send(self, to: str, text: str) -> str:
-        """Say something where `to` names a chat or a platform with a home; the id of what is owed now.
+        """Queue a message for a chat, or for a platform with a default chat; returns its outbox id.
 
-        Raises `NotTaken` where it names nothing.
+        Raises `MessageRejected` if `to` names nothing.
         """
-        outbound = await addressed(self._house.store.people, to, text, self._channels)
-        await self.delivery.owe(outbound)
+        outbound = await address_message(self._app.store.people, to, text, self._runners)
+        await self.delivery.enqueue(outbound)
         return outbound.id
 
     def states(self) -> tuple[PlatformState, ...]:
-        """How each platform stands."""
-        return tuple(channel.state for channel in self._channels.values())
+        """Status of each platform."""
+        return self._views.states()
+
+    def can_reach(self, key: str) -> bool:
+        """See `FrontEnd`. A resumed turn may have to ask before the live view of its chat is open again."""
+        return key.startswith(tuple(f"agent:main:{name}:" for name in self._runners))
+
+    async def before_resume(self, keys: tuple[str, ...]) -> None:
+        """See `FrontEnd`."""
+        await self._resume_notices.send(keys)
+
+    def on_recorded(self, turn: Turn, answer: tuple[Outbound, ...] | None) -> None:
+        """See `TurnObserver`. Opens live views also for turns that did not start here."""
+        self._views.watch(turn.inbound.address)
+        if answer is not None:
+            self._views.finalise(turn)
+            # the rows appear with the same write, so a lane that looks now finds them
+            self.delivery.notify(turn.inbound.address.platform, lane(turn.inbound.address))
+        for outbound in answer or ():
+            self._app.store.database.during_sync.append(partial(self._prepare, outbound))
+
+    def _prepare(self, outbound: Outbound) -> None:
+        """Format a message while its row is being written."""
+        if runner := self._runners.get(outbound.address.platform):
+            self._tasks.start(runner.prepare(outbound.text), f"preparing {outbound.id}")
 
     async def _resume(self) -> None:
-        """Watch what the lobby took up from an earlier process, and tell the chats that were not told yet."""
-        left = await self._house.store.turns.orphans()  # what the lobby has not looked for yet
-        keys = tuple(dict.fromkeys((*self._house.lobby.recovered, *left)))
-        await self._resuming.tell(keys)
+        """Open live views for resumed sessions and notify their chats once."""
+        orphans = await self._app.store.turns.list_orphans()  # those that the sessions have not looked for yet
+        keys = tuple(dict.fromkeys((*self._app.sessions.recovered, *orphans)))
+        await self._resume_notices.send(keys)
         for key in keys:
-            if (address := await self._resuming.address(key)) is not None:
-                await self._questions.standing.recall(key)
-                self._stage.watch(address)
+            if (address := await self._resume_notices.address(key)) is not None:
+                await self._questions.recover(key)
+                self._views.watch(address)
 
-    def _heard(self, turn: Turn, owed: tuple[Outbound, ...] | None) -> None:
-        """A turn that came in by another door is watched as well."""
-        self._stage.watch(turn.inbound.address)
-        if owed is not None:
-            self._stage.curtain(turn)
-            # who looks for it now finds it with the same write by which it is owed
-            self.delivery.nudge(turn.inbound.address.platform, lane(turn.inbound.address))
-        for each in owed or ():
-            self._house.store.database.meanwhile.append(partial(_prepare, self._channels, self._group, each))
+    def _on_ready(self, runner: PlatformRunner) -> None:
+        self._tasks.start(self._start_platform(runner), f"starting {runner.name}")
 
-    def _ready(self, channel: Channel) -> None:
-        self._group.start(self._greet(channel), f"greeting {channel.name}")
-
-    async def _greet(self, channel: Channel) -> None:
-        await self.delivery.ready(channel.name)
-        await self._show_menu(channel)
+    async def _start_platform(self, runner: PlatformRunner) -> None:
+        await self.delivery.notify_ready(runner.name)
+        await self._show_menu(runner)
 
     def _menu(self) -> tuple[tuple[str, str], ...]:
-        return tuple((each.name, each.help) for each in self.commands.known(self._house.offers))
+        return tuple((each.name, each.help) for each in self.commands.known(self._app.contributions))
 
-    async def _renew_menus(self) -> None:
-        """Plugins come and go, and their commands with them; nobody is told."""
+    async def _update_menus(self) -> None:
+        """Plugins add and remove commands at any time, without an event."""
         shown = self._menu()
         while True:
-            await asyncio.sleep(self._rules.menus)
+            await asyncio.sleep(self._policy.menu_interval)
             if (wanted := self._menu()) != shown:
                 shown = wanted
-                for channel in self._channels.values():
-                    if channel.ready:
-                        await self._show_menu(channel)
+                for runner in self._runners.values():
+                    if runner.ready:
+                        await self._show_menu(runner)
 
-    async def _show_menu(self, channel: Channel) -> None:
+    async def _show_menu(self, runner: PlatformRunner) -> None:
         try:
-            await channel.menu(self._menu())
+            await runner.set_commands(self._menu())
         except DeliveryError as error:
-            log.warning("platform %s does not show our commands: %s", channel.name, error)
+            log.warning("platform %s does not show our commands: %s", runner.name, error)
 
-    async def _answered(self, answered: ApprovalAnswered | Heard) -> None:
-        if isinstance(answered, Heard):
-            await self._inquiries.close(answered, self._channels)
-        else:
-            await self._questions.close(answered, self._channels)
-
-    async def _tidy(self) -> None:
+    async def _review_questions(self) -> None:
         while True:
-            await self._house.store.outbox.forget()
-            await self._house.store.drafts.forget()
-            await self._house.store.arrivals.forget()
-            await asyncio.to_thread(clear_out, self._rules.outgoing, time.time() - KEPT)
-            await asyncio.sleep(TIDY)
+            await asyncio.sleep(self._policy.poll_interval)
+            await self._questions.review()
 
-
-def _prepare(channels: Mapping[str, Channel], group: Group, outbound: Outbound) -> None:
-    """Begin with what can be done before it is owed."""
-    if channel := channels.get(outbound.address.platform):
-        group.start(channel.prepare(outbound.text), f"preparing {outbound.id}")
-
-
-async def _review(questions: Questions, inquiries: Inquiries, *, every: float) -> None:
-    """No turn waits for the answer to a question that will reach nobody, whoever gave that up."""
-    while True:
-        await asyncio.sleep(every)
-        await questions.review()
-        await inquiries.review()
-
-
-def _asking(lobby: Lobby, key: str) -> tuple[tuple[str, ApprovalAsked | Asked], ...]:
-    """What a person is being asked there, each with its turn."""
-    return (*lobby.approvals.asking(key), *lobby.questions.asking(key))
-
-
-async def _ask(
-    questions: Questions, inquiries: Inquiries, address: Address, turn: str, asked: ApprovalAsked | Asked
-) -> None:
-    if isinstance(asked, Asked):
-        await inquiries.put(address, turn, asked)
-    else:
-        await questions.put(address, turn, asked)
+    async def _clean_up(self) -> None:
+        store = self._app.store
+        while True:
+            await store.outbox.delete_old()
+            await store.drafts.delete_old()
+            await store.inbox.delete_old()
+            await asyncio.to_thread(delete_old_files, self._policy.outgoing, time.time() - OUTGOING_MAX_AGE)
+            await asyncio.sleep(CLEANUP_INTERVAL)

@@ -1,4 +1,4 @@
-"""A platform behind its bulkhead: how it stands, started anew when it breaks, and every call into it."""
+"""Runs one platform behind its bulkhead: restarts it when it breaks and guards every call into it."""
 
 import asyncio
 import logging
@@ -11,44 +11,50 @@ from typing import Literal, TypeAlias, TypeVar
 from msgspec import Struct
 
 from alipes.kernel.errors import AlipesError, ConfigError, DeliveryError, StoreError
-from alipes.kernel.platform import Arrival, Piece, Platform, State, Take, Talents
+from alipes.kernel.platform import (
+    Capabilities,
+    ConnectionState,
+    IncomingMessage,
+    MessagePart,
+    OnMessage,
+    Platform,
+)
 from alipes.kernel.turns import Address
-from alipes.runtime.tasks import backoff, heed
+from alipes.runtime.tasks import backoff, raise_if_cancelled
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 Condition: TypeAlias = Literal["starting", "ready", "broken"]
-WITHIN = 120.0
-"""Seconds in which a message must be sent, files and all."""
-LIVELY = 15.0
-"""Seconds for what is only worth something now: an unfinished answer, a sign of typing."""
-PREPARED = 64
-"""Texts whose pieces are kept at most."""
-STEADY = 60.0
-"""Seconds of good service after which an earlier trouble is forgotten."""
-HOPELESS = 60.0
-"""Seconds before something is tried again that the operator has to mend."""
+SEND_TIMEOUT = 120.0
+"""Seconds for sending one message, including its file."""
+LIVE_TIMEOUT = 15.0
+"""Seconds for drafts and typing indicators, which are worthless later."""
+MAX_PREPARED = 64
+"""Formatted texts that are kept at most."""
+HEALTHY_AFTER = 60.0
+"""Seconds without trouble after which the restart backoff starts again at its beginning."""
+CONFIG_ERROR_RETRY = 60.0
+"""Retry interval after a configuration error, in seconds."""
 
 
 class PlatformState(Struct, frozen=True):
-    """How a platform stands, for those who ask from outside."""
+    """Status of a platform, for /platforms and the health page."""
 
     name: str
     condition: Condition
     since: float
-    """Seconds since the epoch from which on it is so."""
+    """Unix time of the last change of `condition`."""
     polled: float
-    """When it last told that all is well; zero: never."""
+    """Unix time of the last success report; zero: never."""
     cause: str
     """Why it is not ready; empty if it is."""
     sending: str
-    """Why what is sent does not arrive; empty if it does."""
+    """Why sending fails; empty if it works."""
     restarts: int
-    """How often it had to be started anew."""
 
 
-class Channel:
-    """All that the gateway does with a platform is done through this."""
+class PlatformRunner:
+    """The gateway's only way to a platform."""
 
     def __init__(
         self,
@@ -63,20 +69,19 @@ class Channel:
         self.condition: Condition = "starting"
         self.sending = ""
         self._restarts = 0
-        self.on_ready: Callable[[], None] = lambda: None
-        """Called each time it becomes ready."""
+        self._on_ready: Callable[[], None] = lambda: None
         self._since, self._polled, self._cause = clock(), 0.0, "it has not been connected yet"
         self._fatal: StoreError | None = None
-        self._prepared: dict[str, tuple[Piece, ...]] = {}
-        """By their text."""
+        self._prepared: dict[str, tuple[MessagePart, ...]] = {}
+        """Parts of texts that are about to be sent, by text."""
 
     @property
     def ready(self) -> bool:
         return self.condition == "ready"
 
     @property
-    def talents(self) -> Talents:
-        return self._platform.talents
+    def capabilities(self) -> Capabilities:
+        return self._platform.capabilities
 
     @property
     def state(self) -> PlatformState:
@@ -90,106 +95,116 @@ class Channel:
             restarts=self._restarts,
         )
 
-    async def serve(self, take: Take, *, deaf: float = 0.0) -> None:
-        """Listen until cancelled, starting anew with a pause whenever it breaks.
+    async def serve(
+        self,
+        on_message: OnMessage,
+        *,
+        on_ready: Callable[[], None] = lambda: None,
+        silence_timeout: float = 0.0,
+    ) -> None:
+        """Listen until cancelled and restart the platform with a pause whenever it breaks.
 
-        Only a store that fails is raised: who cannot remember must not listen either.
+        `on_ready` is called each time it becomes ready. Raises only `StoreError`: without the store no
+        message may be accepted.
         """
+        self._on_ready = on_ready
         attempt = 0
 
-        async def taking(arrival: Arrival) -> None:
+        async def receive(message: IncomingMessage) -> None:
             try:
-                await take(arrival)
+                await on_message(message)
             except StoreError as error:
                 self._fatal = error
                 raise
 
         while True:
-            began = time.monotonic()
+            started = time.monotonic()
             try:
-                await self._listen(taking, deaf)
+                await self._listen(receive, silence_timeout)
                 why: AlipesError = DeliveryError("it stopped listening")
             except AlipesError as error:
                 why = error
             if self._fatal is not None:
                 raise self._fatal
-            self.tell("broken", str(why))
-            attempt = 1 if time.monotonic() - began > STEADY else attempt + 1
+            self.set_status("broken", str(why))
+            attempt = 1 if time.monotonic() - started > HEALTHY_AFTER else attempt + 1
             self._restarts += 1
-            pause = HOPELESS if isinstance(why, ConfigError) else 0.1 + backoff(attempt, self._dice)
-            log.warning("platform %s broke: %s; started anew in %.1f s", self.name, why, pause)
+            pause = CONFIG_ERROR_RETRY if isinstance(why, ConfigError) else 0.1 + backoff(attempt, self._dice)
+            log.warning("platform %s failed: %s; restarting in %.1f s", self.name, why, pause)
             await self._sleep(pause)
 
-    async def _listen(self, take: Take, deaf: float) -> None:
+    async def _listen(self, on_message: OnMessage, silence_timeout: float) -> None:
         loop = asyncio.get_running_loop()
 
-        async def listening() -> None:
-            async with asyncio.timeout(deaf or None) as limit:
+        async def listen() -> None:
+            async with asyncio.timeout(silence_timeout or None) as limit:
 
-                def tell(state: State, why: str) -> None:
-                    self.tell(state, why)
-                    if deaf and state == "ready":
-                        limit.reschedule(loop.time() + deaf)
+                def on_status(state: ConnectionState, why: str) -> None:
+                    self.set_status(state, why)
+                    if silence_timeout and state == "ready":
+                        limit.reschedule(loop.time() + silence_timeout)
 
-                await self._platform.listen(take, tell)
+                await self._platform.listen(on_message, on_status)
 
-        await self._guarded("listen", listening())
+        await self._guard("listen", listen())
 
-    def tell(self, state: State, why: str = "") -> None:
-        """How the connection stands, in the platform's own words."""
+    def set_status(self, state: ConnectionState, why: str = "") -> None:
+        """Record what the platform reports about its connection."""
         if state == "ready":
             self._polled = self._clock()
         changed = state != self.condition
         if changed:
             self.condition, self._since = state, self._clock()
             log.info("platform %s is %s%s", self.name, state, f": {why}" if why else "")
-        self._cause = "" if state == "ready" else why or "it does not say why"
+        self._cause = "" if state == "ready" else why or "no reason given"
         if changed and state == "ready":
-            self.on_ready()
+            self._on_ready()
 
     async def prepare(self, text: str) -> None:
-        """Make the pieces of a text that is about to be sent, for whoever asks for them first."""
-        while len(self._prepared) >= PREPARED:  # those that nobody came for
+        """Format a text that is about to be sent; the next `format_message` of it returns the result."""
+        while len(self._prepared) >= MAX_PREPARED:
             del self._prepared[next(iter(self._prepared))]
-        with suppress(DeliveryError):  # whoever asks is told
-            self._prepared[text] = await self.pieces(text)
+        with suppress(DeliveryError):  # raised again when the text is sent
+            self._prepared[text] = await self.format_message(text)
 
-    async def pieces(self, text: str) -> tuple[Piece, ...]:
-        if (made := self._prepared.pop(text, None)) is not None:
-            return made
+    async def format_message(self, text: str) -> tuple[MessagePart, ...]:
+        if (parts := self._prepared.pop(text, None)) is not None:
+            return parts
 
-        async def work() -> tuple[Piece, ...]:
-            return self._platform.pieces(text)
+        async def work() -> tuple[MessagePart, ...]:
+            return self._platform.format_message(text)
 
-        return await self._guarded("pieces", work())
+        return await self._guard("format_message", work())
 
-    async def send(self, address: Address, piece: Piece, *, within: float = WITHIN) -> str:
-        return await self._guarded("send", self._platform.send(address, piece), within)
+    async def send(self, address: Address, part: MessagePart, *, within: float = SEND_TIMEOUT) -> str:
+        return await self._guard("send", self._platform.send(address, part), within)
 
-    async def edit(self, address: Address, message: str, piece: Piece, *, within: float = WITHIN) -> None:
-        await self._guarded("edit", self._platform.edit(address, message, piece), within)
+    async def edit(
+        self, address: Address, message: str, part: MessagePart, *, within: float = SEND_TIMEOUT
+    ) -> None:
+        await self._guard("edit", self._platform.edit(address, message, part), within)
 
     async def delete(self, address: Address, message: str) -> None:
-        await self._guarded("delete", self._platform.delete(address, message), LIVELY)
+        await self._guard("delete", self._platform.delete(address, message), LIVE_TIMEOUT)
 
     async def typing(self, address: Address) -> None:
-        await self._guarded("typing", self._platform.typing(address), LIVELY)
+        await self._guard("typing", self._platform.typing(address), LIVE_TIMEOUT)
 
-    async def menu(self, commands: tuple[tuple[str, str], ...]) -> None:
-        await self._guarded("menu", self._platform.menu(commands), WITHIN)
+    async def set_commands(self, commands: tuple[tuple[str, str], ...]) -> None:
+        await self._guard("set_commands", self._platform.set_commands(commands), SEND_TIMEOUT)
 
-    async def _guarded(self, verb: str, work: Awaitable[T], within: float | None = None) -> T:
-        """What it gives; whatever breaks in it is ours to tell: `DeliveryError`, uncertain unless it said."""
+    async def _guard(self, verb: str, work: Awaitable[T], within: float | None = None) -> T:
+        """Await `work`; any other error becomes a `DeliveryError`, uncertain except for formatting."""
         try:
             async with asyncio.timeout(within):
                 return await work
         except AlipesError:
-            heed()
+            raise_if_cancelled()
             raise
         except Exception as error:  # bulkhead: a broken platform does not disturb the others
-            heed()
+            raise_if_cancelled()
             if isinstance(error, TimeoutError):
                 raise DeliveryError(f"{self.name} did not answer in time ({verb})", uncertain=True) from error
-            log.exception("platform %s broke in %s", self.name, verb)
-            what = f"{self.name} broke in {verb}: {type(error).__name__}: {error}"
-            raise DeliveryError(what, uncertain=verb != "pieces") from error
+            log.exception("platform %s failed in %s", self.name, verb)
+            what = f"{self.name} failed in {verb}: {type(error).__name__}: {error}"
+            raise DeliveryError(what, uncertain=verb != "format_message") from error

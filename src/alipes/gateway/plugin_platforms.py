@@ -1,96 +1,106 @@
-"""A platform that a plugin brings: opened to be listened to, closed when that ends. What it does, it says."""
+"""Platforms that plugins provide: opened while they listen, closed when that ends."""
 
 import asyncio
 from typing import Any
 
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platform import Arrival, Piece, Platform, Take, Talents, Tell, Welcome
+from alipes.kernel.platform import (
+    Capabilities,
+    IncomingMessage,
+    MayFetch,
+    MessagePart,
+    OnMessage,
+    OnStatus,
+    Platform,
+)
 from alipes.kernel.turns import Address
-from alipes.plugins.attribution import TURN, as_coroutine, called_by, done_by, on_behalf_of
+from alipes.plugins.interruption.attribution import TURN, as_coroutine, call_as, on_behalf_of, run_as
+from alipes.plugins.interruption.stepped_coroutine import WatchedCoroutine
 from alipes.plugins.owner import CORE
-from alipes.plugins.registry import Offers, ProviderOffer
-from alipes.plugins.stepped_coroutine import Watched
-from alipes.runtime.tasks import ungrouped
-from alipes.store.people import Role
+from alipes.plugins.registry import Contributions, ProviderContribution
+from alipes.runtime.tasks import unwrap_error_group
+from alipes.store.people import PersonRole
 
 KIND = "platform"
 """`ctx.provide("platform", name, open)`; `open()` is an async context manager of a `Platform`."""
-LOOK = 1.0
-"""Seconds between two looks whether its plugin is still the one that was opened."""
-_CLOSED = Talents()
+CHECK_INTERVAL = 1.0
+"""Seconds between two checks whether the plugin was reloaded or closed."""
+_CLOSED = Capabilities()
 
 
-def guests(offers: Offers) -> tuple[str, ...]:
-    """The platforms that plugins offer now."""
-    return tuple(each.name for each in offers.all(ProviderOffer) if each.kind == KIND)
+def plugin_platform_names(contributions: Contributions) -> tuple[str, ...]:
+    """Names of the platforms that plugins offer now."""
+    return tuple(each.name for each in contributions.all(ProviderContribution) if each.kind == KIND)
 
 
-class Guest:
-    """Each time it is listened to it is what its plugin offers then: a plugin may be loaded anew."""
+class PluginPlatform:
+    """A platform of a plugin. Each `listen` opens what the plugin offers at that time, so reloads work."""
 
-    def __init__(self, name: str, offers: Offers, *, look: float = LOOK) -> None:
+    def __init__(
+        self, name: str, contributions: Contributions, *, check_interval: float = CHECK_INTERVAL
+    ) -> None:
         self.name = name
-        self._offers, self._look = offers, look
+        self._contributions, self._check_interval = contributions, check_interval
         self._platform: Platform | None = None
         self._owner = CORE
-        """Of the platform: the plugin that brings it."""
-        self._welcome: Welcome | None = None
+        """The plugin that provides the open platform."""
+        self._may_fetch: MayFetch | None = None
 
-    def fetch_only_for(self, welcome: Welcome) -> None:
-        """Passed on to a platform that asks; one that fetches nothing need not."""
-        self._welcome = welcome
+    def set_fetch_policy(self, may_fetch: MayFetch) -> None:
+        """Passed on to platforms that support it; one that downloads nothing need not."""
+        self._may_fetch = may_fetch
 
     @property
-    def talents(self) -> Talents:
-        return _CLOSED if self._platform is None else self._platform.talents
+    def capabilities(self) -> Capabilities:
+        return _CLOSED if self._platform is None else self._platform.capabilities
 
-    def role(self, person: str) -> Role | None:
-        """Whom the platform itself knows; most know nobody."""
-        asked: Any = getattr(self._platform, "role", None)
-        if not callable(asked):
+    def role(self, person: str) -> PersonRole | None:
+        """The role the platform itself gives a person; most platforms give none."""
+        ask: Any = getattr(self._platform, "role", None)
+        if not callable(ask):
             return None
-        role = called_by(self._owner, f"{self.name}.role", lambda: asked(person))
+        role = call_as(self._owner, f"{self.name}.role", lambda: ask(person))
         return role if role in ("owner", "user") else None
 
-    async def listen(self, take: Take, tell: Tell) -> None:
-        offer = await self._offered(tell)
+    async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
+        offer = await self._wait_for_offer(on_status)
 
-        async def taking(arrival: Arrival) -> None:
+        async def receive(message: IncomingMessage) -> None:
             turn = TURN.set(None)
             try:
-                with on_behalf_of(None):  # what becomes of it is not the plugin's doing
-                    await Watched(as_coroutine(take(arrival)), None)
+                with on_behalf_of(None):  # the plugin is not responsible for what the message causes
+                    await WatchedCoroutine(as_coroutine(on_message(message)), None)
             finally:
                 TURN.reset(turn)
 
-        with ungrouped():
+        with unwrap_error_group():
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._served(offer, taking, tell), name=f"plugin platform {self.name}")
+                group.create_task(self._serve(offer, receive, on_status), name=f"plugin platform {self.name}")
                 while self._offer() is offer:  # noqa: ASYNC110
-                    await asyncio.sleep(self._look)
-                raise DeliveryError("its plugin was closed, or loaded anew")
+                    await asyncio.sleep(self._check_interval)
+                raise DeliveryError("its plugin was closed or reloaded")
 
-    async def _served(self, offer: ProviderOffer, take: Take, tell: Tell) -> None:
+    async def _serve(self, offer: ProviderContribution, on_message: OnMessage, on_status: OnStatus) -> None:
         with on_behalf_of(offer.owner):
             async with offer.thing() as platform:
                 self._platform, self._owner = platform, offer.owner
-                asks: Any = getattr(platform, "fetch_only_for", None)
-                if callable(asks):
-                    asks(self._welcome)
+                set_policy: Any = getattr(platform, "set_fetch_policy", None)
+                if callable(set_policy):
+                    set_policy(self._may_fetch)
                 try:
-                    await done_by(self._owner, f"{self.name}.listen", platform.listen(take, tell))
+                    await run_as(self._owner, f"{self.name}.listen", platform.listen(on_message, on_status))
                 finally:
                     self._platform = None
         raise DeliveryError("it stopped listening")
 
-    async def _offered(self, tell: Tell) -> ProviderOffer:
+    async def _wait_for_offer(self, on_status: OnStatus) -> ProviderContribution:
         while (offer := self._offer()) is None:
-            tell("broken", "no plugin that is open brings it")
-            await asyncio.sleep(self._look)
+            on_status("broken", "no loaded plugin provides it")
+            await asyncio.sleep(self._check_interval)
         return offer
 
-    def _offer(self) -> ProviderOffer | None:
-        return self._offers.find(ProviderOffer, f"{KIND}:{self.name}")
+    def _offer(self) -> ProviderContribution | None:
+        return self._contributions.find(ProviderContribution, f"{KIND}:{self.name}")
 
     @property
     def _open(self) -> Platform:
@@ -98,21 +108,21 @@ class Guest:
             raise DeliveryError(f"{self.name} is not connected")
         return self._platform
 
-    def pieces(self, text: str) -> tuple[Piece, ...]:
+    def format_message(self, text: str) -> tuple[MessagePart, ...]:
         platform = self._open
-        return called_by(self._owner, f"{self.name}.pieces", lambda: platform.pieces(text))
+        return call_as(self._owner, f"{self.name}.format_message", lambda: platform.format_message(text))
 
-    async def send(self, address: Address, piece: Piece) -> str:
-        return await done_by(self._owner, f"{self.name}.send", self._open.send(address, piece))
+    async def send(self, address: Address, part: MessagePart) -> str:
+        return await run_as(self._owner, f"{self.name}.send", self._open.send(address, part))
 
-    async def edit(self, address: Address, message: str, piece: Piece) -> None:
-        await done_by(self._owner, f"{self.name}.edit", self._open.edit(address, message, piece))
+    async def edit(self, address: Address, message: str, part: MessagePart) -> None:
+        await run_as(self._owner, f"{self.name}.edit", self._open.edit(address, message, part))
 
     async def delete(self, address: Address, message: str) -> None:
-        await done_by(self._owner, f"{self.name}.delete", self._open.delete(address, message))
+        await run_as(self._owner, f"{self.name}.delete", self._open.delete(address, message))
 
     async def typing(self, address: Address) -> None:
-        await done_by(self._owner, f"{self.name}.typing", self._open.typing(address))
+        await run_as(self._owner, f"{self.name}.typing", self._open.typing(address))
 
-    async def menu(self, commands: tuple[tuple[str, str], ...]) -> None:
-        await done_by(self._owner, f"{self.name}.menu", self._open.menu(commands))
+    async def set_commands(self, commands: tuple[tuple[str, str], ...]) -> None:
+        await run_as(self._owner, f"{self.name}.set_commands", self._open.set_commands(commands))

@@ -1,4 +1,4 @@
-"""What the operator decided about chats, as the gateway is given it. Values; nothing here reads a file."""
+"""Settings of the gateway, its counters, and small parts that its modules share. Nothing here does I/O."""
 
 import asyncio
 from collections import Counter
@@ -8,35 +8,34 @@ from typing import Literal
 
 from msgspec import Struct
 
-from alipes.kernel.turns import Busy
-from alipes.store.people import Progress, Role
+from alipes.kernel.turns import BusyMode
+from alipes.store.people import PersonRole, Progress
 
 
-class Counts:
-    """Read them whenever you like; they only grow."""
+class GatewayCounters:
+    """Counters for /metrics. Except for `stops` they are per platform and only grow."""
 
     def __init__(self) -> None:
         self.arrived: Counter[str] = Counter()
-        """By platform, what came in, second copies included."""
+        """Incoming messages, including second copies."""
         self.strangers: Counter[str] = Counter()
-        """By platform, what was said by people who may not."""
+        """Messages of people without access."""
         self.sent: Counter[str] = Counter()
-        """By platform, what was paid of what was owed."""
         self.uncertain: Counter[str] = Counter()
         self.postponed: Counter[str] = Counter()
-        self.dead: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
         self.expired: Counter[str] = Counter()
         self.turns: Counter[str] = Counter()
-        """Turns that ended in chats, by ending."""
+        """Finished chat turns, by ending."""
         self.stops: list[float] = []
-        """Seconds from each of the last stops in a chat to the end of the turn."""
+        """Seconds from /stop to the end of the turn, for the last thousand stops."""
 
-    def stopped(self, seconds: float) -> None:
+    def record_stop(self, seconds: float) -> None:
         self.stops = [*self.stops[-999:], seconds]
 
 
-class Group:
-    """A task group that others were given; before it is open and while it ends, nothing is begun."""
+class LateTaskGroup:
+    """A task group that is opened later. It starts nothing before it is open or while it ends."""
 
     def __init__(self) -> None:
         self._tasks: asyncio.TaskGroup | None = None
@@ -49,12 +48,12 @@ class Group:
         return self._tasks is not None
 
     def start(self, work: Coroutine[None, None, None], name: str) -> bool:
-        """False: it was not begun."""
+        """Start a task. Returns False, and closes `work`, if the group is not open."""
         if self._tasks is not None:
             try:
-                # whoever happens to begin it, it is not done in their turn's or plugin's name
+                # an empty context: the work is not attributed to the turn or plugin that happens to start it
                 self._tasks.create_task(work, name=name, context=Context())
-            except RuntimeError:  # how a group says that it is ending
+            except RuntimeError:  # raised by a group that is ending
                 self._tasks = None
             else:
                 return True
@@ -62,74 +61,76 @@ class Group:
         return False
 
 
-class Manners(Struct, frozen=True):
+class PlatformPolicy(Struct, frozen=True):
     """How one platform is served."""
 
     allow: tuple[str, ...] = ()
-    """Ids of people who may speak; `*`: everyone. Nobody else may, but those who were paired."""
+    """Ids of people with access; `*`: everyone. Paired people have access as well."""
     owners: tuple[str, ...] = ()
-    """Ids of those who may let others in; if none is named, the people of `allow` may."""
-    busy: Busy = "interrupt"
-    """What a message does that finds a turn at work, unless the conversation has a mode of its own."""
+    """Ids of people who may pair others; if empty, the people in `allow` may."""
+    busy: BusyMode = "interrupt"
+    """What a message does while a turn is running, unless the conversation has its own mode."""
     progress: Progress = "short"
-    """How much of its tools a chat is shown, unless it chose otherwise."""
+    """How much tool progress a chat shows, unless it chose otherwise."""
     group: Literal["mention", "all"] = "mention"
-    """What is listened to in a group."""
-    knows: Callable[[str], Role | None] = lambda _person: None
-    """Whom the platform itself lets speak, asked each time; as owners only where none is named."""
+    """Which messages of a group are for us."""
+    known_role: Callable[[str], PersonRole | None] = lambda _person: None
+    """Role that the platform itself gives a person. "owner" counts only if `owners` is empty."""
 
 
-class Rules(Struct, frozen=True):
-    """How the gateway goes about its work."""
+class GatewayPolicy(Struct, frozen=True):
+    """Settings of the gateway. All times are in seconds."""
 
-    manners: dict[str, Manners] = {}
-    """By platform."""
+    platforms: dict[str, PlatformPolicy] = {}
+    """By platform name."""
     pairing: bool = True
-    """Strangers who write to us are shown a code, by which they can be let in; else they hear nothing."""
+    """Send strangers a pairing code; otherwise they get no answer."""
     expiry: float = 12 * 3600.0
-    """Seconds after which something that could not be sent is not sent any more."""
-    tries: int = 8
-    """How often the same thing is tried, where it is not the whole platform that fails."""
-    deaf: float = 0.0
-    """Seconds without a sign of life after which a platform is started anew; zero: it sees to that itself."""
-    burst: float = 0.7
-    """Seconds within which pictures that follow one another are one message."""
-    edits: float = 20.0
-    """Changes of unfinished messages per second that one platform bears, over all chats."""
-    first: float = 1.0
-    """Seconds after which an answer is shown though it is unfinished; a quick one comes whole."""
-    linger: float = 120.0
-    """Seconds that a chat is watched after its last turn."""
-    poll: float = 1.0
-    """Seconds between two looks for what other processes owe."""
-    menus: float = 5.0
-    """Seconds between two looks whether plugins changed our commands."""
+    """Age after which an undelivered message is dropped."""
+    max_attempts: int = 8
+    """Attempts per message, not counting outages of a whole platform."""
+    silence_timeout: float = 0.0
+    """Restart a platform that reports nothing for this long; zero: it restarts itself."""
+    batch_window: float = 0.7
+    """Pictures that follow each other within this time are one message."""
+    edits_per_second: float = 20.0
+    """Draft edits per platform, over all chats."""
+    draft_delay: float = 1.0
+    """Wait before an unfinished answer is shown; a quick answer arrives in one piece."""
+    view_idle: float = 120.0
+    """How long a chat is watched after its last turn."""
+    poll_interval: float = 1.0
+    """Time between two looks at the outbox for messages of other processes."""
+    menu_interval: float = 5.0
+    """Time between two checks whether plugins changed the commands."""
     workdir: str = ""
-    """Where tools work for what is said in chats."""
+    """Working directory of tools in chats."""
     outgoing: str = ""
-    """The folder where files are made that are sent; empty: none are."""
+    """Folder for files that are generated to be sent; empty: none are generated."""
 
-    def of(self, platform: str) -> Manners:
-        return self.manners.get(platform, _NOBODY)
-
-
-_NOBODY = Manners()
+    def for_platform(self, name: str) -> PlatformPolicy:
+        return self.platforms.get(name, _NO_ACCESS)
 
 
-class Pace:
+_NO_ACCESS = PlatformPolicy()
+
+
+class EditRateLimiter:
+    """Spaces out the edits of one platform."""
+
     def __init__(self, per_second: float, clock: Callable[[], float]) -> None:
-        self._apart, self._clock = 1.0 / per_second, clock
+        self._interval, self._clock = 1.0 / per_second, clock
         self._next = 0.0
 
     def reserve(self) -> float:
-        """Seconds until the moment that is given out by this."""
+        """Reserve the next free slot and return the seconds until it."""
         now = self._clock()
-        mine = max(now, self._next)
-        self._next = mine + self._apart
-        return mine - now
+        slot = max(now, self._next)
+        self._next = slot + self._interval
+        return slot - now
 
-    def spare(self) -> bool:
-        """Is this a moment that nobody else was given? Then it is ours."""
+    def try_reserve(self) -> bool:
+        """Reserve a slot only if one is free now."""
         if self._next > self._clock():
             return False
         self.reserve()

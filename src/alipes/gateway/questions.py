@@ -1,399 +1,383 @@
-"""Questions before dangerous calls, put to a chat; and who may answer them there, by button or in words."""
+"""Questions in chats: approvals and clarifications, and who may answer them by button or in words."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
 
 from alipes.gateway.access import Access
-from alipes.gateway.live.drafts import escaped
+from alipes.gateway.live.drafts import escape_markdown
 from alipes.gateway.outbound import replies
-from alipes.gateway.outbound.delivery import Delivery
-from alipes.gateway.platform_runner import Channel
+from alipes.gateway.outbound.delivery import OutboxWorker
+from alipes.gateway.platform_runner import PlatformRunner
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.outbox import Button, Outbound, lane
-from alipes.kernel.platform import Arrival
-from alipes.kernel.turns import Address, Answer, ApprovalAnswered, ApprovalAsked, Asked, Consent, Heard, Reply
-from alipes.runtime.tasks import to_the_end
-from alipes.sessions.sessions import Lobby
-from alipes.store import outbox as asking
-from alipes.store.inbox import SqliteArrivals
-from alipes.store.outbox import answered, unanswered
-from alipes.store.people import Role
+from alipes.kernel.platform import IncomingMessage
+from alipes.kernel.turns import (
+    Address,
+    AnswerApproval,
+    AnswerQuestion,
+    ApprovalAnswered,
+    ApprovalAsked,
+    ApprovalChoice,
+    QuestionAnswered,
+    QuestionAsked,
+)
+from alipes.runtime.tasks import run_to_completion
+from alipes.sessions.sessions import Sessions
+from alipes.store import outbox as stored
+from alipes.store.people import PersonRole
 from alipes.store.store import Store
 
-A = TypeVar("A", ApprovalAsked, Asked)
-Named: TypeAlias = Callable[[str, str], str]
-"""The id under which the question of a turn is owed."""
+Asked: TypeAlias = ApprovalAsked | QuestionAsked
+Answered: TypeAlias = ApprovalAnswered | QuestionAnswered
 
-OVER = "That question is not open any more."
-NOT_THEIRS = "Only who asked for it, or an owner, can answer that."
-_UNREACHED = "I cannot tell whether this question of mine reached you"
-
-
-class Posed(Struct, Generic[A], frozen=True):
-    asked: A
-    address: Address
-    asker: str
-    """Whose message led to it: the one person who may answer, beside owners."""
-    id: str
-    """Under which it is owed to the chat."""
-    reply_to: str = ""
-
-
-class Posing(Generic[A]):
-    """The open ones of one kind. They are asked again by a turn that is resumed, so that none is kept."""
-
-    def __init__(self, named: Named, store: Store, lobby: Lobby, access: Access, delivery: Delivery) -> None:
-        self._named, self._store, self._lobby = named, store, lobby
-        self._access, self._delivery = access, delivery
-        self._open: dict[str, Posed[A]] = {}
-
-    async def prepared(self, address: Address, turn: str, asked: A) -> Posed[A]:
-        """One that can be shown."""
-        facts = await self._store.archive.turn(turn)
-        asker, reply_to = ("", "") if facts is None else (facts.inbound.sender, facts.inbound.reply_to)
-        return Posed(asked, address, asker, self._named(turn, asked.ask), reply_to)
-
-    async def show(self, question: Posed[A], text: str, buttons: tuple[Button, ...]) -> None:
-        """Open it, and owe it to the chat for as long as the turn waits that asks."""
-        self._open[question.asked.ask] = question
-        told = Outbound(question.id, question.address, text, buttons=buttons, reply_to=question.reply_to)
-        await self._delivery.owe(structs.replace(told, notice=True, fleeting=True))
-
-    async def close(self, ask: str, channels: Mapping[str, Channel], over: Callable[[A], str]) -> None:
-        """It is answered, or given up: the question in the chat says so as `over` words it, if it does, and
-        has no buttons any more."""
-        question = self._open.pop(ask, None)
-        if question is None:
-            return
-        channel = channels[question.address.platform]
-        async with self._delivery.lock(lane(question.address)):
-            await answered(self._store.database, question.id)  # also if that was said elsewhere
-            debt = await self._store.outbox.find(question.id)
-            if debt is None:
-                return
-            if debt.state == "owed":
-                await self._store.outbox.give_up(debt, "expired", "it was over before it was asked")
-            elif debt.paid and channel.talents.edits and (text := over(question.asked)):
-                try:
-                    if pieces := await channel.pieces(text):
-                        await channel.edit(question.address, debt.paid[-1], pieces[-1])
-                except DeliveryError:
-                    return  # a button that is pressed later is told that it is over
-
-    async def review(self, give_up: Callable[[A, str], tuple[Answer | Reply, str]]) -> None:
-        """Whoever waits for the answer to one that is not sent any more is told that nobody was asked, and
-        the chat what follows from that: both as `give_up` words it."""
-        for ask, question in tuple(self._open.items()):
-            debt = await self._store.outbox.find(question.id)
-            if debt is None or debt.state not in ("dead", "expired"):
-                continue
-            self._open.pop(ask, None)
-            why = f"the question was not delivered: {debt.why.rstrip('.')}"
-            op, text = give_up(question.asked, why)
-            await self._lobby.post(question.address.key, op)
-            told = Outbound(f"unasked:{ask}", question.address, f"{_UNREACHED}, {text}", notice=True)
-            await self._delivery.owe(told)
-
-    def find(self, ask: str, platform: str) -> Posed[A] | None:
-        """The open one of this name, if it was asked on that platform."""
-        question = self._open.get(ask)
-        return question if question is not None and question.address.platform == platform else None
-
-    def of(self, key: str) -> list[Posed[A]]:
-        """Those of a conversation, the oldest first."""
-        return [each for each in self._open.values() if each.address.key == key]
-
-    async def role(self, question: Posed[A], person: str) -> Role | None:
-        """Of one who may answer it; else None."""
-        role = await self._access.role(question.address.platform, person)
-        return role if role == "owner" or person == question.asker else None
-
-
-CLARIFY_BUTTON = "reply"
-
-
-class Inquiries:
-    """Those that are open."""
-
-    def __init__(self, store: Store, lobby: Lobby, access: Access, delivery: Delivery) -> None:
-        self._lobby = lobby
-        self._posing: Posing[Asked] = Posing(_named, store, lobby, access, delivery)
-
-    async def put(self, address: Address, turn: str, asked: Asked) -> None:
-        """Ask it in the chat."""
-        inquiry = await self._posing.prepared(address, turn, asked)
-        buttons = tuple(
-            Button(choice, f"{CLARIFY_BUTTON}:{asked.ask}:{number}")
-            for number, choice in enumerate(asked.choices)
-        )
-        await self._posing.show(inquiry, f"{_shown_clarification(asked)}{_listed(asked)}", buttons)
-
-    async def close(self, heard: Heard, channels: Mapping[str, Channel]) -> None:
-        """It is answered, or given up: one that has buttons says so in the chat, and has none any more."""
-        over = f"_{escaped(heard.text)}_" if heard.text else "_No answer came._"
-        await self._posing.close(
-            heard.ask, channels, lambda asked: f"{_shown_clarification(asked)}{over}" if asked.choices else ""
-        )
-
-    async def review(self) -> None:
-        """Whoever waits for the answer to one that is not sent any more is told that nobody was asked."""
-        await self._posing.review(_given_up_clarification)
-
-    def concern(self, arrival: Arrival) -> bool:
-        """Is it an answer to a question, open or not any more?"""
-        return arrival.pressed.startswith(f"{CLARIFY_BUTTON}:") or self._meant(arrival) is not None
-
-    async def answered(self, arrival: Arrival) -> str:
-        """What to tell who sent this, empty for nothing: the question itself shows the answer."""
-        if not arrival.pressed:
-            inquiry = self._meant(arrival)
-            return (
-                OVER
-                if inquiry is None
-                else await self._pass_on(inquiry, inquiry.asked.meant(arrival.text), arrival)
-            )
-        _, ask, number = (*arrival.pressed.split(":"), "", "")[:3]
-        inquiry = self._posing.find(ask, arrival.address.platform)
-        if inquiry is None or not number.isdecimal():
-            return OVER
-        chosen = inquiry.asked.choices[int(number) : int(number) + 1]
-        return await self._pass_on(inquiry, chosen[0], arrival) if chosen else OVER
-
-    def _meant(self, arrival: Arrival) -> Posed[Asked] | None:
-        """The question of this conversation that these words of who was asked answer."""
-        words = arrival.text.strip()
-        more = arrival.pressed or arrival.edits or arrival.files or arrival.images
-        if not words or words.startswith("/") or more:
-            return None
-        here = self._posing.of(arrival.address.key)
-        return next((each for each in here if arrival.sender == each.asker), None)
-
-    async def _pass_on(self, inquiry: Posed[Asked], text: str, arrival: Arrival) -> str:
-        if await self._posing.role(inquiry, arrival.sender) is None:
-            return NOT_THEIRS
-        await self._lobby.post(inquiry.address.key, Reply(inquiry.asked.ask, text, arrival.sender))
-        return ""
-
-
-def _named(_turn: str, ask: str) -> str:
-    return f"inquiry:{ask}"
-
-
-def _given_up_clarification(asked: Asked, why: str) -> tuple[Reply, str]:
-    return Reply(
-        asked.ask, "", unasked=why
-    ), f"so I go on without an answer:\n\n{_shown_clarification(asked)}"
-
-
-def _shown_clarification(asked: Asked) -> str:
-    return f"**{escaped(asked.question.strip())}**\n\n"
-
-
-def _listed(asked: Asked) -> str:
-    lines = "".join(f"{number}. {escaped(choice)}\n" for number, choice in enumerate(asked.choices, 1))
-    return f"{lines}\nAnswer with a number, or in your own words." if lines else "_Answer in your own words._"
-
-
-HELD = 5.0
-"""Seconds that a word waits at most; the chat waits with it."""
-
-
-class _Stood:
-    def __init__(self, turn: str, text: str) -> None:
-        self.turn, self.text, self.same = turn, text, False
-        self.over = asyncio.Event()
-
-
-class Standing:
-    """By conversation, what its person read before we were there: their word is on that, and nothing else."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._stood: dict[str, _Stood] = {}
-
-    async def recall(self, key: str) -> None:
-        """What stands under `key`, before its turn can ask anew."""
-        for turn in (await self._store.sessions.unfinished(key))[:1]:
-            if text := await unanswered(self._store.database, turn.id):
-                self._stood[key] = _Stood(turn.id, text)
-
-    def asked(self, key: str, turn: str, text: str) -> None:
-        """A question is put there; an empty text where the person does not see all of it."""
-        if (stood := self._stood.pop(key, None)) is not None:
-            stood.same = (turn, text) == (stood.turn, stood.text)
-            stood.over.set()
-
-    def give_up(self, key: str) -> None:
-        """Something came that nothing there may hold up: a word that waits is a message."""
-        self.asked(key, "", "")
-
-    async def again(self, key: str) -> bool:
-        """Wait until something is asked there; is it what stood there before?"""
-        if (stood := self._stood.get(key)) is None:
-            return False
-        if stood.turn not in [each.id for each in await self._store.sessions.unfinished(key)]:
-            return False
-        try:
-            async with asyncio.timeout(HELD):
-                await stood.over.wait()
-        except TimeoutError:
-            self._stood.pop(key, None)
-        return stood.same
-
-
-APPROVAL_BUTTON = "ask"
-LONGEST = 1500
-"""Letters of a call that are shown."""
-WORDS: dict[str, Consent] = {
+APPROVAL_BUTTON, CLARIFY_BUTTON = "ask", "reply"
+EXPIRED = "That question has expired."
+NOT_ALLOWED = "Only the person who asked, or an owner, can answer."
+MAX_CALL_CHARS = 1500
+"""Characters of a tool call that are shown."""
+HOLD_TIMEOUT = 5.0
+"""Seconds that an early answer, and its chat, wait at most for a question to be asked again."""
+CHOICE_WORDS: dict[str, ApprovalChoice] = {
     **dict.fromkeys(("yes", "y", "ok", "okay", "once", "approve", "allow"), "once"),
     **dict.fromkeys(("no", "n", "nope", "deny", "don't", "dont"), "no"),
     "session": "session",
     "always": "always",
 }
-"""What a person may say instead of pressing a button, as the whole message."""
-_LABELS: dict[Consent, str] = {"once": "Yes", "session": "Yes, here", "always": "Always", "no": "No"}
-_DONE: dict[Consent, str] = {
-    "once": "Allowed.",
-    "session": "Allowed in this conversation.",
-    "always": "Allowed for good.",
-    "no": "Not allowed.",
+"""Words that answer an approval if they are the whole message."""
+_LABELS: dict[ApprovalChoice, str] = {"once": "Yes", "session": "Yes, here", "always": "Always", "no": "No"}
+_RESULTS: dict[ApprovalChoice, str] = {
+    "once": "Approved.",
+    "session": "Approved for this conversation.",
+    "always": "Always approved.",
+    "no": "Denied.",
 }
 
 
-class Questions:
-    """Those that are open."""
+class ChatQuestion(Struct, frozen=True):
+    """A question that is open in a chat."""
 
-    def __init__(self, store: Store, lobby: Lobby, access: Access, delivery: Delivery) -> None:
-        self._store, self._lobby, self._access = store, lobby, access
-        self._posing: Posing[ApprovalAsked] = Posing(asking.question, store, lobby, access, delivery)
-        self.standing = Standing(store)
+    asked: Asked
+    address: Address
+    asker: str
+    """Sender of the message that led to it: may answer, besides owners."""
+    id: str
+    """Id of its outbox row."""
+    reply_to: str = ""
 
-    async def put(self, address: Address, turn: str, asked: ApprovalAsked) -> None:
-        """Ask it in the chat."""
-        question = await self._posing.prepared(address, turn, asked)
-        owner = await self._access.role(address.platform, question.asker) == "owner"
-        choices: tuple[Consent, ...] = (
-            ("once", "session", "always", "no") if owner else ("once", "session", "no")
-        )
-        buttons = tuple(Button(_LABELS[each], f"{APPROVAL_BUTTON}:{asked.ask}:{each}") for each in choices)
-        text = f"{_shown(asked)}Answer _yes_ (once), _session_ or _no_{', or _always_' if owner else ''}."
-        self.standing.asked(address.key, turn, "" if len(_whole(asked.call)) > LONGEST else text)
-        await self._posing.show(question, text, buttons)
 
-    async def close(self, answered: ApprovalAnswered, channels: Mapping[str, Channel]) -> None:
-        """It is answered: the question in the chat says so, and has no buttons any more."""
-        over = "Stopped." if answered.by == "stop" else _DONE[answered.choice]
-        await self._posing.close(answered.ask, channels, lambda asked: f"{_shown(asked)}{over}")
+def is_question_button(data: str) -> bool:
+    return data.startswith((f"{APPROVAL_BUTTON}:", f"{CLARIFY_BUTTON}:"))
+
+
+class ChatQuestions:
+    """The open questions of all chats. Nothing is stored: a resumed turn asks again."""
+
+    def __init__(
+        self,
+        store: Store,
+        sessions: Sessions,
+        access: Access,
+        outbox: OutboxWorker,
+        runners: Mapping[str, PlatformRunner],
+    ) -> None:
+        self._store, self._sessions, self.access = store, sessions, access
+        self._outbox, self._runners = outbox, runners
+        self._open: dict[str, ChatQuestion] = {}
+        self._earlier: dict[str, _EarlierQuestion] = {}
+
+    def pending(self, key: str) -> tuple[tuple[str, Asked], ...]:
+        """What the session under `key` is asking now, each with its turn."""
+        return self._sessions.questions.open(key)
+
+    async def ask(self, address: Address, turn: str, asked: Asked) -> None:
+        """Send a question to its chat. Its outbox row lives as long as the turn waits."""
+        facts = await self._store.archive.turn(turn)
+        asker, reply_to = ("", "") if facts is None else (facts.inbound.sender, facts.inbound.reply_to)
+        if isinstance(asked, ApprovalAsked):
+            owner = await self.access.role(address.platform, asker) == "owner"
+            text, buttons = _approval_text(asked, owner=owner), _approval_buttons(asked, owner=owner)
+            id = stored.question_id(turn, asked.ask)
+            self._resolve_earlier(
+                address.key, turn, "" if len(_format_call(asked.call)) > MAX_CALL_CHARS else text
+            )
+        else:
+            text, buttons = _clarify_text(asked), _clarify_buttons(asked)
+            id = f"inquiry:{asked.ask}"
+        self._open[asked.ask] = ChatQuestion(asked, address, asker, id, reply_to)
+        outbound = Outbound(id, address, text, buttons=buttons, reply_to=reply_to)
+        await self._outbox.enqueue(structs.replace(outbound, notice=True, fleeting=True))
+
+    async def close(self, answered: Answered) -> None:
+        """A question was answered or withdrawn: show the result in its message and remove the buttons."""
+        question = self._open.pop(answered.ask, None)
+        if question is None:
+            return
+        runner = self._runners[question.address.platform]
+        async with self._outbox.lock(lane(question.address)):
+            await stored.mark_answered(
+                self._store.database, question.id
+            )  # it may have been answered elsewhere
+            delivery = await self._store.outbox.find(question.id)
+            if delivery is None:
+                return
+            if delivery.state == "queued":
+                await self._store.outbox.give_up(delivery, "expired", "answered before it was sent")
+            elif (
+                delivery.paid and runner.capabilities.can_edit and (text := _closed_text(question, answered))
+            ):
+                try:
+                    if parts := await runner.format_message(text):
+                        await runner.edit(question.address, delivery.paid[-1], parts[-1])
+                except DeliveryError:
+                    return  # pressing an old button is answered with `EXPIRED`
 
     async def review(self) -> None:
-        """Whoever waits for the answer to one that is not sent any more is told that nobody was asked."""
-        await self._posing.review(_given_up)
+        """Answer questions whose delivery failed, so their turns do not wait forever."""
+        for ask, question in tuple(self._open.items()):
+            delivery = await self._store.outbox.find(question.id)
+            if delivery is None or delivery.state not in ("failed", "expired"):
+                continue
+            self._open.pop(ask, None)
+            why = f"the question was not delivered: {delivery.why.rstrip('.')}"
+            await self._sessions.post(question.address.key, _undelivered_op(question.asked, why))
+            text = _undelivered_text(question.asked)
+            await self._outbox.enqueue(Outbound(f"unasked:{ask}", question.address, text, notice=True))
 
-    def waits(self, key: str, person: str, role: Role) -> bool:
-        """Is there one in this conversation that the person may answer?"""
-        return any(role == "owner" or person == question.asker for question in self._posing.of(key))
+    async def handle(self, message: IncomingMessage, role: PersonRole) -> bool:
+        """Take a message as an answer, if it is one. A second copy is not given twice."""
+        give = self._approval_answer(message, role) or self._clarify_answer(message)
+        if give is None and _choice_word(message) and await self._wait_for_same(message.address.key):
+            give = self._approval_answer(
+                message, role
+            )  # it answered a question that was only now asked again
+        if give is None:
+            return False
+        # a cancelled attempt must not leave a row that makes the next copy look already given
+        await run_to_completion(partial(self._give, message, give))
+        return True
 
-    async def pressed(self, data: str, person: str, platform: str) -> str:
-        """What to tell the person, empty for nothing: the question itself shows the answer."""
-        _, ask, choice = (*data.split(":"), "", "")[:3]
-        question = self._posing.find(ask, platform)
+    async def approve(
+        self, key: str, choice: ApprovalChoice, person: str, *, everything: bool = False
+    ) -> str | None:
+        """Answer the oldest approval of a conversation, or all; None if there is none."""
+        questions = [each for each in self._of(key) if isinstance(each.asked, ApprovalAsked)]
+        results = [
+            await self._choose(each, choice, person) for each in questions[: None if everything else 1]
+        ]
+        return results[0] or _RESULTS[choice] if results else None
+
+    # --- questions of an earlier process
+
+    async def recover(self, key: str) -> None:
+        """Remember the unanswered approval that an earlier process sent, before its turn asks again."""
+        for turn in (await self._store.sessions.unfinished(key))[:1]:
+            if text := await stored.find_unanswered(self._store.database, turn.id):
+                self._earlier[key] = _EarlierQuestion(turn.id, text)
+
+    def release(self, key: str) -> None:
+        """Let a held answer pass as a message: something came that must not wait behind it."""
+        self._resolve_earlier(key, "", "")
+
+    def _resolve_earlier(self, key: str, turn: str, text: str) -> None:
+        """An approval is asked now; `text` is empty if the person does not see all of it."""
+        if (earlier := self._earlier.pop(key, None)) is not None:
+            earlier.same = (turn, text) == (earlier.turn, earlier.text)
+            earlier.resolved.set()
+
+    async def _wait_for_same(self, key: str) -> bool:
+        """Wait until an approval is asked in this conversation; True if it is the one from before."""
+        if (earlier := self._earlier.get(key)) is None:
+            return False
+        if earlier.turn not in [each.id for each in await self._store.sessions.unfinished(key)]:
+            return False
+        try:
+            async with asyncio.timeout(HOLD_TIMEOUT):
+                await earlier.resolved.wait()
+        except TimeoutError:
+            self._earlier.pop(key, None)
+        return earlier.same
+
+    # --- answers
+
+    def _of(self, key: str) -> list[ChatQuestion]:
+        """Open questions of a conversation, oldest first."""
+        return [each for each in self._open.values() if each.address.key == key]
+
+    def _find(self, ask: str, platform: str) -> ChatQuestion | None:
+        question = self._open.get(ask)
+        return question if question is not None and question.address.platform == platform else None
+
+    async def _role(self, question: ChatQuestion, person: str) -> PersonRole | None:
+        """Role of a person who may answer; otherwise None."""
+        role = await self.access.role(question.address.platform, person)
+        return role if role == "owner" or person == question.asker else None
+
+    def _approval_answer(
+        self, message: IncomingMessage, role: PersonRole
+    ) -> Callable[[], Awaitable[str | None]] | None:
+        choice = _choice_word(message)
+        key, sender = message.address.key, message.sender
+        if choice and any(
+            isinstance(each.asked, ApprovalAsked) and (role == "owner" or sender == each.asker)
+            for each in self._of(key)
+        ):
+            return partial(self.approve, key, choice, sender)
+        if message.pressed.startswith(f"{APPROVAL_BUTTON}:"):
+            return partial(self._press_approval, message)
+        return None
+
+    def _clarify_answer(self, message: IncomingMessage) -> Callable[[], Awaitable[str | None]] | None:
+        if message.pressed.startswith(f"{CLARIFY_BUTTON}:"):
+            return partial(self._press_choice, message)
+        text = message.text.strip()
+        other = message.pressed or message.edits or message.files or message.images
+        if not text or text.startswith("/") or other:
+            return None
+        for each in self._of(message.address.key):
+            if isinstance(each.asked, QuestionAsked) and message.sender == each.asker:
+                return partial(self._reply, each, each.asked.interpret(message.text), message.sender)
+        return None
+
+    async def _press_approval(self, message: IncomingMessage) -> str:
+        _, ask, choice = (*message.pressed.split(":"), "", "")[:3]
+        question = self._find(ask, message.address.platform)
         if question is None or choice not in _LABELS:
-            return OVER
-        consent = next(each for each in _LABELS if each == choice)
-        return await self._answer(question, consent, person)
+            return EXPIRED
+        return await self._choose(question, next(each for each in _LABELS if each == choice), message.sender)
 
-    async def answer(self, key: str, choice: Consent, person: str, *, everything: bool = False) -> str | None:
-        """The word of a person on the oldest question of a conversation; None where none waits."""
-        questions = self._posing.of(key)[: None if everything else 1]
-        told = [await self._answer(each, choice, person) for each in questions]
-        return told[0] or _DONE[choice] if told else None
+    async def _press_choice(self, message: IncomingMessage) -> str:
+        _, ask, number = (*message.pressed.split(":"), "", "")[:3]
+        question = self._find(ask, message.address.platform)
+        if question is None or not isinstance(question.asked, QuestionAsked) or not number.isdecimal():
+            return EXPIRED
+        chosen = question.asked.choices[int(number) : int(number) + 1]
+        if not chosen:
+            return EXPIRED
+        return await self._reply(question, chosen[0], message.sender)
 
-    async def _answer(self, question: Posed[ApprovalAsked], choice: Consent, person: str) -> str:
-        role = await self._posing.role(question, person)
+    async def _choose(self, question: ChatQuestion, choice: ApprovalChoice, person: str) -> str:
+        """Answer an approval. Returns what to tell the person; empty: the question shows the result."""
+        role = await self._role(question, person)
         if role is None:
-            return NOT_THEIRS
+            return NOT_ALLOWED
         if choice == "always" and role != "owner":
-            return "Only an owner can allow something for good."
-        await asking.answered(self._store.database, question.id)
-        await self._lobby.post(question.address.key, Answer(question.asked.ask, choice, person))
+            return "Only an owner can choose “always”."
+        await stored.mark_answered(self._store.database, question.id)
+        await self._sessions.post(question.address.key, AnswerApproval(question.asked.ask, choice, person))
         return ""
 
+    async def _reply(self, question: ChatQuestion, text: str, person: str) -> str:
+        if await self._role(question, person) is None:
+            return NOT_ALLOWED
+        await self._sessions.post(question.address.key, AnswerQuestion(question.asked.ask, text, person))
+        return ""
 
-def _given_up(asked: ApprovalAsked, why: str) -> tuple[Answer, str]:
-    text = f"so it counts as a _no_:\n\n{_fenced(_call(asked.call))}"
-    return Answer(asked.ask, "no", unasked=why), text
-
-
-def _shown(asked: ApprovalAsked) -> str:
-    why = asked.reason.strip().rstrip(".")
-    return f"**Shall I?** It {escaped(why)}.\n\n{_fenced(_call(asked.call))}\n"
-
-
-def _call(call: ToolCall) -> str:
-    whole = _whole(call)
-    return whole if len(whole) <= LONGEST else f"{whole[:LONGEST]} … ({len(whole) - LONGEST} letters more)"
+    async def _give(self, message: IncomingMessage, give: Callable[[], Awaitable[str | None]]) -> None:
+        """Store that the message is an answer, then give it. After a crash in between the question is asked
+        again: an answer never becomes a message."""
+        first = await self._store.inbox.add_answer(message.address.platform, message.id)
+        if first and (text := await give()):
+            await self._outbox.enqueue(replies.make_note(message, replies.escape_lines(text)))
 
 
-def _whole(call: ToolCall) -> str:
+class _EarlierQuestion:
+    """An approval that an earlier process sent: an answer to it counts only if the same is asked again."""
+
+    def __init__(self, turn: str, text: str) -> None:
+        self.turn, self.text, self.same = turn, text, False
+        self.resolved = asyncio.Event()
+
+
+def _choice_word(message: IncomingMessage) -> ApprovalChoice | None:
+    """The choice, if the message is nothing but a word for one."""
+    alone = not (message.images or message.files or message.edits)
+    return CHOICE_WORDS.get(message.text.strip().rstrip(".!").lower()) if alone else None
+
+
+def _approval_text(asked: ApprovalAsked, *, owner: bool) -> str:
+    always = ", or _always_" if owner else ""
+    return f"{_approval_head(asked)}Answer _yes_ (once), _session_ or _no_{always}."
+
+
+def _approval_head(asked: ApprovalAsked) -> str:
+    why = escape_markdown(asked.reason.strip().rstrip("."))
+    return f"**Approve?** This command {why}.\n\n{_fence(_shorten_call(asked.call))}\n"
+
+
+def _approval_buttons(asked: ApprovalAsked, *, owner: bool) -> tuple[Button, ...]:
+    choices: tuple[ApprovalChoice, ...] = (
+        ("once", "session", "always", "no") if owner else ("once", "session", "no")
+    )
+    return tuple(Button(_LABELS[each], f"{APPROVAL_BUTTON}:{asked.ask}:{each}") for each in choices)
+
+
+def _clarify_text(asked: QuestionAsked) -> str:
+    lines = "".join(
+        f"{number}. {escape_markdown(choice)}\n" for number, choice in enumerate(asked.choices, 1)
+    )
+    how = f"{lines}\nAnswer with a number, or in your own words." if lines else "_Answer in your own words._"
+    return f"{_clarify_head(asked)}{how}"
+
+
+def _clarify_head(asked: QuestionAsked) -> str:
+    return f"**{escape_markdown(asked.question.strip())}**\n\n"
+
+
+def _clarify_buttons(asked: QuestionAsked) -> tuple[Button, ...]:
+    return tuple(
+        Button(choice, f"{CLARIFY_BUTTON}:{asked.ask}:{number}")
+        for number, choice in enumerate(asked.choices)
+    )
+
+
+def _closed_text(question: ChatQuestion, answered: Answered) -> str:
+    """What the message of a closed question says; empty: it stays as it is."""
+    if isinstance(question.asked, ApprovalAsked) and isinstance(answered, ApprovalAnswered):
+        result = "Stopped." if answered.by == "stop" else _RESULTS[answered.choice]
+        return f"{_approval_head(question.asked)}{result}"
+    if (
+        isinstance(question.asked, QuestionAsked)
+        and isinstance(answered, QuestionAnswered)
+        and question.asked.choices
+    ):
+        result = f"_{escape_markdown(answered.text)}_" if answered.text else "_No answer._"
+        return f"{_clarify_head(question.asked)}{result}"
+    return ""
+
+
+def _undelivered_op(asked: Asked, why: str) -> AnswerApproval | AnswerQuestion:
+    if isinstance(asked, ApprovalAsked):
+        return AnswerApproval(asked.ask, "no", unasked=why)
+    return AnswerQuestion(asked.ask, "", unasked=why)
+
+
+def _undelivered_text(asked: Asked) -> str:
+    start = "My question may not have been delivered, so I"
+    if isinstance(asked, ApprovalAsked):
+        return f"{start} treated it as “no”:\n\n{_fence(_shorten_call(asked.call))}"
+    return f"{start} continued without an answer:\n\n{_clarify_head(asked)}"
+
+
+def _shorten_call(call: ToolCall) -> str:
+    text = _format_call(call)
+    more = len(text) - MAX_CALL_CHARS
+    return text if more <= 0 else f"{text[:MAX_CALL_CHARS]} … ({more} more characters)"
+
+
+def _format_call(call: ToolCall) -> str:
     command = call.args.get("command")
     text = str(command) if command and len(call.args) == 1 else msgspec.json.encode(call.args).decode()
     return f"{call.name}: {text}"
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     fence = "```"
     while fence in text:
         fence += "`"
     return f"{fence}\n{text}\n{fence}"
-
-
-class Answering:
-    def __init__(
-        self, arrivals: SqliteArrivals, questions: Questions, inquiries: Inquiries, delivery: Delivery
-    ) -> None:
-        self._arrivals, self._delivery = arrivals, delivery
-        self._questions, self._inquiries = questions, inquiries
-
-    async def take(self, arrival: Arrival, role: Role) -> bool:
-        """Was it an answer, by a button or in words? Then it is given, unless it is a second copy."""
-        give = self._consent(arrival, role) or self._reply(arrival)
-        if give is None and _word(arrival) and await self._questions.standing.again(arrival.address.key):
-            give = self._consent(arrival, role)  # it was said to what is asked anew only now
-        if give is None:
-            return False
-        # who broke off here, and was brought the same again, would take it for a copy that was given
-        await to_the_end(partial(self._give, arrival, give))
-        return True
-
-    def _consent(self, arrival: Arrival, role: Role) -> Callable[[], Awaitable[str | None]] | None:
-        """A word on a question before a dangerous call."""
-        key, platform, sender = arrival.address.key, arrival.address.platform, arrival.sender
-        choice = _word(arrival)
-        if choice and self._questions.waits(key, sender, role):
-            return partial(self._questions.answer, key, choice, sender)
-        if arrival.pressed.startswith(f"{APPROVAL_BUTTON}:"):
-            return partial(self._questions.pressed, arrival.pressed, sender, platform)
-        return None
-
-    def _reply(self, arrival: Arrival) -> Callable[[], Awaitable[str | None]] | None:
-        """An answer to a question of the model's."""
-        concerned = self._inquiries.concern(arrival)
-        return partial(self._inquiries.answered, arrival) if concerned else None
-
-    async def _give(self, arrival: Arrival, give: Callable[[], Awaitable[str | None]]) -> None:
-        """It is kept, then given, then its giver told. If we die in between it is asked anew: what was an
-        answer once never becomes a message."""
-        if await self._arrivals.answered(arrival.address.platform, arrival.id) and (told := await give()):
-            await self._delivery.owe(replies.note(arrival, replies.as_it_is(told)))
-
-
-def _word(arrival: Arrival) -> Consent | None:
-    """What it says to a question before a dangerous call, if it is nothing but a word on one."""
-    alone = not (arrival.images or arrival.files or arrival.edits)
-    return WORDS.get(arrival.text.strip().rstrip(".!").lower()) if alone else None

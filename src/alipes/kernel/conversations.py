@@ -1,101 +1,102 @@
-"""A conversation seen from outside: where it stands, what waits in it, what leaving it meant. Pure values."""
+"""Values about a conversation: its state, its pending turns, and the results of leaving, undoing and
+retrying."""
 
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
 from alipes.kernel.messages import Message
-from alipes.kernel.turns import Address, Busy, Consent
+from alipes.kernel.turns import Address, ApprovalChoice, BusyMode
 
 
-class Unasked(Struct, frozen=True):
-    """There was somebody to ask, and the question did not reach them."""
+class QuestionUndelivered(Struct, frozen=True):
+    """The question could not be delivered to the person."""
 
     why: str
 
 
-Leave: TypeAlias = Consent | Unasked | None
-"""None: there is nobody to ask."""
+ApprovalDecision: TypeAlias = ApprovalChoice | QuestionUndelivered | None
+"""None: nobody is available to ask."""
 
 
-def withheld(word: Leave) -> str:
-    """Who did not allow it, to follow an "and"; empty where somebody did."""
+def denial_reason(word: ApprovalDecision) -> str:
+    """Why the call was not allowed; empty if it was."""
     match word:
         case "once" | "session" | "always":
             return ""
         case "no":
-            return "the person said no"
-        case Unasked(why):
-            return f"the person could not be asked ({why})"
+            return "denied by the user"
+        case QuestionUndelivered(why):
+            return f"the user could not be asked ({why})"
         case _:
-            return "nobody is here to allow it"
+            return "nobody is available to approve it"
 
 
-class Standing(Struct, frozen=True):
-    """The conversation that goes on under a key, and what was chosen for it."""
+class ActiveSession(Struct, frozen=True):
+    """The conversation that is active under a session key, with its settings."""
 
     session: str
     address: Address
     title: str
-    """As it was named; empty when it was not."""
+    """Set by the person; empty if there is none."""
     model: str
-    """Empty: the house's."""
-    busy: Busy | Literal[""]
+    """Empty: the default model."""
+    busy: BusyMode | Literal[""]
     created: float
     parent: str
     """The session it was branched from, or empty."""
 
 
-class Waiting(Struct, frozen=True):
-    """A turn that lives or waits."""
+class PendingTurn(Struct, frozen=True):
+    """A turn that is running or queued."""
 
     id: str
     session: str
     text: str
-    busy: Busy
-    """How the message was accepted."""
-    accepted: float
-    begun: float | None
-    """When it was first claimed; None while it only waits."""
+    busy: BusyMode
+    """The busy mode under which the message was accepted."""
+    accepted_at: float
+    started_at: float | None
+    """When it was first claimed; None while it is queued."""
 
 
-class Admitted(Struct, frozen=True):
+class AdmittedTurn(Struct, frozen=True):
     turn: str
-    busy: Busy
-    ahead: tuple[Waiting, ...]
-    """Unfinished before it, in order."""
+    busy: BusyMode
+    ahead: tuple[PendingTurn, ...]
+    """Unfinished turns before it, in order."""
 
 
-class Absorbed(Struct, frozen=True):
+class SteeredMessage(Struct, frozen=True):
     turn: str
-    """The message's own turn, which is over."""
+    """The message's own turn, which has ended."""
     message: Message
 
 
-class Left(Struct, frozen=True):
-    """What became of the conversation that was left, and which goes on now."""
+class SessionSwitch(Struct, frozen=True):
+    """The result of switching a session key to another conversation."""
 
     old: str
-    """Empty when there was none."""
+    """Empty if there was none."""
     new: str
     dropped: tuple[str, ...] = ()
-    """Turns that waited and were ended."""
-    living: str = ""
-    """The turn that is still lived somewhere."""
-    elsewhere: str = ""
-    """The key under which the new one went on before."""
+    """Queued turns that were ended."""
+    running_turn: str = ""
+    """The turn that is still running, here or in another process."""
+    moved_from: str = ""
+    """The key under which the new conversation was active before."""
 
 
-class Undone(Struct, frozen=True):
+class UndoneTurn(Struct, frozen=True):
     turn: str
     text: str
-    living: bool = False
-    """It had not ended: whoever lives it has to be sent `Stop`."""
+    running: bool = False
+    """It had not ended: send `Stop` to the session that runs it."""
 
 
-class Retried(Struct, frozen=True):
-    undone: Undone
+class RetriedTurn(Struct, frozen=True):
+    undone: UndoneTurn
     turn: str
-    """The message accepted anew."""
+    """The new turn for the same message."""
     steered: tuple[str, ...] = ()
-    """Those that had been steered into it, accepted anew to be steered again."""
+    """New turns for the messages that had been steered into it."""

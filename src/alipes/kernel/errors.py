@@ -1,107 +1,125 @@
-"""Our exceptions, sorted by who has to act next.
+"""The error tree, grouped by who acts next.
 
 AlipesError
 ├── ConfigError          the operator edits a file or a variable
 ├── ProviderError        the loop decides
-│   ├── Transient          wait, then ask again
-│   ├── ContextTooLong     compact, then ask again
-│   ├── Refused            the next model may answer; else tell the user
-│   ├── NotAuthorised      the next model may answer; else tell the operator
-│   └── OutOfCredit        the next model may answer; else tell the operator
+│   ├── Transient          wait, then try again
+│   ├── ContextTooLong     compact, then try again
+│   ├── Refused            try the next model; else tell the user
+│   ├── NotAuthorised      try the next model; else tell the operator
+│   └── OutOfCredit        try the next model; else tell the operator
 ├── ToolError            the model reads it and adapts
-├── DeliveryError        the outbox tries again
-│   └── Gone               the outbox gives it up: the chat is gone, or we may not write there
-├── PluginError          the plugin is switched off, the host goes on
-├── NotTaken             the sender says it otherwise, or elsewhere
-├── SessionError         the person names another session, or tries again later
-└── StoreError           the process stops: who cannot remember must not act
-    ├── Fenced             another process lives this turn now; put the pen down
-    └── Held               another living process holds this session; signal it instead
+├── DeliveryError        the outbox retries
+│   └── Undeliverable      the outbox gives up: the chat is gone or closed to us
+├── PluginError          the plugin is disabled, the host continues
+├── MessageRejected      the sender rephrases it or sends it elsewhere
+├── SessionError         the person names another session or tries again later
+└── StoreError           the process stops: without a store it must not act
+    ├── Fenced             another process runs this turn now; stop writing
+    └── SessionHeld        another live process holds this session; signal it instead
 
-A message is a sentence for the person who must act. `asyncio.CancelledError` is
-not among them: it is never caught to be kept.
+A message is a sentence for the person who must act. `asyncio.CancelledError` is not among
+them: it is never swallowed.
 """
 
 
 class AlipesError(Exception):
-    """Everything we raise on purpose."""
+    """Base class of all errors that alipes raises on purpose."""
+
+    code: str = "error"
+    """Stable name of the error, listed in docs/errors.md."""
 
 
 class ConfigError(AlipesError):
-    pass
+    code = "config"
 
 
 class ProviderError(AlipesError):
+    code = "provider"
     status: int | None = None
-    """The HTTP status that the provider answered with, if it did."""
+    """The HTTP status of the provider's response, if there was one."""
 
 
 class Transient(ProviderError):
+    code = "provider.transient"
+
     def __init__(self, message: str, retry_after: float | None = None) -> None:
-        """`retry_after`: the seconds the server asked for; None when it named none."""
+        """`retry_after`: the wait that the server asked for, in seconds; None if it named none."""
         super().__init__(message)
         self.retry_after = retry_after
 
 
 class ContextTooLong(ProviderError):
-    pass
+    code = "provider.context-too-long"
 
 
 class Refused(ProviderError):
-    pass
+    code = "provider.refused"
 
 
 class NotAuthorised(ProviderError):
-    pass
+    code = "provider.not-authorised"
 
 
 class OutOfCredit(ProviderError):
-    pass
+    code = "provider.out-of-credit"
 
 
 class ToolError(AlipesError):
-    """Raise it inside a tool; the model sees the message as the call's result."""
+    """Raise it inside a tool; the model reads the message as the result of the call."""
+
+    code = "tool"
 
 
 class DeliveryError(AlipesError):
+    code = "delivery"
+
     def __init__(self, message: str, *, retry_after: float | None = None, uncertain: bool = False) -> None:
-        """`retry_after`: seconds the platform asked for. `uncertain`: it may have arrived all the same."""
+        """`retry_after`: seconds the platform asked for. `uncertain`: the message may have been delivered."""
         super().__init__(message)
         self.retry_after, self.uncertain = retry_after, uncertain
 
 
-class Gone(DeliveryError):
-    pass
+class Undeliverable(DeliveryError):
+    code = "delivery.undeliverable"
 
 
 class PluginError(AlipesError):
+    code = "plugin"
+
     def __init__(self, plugin: str, hook: str, why: str) -> None:
         super().__init__(f"plugin {plugin}: {hook}: {why}")
         self.plugin, self.hook = plugin, hook
 
 
-class NotTaken(AlipesError):
-    """A message did not become a turn: a plugin dropped it, or failed to say that it may pass."""
+class MessageRejected(AlipesError):
+    """A message did not become a turn: a plugin dropped it, or a plugin failed while deciding."""
+
+    code = "message.rejected"
 
     def __init__(self, why: str, *, by_choice: bool = False) -> None:
         super().__init__(why)
         self.by_choice = by_choice
-        """A plugin wanted it so, and has told the sender whatever there is to tell."""
+        """A plugin dropped it on purpose and has already informed the sender."""
 
 
 class SessionError(AlipesError):
-    """The session someone named is not there, is not the only one, or is at work: they choose again."""
+    """The named session does not exist, is ambiguous or is busy. The person chooses again."""
+
+    code = "session"
 
 
 class StoreError(AlipesError):
-    pass
+    code = "store"
 
 
 class Fenced(StoreError):
-    pass
+    code = "store.fenced"
 
 
-class Held(StoreError):
+class SessionHeld(StoreError):
+    code = "store.held"
+
     def __init__(self, key: str, host: str) -> None:
         super().__init__(f"session {key} is held by process {host}")
         self.key, self.host = key, host

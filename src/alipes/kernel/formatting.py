@@ -1,4 +1,4 @@
-"""How numbers, times and titles read, wherever they are shown. Pure."""
+"""Formats numbers, times, money and excerpts for people. Pure functions."""
 
 import time
 from collections.abc import Iterable
@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from alipes.kernel.turns import Usage
 
 
-def near(word: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """Up to `count` of `known`, nearest first; none when nothing is near.
+def closest_matches(word: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """Up to `count` of `known`, closest first; empty if nothing is close.
 
-    Our own few lines, because `difflib` costs as much to import as all of a small configuration to read.
+    Not `difflib`: importing it costs as much as reading a small configuration.
     """
     wanted = word.lower()
     scored = sorted((_distance(wanted, each.lower()), each) for each in set(known) if each)
@@ -17,8 +17,8 @@ def near(word: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` Did you mean a, b or c?`, or nothing."""
-    found = near(word, known)
+    """` Did you mean a, b or c?`, or an empty string."""
+    found = closest_matches(word, known)
     if not found:
         return ""
     *first, last = found
@@ -26,7 +26,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def _distance(one: str, other: str) -> int:
-    """Insertions, deletions, changes and swaps of neighbours that turn `one` into `other`."""
+    """Edit distance: insertions, deletions, changes and swaps of neighbours."""
     one, other = one[:64], other[:64]
     before: list[int] = []
     above = list(range(len(other) + 1))
@@ -41,14 +41,14 @@ def _distance(one: str, other: str) -> int:
     return above[-1]
 
 
-def brief(text: str, width: int = 60) -> str:
-    """One line of it, quoted."""
+def format_excerpt(text: str, width: int = 60) -> str:
+    """One quoted line of the text, cut to `width`."""
     words = " ".join(text.split())
     return f"“{words if len(words) <= width else words[: width - 1].rstrip() + '…'}”"
 
 
-def span(seconds: float) -> str:
-    """A length of time as a person would say it."""
+def format_duration(seconds: float) -> str:
+    """A duration such as `2 h 5 min`."""
     whole = int(max(seconds, 0))
     for size, name, smaller, rest in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if whole >= size:
@@ -57,32 +57,32 @@ def span(seconds: float) -> str:
     return f"{whole} s"
 
 
-def ago(then: float, now: float | None = None) -> str:
-    """How long ago, as a person would say it; a date when that is long."""
+def format_ago(then: float, now: float | None = None) -> str:
+    """How long ago, such as `5 min ago`; a date if it is more than a week."""
     past = (time.time() if now is None else now) - then
     if past < 5:
         return "just now"
     if past < 7 * 86_400:
-        return f"{span(past).split(' ')[0]} {span(past).split(' ')[1]} ago"
+        return f"{format_duration(past).split(' ')[0]} {format_duration(past).split(' ')[1]} ago"
     return time.strftime("%Y-%m-%d", time.localtime(then))
 
 
-def count(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def money(dollars: float) -> str:
+def format_money(dollars: float) -> str:
     return f"${dollars:.2f}" if dollars >= 1 or not dollars else f"${dollars:.4f}"
 
 
-def tokens(usage: Usage) -> str:
+def format_usage(usage: Usage) -> str:
     cached = f" ({usage.cached:,} cached)" if usage.cached else ""
     thought = f" ({usage.reasoning:,} thinking)" if usage.reasoning else ""
     return f"{usage.input:,} tokens in{cached} · {usage.output:,} out{thought}"
 
 
-def aligned(rows: list[tuple[str, str]]) -> str:
-    """Names and what is to be said of them, one below the other; rows without a word are left out."""
+def format_columns(rows: list[tuple[str, str]]) -> str:
+    """Two columns; rows with an empty second column are left out."""
     rows = [row for row in rows if row[1]]
     width = max((len(name) for name, _ in rows), default=0)
     return "\n".join(f"{name:{width}}  {text}".rstrip() for name, text in rows)

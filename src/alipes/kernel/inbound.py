@@ -1,4 +1,4 @@
-"""What arrives: where a conversation takes place, and what is said to us there. Pure values."""
+"""Incoming values: the address of a conversation and the message that was received there."""
 
 from typing import Literal, TypeAlias
 
@@ -6,12 +6,12 @@ from msgspec import Struct
 
 from alipes.kernel.messages import Image, Json, Message, Text
 
-Telling: TypeAlias = Literal["", "answered", "kept"]
-"""Of what the house tells a conversation: the model answers it, or is only to know it."""
+NoticeMode: TypeAlias = Literal["", "answered", "kept"]
+"""For a message from alipes itself: `answered` if the model replies to it, `kept` if it is only recorded."""
 
 
 class Address(Struct, frozen=True, omit_defaults=True):
-    """Where a conversation takes place. Its `key` is the session key, and nothing else is."""
+    """Where a conversation takes place. Its `key` is the session key."""
 
     platform: str
     chat: str
@@ -21,13 +21,13 @@ class Address(Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """`agent:main:<platform>:<chat_type>:<chat>[:<thread>][:<user>]`; a colon in a name is escaped."""
+        """`agent:main:<platform>:<chat_type>:<chat>[:<thread>][:<user>]`; colons in names are escaped."""
         names = (self.platform, self.chat_type, self.chat, self.thread, self.user)
         return "agent:main:" + ":".join(n.replace("%", "%25").replace(":", "%3A") for n in names if n)
 
 
-class Offered(Struct, frozen=True, omit_defaults=True):
-    """A tool that whoever asked runs themselves: the model may call it, and its call is their answer."""
+class ClientTool(Struct, frozen=True, omit_defaults=True):
+    """A tool that the client runs itself: a call of it ends the turn and is returned to the client."""
 
     name: str
     description: str = ""
@@ -35,59 +35,59 @@ class Offered(Struct, frozen=True, omit_defaults=True):
 
 
 class Origin(Struct, frozen=True, omit_defaults=True):
-    """For whom a turn works that no person asked for in their own conversation: where they are."""
+    """The conversation that a subagent or background turn works for."""
 
     address: Address
     session: str = ""
     turn: str = ""
-    """The turn of theirs that led to it."""
+    """The turn there that started it."""
     goal: str = ""
-    """What is to be done, in short."""
-    reports: Telling = ""
-    """Not empty: it outlives the turn that began it, and its end is told in their conversation."""
+    """The task, in short."""
+    reports: NoticeMode = ""
+    """Not empty: it runs in the background, and its result is reported to that conversation."""
     model: str = ""
-    """Asked for there on the message alone, like `only`: so is who answers the report, and with what."""
+    """The model chosen for the original message alone; with `only`, it also applies to the report."""
     only: tuple[str, ...] | None = None
 
 
 class Inbound(Struct, frozen=True, omit_defaults=True):
-    """One thing a person said to us, as the platform told it."""
+    """One message from a person, as received from the platform."""
 
     id: str
-    """The platform's own id; the store refuses the second copy of it."""
+    """The platform's own id; a second copy is ignored."""
     address: Address
     sender: str
     text: str
     attachments: tuple[Image, ...] = ()
     model: str = ""
-    """The model asked for on this message alone; empty means the session's."""
+    """The model for this message alone; empty: the session's."""
     workdir: str = ""
-    """Where tools work for this message; it travels along, so a resumed turn works in the same place."""
+    """Working directory of tools; stored with the message, so a resumed turn uses the same one."""
     trusted: bool = False
-    """The sender said yes beforehand to whatever would be asked (`--yes`)."""
+    """The sender approved everything in advance (`--yes`)."""
     reply_to: str = ""
-    """The platform's id of the message, where an answer should point at it."""
+    """The platform's id of the message, if the answer should be a reply to it."""
     instructions: str = ""
-    """What whoever asked adds to the system prompt, for this message alone."""
-    offered: tuple[Offered, ...] = ()
-    """Tools of theirs. An answer that calls one ends the turn: the calls are for them to run."""
+    """Added to the system prompt for this message alone."""
+    offered: tuple[ClientTool, ...] = ()
+    """Tools of the client. An answer that calls one ends the turn: the client runs the calls."""
     only: tuple[str, ...] | None = None
-    """The house's tools that may be used for it, by name; None: all that its platform has."""
+    """The built-in tools that may be used, by name; None: all that the platform allows."""
     answer_to: Address | None = None
-    """A chat that is told the answer, where the message itself came from none."""
+    """A chat that receives the answer, if the message did not come from a chat."""
     parent: str = ""
-    """The turn on whose behalf it is asked; empty: a person's."""
+    """The turn it works for; empty: a person's message."""
     depth: int = 0
-    """How many turns stand above it."""
+    """How many turns are above it."""
     origin: Origin | None = None
-    """The conversation on whose behalf it is asked, where that is another."""
-    notice: Telling = ""
-    """Not empty: the house says it, not a person; and what becomes of it."""
+    """The conversation it works for, if that is another one."""
+    notice: NoticeMode = ""
+    """Not empty: alipes wrote it, not a person; the value says how it is handled."""
     attended: bool = False
-    """It is of no use once whoever asked has gone: a front end that sees them leave stops it."""
+    """Of no use once the client has disconnected: the front end stops it then."""
 
     @property
     def message(self) -> Message:
-        """What was said, as the transcript has it."""
+        """The message as it appears in the transcript."""
         words = (Text(self.text),) if self.text or not self.attachments else ()
         return Message("notice" if self.notice else "user", (*words, *self.attachments))

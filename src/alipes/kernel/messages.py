@@ -1,7 +1,6 @@
-"""What is said: messages and their parts.
+"""Messages and their parts.
 
-Pure values. Two messages with the same content are equal; identity, time and
-storage keys belong to whoever keeps them.
+Pure values. Messages with equal content are equal; ids and times belong to the store.
 """
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -11,10 +10,10 @@ from msgspec import Struct
 if TYPE_CHECKING:
     Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 else:
-    Json = Any  # decoders are built from it at run time, and none takes a type that names itself
+    Json = Any  # decoders are built from it at run time and do not support recursive aliases
 
 
-SEEN_BY_MODELS = ("image/png", "image/jpeg", "image/gif", "image/webp")
+MODEL_IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _STARTS = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -24,14 +23,14 @@ _STARTS = (
 
 
 def image_type(start: bytes) -> str:
-    """The media type, if it is one of these; else empty."""
+    """The media type if it is one of `MODEL_IMAGE_TYPES`; else empty."""
     if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for magic, kind in _STARTS if start.startswith(magic)), "")
 
 
 Role: TypeAlias = Literal["user", "assistant", "tool", "notice"]
-"""`notice` is the house speaking to the model (go on, sum up); it is never shown as the user's words."""
+"""`notice`: written by alipes for the model (continue, summarise); never shown as the user's words."""
 Outcome: TypeAlias = Literal["ok", "failed", "denied", "cancelled", "unknown"]
 
 
@@ -47,9 +46,9 @@ class Image(Struct, frozen=True, tag="image"):
 class Thinking(Struct, frozen=True, tag="thinking", omit_defaults=True):
     text: str
     seal: str = ""
-    """The provider's signature or ciphertext; replayed to it verbatim, never read by us."""
+    """The provider's signature or ciphertext; sent back to it verbatim."""
     by: str = ""
-    """Who sealed it, as `provider/model`; nobody else is shown the seal."""
+    """The `provider/model` that signed it; only that model receives the signature."""
 
 
 class ToolCall(Struct, frozen=True, tag="call", omit_defaults=True):
@@ -57,14 +56,15 @@ class ToolCall(Struct, frozen=True, tag="call", omit_defaults=True):
     name: str
     args: dict[str, Json]
     raw: str = ""
-    """What the model sent in place of a JSON object; such a call is answered, never run."""
+    """The model's arguments if they were not a JSON object; such a call is answered with an error."""
 
 
 class ToolResult(Struct, frozen=True, tag="result", omit_defaults=True):
     call_id: str
     text: str
     outcome: Outcome = "ok"
-    """`cancelled`: stopped on purpose; `unknown`: the process died mid-call, the effect may have happened."""
+    """`cancelled`: stopped on purpose; `unknown`: the process died during the call, so it may have taken
+    effect."""
     images: tuple[Image, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""Where a model is reached, and what it can do: values that config writes and the wires read."""
+"""Where a model is reached and what it can do: values written by config and read by providers."""
 
 from typing import Literal, TypeAlias
 
@@ -10,7 +10,7 @@ Api: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic", "script
 
 
 class Secret:
-    """A key that does not print. Only the line that puts it on the wire calls `reveal`."""
+    """An API key that does not print. Only the code that sends it calls `reveal`."""
 
     __slots__ = ("_value",)
 
@@ -36,27 +36,27 @@ class Secret:
 
 
 class Endpoint(Struct, frozen=True):
-    """One provider as the operator configured it. Never changed by whoever is given it."""
+    """One provider as configured by the operator. Immutable."""
 
     name: str
     api: Api
     base_url: str = ""
     key: Secret = Secret()
     key_env: str = ""
-    """The variable the key is looked for in; named in errors, never its value."""
+    """The variable that holds the key; named in errors."""
     headers: dict[str, str] = {}
     body: dict[str, Json] = {}
     """Merged over every request's JSON body."""
     stall: float = 120.0
-    """Seconds without a byte after which a stream counts as dead."""
+    """Seconds without a byte after which a stream is considered dead."""
     connect: float = 10.0
-    """Seconds in which a connection must be made."""
+    """Seconds within which a connection must be made."""
     model: str = ""
-    """The model meant when only the provider is named."""
+    """The default model of this provider."""
 
 
 class ModelFacts(Struct, frozen=True):
-    """What is known of a model. None is unknown, which is neither zero nor free."""
+    """What is known about a model. None means unknown, which is neither zero nor free."""
 
     window: int | None = None
     """Context window in tokens, input and output together."""
@@ -70,13 +70,13 @@ class ModelFacts(Struct, frozen=True):
     price_cached: float | None = None
     price_cache_write: float | None = None
     long_from: int | None = None
-    """A call with more input than this is billed at the prices times the two factors, all of it."""
+    """A call with more input than this is billed entirely at the prices times the two factors."""
     long_input: float = 1.0
     long_output: float = 1.0
 
 
 class Proxies(Struct, frozen=True):
-    """What the proxy variables say, validated; empty means none."""
+    """The proxy variables, validated; empty: none."""
 
     http: str = ""
     https: str = ""
@@ -84,6 +84,6 @@ class Proxies(Struct, frozen=True):
     no: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Without the addresses: a proxy's may carry a password."""
+        """Without the addresses: a proxy URL may contain a password."""
         used = [name for name in ("http", "https", "all") if getattr(self, name)]
         return f"Proxies({', '.join(used)}; no={self.no!r})"

@@ -1,4 +1,4 @@
-"""What leaves for a chat: what is said there, what we owe, and what became of it."""
+"""Outgoing messages and their delivery state: values and the outbox port."""
 
 from collections.abc import Callable
 from typing import Literal, Protocol, TypeAlias
@@ -8,12 +8,13 @@ from msgspec import Struct
 from alipes.kernel.turns import Address
 
 MediaKind: TypeAlias = Literal["image", "audio", "voice", "video", "file"]
-DebtState: TypeAlias = Literal["owed", "trying", "sent", "dead", "expired"]
-"""`trying`: a send was begun and its end is not known; after a crash that is the one doubtful window."""
+DeliveryState: TypeAlias = Literal["queued", "sending", "sent", "failed", "expired"]
+"""`trying`: a send was started and its result is not known yet; after a crash it may or may not have arrived.
+"""
 
 
 class Media(Struct, frozen=True, omit_defaults=True):
-    """A file of ours that goes along."""
+    """A file to send along."""
 
     path: str
     kind: MediaKind = "file"
@@ -22,123 +23,125 @@ class Media(Struct, frozen=True, omit_defaults=True):
 
 
 class Button(Struct, frozen=True, omit_defaults=True):
-    """Something to press instead of typing `data`."""
+    """A button; pressing it sends `data`."""
 
     label: str
     data: str
 
 
 class Outbound(Struct, frozen=True, omit_defaults=True):
-    """One thing that is said in a chat. Text is Markdown, as the model wrote it; platforms translate."""
+    """One message to a chat. Text is Markdown as the model wrote it; platforms convert it."""
 
     id: str
-    """Makes owing it a second time harmless."""
+    """Enqueuing the same id twice has no effect."""
     address: Address
     text: str = ""
     reply_to: str = ""
-    """The platform's own id of the message that it answers."""
+    """The platform's own id of the message it replies to."""
     media: tuple[Media, ...] = ()
     buttons: tuple[Button, ...] = ()
     turn: str = ""
-    """The turn that said it; what was shown of it while it was being said becomes this."""
+    """The turn that wrote it; the live preview of that turn becomes this message."""
     expires: float = 0.0
-    """Seconds since the epoch after which it is not worth sending; zero: the usual time."""
+    """Not sent after this time (seconds since the epoch); zero: the default lifetime."""
     notice: bool = False
-    """A word of the house, not of the model: of no interest once it is late."""
+    """Written by alipes, not by the model; not sent once it is late."""
     fleeting: bool = False
-    """Of no use once the process is gone that owed it: what it asks or tells is asked or told anew."""
+    """Only valid while the process that enqueued it runs: a new process asks or announces it again."""
 
     @property
     def lane(self) -> str:
-        """What is owed to one place is paid in the order it was owed."""
+        """Messages of one lane are sent in order."""
         return lane(self.address)
 
 
 def lane(address: Address) -> str:
-    """The name of a place where people read: a chat, or one thread of it."""
+    """The name of a chat, or of one thread in it."""
     names = (address.platform, address.chat, address.thread)
     return ":".join(name.replace("%", "%25").replace(":", "%3A") for name in names)
 
 
-class Debt(Struct, frozen=True):
-    """An `Outbound` until it is paid."""
+class Delivery(Struct, frozen=True):
+    """An `Outbound` and the state of its delivery."""
 
     number: int
     outbound: Outbound
     created: float
-    state: DebtState = "owed"
+    state: DeliveryState = "queued"
     attempts: int = 0
     due: float = 0.0
-    """Not to be tried before this."""
+    """Do not try before this time."""
     paid: tuple[str, ...] = ()
-    """The platform's ids of the parts that are there already: a long text is several messages."""
+    """The platform's ids of the parts sent so far: a long text is several messages."""
     uncertain: bool = False
-    """It may be there twice: a send was cut off before we learned its end."""
+    """It may have been sent twice: a send was interrupted before its result was known."""
     doubtful: bool = False
-    """The part that comes next may be there already: it is sent once more and not a third time."""
+    """The next part may already have been delivered: it is sent once more, not a third time."""
     why: str = ""
     drafts: tuple[str, ...] = ()
-    """Known once it is begun: the messages by which its turn was shown unfinished, oldest first."""
+    """Set once sending starts: the messages that showed the turn's live preview, oldest first."""
 
 
 class Outbox(Protocol):
-    """Debts as rows. Every method returns after its rows are on disk."""
+    """The outbox. Every method returns after its rows are on disk."""
 
-    async def owe(self, *outbounds: Outbound) -> None:
-        """A debt for each whose id was not owed before. What a turn says is owed with its `record`."""
+    async def enqueue(self, *outbounds: Outbound) -> None:
+        """Add one delivery for each new id. Messages of a turn are added by `record` instead."""
         ...
 
     async def lanes(self, platform: str) -> dict[str, float]:
-        """The lanes of a platform with something owed, and when the first of each is due."""
+        """The lanes of a platform with unsent messages, and when the first of each is due."""
         ...
 
-    async def head(self, lane: str) -> Debt | None:
-        """The oldest debt of the lane that is neither paid nor given up."""
+    async def head(self, lane: str) -> Delivery | None:
+        """The oldest unsent delivery of the lane."""
         ...
 
-    async def take(self, lane: str, ready: Callable[[Debt], bool]) -> Debt | None:
-        """As `head`; one that is owed and of which `ready` holds is begun by the same write."""
+    async def take(self, lane: str, ready: Callable[[Delivery], bool]) -> Delivery | None:
+        """As `head`; if it is not being sent yet and `ready` returns true, the same write marks it as
+        `trying`."""
         ...
 
-    async def begin(self, debt: Debt) -> Debt:
-        """A send is about to be tried: from now until the next word on it nobody knows whether it arrived."""
+    async def mark_sending(self, debt: Delivery) -> Delivery:
+        """Mark it as `trying`: from now until the next update it is not known whether it arrived."""
         ...
 
-    async def pay(self, debt: Debt, *ids: str, rest: bool = False, uncertain: bool = False) -> Debt:
-        """It arrived, with these ids of the platform's. `rest`: more parts follow; if none do, the drafts
-        of its turn there have become it, and are drafts no more. `uncertain`: some of it may be there twice.
-        """
+    async def mark_sent(
+        self, debt: Delivery, *ids: str, rest: bool = False, uncertain: bool = False
+    ) -> Delivery:
+        """It arrived, with these platform ids. `rest`: more parts follow; if none do, the turn's preview
+        messages have become this message. `uncertain`: some of it may have been sent twice."""
         ...
 
     async def postpone(
-        self, debt: Debt, due: float, why: str, *, uncertain: bool = False, counts: bool = True
+        self, debt: Delivery, due: float, why: str, *, uncertain: bool = False, counts: bool = True
     ) -> None:
-        """It did not arrive, or we cannot tell (`uncertain`); to be tried again at `due`.
+        """It did not arrive, or that is not known (`uncertain`); try again at `due`.
 
-        `counts`: the try was one of those after which it is given up.
+        `counts`: the attempt counts towards the limit.
         """
         ...
 
-    async def give_up(self, debt: Debt, state: Literal["dead", "expired"], why: str) -> None:
-        """It is not tried any more; it stays to be looked at, and may be owed again."""
+    async def give_up(self, debt: Delivery, state: Literal["failed", "expired"], why: str) -> None:
+        """Stop trying; the row stays visible and can be sent again."""
         ...
 
-    async def cut_off(self, platform: str) -> tuple[Debt, ...]:
-        """At the start: those that an earlier process was sending when it died, with their drafts."""
+    async def list_interrupted(self, platform: str) -> tuple[Delivery, ...]:
+        """At startup: deliveries that an earlier process was sending when it died, with their previews."""
         ...
 
-    async def withdraw(self, platform: str) -> int:
-        """At the start: give up what is `fleeting`, since whoever owed it is gone; how many."""
+    async def expire_fleeting(self, platform: str) -> int:
+        """At startup: give up `fleeting` messages of earlier processes; returns how many."""
         ...
 
-    async def find(self, id: str) -> Debt | None:
-        """The debt that an `Outbound` with this id became."""
+    async def find(self, id: str) -> Delivery | None:
+        """The delivery of the `Outbound` with this id."""
         ...
 
-    async def look(self, *states: DebtState, limit: int = 100) -> tuple[Debt, ...]:
-        """Debts in these states, or in all, the latest first."""
+    async def list_deliveries(self, *states: DeliveryState, limit: int = 100) -> tuple[Delivery, ...]:
+        """Deliveries in these states, or all, latest first."""
         ...
 
-    async def again(self, number: int) -> bool:
-        """Owe a dead or expired one anew; False if there is none with this number."""
+    async def requeue(self, number: int) -> bool:
+        """Send a dead or expired one again; False if there is none with this number."""
         ...

@@ -1,4 +1,4 @@
-"""A messenger, as the gateway sees it: what it can do, what came in, what goes out. Values and one port."""
+"""A messenger as the gateway sees it: its capabilities, incoming and outgoing messages, and the port."""
 
 from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol, TypeAlias
@@ -10,27 +10,27 @@ from alipes.kernel.outbox import Button, Media, MediaKind
 from alipes.kernel.turns import Address
 
 
-class Talents(Struct, frozen=True):
-    """What a platform can do. What it cannot is done otherwise, as a person would expect."""
+class Capabilities(Struct, frozen=True):
+    """What a platform can do. The gateway works around what it cannot do."""
 
-    longest: int = 4000
-    """Characters that one message holds."""
-    edits: bool = False
-    """A message of ours can be changed: answers are shown while they are being written."""
-    pace: float = 1.0
-    """Seconds between two changes of one message that the platform bears."""
-    typing: float = 0.0
-    """Seconds that a sign of typing lasts; zero: there is none."""
+    max_length: int = 4000
+    """Characters per message."""
+    can_edit: bool = False
+    """Our messages can be edited: answers are shown while they are written."""
+    edit_interval: float = 1.0
+    """Minimum seconds between two edits of one message."""
+    typing_seconds: float = 0.0
+    """Seconds that a typing indicator lasts; zero: not supported."""
     buttons: bool = False
     media: tuple[MediaKind, ...] = ()
-    """The kinds of files it takes."""
-    remembers: bool = False
-    """Sending the same `Piece.id` twice gives one message: what is uncertain may be sent again."""
-    deletes: bool = False
+    """The kinds of files that can be sent."""
+    deduplicates: bool = False
+    """Sending the same `MessagePart.id` twice yields one message, so uncertain sends can be repeated."""
+    can_delete: bool = False
 
 
-class Filed(Struct, frozen=True):
-    """A file that came along, saved where tools find it."""
+class ReceivedFile(Struct, frozen=True):
+    """A received file, saved where tools can read it."""
 
     path: str
     kind: MediaKind = "file"
@@ -39,95 +39,96 @@ class Filed(Struct, frozen=True):
     size: int = 0
 
 
-class Arrival(Struct, frozen=True, omit_defaults=True):
-    """One thing that came in, as the platform told it."""
+class IncomingMessage(Struct, frozen=True, omit_defaults=True):
+    """One message from the platform."""
 
     id: str
-    """The platform's own, never given twice."""
+    """The platform's own unique id."""
     address: Address
-    """Where it was said; in a group `user` is set only if each person has a conversation of their own."""
+    """Where it was sent; in a group, `user` is set only if each person has their own conversation."""
     sender: str
-    """The person's id on the platform."""
+    """The sender's id on the platform."""
     name: str = ""
-    """What they are called."""
+    """The sender's display name."""
     text: str = ""
     images: tuple[Image, ...] = ()
-    files: tuple[Filed, ...] = ()
+    files: tuple[ReceivedFile, ...] = ()
     message: str = ""
-    """The platform's id of the message, to answer it by."""
+    """The platform's id of the message, for replies."""
     quoted: str = ""
-    """What it answers or passes on, in the words of others: material, never an instruction."""
+    """The message it replies to or forwards: material, never an instruction."""
     group: bool = False
     addressed: bool = True
-    """In a group: it mentions us, or answers us."""
+    """In a group: it mentions us or replies to us."""
     edits: str = ""
-    """The `Arrival.id` of an earlier one that this changes."""
+    """The `IncomingMessage.id` of the earlier message that this one edits."""
     album: str = ""
-    """Arrivals with the same are one message with several files."""
+    """Messages with the same album id are one message with several files."""
     pressed: str = ""
-    """The `data` of a button, instead of words."""
+    """The `data` of a pressed button, instead of text."""
 
 
-class Piece(Struct, frozen=True, omit_defaults=True):
-    """One message as the platform takes it; a long text is several."""
+class MessagePart(Struct, frozen=True, omit_defaults=True):
+    """One message in the platform's format; a long text is several."""
 
     text: str = ""
     """In the platform's own markup."""
     plain: str = ""
-    """The same without markup, for when the markup is refused."""
+    """The same without markup, used if the markup is rejected."""
     media: Media | None = None
     buttons: tuple[Button, ...] = ()
     reply_to: str = ""
     id: str = ""
-    """Ours: for platforms that remember."""
+    """Our id, for platforms that deduplicate."""
 
 
-Take: TypeAlias = Callable[[Arrival], Awaitable[None]]
-"""Hand over what came in; once it returns, it is kept, and the platform may forget it."""
-Welcome: TypeAlias = Callable[[Arrival], Awaitable[bool]]
-"""May they speak who sent this? Asked with the arrival as it is without its files."""
-State: TypeAlias = Literal["ready", "broken"]
-Tell: TypeAlias = Callable[[State, str], None]
-"""How the connection stands: told after every poll or heartbeat that went well, and why when it breaks."""
+OnMessage: TypeAlias = Callable[[IncomingMessage], Awaitable[None]]
+"""Accept a message; once it returns, the message is stored and the platform may acknowledge it."""
+MayFetch: TypeAlias = Callable[[IncomingMessage], Awaitable[bool]]
+"""May files of this sender be downloaded? Called with the message without its files."""
+ConnectionState: TypeAlias = Literal["ready", "broken"]
+OnStatus: TypeAlias = Callable[[ConnectionState, str], None]
+"""Report the connection state: after every successful poll or heartbeat, and with the reason when it breaks.
+"""
 
 
 class Platform(Protocol):
-    """A messenger. Raises `DeliveryError` kinds for what cannot be sent; it does not retry by itself."""
+    """A messenger. Raises `DeliveryError` kinds for failed sends; does not retry by itself."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def talents(self) -> Talents: ...
+    def capabilities(self) -> Capabilities: ...
 
-    async def listen(self, take: Take, tell: Tell) -> None:
-        """Serve until cancelled, reconnecting by itself within one call where the library can.
+    async def listen(self, take: OnMessage, tell: OnStatus) -> None:
+        """Serve until cancelled, reconnecting within one call where the library can.
 
-        Raises when it cannot go on: the gateway starts it anew, with a pause. `take` is awaited before
-        the platform is told that something arrived.
+        Raises if it cannot continue: the gateway restarts it after a pause. `on_message` is awaited before
+        the message is acknowledged to the platform.
         """
         ...
 
-    def fetch_only_for(self, welcome: Welcome) -> None:
-        """Whose files are fetched: nobody fills our disk who may not speak. Called before `listen`."""
+    def set_fetch_policy(self, welcome: MayFetch) -> None:
+        """Sets whose files are downloaded. Called before `listen`."""
         ...
 
-    def pieces(self, text: str) -> tuple[Piece, ...]:
-        """Markdown as messages of this platform, split on the borders of blocks after formatting."""
+    def format_message(self, text: str) -> tuple[MessagePart, ...]:
+        """Convert Markdown to messages of this platform, split at block boundaries after formatting."""
         ...
 
-    async def send(self, address: Address, piece: Piece) -> str:
-        """Its id at the platform."""
+    async def send(self, address: Address, piece: MessagePart) -> str:
+        """Send it and return its id on the platform."""
         ...
 
-    async def edit(self, address: Address, message: str, piece: Piece) -> None:
-        """Change a message of ours; to what it is already, is no error."""
+    async def edit(self, address: Address, message: str, piece: MessagePart) -> None:
+        """Edit a message of ours; no error if nothing changes."""
         ...
 
     async def delete(self, address: Address, message: str) -> None: ...
 
     async def typing(self, address: Address) -> None: ...
 
-    async def menu(self, commands: tuple[tuple[str, str], ...]) -> None:
-        """Show our commands (name, help) in the platform's own way, where it has one."""
+    async def set_commands(self, commands: tuple[tuple[str, str], ...]) -> None:
+        """Register our commands (name, help) with the platform, if it supports that."""
         ...

@@ -1,4 +1,4 @@
-"""What the house needs from its wings. Each port has one contract suite in `tests/contract`."""
+"""The ports between packages. Each has a contract suite in `tests/contract`."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -7,25 +7,33 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.conversations import Absorbed, Admitted, Left, Retried, Standing, Undone, Waiting
+from alipes.kernel.conversations import (
+    ActiveSession,
+    AdmittedTurn,
+    PendingTurn,
+    RetriedTurn,
+    SessionSwitch,
+    SteeredMessage,
+    UndoneTurn,
+)
 from alipes.kernel.messages import Image, Json, Message, ToolResult
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import (
     Address,
-    Busy,
+    BusyMode,
     Delta,
     Ending,
     Envelope,
     Event,
     Inbound,
+    JournalEvent,
     Op,
-    Recorded,
     Turn,
 )
 
 Emit: TypeAlias = Callable[[Event], Awaitable[None]]
-Proceed: TypeAlias = Callable[[], Awaitable[None]]
-"""Asked before every act; a turn that was stopped does not come back from it."""
+CheckStop: TypeAlias = Callable[[], Awaitable[None]]
+"""Awaited before every action; does not return if the turn was stopped."""
 Effort: TypeAlias = Literal["", "low", "medium", "high"]
 
 
@@ -34,46 +42,47 @@ class ToolSpec(Struct, frozen=True, dict=True):
     description: str
     schema: dict[str, Json]
     effect: Literal["read", "write"] = "write"
-    """`read` tools run side by side and are run again after a crash; `write` tools neither."""
+    """`read` tools run in parallel and are repeated after a crash; `write` tools are not."""
 
     @cached_property
-    def letters(self) -> int:
-        """How much of a model's window it takes."""
+    def char_count(self) -> int:
+        """How much of the context window the tool takes."""
         return len(self.name) + len(self.description) + len(str(self.schema))
 
 
 class Request(Struct, frozen=True):
-    """One question to a model, free of any wire's shape."""
+    """One model request, independent of any wire format."""
 
     model: str
-    """The model's own name at its provider, without the provider's."""
+    """The model's name at its provider, without the provider prefix."""
     system: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     max_tokens: int = 8192
     effort: Effort = ""
-    """Empty: the model's own default."""
+    """Empty: the model's default."""
     session: str = ""
-    """A stable name of the conversation, for providers that route their prompt cache by it."""
+    """A stable id of the conversation, for providers that route their prompt cache by it."""
     extra: dict[str, Json] = {}
-    """Merged over the JSON body, by plugins that know who is asked; the operator's own words go over it."""
+    """Merged into the JSON body, by plugins that know the provider; the operator's settings take precedence.
+    """
     tool_choice: Literal["auto", "none"] = "auto"
-    """`none`: the tools are shown, because the transcript uses them, and no call of one is wanted."""
+    """`none`: the tools are listed because the transcript uses them, but none may be called."""
 
 
 class Provider(Protocol):
     def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
-        """Ask once. Raise `ProviderError` kinds only; retrying is not yours to do.
+        """Send the request once. Raise `ProviderError` kinds only; do not retry.
 
-        A context manager, because a half-read stream must be closed by the turn
-        that opened it and not by the garbage collector. Leaving it early closes
-        its connection at once; reading it to the end keeps the connection for the next.
+        A context manager, because a half-read stream must be closed by the turn that opened it, not by the
+        garbage collector. Leaving it early closes its connection at once; reading it to the end keeps the
+        connection for the next request.
         """
         ...
 
 
-class Act(Protocol):
-    """What a tool is told about the call it serves."""
+class ToolContext(Protocol):
+    """What a running tool knows about its call."""
 
     @property
     def call_id(self) -> str: ...
@@ -85,16 +94,16 @@ class Act(Protocol):
     def workdir(self) -> str: ...
 
     async def progress(self, text: str) -> None:
-        """Show `text` to whoever watches; it does not reach the model."""
+        """Show `text` to people who watch; the model does not see it."""
         ...
 
-    async def use(self, name: str, args: Mapping[str, Json]) -> ToolResult:
-        """Have another tool do something on behalf of this call, past the same gates and the same eyes."""
+    async def run_tool(self, name: str, args: Mapping[str, Json]) -> ToolResult:
+        """Run another tool on behalf of this call, with the same approvals and events."""
         ...
 
 
-class Output(Struct, frozen=True):
-    """What a tool gives when text alone does not say it."""
+class ToolOutput(Struct, frozen=True):
+    """A tool result with images."""
 
     text: str
     images: tuple[Image, ...] = ()
@@ -104,93 +113,94 @@ class Tool(Protocol):
     @property
     def spec(self) -> ToolSpec: ...
 
-    async def run(self, args: Mapping[str, Json], act: Act) -> str | Output:
-        """Do it. Raise `ToolError` with a sentence for the model; when cancelled, leave nothing running."""
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str | ToolOutput:
+        """Run it. Raise `ToolError` with a message for the model; when cancelled, leave nothing running."""
         ...
 
 
-Opening: TypeAlias = Callable[[Turn], tuple[Message, ...]]
-"""What a turn says as it begins. May be asked more than once, on any thread."""
+OpeningMessages: TypeAlias = Callable[[Turn], tuple[Message, ...]]
+"""The messages a turn starts with. May be called more than once, on any thread."""
 
 
 class TurnStore(Protocol):
-    """Where promises are rows. Every method returns after its rows are on disk, but for rows that nobody
-    acts on before the next is there, which get there with that one: a claim, the message that a turn begins
-    with, an answer that makes calls (before any of them is run) or is owed to a chat (before it is sent), the
-    end of a turn that was answered, and giving up a session. For `admit` see there."""
+    """Stores turns. Every method returns after its rows are on disk, except for rows that nothing depends on
+    before the next write, which reach the disk with it: a claim, the first message of a turn, an answer that
+    makes calls (before any of them runs) or is sent to a chat (before it is sent), the end of an answered
+    turn, and the release of a session. For `admit` see there."""
 
     async def accept(self, inbound: Inbound) -> str | None:
-        """Id of the new turn that waits for its session, or None if this inbound was accepted before."""
+        """The id of the new queued turn, or None if this inbound was accepted before."""
         ...
 
     def admit(
-        self, inbound: Inbound, *, busy: Busy | None = None, usual: Busy = "queue"
-    ) -> Awaitable[Admitted | None]:
-        """Take it in, and say what lay ahead; None if that was done before. `busy` is what was asked for with
-        the message; else the session's own mode counts, else the `usual` one.
+        self, inbound: Inbound, *, busy: BusyMode | None = None, usual: BusyMode = "queue"
+    ) -> Awaitable[AdmittedTurn | None]:
+        """Queue the message and return what is ahead of it; None if it was accepted before. `busy` was chosen
+        for the message; otherwise the session's own mode applies, else `usual`.
 
-        Asked for by the call itself: who looks for a turn from then on finds it, so that it may begin at
-        once. But whoever brought it may forget it only when the database has `kept` it.
+        The turn is visible to other reads as soon as the call is made, so it may start at once. The sender
+        may forget the message only after the database has synced it.
         """
         ...
 
-    async def next_turn(self, key: str, opening: Opening = lambda _turn: ()) -> Turn | None:
-        """Claim the oldest unfinished turn of the session `key`; None when nothing waits.
+    async def claim_next(self, key: str, opening: OpeningMessages = lambda _turn: ()) -> Turn | None:
+        """Claim the oldest unfinished turn of the session `key`; None if there is none.
 
-        Each claim raises the epoch and counts an attempt. What `opening` gives for the turn is said in the
-        same transaction, and is `fresh` in it. Raises `Held` while another living process holds the session.
+        Each claim raises the epoch and counts an attempt. The messages of `opening` are recorded in the same
+        transaction and are `unpublished` in the turn. Raises `SessionHeld` while another live process holds
+        the session.
         """
         ...
 
-    async def record(self, turn: Turn, event: Recorded, *owed: Outbound) -> None:
-        """Keep what the turn did and, in the same transaction, what is owed to a chat for it.
+    async def record(self, turn: Turn, event: JournalEvent, *owed: Outbound) -> None:
+        """Record what the turn did and, in the same transaction, the messages to send for it.
 
-        Raises `Fenced` when a later claim exists.
+        Raises `Fenced` if a later claim exists.
         """
         ...
 
     async def finish(
         self, turn: Turn, ending: Ending, detail: str, *closing: Message, owed: tuple[Outbound, ...] = ()
     ) -> None:
-        """Write the ending and, in the same transaction, the messages that close the transcript, and
-        what is owed to a chat."""
+        """Write the ending and, in the same transaction, the messages that close the transcript and the
+        messages to send."""
         ...
 
     async def release(self, key: str) -> None:
-        """Give up holding the session, so that another process may."""
+        """Release the session so that another process can claim it."""
         ...
 
-    async def put_control(self, key: str, op: Op) -> None:
-        """Leave `op` for whoever holds, or next holds, the session."""
+    async def put_op(self, key: str, op: Op) -> None:
+        """Store `op` for the current or next holder of the session."""
         ...
 
-    async def drain_control(self, key: str) -> tuple[Op, ...]:
-        """Take what was left, oldest first; each is given out once."""
+    async def take_ops(self, key: str) -> tuple[Op, ...]:
+        """Take the stored ops, oldest first; each is returned once."""
         ...
 
-    async def orphans(self, begun: int = 0) -> tuple[str, ...]:
-        """Keys of sessions with unfinished turns that no living process holds, oldest first; only those with
-        one that was `begun` so often, or more."""
+    async def list_orphans(self, begun: int = 0) -> tuple[str, ...]:
+        """Keys of sessions with unfinished turns that no live process holds, oldest first; only those with a
+        turn that was claimed at least `begun` times."""
         ...
 
     async def holder(self, key: str) -> str | None:
-        """The living process that holds the session, or None."""
+        """The live process that holds the session, or None."""
         ...
 
 
 class SessionStore(Protocol):
-    """The conversations of a key: which one goes on there, and what of it is told to the model.
+    """The conversations of a key: which one is active, and what of it the model sees.
 
-    Nothing here forgets: what is undone or left stays in the archive. Every method is one transaction.
-    Raises `SessionError` with a sentence for the person where something cannot be done.
+    Nothing is deleted: undone and left turns stay in the archive. Every method is one transaction. Raises
+    `SessionError` with a message for the person if something cannot be done.
     """
 
-    async def standing(self, key: str) -> Standing | None:
-        """The conversation that goes on under `key`, or None where none was begun."""
+    async def active(self, key: str) -> ActiveSession | None:
+        """The active conversation of `key`, or None."""
         ...
 
-    async def open(self, address: Address) -> Standing:
-        """The same, begun if need be."""
+    async def open(self, address: Address) -> ActiveSession:
+        """The active conversation, created if needed."""
         ...
 
     async def configure(
@@ -199,91 +209,91 @@ class SessionStore(Protocol):
         *,
         title: str | None = None,
         model: str | None = None,
-        busy: Busy | Literal[""] | None = None,
+        busy: BusyMode | Literal[""] | None = None,
     ) -> None:
-        """Set what is not None; an empty value brings back the house's own, as title the first words."""
+        """Set what is not None; an empty value restores the default (for the title: the first words)."""
         ...
 
-    async def unfinished(self, key: str) -> tuple[Waiting, ...]:
-        """What lives or waits under `key`, in the order it is lived."""
+    async def unfinished(self, key: str) -> tuple[PendingTurn, ...]:
+        """The running and queued turns of `key`, in order."""
         ...
 
-    async def absorb(self, turn: Turn) -> tuple[Absorbed, ...]:
-        """Move the messages that wait to be steered into `turn`, oldest first: each is said there, and its
-        own turn ends as `steered`. Raises `Fenced` like `record`."""
+    async def take_steered(self, turn: Turn) -> tuple[SteeredMessage, ...]:
+        """Move the messages queued for steering into `turn`, oldest first: each is recorded there and its own
+        turn ends as `steered`. Raises `Fenced` like `record`."""
         ...
 
-    async def reset(self, key: str) -> Left | None:
-        """Leave the conversation for a new one; None where there is none to leave.
+    async def reset(self, key: str) -> SessionSwitch | None:
+        """Start a new conversation under `key`; None if there is nothing to leave.
 
-        Leaving ends the turns that wait. One that is lived by a living process is told in `Left.living`:
-        whoever lives it has to be sent `Reset`.
+        Queued turns are ended. A turn that is still running is named in `SessionSwitch.running_turn`: send
+        `Reset` to the session that runs it.
         """
         ...
 
-    async def switch(self, address: Address, session: str) -> Left:
-        """Leave the conversation for another; that one no longer goes on where it did before."""
+    async def switch(self, address: Address, session: str) -> SessionSwitch:
+        """Switch to another conversation; it is no longer active where it was before."""
         ...
 
-    async def branch(self, key: str, title: str = "") -> Left:
-        """Leave it for one that shares all that was finished in it, without copying a message."""
+    async def branch(self, key: str, title: str = "") -> SessionSwitch:
+        """Switch to a branch that shares all finished turns without copying messages."""
         ...
 
-    async def undo(self, key: str, count: int = 1) -> tuple[Undone, ...]:
-        """Hide the last turns that were begun from the model, the latest first."""
+    async def undo(self, key: str, count: int = 1) -> tuple[UndoneTurn, ...]:
+        """Hide the last started turns from the model, latest first."""
         ...
 
-    async def retry(self, key: str) -> Retried | None:
-        """Hide the last turn and accept its message anew, with those that were steered into it."""
+    async def retry(self, key: str) -> RetriedTurn | None:
+        """Hide the last turn and accept its message again, with those that were steered into it."""
         ...
 
 
 class Grants(Protocol):
-    """What was allowed for good: exact rules, each compared as a whole."""
+    """Calls that were always allowed: exact rules, compared as a whole."""
 
     async def allow(self, rule: str) -> None: ...
 
-    async def allowed(self, rule: str) -> bool: ...
+    async def is_allowed(self, rule: str) -> bool: ...
 
     async def rules(self) -> tuple[str, ...]:
-        """The oldest first."""
+        """Oldest first."""
         ...
 
-    async def withdraw(self, rule: str) -> bool:
-        """False when it was never allowed."""
+    async def revoke(self, rule: str) -> bool:
+        """False if it was not allowed."""
         ...
 
 
 class Dispatcher(Protocol):
-    """Brings a session's work to the process that holds it."""
+    """Routes work to the process that holds the session."""
 
     async def wake(self, key: str) -> None:
-        """Something waits for `key`: whoever holds it, or we if nobody does, is told."""
+        """Work is queued for `key`: notify its holder, or take it ourselves if there is none."""
         ...
 
     async def signal(self, key: str, op: Op) -> None:
-        """Hand `op` to the session's holder, wherever it lives; durable before it is sent."""
+        """Send `op` to the session's holder in any process; stored before it is sent."""
         ...
 
     async def run(self, on_op: Callable[[str, Op], None]) -> None:
-        """Serve until cancelled: call `on_op(key, op)` for each wake (`Take`) and signal meant for us."""
+        """Serve until cancelled: call `on_op(key, op)` for each wake-up (`Wake`) and signal meant for us."""
         ...
 
 
 class Bus(Protocol):
-    """Events between processes of one home: fast and lossy. Who missed some re-reads the journal."""
+    """Events between the processes of one home: fast and lossy. Readers that miss some read the journal."""
 
     def publish(self, envelope: Envelope) -> None:
-        """Hand it to every subscriber of its key; never waits, drops for a reader that does not keep up."""
+        """Pass it to every subscriber of its key; never waits, and drops events of slow readers."""
         ...
 
-    def heard(self, key: str) -> bool:
-        """Does anybody listen under `key`, here or in another process?"""
+    def has_subscribers(self, key: str) -> bool:
+        """True if someone subscribes to `key`, here or in another process."""
         ...
 
     def subscribe(self, key: str) -> AbstractAsyncContextManager[AsyncIterator[Envelope]]:
-        """What is published under `key` from now on, by us or by the process that holds it.
+        """Events published under `key` from now on, by this process or by the session's holder.
 
-        The iterator ends when the publishing process goes away; ask the store then.
+        The iterator ends when the publishing process exits; read the store then.
         """
         ...

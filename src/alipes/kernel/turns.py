@@ -1,18 +1,18 @@
-"""What happens: the turn that answers what arrived, what it tells, and what is asked of it. Pure values."""
+"""Turns, the events they emit, and the ops that front ends send. Pure values."""
 
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.inbound import Address, Inbound, Offered, Origin, Telling
+from alipes.kernel.inbound import Address, ClientTool, Inbound, NoticeMode, Origin
 from alipes.kernel.messages import Json, Message, ToolCall, ToolResult
 
 Ending: TypeAlias = Literal["answered", "stopped", "out_of_steps", "failed", "steered"]
-"""`steered`: the message was taken in by the turn that lived at the time; the detail is that turn's id."""
-Busy: TypeAlias = Literal["interrupt", "queue", "steer"]
-"""What a message does that finds a turn at work: ends it, waits for it, or is taken in by it."""
-Consent: TypeAlias = Literal["once", "session", "always", "no"]
-StopCause: TypeAlias = Literal["end", "calls", "length", "refused"]
+"""`steered`: the message was steered into the running turn; the detail is that turn's id."""
+BusyMode: TypeAlias = Literal["interrupt", "queue", "steer"]
+"""What a new message does to a running turn: stop it, wait for it, or be steered into it."""
+ApprovalChoice: TypeAlias = Literal["once", "session", "always", "no"]
+StopReason: TypeAlias = Literal["end", "calls", "length", "refused"]
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
@@ -24,7 +24,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     cache_write: int = 0
     reasoning: int = 0
     cost: float | None = None
-    """In US dollars; None when the price is unknown, which is not zero."""
+    """In US dollars; None if the price is unknown, which is not zero."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -37,47 +37,47 @@ class Usage(Struct, frozen=True, omit_defaults=True):
         )
 
 
-class Digest(Struct, frozen=True, omit_defaults=True):
-    """What a model is told in place of the beginning of a conversation, all of which stays as it was said."""
+class CompactionState(Struct, frozen=True, omit_defaults=True):
+    """How the start of a conversation is shortened for the model. The recorded messages do not change."""
 
-    upto: int = 0
-    """It stands for so many messages, from the first on; zero: for none."""
+    covered: int = 0
+    """The summary replaces this many messages from the start; zero: none."""
     text: str = ""
-    trimmed: int = 0
-    """In so many messages, from the first on, what tools gave is shown shortened."""
-    widest: int = 0
-    """Letters that a single result or text may have, anywhere; zero: as many as it has."""
+    trimmed_until: int = 0
+    """Tool results in this many messages from the start are shown shortened."""
+    max_chars: int = 0
+    """Limit for any single result or text, in characters; zero: no limit."""
 
 
 class Turn(Struct, frozen=True):
-    """One inbound and everything we do about it."""
+    """One inbound message and all work on it."""
 
     id: str
     session: str
-    """Id of the conversation it belongs to; `/new` starts another under the same key."""
+    """Id of its conversation; `/new` starts another under the same key."""
     inbound: Inbound
-    began: float = 0.0
-    """When the session began (seconds since the epoch)."""
+    session_started: float = 0.0
+    """When the session was created (seconds since the epoch)."""
     model: str = ""
-    """The model chosen for the session; empty means the house's."""
+    """The model chosen for the session; empty: the default."""
     history: tuple[Message, ...] = ()
-    """What the session had said before this turn."""
+    """The messages of the session before this turn."""
     said: tuple[Message, ...] = ()
-    """What this turn had already said; empty unless it is being resumed, but for what is `fresh`."""
-    fresh: tuple[Message, ...] = ()
-    """The end of `said`: said with the claim, and told to nobody yet."""
-    acts: dict[str, ToolResult | None] = {}
-    """By call id: what finished calls gave; None for a call that was begun and never finished."""
+    """The messages of this turn so far; empty unless it is resumed, except for those in `unpublished`."""
+    unpublished: tuple[Message, ...] = ()
+    """The end of `said`: recorded with the claim and not published yet."""
+    tool_results: dict[str, ToolResult | None] = {}
+    """By call id: results of finished calls; None for a call that started and never finished."""
     epoch: int = 0
     """The claim under which we may write; a later claim fences this one."""
     attempt: int = 1
-    alone: bool = False
-    """When it was claimed nothing else waited in its session: neither a message nor an op."""
-    digest: Digest = Digest()
-    """What stands for the beginning of `history` and `said`, taken together."""
-    counted: tuple[int, int] = (0, 0)
-    """Tokens of the last model call, in and out, and how many messages of both it was about; or zeros,
-    where none was counted since the digest was made."""
+    queue_empty: bool = False
+    """Nothing else was queued in the session when it was claimed: neither a message nor an op."""
+    compaction: CompactionState = CompactionState()
+    """How `history` and `said` together are shortened for the model."""
+    measured_tokens: tuple[int, int] = (0, 0)
+    """Tokens of the last model call (input and output), and the number of messages it covered; zeros if there
+    was no call since the last compaction."""
 
     @property
     def key(self) -> str:
@@ -92,12 +92,12 @@ class ThinkingDelta(Struct, frozen=True, tag="thinking_delta"):
     text: str
 
 
-class Replied(Struct, frozen=True):
-    """The end of a model's stream: the whole message, what it cost, and why it ended."""
+class ModelReply(Struct, frozen=True):
+    """The end of a model's stream: the whole message, its usage, and why it ended."""
 
     message: Message
     usage: Usage = Usage()
-    stop: StopCause = "end"
+    stop: StopReason = "end"
 
 
 class TurnStarted(Struct, frozen=True, tag="turn_started", omit_defaults=True):
@@ -108,7 +108,7 @@ class TurnStarted(Struct, frozen=True, tag="turn_started", omit_defaults=True):
 
 
 class Said(Struct, frozen=True, tag="said", omit_defaults=True):
-    """A message joined the transcript. The transcript is these, in order, and nothing else."""
+    """A message was added to the transcript. The transcript is these events, in order."""
 
     message: Message
     model: str = ""
@@ -131,53 +131,53 @@ class ToolFinished(Struct, frozen=True, tag="tool_finished", omit_defaults=True)
 
 
 class Retracted(Struct, frozen=True, tag="retracted"):
-    """The text shown since the last `Said` was part of an answer that failed; another follows."""
+    """The text shown since the last `Said` belongs to an answer that failed; another one follows."""
 
     reason: str
 
 
-class Noted(Struct, frozen=True, tag="noted"):
-    """A word of the house to the person: waiting, another model, a step limit."""
+class Notice(Struct, frozen=True, tag="noted"):
+    """A message from alipes to the person: a retry, a model change, a step limit."""
 
     text: str
 
 
 class ApprovalAsked(Struct, frozen=True, tag="approval_asked"):
-    """A call waits for someone's word. `Answer` gives it; the turn lives on meanwhile, and can be stopped."""
+    """A call needs approval. `AnswerApproval` gives it; meanwhile the turn can be stopped."""
 
     ask: str
     call: ToolCall
     reason: str
     rule: str
-    """Exactly what `session` and `always` would allow, and nothing beyond."""
+    """Exactly what `session` and `always` would allow."""
 
 
 class ApprovalAnswered(Struct, frozen=True, tag="approval_answered", omit_defaults=True):
     ask: str
-    choice: Consent
+    choice: ApprovalChoice
     by: str = ""
-    """Who said so; `stop` when the turn was stopped instead, `nobody` when the question reached none."""
+    """Who decided; `stop` if the turn was stopped, `nobody` if the question was not delivered."""
 
 
-class Asked(Struct, frozen=True, tag="asked", omit_defaults=True):
-    """The turn waits for a person's answer to a question of the model's. `Reply` gives it."""
+class QuestionAsked(Struct, frozen=True, tag="asked", omit_defaults=True):
+    """The turn waits for a person's answer to the model's question. `AnswerQuestion` gives it."""
 
     ask: str
     question: str
     choices: tuple[str, ...] = ()
-    """What is proposed; other words are an answer, too."""
+    """Suggestions; any other text is valid too."""
     until: float = 0.0
-    """When it is given up (seconds since the epoch)."""
+    """When it expires (seconds since the epoch)."""
 
-    def meant(self, words: str) -> str:
-        """The answer that is given in these words; for a number alone, the choice that has it."""
+    def interpret(self, words: str) -> str:
+        """The answer meant by `words`; a number selects the choice with that number."""
         words, number = words.strip(), words.strip().rstrip(".)")
         chosen = number.isdecimal() and len(number) < 3 and 0 < int(number) <= len(self.choices)
         return self.choices[int(number) - 1] if chosen else words
 
 
-class Heard(Struct, frozen=True, tag="heard", omit_defaults=True):
-    """What was answered; empty where nobody did in time, or the turn was stopped instead."""
+class QuestionAnswered(Struct, frozen=True, tag="heard", omit_defaults=True):
+    """The answer; empty if there was none in time or the turn was stopped."""
 
     ask: str
     text: str = ""
@@ -185,11 +185,11 @@ class Heard(Struct, frozen=True, tag="heard", omit_defaults=True):
 
 
 class SessionChanged(Struct, frozen=True, tag="session_changed"):
-    """Another conversation goes on under this key now. It belongs to no turn."""
+    """Another conversation is now active under this key. The event belongs to no turn."""
 
     old: str
     new: str
-    """Empty when the conversation went on elsewhere: the next message begins a new one."""
+    """Empty if the conversation moved to another key: the next message starts a new one."""
     why: str
 
 
@@ -198,11 +198,11 @@ class TurnEnded(Struct, frozen=True, tag="turn_ended", omit_defaults=True):
     ending: Ending
     detail: str = ""
     usage: Usage | None = None
-    """The sum over the turn's model calls."""
+    """The total of the turn's model calls."""
 
 
-Delta: TypeAlias = TextDelta | ThinkingDelta | Replied
-"""What a provider may say; a stream is any number of deltas and exactly one `Replied`, last."""
+Delta: TypeAlias = TextDelta | ThinkingDelta | ModelReply
+"""What a provider may emit; a stream is any number of deltas and one final `ModelReply`."""
 
 Event: TypeAlias = (
     TurnStarted
@@ -213,114 +213,114 @@ Event: TypeAlias = (
     | ToolProgress
     | ToolFinished
     | Retracted
-    | Noted
+    | Notice
     | ApprovalAsked
     | ApprovalAnswered
-    | Asked
-    | Heard
+    | QuestionAsked
+    | QuestionAnswered
     | SessionChanged
     | TurnEnded
 )
-"""What a turn may say, to every front end alike."""
+"""What a turn may emit, for every front end."""
 
-Recorded: TypeAlias = Said | ToolStarted | ToolFinished
-"""The events that are rows: kept before they are shown."""
+JournalEvent: TypeAlias = Said | ToolStarted | ToolFinished
+"""The events that are journal rows: stored before they are shown."""
 
 
 class Envelope(Struct, frozen=True):
-    """An event on the bus: whose it is, and which turn told it; no turn where it concerns the session."""
+    """An event on the bus with its session key and turn; no turn if it concerns the session."""
 
     key: str
     turn: str
     event: Event
 
 
-class Take(Struct, frozen=True, tag="take"):
-    """Something waits in the store for this session: live it, in order."""
+class Wake(Struct, frozen=True, tag="take"):
+    """Turns are queued in the store for this session: run them in order."""
 
 
 class Stop(Struct, frozen=True, tag="stop", omit_defaults=True):
-    """End the living turn, keep the session. The only way to interrupt a turn."""
+    """Stop the running turn, keep the session. The only way to interrupt a turn."""
 
     reason: str = "user_stop"
     invalidation_reason: str = "session_interrupt"
     turn: str = ""
-    """Stop only this turn; empty means whichever lives."""
+    """Stop only this turn; empty: the running one."""
 
 
 class Steer(Struct, frozen=True, tag="steer"):
-    """A message waits to be taken in by the living turn at its next step."""
+    """A message is queued to be steered into the running turn at its next step."""
 
     turn: str
-    """The waiting message's own turn: if it is not taken in, it runs next."""
+    """The queued message's own turn: if it is not steered, it runs next."""
 
 
-class Answer(Struct, frozen=True, tag="answer", omit_defaults=True):
-    """Someone's word on an `ApprovalAsked`; the first counts."""
+class AnswerApproval(Struct, frozen=True, tag="answer", omit_defaults=True):
+    """A person's decision on an `ApprovalAsked`; the first one counts."""
 
     ask: str
-    choice: Consent
+    choice: ApprovalChoice
     by: str = ""
     unasked: str = ""
-    """Why the question reached nobody; then this is nobody's word, and counts as a no."""
+    """Why the question could not be delivered; the decision then counts as "no"."""
 
 
-class Reply(Struct, frozen=True, tag="reply", omit_defaults=True):
-    """Someone's answer to an `Asked`; the first counts."""
+class AnswerQuestion(Struct, frozen=True, tag="reply", omit_defaults=True):
+    """A person's answer to a `QuestionAsked`; the first one counts."""
 
     ask: str
     text: str
     by: str = ""
     unasked: str = ""
-    """Why the question reached nobody; then there is no text."""
+    """Why the question could not be delivered; there is no text then."""
 
 
 class Reset(Struct, frozen=True, tag="reset", omit_defaults=True):
-    """The conversation was left for another: end what still lives of it."""
+    """The conversation was replaced by another: stop its running turn."""
 
     reason: str = "reset"
     invalidation_reason: str = "new_command"
     session: str = ""
-    """The one that was left."""
+    """The old conversation."""
     successor: str = ""
-    """The one it was left for."""
+    """The new conversation."""
 
 
-Op: TypeAlias = Take | Stop | Steer | Answer | Reply | Reset
-"""What a front end may ask of a session. Pure data: it travels between processes."""
+Op: TypeAlias = Wake | Stop | Steer | AnswerApproval | AnswerQuestion | Reset
+"""What a front end may ask of a session. Pure data that travels between processes."""
 
 __all__ = [
     "Address",
-    "Answer",
+    "AnswerApproval",
     "ApprovalAnswered",
     "ApprovalAsked",
-    "Asked",
-    "Busy",
-    "Consent",
+    "QuestionAsked",
+    "BusyMode",
+    "ApprovalChoice",
     "Delta",
-    "Digest",
+    "CompactionState",
     "Ending",
     "Envelope",
     "Event",
-    "Heard",
+    "QuestionAnswered",
     "Inbound",
     "Json",
-    "Noted",
-    "Offered",
+    "Notice",
+    "ClientTool",
     "Op",
     "Origin",
-    "Recorded",
-    "Replied",
-    "Reply",
+    "JournalEvent",
+    "ModelReply",
+    "AnswerQuestion",
     "Reset",
     "Retracted",
     "Said",
     "SessionChanged",
     "Steer",
     "Stop",
-    "StopCause",
-    "Take",
-    "Telling",
+    "StopReason",
+    "Wake",
+    "NoticeMode",
     "TextDelta",
     "ThinkingDelta",
     "ToolFinished",

@@ -1,85 +1,87 @@
-"""Beside the answers: the bill of model calls, and what stands for much that was said. Values and ports."""
+"""Usage of model calls and the stored compaction of conversations: values and ports."""
 
 from typing import Protocol
 
 from msgspec import Struct
 
-from alipes.kernel.turns import Digest, Turn, Usage
+from alipes.kernel.turns import CompactionState, Turn, Usage
 
 
-class Billed(Struct, frozen=True):
-    """One model call that no transcript tells of."""
+class UsageRecord(Struct, frozen=True):
+    """One model call that is not part of a transcript."""
 
     turn: Turn
     task: str
     model: str
     usage: Usage
     tool: str = ""
-    """The tool that asked; empty: none did."""
+    """The tool that made the call; empty: none."""
 
 
-class Sum(Struct, frozen=True):
-    """What was used, by whatever it is asked for."""
+class UsageTotal(Struct, frozen=True):
+    """Total usage of a turn, a session or a period."""
 
     dollars: float = 0.0
     tokens: int = 0
     unpriced: int = 0
-    """Calls of unknown price, which are not in `dollars`."""
+    """Calls of unknown price, which are not included in `dollars`."""
 
 
-class Tries(Struct, frozen=True):
-    """How often in a row summing up did not help, and why it last did not."""
+class CompactionAttempts(Struct, frozen=True):
+    """Failed compaction attempts in a row, and the last reason."""
 
     count: int = 0
     why: str = ""
 
 
-class Bill(Protocol):
-    """Every model call of a home."""
+class UsageLedger(Protocol):
+    """The usage of every model call of a home."""
 
-    async def add(self, entry: Billed) -> None: ...
+    async def add(self, entry: UsageRecord) -> None: ...
 
-    async def root(self, turn: Turn) -> Turn:
-        """The turn at whose request it is lived in the end: a person's; itself, if nobody else's."""
+    async def root_turn(self, turn: Turn) -> Turn:
+        """The person's turn that this turn works for in the end; the turn itself if it works for none."""
         ...
 
-    async def turn(self, root: Turn) -> Sum:
-        """What it used, with all that was lived for it."""
+    async def turn_total(self, root: Turn) -> UsageTotal:
+        """Usage of the turn and of all turns that worked for it."""
         ...
 
-    async def session(self, session: str) -> Sum:
-        """What its turns used, with all that was lived for them."""
+    async def session_total(self, session: str) -> UsageTotal:
+        """Usage of the session's turns and of all turns that worked for them."""
         ...
 
-    async def since(self, moment: float) -> Sum: ...
+    async def total_since(self, moment: float) -> UsageTotal: ...
 
 
-class Digests(Protocol):
-    """What stands for the beginning of conversations. Each is added, none is changed; nothing said is."""
+class CompactionStore(Protocol):
+    """Stored compaction states. Each is added, none is changed; messages never change."""
 
-    async def keep(self, turn: Turn, digest: Digest, *, living: int = 0, helped: bool = True) -> bool:
-        """From now on it stands for what it covers; `helped`: earlier tries that did not are forgotten.
+    async def save(
+        self, turn: Turn, digest: CompactionState, *, living: int = 0, helped: bool = True
+    ) -> bool:
+        """Use it from now on; `helped`: reset the count of failed attempts.
 
-        `living`: in the name of a turn that is ours and knows of so many messages; raises `Fenced` like
-        `record`. Else it is kept for the conversation as it was when `turn` was looked at. False is given,
-        and nothing kept, where some of what was said was taken back since.
+        `living`: on behalf of a running turn of ours that knows this many messages; raises `Fenced` like
+        `record`. Otherwise it is saved for the conversation as it was when `turn` was read. Returns False,
+        and saves nothing, if some of those messages were undone since.
         """
         ...
 
     async def latest(self, session: str) -> Turn | None:
-        """The conversation as it stands now, as the history of its last turn; None where nothing was said."""
+        """The conversation as the history of its last turn; None if it is empty."""
         ...
 
     async def size(self, session: str) -> int:
-        """The tokens of its last call, in and out; zero where none was counted since it was shortened."""
+        """The tokens of its last call, input and output; zero if there was none since it was compacted."""
         ...
 
-    async def tries(self, session: str) -> Tries: ...
+    async def attempts(self, session: str) -> CompactionAttempts: ...
 
-    async def failed(self, session: str, why: str) -> None:
-        """One more try that did not help."""
+    async def record_failure(self, session: str, why: str) -> None:
+        """One more failed attempt."""
         ...
 
-    async def forgive(self, session: str) -> None:
-        """A person wants it to be tried again."""
+    async def reset_attempts(self, session: str) -> None:
+        """Allow new attempts, because a person asked for it."""
         ...

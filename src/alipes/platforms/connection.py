@@ -1,4 +1,4 @@
-"""What a failed call means for whoever listens to a messenger: told once, waited out. It judges nothing."""
+"""Shared connection code of the messengers: ordered lanes, optional libraries, reconnecting, error texts."""
 
 import asyncio
 import logging
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from alipes.kernel.errors import ConfigError, DeliveryError
-from alipes.kernel.platform import Tell
+from alipes.kernel.platform import OnStatus
 from alipes.runtime.tasks import backoff
 
 Job: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Lanes:
-    """All jobs are children of `tasks`, whose end waits for them."""
+    """Runs jobs one after the other per lane. All are children of `tasks`, which waits for them."""
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self.tasks = tasks
@@ -37,11 +37,11 @@ class Lanes:
 
 
 @contextmanager
-def needed(messenger: str, library: str, extra: str) -> Iterator[None]:
-    """Around the import. Raises ConfigError that says what to install."""
+def optional_library(messenger: str, library: str, extra: str) -> Iterator[None]:
+    """Wraps the import of a library. Raises ConfigError that says what to install."""
     try:
         with warnings.catch_warnings():
-            # Parts of theirs use what Python is about to drop; none of that is ours to mend.
+            # some libraries use features that Python is about to drop
             warnings.simplefilter("ignore", DeprecationWarning)
             yield
     except ModuleNotFoundError as missing:
@@ -52,39 +52,40 @@ def needed(messenger: str, library: str, extra: str) -> Iterator[None]:
 
 log = logging.getLogger(__name__)
 
-Judge: TypeAlias = Callable[[Exception, int], DeliveryError]
-"""A failure in our words, and how many there were in a row. Raises where waiting does not help."""
+ClassifyFailure: TypeAlias = Callable[[Exception, int], DeliveryError]
+"""Turns a failure into a DeliveryError, given the number of failures in a row. Raises if waiting cannot
+help."""
 
 
-class Trouble:
-    """From the first failure to the next good answer, which `over` is called for."""
+class ConnectionRetry:
+    """Counts failures since the last success; reports them and waits before the next attempt."""
 
-    def __init__(self, messenger: str, tell: Tell, judge: Judge) -> None:
-        self._messenger, self._tell, self._judge = messenger, tell, judge
+    def __init__(self, messenger: str, on_status: OnStatus, classify: ClassifyFailure) -> None:
+        self._messenger, self._on_status, self._classify = messenger, on_status, classify
         self._count, self._cause = 0, ""
 
-    def over(self) -> None:
+    def succeeded(self) -> None:
         if self._cause:
-            log.info("%s answers again", self._messenger)
+            log.info("%s is reachable again", self._messenger)
         self._count, self._cause = 0, ""
-        self._tell("ready", "")
+        self._on_status("ready", "")
 
-    async def wait(self, theirs: Exception) -> None:
-        """Tell why, and wait as long as it takes. Raises what `judge` does."""
+    async def wait(self, failure: Exception) -> None:
+        """Report a failure and wait before the next attempt. Raises what `classify` raises."""
         self._count += 1
-        error = self._judge(theirs, self._count)
-        self.told(str(error))
+        error = self._classify(failure, self._count)
+        self.report(str(error))
         await asyncio.sleep(backoff(self._count) if error.retry_after is None else error.retry_after)
 
-    def told(self, why: str) -> None:
+    def report(self, why: str) -> None:
         if why != self._cause:
-            log.warning("listening to %s: %s", self._messenger, why)
+            log.warning("receiving from %s: %s", self._messenger, why)
         self._cause = why
-        self._tell("broken", why)
+        self._on_status("broken", why)
 
 
-def unanswered(who: str, doing: str, why: str, *, sent: bool, late: bool) -> DeliveryError:
-    """`uncertain` where it was sent: nobody said what became of it. `who` as within a sentence."""
+def no_answer_error(who: str, doing: str, why: str, *, sent: bool, late: bool) -> DeliveryError:
+    """A call without an answer; `uncertain` if it was sent. `who` is written as inside a sentence."""
     begins = f"{who[:1].upper()}{who[1:]}"
     if not sent:
         return DeliveryError(f"{begins} cannot be reached ({doing}: {why}).")
@@ -93,6 +94,6 @@ def unanswered(who: str, doing: str, why: str, *, sent: bool, late: bool) -> Del
     return DeliveryError(f"The connection to {who} broke while {doing} ({why}).", uncertain=True)
 
 
-def brief(error: BaseException) -> str:
-    """Its kind, and what it says if anything."""
+def describe_error(error: BaseException) -> str:
+    """Type and text of an error."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

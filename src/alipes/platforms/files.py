@@ -1,4 +1,4 @@
-"""People's files on our own disk, for every messenger: what came is saved, what goes out is read."""
+"""Files of all messengers: received files are saved, outgoing files are read."""
 
 import asyncio
 import os
@@ -8,40 +8,40 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from alipes.kernel.errors import Gone
+from alipes.kernel.errors import Undeliverable
 from alipes.kernel.outbox import MediaKind
-from alipes.kernel.platform import Arrival
-from alipes.platforms.state_files import write
+from alipes.kernel.platform import IncomingMessage
+from alipes.platforms.state_files import write_atomic
 
 _KINDS: dict[str, MediaKind] = {"image": "image", "audio": "audio", "video": "video"}
 
 
-class TooLarge(Exception):
-    """A file is larger than we fetch."""
+class FileTooLarge(Exception):
+    """A file exceeds the size limit."""
 
 
-async def anyone(_: Arrival) -> bool:
-    """Whose files are fetched, where nobody said that."""
+async def fetch_for_anyone(_: IncomingMessage) -> bool:
+    """Default fetch policy."""
     return True
 
 
-def kind_of(media_type: str) -> MediaKind:
+def media_kind(media_type: str) -> MediaKind:
     return _KINDS.get(media_type.partition("/")[0], "file")
 
 
-def not_fetched(name: str, largest: int) -> str:
-    """What a model is told of a file that is too large."""
-    return f"[{name} was not fetched: it is larger than {largest // 1_000_000} MB.]"
+def too_large_note(name: str, largest: int) -> str:
+    """Note for the model about a file that is too large."""
+    return f"[{name} was not downloaded: it is larger than {largest // 1_000_000} MB.]"
 
 
-def save(path: Path, data: bytes) -> str:
-    """Whole, or not there at all; the same each time that it comes. Raises OSError."""
-    write(path, data)
+def save_file(path: Path, data: bytes) -> str:
+    """Write a received file atomically; a second copy has the same name. Raises OSError."""
+    write_atomic(path, data)
     return str(path)
 
 
-async def save_chunks(path: Path, chunks: AsyncIterable[bytes], largest: int) -> int:
-    """The same for what comes in parts; its size. Raises OSError and `TooLarge`."""
+async def save_stream(path: Path, chunks: AsyncIterable[bytes], largest: int) -> int:
+    """Write a received file in chunks and return its size. Raises OSError and `FileTooLarge`."""
     partial = await asyncio.to_thread(_partial, path.parent)
     size = 0
     try:
@@ -49,7 +49,7 @@ async def save_chunks(path: Path, chunks: AsyncIterable[bytes], largest: int) ->
             async for chunk in chunks:
                 size += len(chunk)
                 if size > largest:
-                    raise TooLarge
+                    raise FileTooLarge
                 await asyncio.to_thread(partial.write, chunk)
         os.replace(partial.name, path)
     finally:
@@ -58,19 +58,19 @@ async def save_chunks(path: Path, chunks: AsyncIterable[bytes], largest: int) ->
     return size
 
 
-def content(path: str) -> bytes:
-    """Of a file that is to be sent. Raises Gone without it."""
-    with readable(path):
+def read_outgoing(path: str) -> bytes:
+    """Content of a file to be sent. Raises `Undeliverable` if it cannot be read."""
+    with outgoing_file(path):
         return Path(path).read_bytes()
 
 
 @contextmanager
-def readable(path: str) -> Iterator[None]:
-    """Around the reading of a file that is to be sent: one that cannot be read, nobody waits for."""
+def outgoing_file(path: str) -> Iterator[None]:
+    """Wraps reading a file to be sent: an unreadable file is never sent."""
     try:
         yield
     except OSError as error:
-        raise Gone(f"The file {path} cannot be read: {error.strerror}.") from error
+        raise Undeliverable(f"The file {path} cannot be read: {error.strerror}.") from error
 
 
 def _partial(folder: Path) -> IO[bytes]:

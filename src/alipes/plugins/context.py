@@ -1,4 +1,4 @@
-"""What a plugin is given: its own scope, and the doors through which it adds to the house."""
+"""What a plugin works with: its context, its own scope and the host."""
 
 import asyncio
 import logging
@@ -14,75 +14,75 @@ from alipes.kernel.errors import PluginError
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Json, Message, ToolResult
 from alipes.kernel.ports import Tool
-from alipes.kernel.turns import Inbound, Op, Replied, Turn
+from alipes.kernel.turns import Inbound, ModelReply, Op, Turn
 from alipes.plugins import specs
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.owner import Owner
-from alipes.plugins.registration import USUAL, Hook, Ways, parameters
+from alipes.plugins.owner import PluginOwner
+from alipes.plugins.registration import DEFAULT_OPTIONS, Hook, HookOptions, hook_parameters
 from alipes.plugins.registry import (
-    CliOffer,
-    CommandAct,
-    CommandOffer,
-    Offer,
-    Offers,
-    ProviderOffer,
-    SkillOffer,
-    ToolOffer,
+    CliContribution,
+    CommandContribution,
+    CommandHandler,
+    Contribution,
+    Contributions,
+    ProviderContribution,
+    SkillContribution,
+    ToolContribution,
 )
-from alipes.plugins.tool_decorator import tool_of
+from alipes.plugins.tool_decorator import make_tool
 
-if TYPE_CHECKING:  # authors import this file for its words, and no network with them
+if TYPE_CHECKING:  # plugin authors import this file for its names, without any network code
     from alipes.runtime.http.clients import ClientScope
 
 
 class Host(Protocol):
-    """What a plugin may ask of the house while it runs."""
+    """What a plugin may ask of alipes while it runs."""
 
     async def submit(self, inbound: Inbound) -> str | None:
-        """Say something in someone's name: through the same door as every message. That opens when all
-        plugins are open: in `setup`, do this in `ctx.run`."""
+        """Submit a message on someone's behalf, like any other message. Waits until all plugins are open:
+        from `setup`, call it inside `ctx.run`."""
         ...
 
     async def post(self, key: str, op: Op) -> None:
-        """Ask something of a session; `Stop` is the way to end its turn."""
+        """Send an op to a session; `Stop` stops its turn."""
         ...
 
     async def unfinished(self, key: str) -> tuple[str, ...]:
-        """The turns of a session that live or wait, by id, in order."""
+        """Ids of the running and queued turns of a session, in order."""
         ...
 
     async def ask(
         self, messages: tuple[Message, ...], *, system: str = "", model: str = "", max_tokens: int = 0
-    ) -> Replied:
-        """A question to a model beside the conversation: by default to the one that answers in it."""
+    ) -> ModelReply:
+        """Ask a model outside the conversation; by default the conversation's own model."""
         ...
 
-    async def use(self, name: str, args: Mapping[str, Json], *, turn: Turn | None = None) -> ToolResult:
-        """Run a tool as the model would: with the same rules, and asking where it would ask."""
+    async def run_tool(self, name: str, args: Mapping[str, Json], *, turn: Turn | None = None) -> ToolResult:
+        """Run a tool as the model would: same rules, same approvals."""
         ...
 
-    def living(self) -> Turn | None:
-        """The turn in whose course we are called, or None."""
+    def current_turn(self) -> Turn | None:
+        """The turn that the current code runs for, or None."""
         ...
 
     def setting(self, key: str) -> object:
-        """The value of a key of config.toml, such as `model` or `serve.port`; never a secret."""
+        """The value of a config.toml key such as `model` or `serve.port`; never a secret."""
         ...
 
 
-class Standing(Struct, frozen=True):
-    """What the loader knows of a plugin when it opens it."""
+class PluginSetup(Struct, frozen=True):
+    """What the loader passes to a plugin's context."""
 
-    owner: Owner
+    owner: PluginOwner
     config: Any = None
     """The plain table of its settings."""
     folder: Path = Path()
-    """Where it may keep files; made when first asked for."""
+    """Where it may keep files; created on first use."""
     may_override: bool = False
     deadlines: Mapping[str, float] = {}
-    """By hook, what the operator allows; it goes over what the plugin asks for."""
+    """By hook, the operator's deadlines; they override the plugin's own."""
     sync_hooks: bool = False
-    """Doors to older plugins may register plain functions."""
+    """Loaders for older plugin formats may register plain functions."""
     secret: Callable[[str], str] = lambda _name: ""
 
 
@@ -91,64 +91,70 @@ class _Registration(Struct, frozen=True):
     name: str
     deadline: float | None
     patient: bool
-    ways: Ways
+    ways: HookOptions
 
-    def add_to(self, hooks: Hooks, owner: Owner) -> None:
+    def add_to(self, hooks: Hooks, owner: PluginOwner) -> None:
         hooks.add(
-            owner, self.hook, name=self.name, deadline=self.deadline, patient=self.patient, ways=self.ways
+            owner, self.hook, name=self.name, deadline=self.deadline, patient=self.patient, options=self.ways
         )
 
 
 class Context:
-    """One plugin's side of the house. What it opens here is closed with the plugin, in reverse order.
+    """A plugin's access to alipes. What it opens here is closed with the plugin, in reverse order.
 
-    What it registers while it is being opened counts once it is open, all at once.
+    Everything it registers while it is opened becomes active at once when it is open.
     """
 
     def __init__(
-        self, standing: Standing, *, hooks: Hooks, offers: Offers, host: Host, scope: "Scope"
+        self,
+        setup: PluginSetup,
+        *,
+        hooks: Hooks,
+        contributions: Contributions,
+        host: Host,
+        scope: "PluginScope",
     ) -> None:
-        self.name = standing.owner.name
-        self.owner = standing.owner
-        self.config = standing.config
-        """As the plugin's own `Config` says, or the plain table."""
+        self.name = setup.owner.name
+        self.owner = setup.owner
+        self.config = setup.config
+        """The plugin's `Config` object, or the plain table."""
         self.host = host
-        self.log = logging.getLogger(f"alipes.plugins.{standing.owner.name}")
+        self.log = logging.getLogger(f"alipes.plugins.{setup.owner.name}")
         self.registered: list[str] = []
         """The names of its hooks."""
-        self._standing, self._hooks, self._offers, self._scope = standing, hooks, offers, scope
+        self._standing, self._hooks, self._contributions, self._scope = setup, hooks, contributions, scope
         self._live = False
-        self._early: tuple[list[_Registration], list[Offer]] = ([], [])
+        self._early: tuple[list[_Registration], list[Contribution]] = ([], [])
         self._trial = Hooks()
 
     @property
     def clients(self) -> "ClientScope":
-        """Network clients of the plugin's own: they live and die with it, on the host's loop."""
+        """The plugin's own network clients, on the host's loop; closed with the plugin."""
         return self._scope.clients
 
     @property
     def folder(self) -> Path:
-        """Where the plugin may keep files of its own."""
+        """Where the plugin may keep files."""
         self._standing.folder.mkdir(parents=True, exist_ok=True)
         return self._standing.folder
 
     @property
     def stack(self) -> AsyncExitStack:
-        """For whatever else must be closed with the plugin."""
+        """For anything else that must be closed with the plugin."""
         return self._scope.stack
 
     def secret(self, name: str) -> str:
-        """The value of a variable, of the environment or of `.env`; empty where it is not set."""
+        """The value of a variable from the environment or `.env`; empty if it is not set."""
         return self._standing.secret(name)
 
-    def tell(self, words: str) -> None:
-        """Show the person a sentence, in the turn in whose course we are; elsewhere it is not shown."""
+    def notify(self, words: str) -> None:
+        """Show the person a notice in the current turn; without a turn it is not shown."""
         self._hooks.report(words, {})
 
     def run(self, work: Coroutine[Any, Any, object], name: str = "") -> asyncio.Task[object]:
-        """Run something beside the turns, until it is done or the plugin is closed.
+        """Run something outside the turns, until it is done or the plugin is closed.
 
-        If it raises, that is a strike, and nobody else is disturbed.
+        If it raises, that is a strike; nothing else is affected.
         """
         return self._scope.run(work, name or self.name)
 
@@ -159,19 +165,19 @@ class Context:
         name: str = "",
         deadline: float | None = None,
         patient: bool = False,
-        ways: Ways = USUAL,
+        options: HookOptions = DEFAULT_OPTIONS,
     ) -> None:
-        """Register a hook of `specs`, under its own name or `name`; refused where it cannot be one."""
+        """Register a hook of `specs`, under its own name or `name`; raises if the signature does not fit."""
         name = name or hook.__name__
-        if parameters(name) is None:
-            raise PluginError(self.name, name, f"there is no such hook.{did_you_mean(name, hook_names())}")
+        if hook_parameters(name) is None:
+            raise PluginError(self.name, name, f"no such hook.{did_you_mean(name, hook_names())}")
         if not (self._standing.sync_hooks or iscoroutinefunction(hook)):
             raise PluginError(self.name, name, "a hook must be `async def`")
-        told = self._standing.deadlines
-        deadline = told.get(ways.title, told.get(name, deadline))
-        made = _Registration(hook, name, deadline, patient, ways)
-        made.add_to(self._trial, self.owner)  # refused here, where its author sees the line
-        self.registered.append(ways.title or name)
+        deadlines = self._standing.deadlines
+        deadline = deadlines.get(options.title, deadlines.get(name, deadline))
+        made = _Registration(hook, name, deadline, patient, options)
+        made.add_to(self._trial, self.owner)  # fail here, where the author sees the line
+        self.registered.append(options.title or name)
         if self._live:
             made.add_to(self._hooks, self.owner)
         else:
@@ -185,25 +191,25 @@ class Context:
         available: Callable[[], bool] | None = None,
         override: bool = False,
     ) -> None:
-        """Offer a tool: an async function (`@tool` says more about it), or any object that is a `Tool`.
+        """Add a tool: an async function (with `@tool` for details), or any `Tool` object.
 
-        Also while it runs: the next turn sees it. `override`: it stands in for one of the house's, where
-        the operator allows that; else that name is refused, with the reason.
+        Also possible while turns run: the next turn sees it. `override`: replaces a built-in tool, if the
+        operator allows it; otherwise the name is refused.
         """
-        made = tool_of(tool) if isroutine(tool) else cast(Tool, tool)
+        made = make_tool(tool) if isroutine(tool) else cast(Tool, tool)
         override = override and self._standing.may_override
-        self._offer(ToolOffer(self.owner, made, toolset or self.name, available, override))
+        self._offer(ToolContribution(self.owner, made, toolset or self.name, available, override))
 
     def drop_tool(self, name: str) -> bool:
-        """Take a tool back; turns that live keep it."""
+        """Remove a tool; running turns keep it."""
         early = self._early[1]
-        mine = [each for each in early if isinstance(each, ToolOffer) and each.name == name]
+        mine = [each for each in early if isinstance(each, ToolContribution) and each.name == name]
         early[:] = [each for each in early if each not in mine]
-        return self._offers.drop(self.owner, ToolOffer, name) or bool(mine)
+        return self._contributions.remove_one(self.owner, ToolContribution, name) or bool(mine)
 
-    def command(self, name: str, act: CommandAct, *, help: str = "", hint: str = "") -> None:
-        """Offer `/name`, on every surface, also while a turn runs."""
-        self._offer(CommandOffer(self.owner, name.removeprefix("/").lower(), act, help, hint))
+    def command(self, name: str, act: CommandHandler, *, help: str = "", hint: str = "") -> None:
+        """Add the command `/name` in every front end, also while a turn runs."""
+        self._offer(CommandContribution(self.owner, name.removeprefix("/").lower(), act, help, hint))
 
     def cli(
         self,
@@ -212,44 +218,44 @@ class Context:
         prepare: Callable[[Any], None],
         run: Callable[[Any], int | None] | None = None,
     ) -> None:
-        """Offer `alipes NAME`."""
-        self._offer(CliOffer(self.owner, name, help, prepare, run))
+        """Add the command line command `alipes NAME`."""
+        self._offer(CliContribution(self.owner, name, help, prepare, run))
 
     def skill(self, name: str, path: Path | str, description: str = "") -> None:
-        """Offer a text that the model may read when it needs it."""
-        self._offer(SkillOffer(self.owner, name, str(path), description))
+        """Add a text file that the model can read when it needs it."""
+        self._offer(SkillContribution(self.owner, name, str(path), description))
 
     def provide(self, kind: str, name: str, thing: object) -> None:
-        """Offer something of a kind that the house asks for by name, such as a `platform`."""
-        self._offer(ProviderOffer(self.owner, kind, name, thing))
+        """Provide something that alipes looks up by kind and name, such as a `platform`."""
+        self._offer(ProviderContribution(self.owner, kind, name, thing))
 
     def publish(self) -> None:
-        """For the loader: what was registered so far counts from now on. All of it, or, if something is
-        refused, nothing."""
+        """For the loader: activate everything registered so far. If anything is refused, nothing is
+        activated."""
         hooks, offers = self._early
         for offer in offers:
-            self._offers.check(offer)
+            self._contributions.check(offer)
         for offer in offers:
-            self._offers.add(offer)
+            self._contributions.add(offer)
         for made in hooks:
             made.add_to(self._hooks, self.owner)
         self._live, self._early = True, ([], [])
 
-    def _offer(self, offer: Offer) -> None:
+    def _offer(self, offer: Contribution) -> None:
         if self._live:
-            self._offers.add(offer)
+            self._contributions.add(offer)
         else:
-            self._offers.check(offer)
+            self._contributions.check(offer)
             self._early[1].append(offer)
 
 
 def hook_names() -> tuple[str, ...]:
-    """All that `specs` knows."""
-    return tuple(name for name in vars(specs) if parameters(name) is not None)
+    """The names of all hooks in `specs`."""
+    return tuple(name for name in vars(specs) if hook_parameters(name) is not None)
 
 
-class Scope(Protocol):
-    """What one plugin has open. The loader makes it, and closes it."""
+class PluginScope(Protocol):
+    """What one plugin has open. Created and closed by the loader."""
 
     @property
     def clients(self) -> "ClientScope": ...

@@ -1,7 +1,7 @@
-"""Which plugins there are, and what their manifests say of them. It imports none of their code.
+"""Finds plugins and reads their manifests, without importing their code.
 
-Where a name is found twice, the later of these places counts: `~/.hermes/plugins` (when asked for),
-`$ALIPES_HOME/plugins`, `.alipes/plugins` of the working folder (when asked for), installed packages.
+If a name is found twice, the later of these places wins: `~/.hermes/plugins` (if enabled),
+`$ALIPES_HOME/plugins`, `.alipes/plugins` of the working directory (if enabled), installed packages.
 """
 
 import ast
@@ -18,6 +18,7 @@ from importlib.machinery import (
     FileFinder,
     ModuleSpec,
     SourceFileLoader,
+    SourcelessFileLoader,
 )
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import count
@@ -30,7 +31,7 @@ from msgspec import Struct, structs
 
 from alipes.config.paths import Paths
 from alipes.config.settings import Settings
-from alipes.plugins.registration import parameters
+from alipes.plugins.registration import hook_parameters
 
 Kind: TypeAlias = Literal["native", "hermes", "file-hook", "shell-hooks"]
 GROUPS: dict[str, Kind] = {"alipes.plugins": "native", "hermes_agent.plugins": "hermes"}
@@ -41,7 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
 
 
 class Manifest(Struct, frozen=True):
-    """What a plugin says of itself in `plugin.toml` or `plugin.yaml`."""
+    """The manifest in `plugin.toml` or `plugin.yaml`."""
 
     version: str = ""
     description: str = ""
@@ -52,72 +53,72 @@ class Manifest(Struct, frozen=True):
     optional_env: tuple[str, ...] = ()
     provides_tools: tuple[str, ...] = ()
     provides_hooks: tuple[str, ...] = ()
-    trouble: str = ""
-    """Why it could not be read; then nothing else is known."""
+    error: str = ""
+    """Why it could not be read; all other fields are empty then."""
 
 
-class Found(Struct, frozen=True):
+class DiscoveredPlugin(Struct, frozen=True):
     name: str
     kind: Kind
     path: Path | None = None
-    """The folder, where there is one."""
+    """Its folder, if it has one."""
     entry: str = ""
-    """The entry point `module:attr`, where it came with a package."""
+    """The entry point `module:attr`, if it is part of a package."""
     source: str = ""
-    """Where it was found, for a person."""
+    """Where it was found, for people."""
     manifest: Manifest = Manifest()
 
     @property
     def slug(self) -> str:
-        """Its name as Python may call a module."""
+        """Its name as a Python module name."""
         return re.sub(r"\W", "_", self.name)
 
 
-def find(settings: Settings) -> tuple[Found, ...]:
-    """All there are, enabled or not, by name."""
-    found = _folders(settings) | _packaged()
-    for each in _own_hooks(settings):
+def find_plugins(settings: Settings) -> tuple[DiscoveredPlugin, ...]:
+    """All plugins, enabled or not, by name."""
+    found = _folder_plugins(settings) | _package_plugins()
+    for each in _hook_plugins(settings):
         found.setdefault(each.name, each)
     return tuple(found[name] for name in sorted(found))
 
 
-def wanted(settings: Settings) -> tuple[tuple[Found, ...], tuple[str, ...]]:
-    """Those to be opened, in their order, and the enabled names that mean nothing."""
+def enabled_plugins(settings: Settings) -> tuple[tuple[DiscoveredPlugin, ...], tuple[str, ...]]:
+    """The plugins to open, in order, and the enabled names that were not found."""
     plugins = settings.plugins
     if plugins.safe:
         return (), ()
     names = [name for name in plugins.enabled if name not in plugins.disabled]
-    found = _folders(settings) if names else {}
-    if any(name not in found for name in names) or (names and _announced()):
-        found |= _packaged()
-    own = (each for each in _own_hooks(settings) if each.name not in (*plugins.disabled, *names))
+    found = _folder_plugins(settings) if names else {}
+    if any(name not in found for name in names) or (names and _packages_have_plugins()):
+        found |= _package_plugins()
+    own = (each for each in _hook_plugins(settings) if each.name not in (*plugins.disabled, *names))
     known = tuple(found[name] for name in names if name in found)
     return (*known, *own), tuple(name for name in names if name not in found)
 
 
-def anything_wanted(settings: Settings) -> bool:
-    """False: nothing is to be opened, which is told without looking further than one folder."""
+def has_plugins(settings: Settings) -> bool:
+    """False if there is nothing to open; looks at one folder at most."""
     plugins = settings.plugins
     mine = bool(plugins.enabled or settings.hooks) or (settings.home / "hooks").is_dir()
     return mine and not plugins.safe
 
 
-def _folders(settings: Settings) -> dict[str, Found]:
+def _folder_plugins(settings: Settings) -> dict[str, DiscoveredPlugin]:
     places: list[tuple[Path, str]] = []
     if settings.plugins.import_hermes:
         places.append((Path("~/.hermes/plugins").expanduser(), "~/.hermes/plugins"))
     places.append((settings.home / "plugins", "home"))
     if settings.plugins.project:
         places.append((Path(settings.workdir or os.getcwd(), ".alipes", "plugins"), "project"))
-    return {each.name: each for place, source in places for each in _in(place, source)}
+    return {each.name: each for place, source in places for each in _plugins_in(place, source)}
 
 
-def _in(place: Path, source: str, deeper: bool = True) -> Iterator[Found]:
+def _plugins_in(place: Path, source: str, deeper: bool = True) -> Iterator[DiscoveredPlugin]:
     for folder in _subfolders(place):
-        if (each := look_at(folder, source)) is not None:
+        if (each := inspect_folder(folder, source)) is not None:
             yield each
-        elif deeper:  # a folder of plugins of one family
-            yield from _in(folder, source, deeper=False)
+        elif deeper:  # a folder that groups several plugins
+            yield from _plugins_in(folder, source, deeper=False)
 
 
 def _subfolders(place: Path) -> list[Path]:
@@ -129,32 +130,32 @@ def _subfolders(place: Path) -> list[Path]:
         return []
 
 
-def look_at(folder: Path, source: str = "") -> Found | None:
-    """The plugin that lies in `folder`, or None if none does."""
+def inspect_folder(folder: Path, source: str = "") -> DiscoveredPlugin | None:
+    """The plugin in `folder`, or None."""
     if (file := next((folder / name for name in _YAML if (folder / name).is_file()), None)) is not None:
         kind: Kind = "hermes"
-        said = _yaml(file)
+        said = _read_yaml(file)
     elif (file := folder / "plugin.toml").is_file():
-        kind, said = "native", _toml(file)
+        kind, said = "native", _read_toml(file)
     elif (folder / "__init__.py").is_file():
-        kind, said = _by_its_code(folder / "__init__.py"), {}
+        kind, said = _kind_from_code(folder / "__init__.py"), {}
     else:
         return None
     name = str(said.get("name") or "").strip()
     if not _NAME.fullmatch(name):
         name = folder.name
-    return Found(name=name, kind=kind, path=folder, source=source, manifest=_manifest(said))
+    return DiscoveredPlugin(name=name, kind=kind, path=folder, source=source, manifest=_manifest(said))
 
 
-def _by_its_code(file: Path) -> Kind:
-    """A module with `register` and nothing of ours is a Hermes plugin. It is read, and not run."""
+def _kind_from_code(file: Path) -> Kind:
+    """A module with `register` and nothing of ours is a Hermes plugin. The code is parsed, not run."""
     try:
         body = ast.parse(file.read_bytes()).body
     except (OSError, SyntaxError, ValueError):
         return "native"
     names = {name for node in body for name in _bound(node)}
     marked = any(getattr(node, "decorator_list", None) for node in body)
-    ours = marked or "setup" in names or any(parameters(name) is not None for name in names)
+    ours = marked or "setup" in names or any(hook_parameters(name) is not None for name in names)
     return "hermes" if "register" in names and not ours else "native"
 
 
@@ -169,9 +170,9 @@ def _bound(node: ast.stmt) -> Iterable[str]:
     return []
 
 
-def _announced() -> bool:
-    """Does a package on the path say that it brings plugins? To read these files costs less than to import
-    what knows all about packages."""
+def _packages_have_plugins() -> bool:
+    """True if a package on the path declares plugins. Reading these files is cheaper than importing
+    `importlib.metadata`."""
     groups = [f"[{group}]".encode() for group in GROUPS]
     for place in map(Path, sys.path):
         for file in place.glob("*.*-info/entry_points.txt"):
@@ -184,42 +185,46 @@ def _announced() -> bool:
     return False
 
 
-def _packaged() -> dict[str, Found]:
-    """What installed packages bring along; it goes over what lies in folders."""
+def _package_plugins() -> dict[str, DiscoveredPlugin]:
+    """Plugins of installed packages; they take precedence over folders."""
     points = import_module("importlib.metadata").entry_points()
-    found: dict[str, Found] = {}
+    found: dict[str, DiscoveredPlugin] = {}
     for group, kind in GROUPS.items():
         for point in points.select(group=group):
             dist, about, source = point.dist, Manifest(), "package"
             if dist is not None:
                 about = Manifest(version=dist.version, description=dist.metadata["Summary"] or "")
                 source = f"package {dist.name}"
-            each = Found(name=point.name, kind=kind, entry=point.value, source=source, manifest=about)
+            each = DiscoveredPlugin(
+                name=point.name, kind=kind, entry=point.value, source=source, manifest=about
+            )
             found.setdefault(each.name, each)
     return found
 
 
-def _own_hooks(settings: Settings) -> Iterator[Found]:
-    """File hooks and shell hooks: who put them there wants them, unless it is told otherwise."""
+def _hook_plugins(settings: Settings) -> Iterator[DiscoveredPlugin]:
+    """File hooks and shell hooks: enabled by being there, unless they are disabled."""
     for folder in _subfolders(settings.home / "hooks"):
         file = next((folder / name for name in _HOOK if (folder / name).is_file()), None)
         if file is not None:
-            said = _yaml(file)
+            said = _read_yaml(file)
             name = str(said.get("name") or "").strip()
             name = name if _NAME.fullmatch(name) else folder.name
-            yield Found(name=name, kind="file-hook", path=folder, source="hooks", manifest=_manifest(said))
+            yield DiscoveredPlugin(
+                name=name, kind="file-hook", path=folder, source="hooks", manifest=_manifest(said)
+            )
     if settings.hooks:
-        yield Found(name=SHELL_HOOKS, kind="shell-hooks", source="config.toml")
+        yield DiscoveredPlugin(name=SHELL_HOOKS, kind="shell-hooks", source="config.toml")
 
 
-def _toml(file: Path) -> Mapping[str, Any]:
+def _read_toml(file: Path) -> Mapping[str, Any]:
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
         return {"trouble": f"{file}: {error}"}
 
 
-def _yaml(file: Path) -> Mapping[str, Any]:
+def _read_yaml(file: Path) -> Mapping[str, Any]:
     try:
         yaml = import_module("yaml")
     except ModuleNotFoundError:
@@ -237,13 +242,13 @@ def _manifest(said: Mapping[str, Any]) -> Manifest:
         given = said.get(field.name)
         if given is None:
             continue
-        value = _list(given) if isinstance(field.default, tuple) else " ".join(str(given).split())
+        value = _to_names(given) if isinstance(field.default, tuple) else " ".join(str(given).split())
         made = structs.replace(made, **{field.name: value})
     return made
 
 
-def _list(given: object) -> tuple[str, ...]:
-    """Names, also where each stands in a table that says more about it."""
+def _to_names(given: object) -> tuple[str, ...]:
+    """Names, also if each is a table with more fields."""
     if isinstance(given, str):
         return tuple(given.replace(",", " ").split())
     if isinstance(given, dict):
@@ -253,14 +258,14 @@ def _list(given: object) -> tuple[str, ...]:
 
 
 State: TypeAlias = Literal["on", "off", "failed", "disabled"]
-"""`off`: switched off after failures; `failed`: could not be opened; `disabled`: not asked for."""
+"""`off`: disabled after failures; `failed`: could not be opened; `disabled`: not enabled."""
 
 
-class PluginFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+class PluginStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     state: State
     why: str = ""
-    """What is wrong, and what to do about it."""
+    """What is wrong and how to fix it."""
     kind: Kind | Literal[""] = ""
     source: str = ""
     path: str = ""
@@ -276,40 +281,41 @@ class PluginFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     strikes: int = 0
 
 
-class LastKnown(msgspec.Struct, frozen=True):
-    """What the process that last opened plugins on this home knew of them."""
+class SavedPluginStatus(msgspec.Struct, frozen=True):
+    """Plugin states written by the process that last opened plugins in this home."""
 
     pid: int
     when: float
-    plugins: tuple[PluginFacts, ...]
+    plugins: tuple[PluginStatus, ...]
 
 
 def state_file(paths: Paths) -> Path:
     return paths.home / "plugins" / ".state.json"
 
 
-def keep(paths: Paths, facts: tuple[PluginFacts, ...]) -> None:
-    """Write it down for `alipes plugins list` of another process. Raises OSError."""
+def save_status(paths: Paths, facts: tuple[PluginStatus, ...]) -> None:
+    """Save the states for `alipes plugins list` of another process. Raises OSError."""
     file = state_file(paths)
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = file.with_name(f".state.{os.getpid()}.new")
-    new.write_bytes(msgspec.json.encode(LastKnown(os.getpid(), time.time(), facts)))
+    new.write_bytes(msgspec.json.encode(SavedPluginStatus(os.getpid(), time.time(), facts)))
     os.replace(new, file)
 
 
-def last_known(paths: Paths) -> LastKnown | None:
-    """What was kept; None where nothing readable was."""
+def read_status(paths: Paths) -> SavedPluginStatus | None:
+    """The saved states; None if there are none."""
     try:
-        return msgspec.json.decode(state_file(paths).read_bytes(), type=LastKnown)
+        return msgspec.json.decode(state_file(paths).read_bytes(), type=SavedPluginStatus)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
 PACKAGE = "alipes_plugins"
+_PACKAGES: set[str] = set()
 
 
-class _Source(SourceFileLoader):
-    """Takes no bytecode: its stamp has whole seconds, and a file saved twice in one would be mistaken."""
+class _SourceLoader(SourceFileLoader):
+    """Ignores cached bytecode: its stamp has whole seconds, so a file saved twice in one would run stale."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -318,35 +324,34 @@ class _Source(SourceFileLoader):
 
 
 class _Finder:
-    """Finds what lies in the folders of our packages, as it lies there now."""
+    """Finds the modules of plugin packages as they are on disk now."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if not fullname.startswith(f"{PACKAGE}.") or path is None:
+        if fullname.partition(".")[0] not in _PACKAGES or path is None:
             return None
         for folder in path:
-            finder = FileFinder(folder, (ExtensionFileLoader, EXTENSION_SUFFIXES), (_Source, [".py"]))
+            extensions, bytecode = (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourcelessFileLoader, [".pyc"])
+            finder = FileFinder(folder, extensions, (_SourceLoader, [".py"]), bytecode)
             if (spec := finder.find_spec(fullname, target)) is not None:
                 return spec
         return None
 
 
-def fresh(slug: str, folder: Path) -> ModuleType:
-    """The package in `folder`, imported anew; raises what its code raises. `forget` it when it is closed."""
-    _prepare()
+def import_fresh(slug: str, folder: Path) -> ModuleType:
+    """Import the package in `folder` from its current source; raises what its code raises. Call `forget` when
+    it is closed."""
+    add_package(PACKAGE)
     file = folder / "__init__.py"
     for number in count(1):
         name = f"{PACKAGE}.{slug}" if number == 1 else f"{PACKAGE}.{slug}_{number}"
-        loader, inside = _Source(name, str(file)), [str(folder)]
-        spec = spec_from_file_location(name, file, loader=loader, submodule_search_locations=inside)
-        assert spec is not None
-        module = module_from_spec(spec)
-        if sys.modules.setdefault(name, module) is module:  # plugins are imported side by side, in threads
+        module = module_from_spec(source_spec(name, file, folder))
+        if sys.modules.setdefault(name, module) is module:  # plugins are imported in parallel threads
             break
     done = False
     try:
-        loader.exec_module(module)
+        run_module(module)
         done = True
     finally:
         if not done:
@@ -355,16 +360,33 @@ def fresh(slug: str, folder: Path) -> ModuleType:
 
 
 def forget(name: str) -> None:
-    """Take the package and all in it out of what is imported; who still holds something of it keeps that."""
-    for each in tuple(sys.modules):  # others import meanwhile
+    """Remove the package and its modules from `sys.modules`; existing references stay valid."""
+    for each in tuple(sys.modules):  # other threads may import meanwhile
         if each == name or each.startswith(f"{name}."):
             sys.modules.pop(each, None)
 
 
-def _prepare() -> None:
-    if PACKAGE not in sys.modules:
-        parent = ModuleType(PACKAGE, "The plugins that lie in folders.")
+def source_spec(name: str, file: Path, folder: Path | None = None) -> ModuleSpec:
+    """How to import `file` as `name` from its source; with `folder` as a package, whose modules are there."""
+    inside = None if folder is None else [str(folder)]
+    loader = _SourceLoader(name, str(file))
+    spec = spec_from_file_location(name, file, loader=loader, submodule_search_locations=inside)
+    assert spec is not None
+    return spec
+
+
+def run_module(module: ModuleType) -> None:
+    """Run the code of a module that was made from a `source_spec`; raises what it raises."""
+    assert module.__spec__ is not None and module.__spec__.loader is not None
+    module.__spec__.loader.exec_module(module)
+
+
+def add_package(name: str) -> None:
+    """Make the package `name`, whose modules are always imported from their source."""
+    _PACKAGES.add(name)
+    if name not in sys.modules:
+        parent = ModuleType(name, "Plugins in folders.")
         parent.__path__ = []
-        sys.modules[PACKAGE] = parent
+        sys.modules[name] = parent
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())

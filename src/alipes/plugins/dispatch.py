@@ -1,4 +1,4 @@
-"""Calls plugins, and keeps what they do wrong away from the turn. Who they are is the loader's to say."""
+"""Calls plugin hooks and isolates their failures from the turn."""
 
 import asyncio
 import logging
@@ -10,126 +10,136 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar, cast
 
 from alipes.kernel.errors import AlipesError, PluginError
-from alipes.kernel.ports import Output
-from alipes.kernel.turns import Replied
-from alipes.plugins.attribution import HOLDING, PLUGIN
-from alipes.plugins.owner import CORE, Owner
-from alipes.plugins.registration import USUAL, Act, Entry, Hook, Ways, parameters, wanted
+from alipes.kernel.ports import ToolOutput
+from alipes.kernel.turns import ModelReply
+from alipes.plugins.interruption.attribution import MAX_BLOCK, PLUGIN
+from alipes.plugins.interruption.stepped_coroutine import SteppedCoroutine, start_task
+from alipes.plugins.owner import CORE, PluginOwner
+from alipes.plugins.registration import (
+    DEFAULT_OPTIONS,
+    Hook,
+    HookEntry,
+    HookOptions,
+    WrappedCall,
+    check_hook,
+    hook_parameters,
+)
 from alipes.plugins.specs import Admission, Verdict
-from alipes.plugins.stepped_coroutine import Rest, start
-from alipes.runtime.watchdog import LOOP, Interrupted, Watch
+from alipes.runtime.watchdog import LOOP_ACTIVITY, LoopActivity, LoopBlockInterrupted
 
-__all__ = ["DEADLINE", "Hook", "Hooks", "Relay", "Report", "guard", "parameters"]
+__all__ = ["DEADLINE", "Hook", "Hooks", "HookDispatcher", "Report", "guard", "hook_parameters"]
 log = logging.getLogger(__name__)
 Report: TypeAlias = Callable[[str, Mapping[str, object]], None]
-"""Told in a sentence what a plugin did wrong, and what it was offered at the time."""
+"""Called with a sentence about what a plugin did wrong, and with the arguments it was given."""
 T = TypeVar("T")
 Kind: TypeAlias = type | tuple[type, ...]
 DEADLINE = 5.0
-RELIEF = 0.05
-"""Seconds for others, after a hook held everybody up and before the next is called: it may do the same."""
-_ANSWERS: Mapping[str, Kind] = {
+BLOCK_PAUSE = 0.05
+"""Pause in seconds after a hook blocked the event loop, before the next one is called."""
+_ANSWER_TYPES: Mapping[str, Kind] = {
     "before_message": Admission,
     "before_tool": Verdict,
     "before_answer": Verdict,
-    "around_tool": (str, Output),
-    "around_request": Replied,
+    "around_tool": (str, ToolOutput),
+    "around_request": ModelReply,
 }
-_SIDE_BY_SIDE = frozenset({"agent_loop_stopped", "turn_ended", "session_left", "session_reset"})
-"""Told by a session itself, which serves nobody meanwhile: the slowest decides, not the sum."""
+_PARALLEL = frozenset({"agent_loop_stopped", "turn_ended", "session_left", "session_reset"})
+"""Called while the session handles nothing else: these hooks run in parallel."""
 
 
 class _Failed(Exception):
-    """A plugin broke; the kind of hook decides what that means."""
+    """A plugin failed; the kind of hook decides what follows."""
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(what)
         self.why = why
 
 
-def _silent(_what: str, _offered: Mapping[str, object]) -> None:
+def _no_report(_what: str, _offered: Mapping[str, object]) -> None:
     return None
 
 
 class Hooks:
-    """The registered hooks. What a turn calls is the `relay` of the moment it began."""
+    """The registered hooks. A turn uses the `dispatcher` of the moment it started."""
 
     def __init__(
         self,
         deadline: float = DEADLINE,
-        report: Report = _silent,
+        report: Report = _no_report,
         *,
         deadlines: Mapping[str, float] = MappingProxyType({}),
-        watch: Watch = LOOP,
+        watch: LoopActivity = LOOP_ACTIVITY,
     ) -> None:
-        """`deadlines`: by hook, where it is not the usual one."""
+        """`deadlines`: by hook, if it differs from the default."""
         self.report = report
         self._deadline, self._deadlines, self._watch = deadline, deadlines, watch
-        self._entries: dict[str, list[Entry]] = {}
-        self._owners: set[Owner] = set()
-        self._relay: Relay | None = None
+        self._entries: dict[str, list[HookEntry]] = {}
+        self._owners: set[PluginOwner] = set()
+        self._relay: HookDispatcher | None = None
 
-    def join(self, owner: Owner) -> None:
-        """A plugin is open, whether it has hooks or not: turns that begin from now on hold it."""
+    def add_owner(self, owner: PluginOwner) -> None:
+        """A plugin is open, with or without hooks: turns that start from now on keep it open."""
         self._owners.add(owner)
         self._relay = None
 
     def add(
         self,
-        owner: Owner,
+        owner: PluginOwner,
         hook: Hook,
         *,
         name: str = "",
         deadline: float | None = None,
         patient: bool = False,
-        ways: Ways = USUAL,
+        options: HookOptions = DEFAULT_OPTIONS,
     ) -> None:
-        """Register `hook` as `name`, or under its own; a name or parameter we do not know is refused here.
+        """Register `hook` as `name`, or under its own name; raises for an unknown name or parameter.
 
-        `deadline`: for this one alone. `patient`: it may take as long as it likes, for instance to wait
-        for a person's word. Of a hook that wraps, its own time counts, not that of what it wraps.
+        `deadline`: for this hook alone. `patient`: no time limit, for instance to wait for a person. For a
+        wrapping hook, only its own time counts.
         """
         name = name or getattr(hook, "__name__", "")
-        entry = Entry(owner, hook, wanted(owner, hook, name), name=name, watch=self._watch)
+        entry = HookEntry(owner, hook, check_hook(owner, hook, name), name=name, watch=self._watch)
         usual = self._deadlines.get(name, self._deadline)
         entry.deadline = None if patient else usual if deadline is None else deadline
-        entry.ways = ways
+        entry.options = options
         self._entries.setdefault(name, []).append(entry)
         self._relay = None
 
-    def remove(self, owner: Owner) -> None:
+    def remove(self, owner: PluginOwner) -> None:
         for entries in self._entries.values():
             entries[:] = [entry for entry in entries if entry.owner is not owner]
         self._owners.discard(owner)
         self._relay = None
 
     @property
-    def relay(self) -> "Relay":
-        """The hooks as they are now; what is added or removed later does not change it."""
+    def dispatcher(self) -> "HookDispatcher":
+        """The current hooks; later changes do not affect it."""
         if self._relay is None:
             entries = {name: tuple(each) for name, each in self._entries.items() if each}
-            self._relay = Relay(entries, lambda what, offered: self.report(what, offered), self._owners)
+            self._relay = HookDispatcher(
+                entries, lambda what, offered: self.report(what, offered), self._owners
+            )
         return self._relay
 
 
-class Relay:
-    """Calls the hooks, in the order they were registered.
+class HookDispatcher:
+    """Calls the hooks in the order of their registration.
 
-    Gates fail closed, observers and filters fail open; both are logged with the plugin's
-    name, and a plugin is switched off after three strikes.
+    Gates fail closed, observers and filters fail open. Failures are logged with the plugin's name, and a
+    plugin is disabled after three strikes.
     """
 
     def __init__(
         self,
-        entries: Mapping[str, tuple[Entry, ...]] = MappingProxyType({}),
-        report: Report = _silent,
-        owners: Iterable[Owner] = (),
+        entries: Mapping[str, tuple[HookEntry, ...]] = MappingProxyType({}),
+        report: Report = _no_report,
+        owners: Iterable[PluginOwner] = (),
     ) -> None:
         self._entries, self._report = entries, report
         self._owners = {*owners, *(entry.owner for each in entries.values() for entry in each)} - {CORE}
 
     def hold(self) -> None:
-        """A turn begins that calls these: its plugins stay open until `release`."""
+        """A turn starts to use these hooks: their plugins stay open until `release`."""
         for owner in self._owners:
             owner.hold()
 
@@ -137,19 +147,19 @@ class Relay:
         for owner in self._owners:
             owner.release()
 
-    def listens(self, *wanted: Callable[..., object]) -> bool:
-        """Is there anyone to call? For callers to whom the question itself costs something."""
+    def has_hooks(self, *wanted: Callable[..., object]) -> bool:
+        """True if any of these hooks is registered, for callers that would do extra work."""
         return any(spec.__name__ in self._entries for spec in wanted)
 
-    async def tell(self, spec: Callable[..., Awaitable[None]], **offered: object) -> None:
+    async def notify(self, spec: Callable[..., Awaitable[None]], **offered: object) -> None:
         """Observe: call all of them.
 
-        Each begins at once and in order. Those of a turn's or conversation's end go on side by side.
+        They start at once and in order. At the end of a turn or conversation they run in parallel.
         """
         entries = self._entries.get(spec.__name__)
         if entries is None:
             return
-        if spec.__name__ not in _SIDE_BY_SIDE:
+        if spec.__name__ not in _PARALLEL:
             for entry in entries:
                 try:
                     await self._call(entry, offered)
@@ -158,19 +168,19 @@ class Relay:
             return
         async with asyncio.TaskGroup() as group:
             for entry in entries:
-                hits = entry.hits
-                start(group, self._observe(entry, offered), name=str(entry))
-                if entry.hits != hits:
-                    await asyncio.sleep(RELIEF)
+                hits = entry.interruptions
+                start_task(group, self._observe(entry, offered), name=str(entry))
+                if entry.interruptions != hits:
+                    await asyncio.sleep(BLOCK_PAUSE)
 
-    async def _observe(self, entry: Entry, offered: Mapping[str, object]) -> None:
+    async def _observe(self, entry: HookEntry, offered: Mapping[str, object]) -> None:
         try:
             await self._call(entry, offered)
         except _Failed:
             return
 
     async def filter(self, spec: Callable[..., Awaitable[T | None]], value: T, **offered: object) -> T:
-        """Filter: the value after all of them had it."""
+        """Filter: pass the value through all of them."""
         kind = Mapping if isinstance(value, Mapping) else type(value)
         for entry in self._entries.get(spec.__name__, ()):
             offered[entry.first] = value
@@ -184,15 +194,15 @@ class Relay:
     async def decide(
         self, spec: Callable[..., Awaitable[T | None]], closed: Callable[[str], T | None], **offered: object
     ) -> T | None:
-        """Decide: the first answer; of a hook that fails, what `closed` makes of the reason, if anything."""
+        """Decide: the first answer wins; if a hook fails, `closed(reason)` is its answer."""
         settled: T | None = None
         for entry in self._entries.get(spec.__name__, ()):
-            if settled is not None and not entry.ways.always:
+            if settled is not None and not entry.options.always_ask:
                 continue
             try:
-                answer: T | None = await self._call(entry, offered, _ANSWERS[entry.name])
+                answer: T | None = await self._call(entry, offered, _ANSWER_TYPES[entry.name])
             except _Failed as error:
-                answer = None if entry.ways.lenient else closed(str(error))
+                answer = None if entry.options.fail_open else closed(str(error))
             settled = answer if settled is None else settled
         return settled
 
@@ -203,10 +213,10 @@ class Relay:
         value: object,
         **offered: object,
     ) -> T:
-        """Wrap: `go(value)`, inside all of them; the first registered is the outermost.
+        """Wrap: `go(value)` inside all of them; the first registered is the outermost.
 
-        A wrapper that breaks is as if it were not there: what `go` gave or raised counts, and it is not
-        done twice. Raises `PluginError` where it cut short what it had begun.
+        A wrapper that fails is ignored: the result or error of `go` counts, and `go` is not repeated. Raises
+        `PluginError` if the wrapper cancelled the call it had started.
         """
         wrapped: Callable[[Any], Awaitable[Any]] = go
         for entry in reversed(self._entries.get(spec.__name__, ())):
@@ -214,91 +224,105 @@ class Relay:
         return cast(T, await wrapped(value))
 
     async def _inside(
-        self, entry: Entry, go: Callable[[Any], Awaitable[Any]], offered: Mapping[str, object], value: object
+        self,
+        entry: HookEntry,
+        go: Callable[[Any], Awaitable[Any]],
+        offered: Mapping[str, object],
+        value: object,
     ) -> Any:
-        if entry.owner.off:
+        if entry.owner.disabled:
             return await go(value)
-        act = Act(go, entry)
+        act = WrappedCall(go, entry)
         known = {**offered, "go": act}
         known[entry.second] = value
         try:
-            return await self._call(entry, known, _ANSWERS[entry.name], act=act)
+            return await self._call(entry, known, _ANSWER_TYPES[entry.name], act=act)
         except _Failed:
             return await act.instead(value)
 
     async def _call(
-        self, entry: Entry, offered: Mapping[str, object], kind: Kind | None = None, *, act: Act | None = None
+        self,
+        entry: HookEntry,
+        offered: Mapping[str, object],
+        kind: Kind | None = None,
+        *,
+        act: WrappedCall | None = None,
     ) -> Any:
-        """What the hook answers, or None where its plugin is off. Raises `_Failed`, and what is not the
-        plugin's doing."""
-        if entry.owner.off and not entry.even_off:
+        """The hook's answer, or None if its plugin is disabled. Raises `_Failed`, and errors that are not the
+        plugin's own."""
+        if entry.owner.disabled and not entry.runs_when_disabled:
             return None
-        given = {name: offered[name] for name in entry.wanted}
-        rest: Rest | None = None
+        given = {name: offered[name] for name in entry.parameters}
+        rest: SteppedCoroutine | None = None
         former = PLUGIN.get()
         PLUGIN.set(entry.owner)
         try:
             answer = entry.begin(given)
-            if type(answer) is Rest:
+            if type(answer) is SteppedCoroutine:
                 rest = answer
-                answer = await _finished(rest, entry, act)
+                answer = await _await_rest(rest, entry, act)
             if kind is not None:
-                _check(answer, kind, act)
+                _check_type(answer, kind, act)
         except BaseException as raised:  # bulkhead: a broken plugin must not end the turn
-            if _not_its_doing(raised, rest, act):
+            if _is_foreign_error(raised, rest, act):
                 raise
             error = raised
-            if isinstance(error, Interrupted):
-                entry.held = 0.0  # it failed, and that is one strike
+            if isinstance(error, LoopBlockInterrupted):
+                entry.blocked_seconds = 0.0  # the failure itself is the strike
         else:
             return answer
         finally:
             PLUGIN.set(former)
-            if entry.held:
+            if entry.blocked_seconds:
                 self._tell_block(entry, offered)
-        why = _why(entry, rest, error)
+        why = _describe_error(entry, rest, error)
         failed = _Failed(f"plugin {entry.owner.name} failed in {entry.title}: {why}", why)
         log.error("%s", failed, exc_info=error)
         self._strike(entry, str(failed), why, offered)
-        await _after(error, rest)
+        await _after_failure(error, rest)
         raise failed from error
 
-    def _tell_block(self, entry: Entry, offered: Mapping[str, object]) -> None:
-        seconds, entry.held = entry.held, 0.0
-        why = f"blocked everybody for {seconds:.2f} s"
+    def _tell_block(self, entry: HookEntry, offered: Mapping[str, object]) -> None:
+        seconds, entry.blocked_seconds = entry.blocked_seconds, 0.0
+        why = f"blocked the event loop for {seconds:.2f} s"
         self._strike(entry, f"{entry} {why}", f"{entry.title} {why}", offered)
 
-    def _strike(self, entry: Entry, what: str, why: str, offered: Mapping[str, object]) -> None:
+    def _strike(self, entry: HookEntry, what: str, why: str, offered: Mapping[str, object]) -> None:
         self._report(what, offered)
         if entry.owner.strike(why):
-            log.error("plugin %s is %s", entry.owner.name, entry.owner.why)
-            self._report(f"plugin {entry.owner.name} is {entry.owner.why}", offered)
+            log.error("plugin %s is %s", entry.owner.name, entry.owner.disabled_reason)
+            self._report(f"plugin {entry.owner.name} is {entry.owner.disabled_reason}", offered)
 
 
 async def guard(
-    owner: Owner, what: str, work: Awaitable[T], *, deadline: float | None = None, holding: float = HOLDING
+    owner: PluginOwner,
+    what: str,
+    work: Awaitable[T],
+    *,
+    deadline: float | None = None,
+    max_block: float = MAX_BLOCK,
 ) -> T:
-    """Await something of a plugin's that is no hook, such as its setup, a command or a task beside turns.
+    """Await plugin code that is not a hook, such as its setup, a command or a background task.
 
-    It is done in the plugin's name, and watched. If it breaks, or takes longer than `deadline`, that is
-    a strike, and `PluginError` is raised; also if one step of it holds the loop longer than `holding`.
-    A plugin that is off may still close what it has open.
+    It runs on the plugin's behalf and is watched. If it fails, takes longer than `deadline`, or blocks the
+    loop longer than `holding`, that is a strike and `PluginError` is raised. A disabled plugin may still
+    close what it opened.
     """
-    entry = _Work(owner, lambda: work, (), name=what, watch=LOOP)
-    entry.deadline, entry.holding = deadline, holding
+    entry = _PluginWork(owner, lambda: work, (), name=what, watch=LOOP_ACTIVITY)
+    entry.deadline, entry.holding = deadline, max_block
     try:
-        return cast(T, await Relay()._call(entry, {}))
+        return cast(T, await HookDispatcher()._call(entry, {}))
     except _Failed as failed:
         if isinstance(failed.__cause__, PluginError):
             raise failed.__cause__ from None
         raise PluginError(owner.name, what, failed.why) from failed.__cause__
 
 
-class _Work(Entry):
-    """What a plugin does outside hooks. To block is named, and a strike only where it must be interrupted."""
+class _PluginWork(HookEntry):
+    """Plugin code outside hooks. Blocking is logged; it is a strike only if it had to be interrupted."""
 
     __slots__ = ("holding",)
-    even_off = True
+    runs_when_disabled = True
     holding: float
 
     @property
@@ -309,50 +333,51 @@ class _Work(Entry):
         return None
 
 
-async def _finished(rest: Rest, entry: Entry, act: Act | None) -> Any:
+async def _await_rest(rest: SteppedCoroutine, entry: HookEntry, act: WrappedCall | None) -> Any:
     if act is not None:
         rest.busy = act.running
-    answer = await rest.within(entry.deadline)
-    if rest.cancelled_meanwhile():
-        raise asyncio.CancelledError  # it kept to itself that the turn was stopped
-    if rest.overran:
+    answer = await rest.with_deadline(entry.deadline)
+    if rest.task_was_cancelled():
+        raise asyncio.CancelledError  # the hook swallowed the cancellation of the turn
+    if rest.timed_out:
         raise TimeoutError
     return answer
 
 
-def _check(answer: object, kind: Kind, act: Act | None) -> None:
+def _check_type(answer: object, kind: Kind, act: WrappedCall | None) -> None:
     fits = act.accepts(answer, kind) if act else answer is None or isinstance(answer, kind)
     if not fits:
         names = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
-        raise TypeError(f"it gave {type(answer).__name__}, not {names}")
+        raise TypeError(f"it returned {type(answer).__name__}, not {names}")
 
 
-def _not_its_doing(error: BaseException, rest: Rest | None, act: Act | None) -> bool:
+def _is_foreign_error(error: BaseException, rest: SteppedCoroutine | None, act: WrappedCall | None) -> bool:
     if isinstance(error, asyncio.CancelledError):
-        return _stopped(error, rest) and rest is not None and not rest.overran
+        return _was_stopped(error, rest) and rest is not None and not rest.timed_out
     return isinstance(error, KeyboardInterrupt | GeneratorExit) or (act is not None and act.raised(error))
 
 
-def _stopped(error: BaseException, rest: Rest | None) -> bool:
-    """Was it cancelled because we were? Where it never waited, nobody else can have cancelled it."""
-    return isinstance(error, asyncio.CancelledError) and rest is not None and rest.cancelled_meanwhile()
+def _was_stopped(error: BaseException, rest: SteppedCoroutine | None) -> bool:
+    """True if it was cancelled because the turn was. If it never waited, only the plugin can have cancelled
+    it."""
+    return isinstance(error, asyncio.CancelledError) and rest is not None and rest.task_was_cancelled()
 
 
-async def _after(error: BaseException, rest: Rest | None) -> None:
-    """It is told what went wrong; now for those whom that concerns."""
-    if isinstance(error, Interrupted):
-        await asyncio.sleep(RELIEF)
-    if _stopped(error, rest):
-        raise error  # the turn is stopped all the same
+async def _after_failure(error: BaseException, rest: SteppedCoroutine | None) -> None:
+    """After a failure was reported: let others run, and pass on a stop of the turn."""
+    if isinstance(error, LoopBlockInterrupted):
+        await asyncio.sleep(BLOCK_PAUSE)
+    if _was_stopped(error, rest):
+        raise error  # the turn is stopped in any case
 
 
-def _why(entry: Entry, rest: Rest | None, error: BaseException) -> str:
-    if rest is not None and rest.overran:
+def _describe_error(entry: HookEntry, rest: SteppedCoroutine | None, error: BaseException) -> str:
+    if rest is not None and rest.timed_out:
         late = "did not end when it was cancelled"
         return late if entry.deadline is None else f"took longer than {entry.deadline:g} s"
     if isinstance(error, asyncio.CancelledError):
-        return "was cancelled from inside"
-    if isinstance(error, AlipesError | Interrupted):
+        return "cancelled itself"
+    if isinstance(error, AlipesError | LoopBlockInterrupted):
         return str(error)
-    # Not `repr`: that is the plugin's own code, and may break.
+    # Not `repr`: that is the plugin's own code and may fail.
     return " ".join("".join(traceback.format_exception_only(error)).split())

@@ -1,4 +1,4 @@
-"""One plugin in one version of its code, from opening to closing, in a task of its own. It calls no hook."""
+"""One plugin in one version of its code, from opening to closing, in its own task."""
 
 import asyncio
 import traceback
@@ -9,26 +9,34 @@ from typing import Any
 
 from msgspec import Struct
 
+from alipes.config.environment import current_variables
 from alipes.config.settings import Settings
-from alipes.config.settings_parts import variables_now
 from alipes.kernel.errors import AlipesError, ConfigError, PluginError
-from alipes.plugins.attribution import end_tasks, on_behalf_of, tracking
-from alipes.plugins.context import Context, Host, Standing
-from alipes.plugins.discovery import Found, PluginFacts, State
+from alipes.plugins.context import Context, Host, PluginSetup
+from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, State
 from alipes.plugins.dispatch import Hooks, guard
-from alipes.plugins.native_loader import Door, table_of
-from alipes.plugins.owner import Owner
-from alipes.plugins.registry import CliOffer, CommandOffer, Offers, ProviderOffer, SkillOffer, ToolOffer
+from alipes.plugins.interruption.attribution import cancel_tasks, on_behalf_of, track_tasks
+from alipes.plugins.native_loader import PluginLoader, plugin_settings
+from alipes.plugins.owner import PluginOwner
+from alipes.plugins.registry import (
+    CliContribution,
+    CommandContribution,
+    Contributions,
+    ProviderContribution,
+    SkillContribution,
+    ToolContribution,
+)
 from alipes.runtime.http.clients import ClientScope
 
 GRACE = 3.0
-"""Seconds that the closing of what a plugin opened may take."""
+"""Seconds that closing a plugin's resources may take."""
 
 
-class Scope:
-    """Made by `open_scope`, and closed there: by the task that opened it, tasks first, then in reverse."""
+class OpenPluginScope:
+    """Created and closed by `open_scope`, in the task that opened it: tasks first, then resources in reverse
+    order."""
 
-    def __init__(self, owner: Owner, clients: ClientScope, group: asyncio.TaskGroup) -> None:
+    def __init__(self, owner: PluginOwner, clients: ClientScope, group: asyncio.TaskGroup) -> None:
         self.clients = clients
         self.stack = AsyncExitStack()
         self._owner, self._group = owner, group
@@ -36,11 +44,11 @@ class Scope:
         self._closed = False
 
     def run(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
-        """Beside the turns, until it is done or the plugin is closed. If it raises, that is a strike."""
+        """Run until it is done or the plugin is closed. If it raises, that is a strike."""
         if self._closed:
             work.close()
-            raise RuntimeError(f"the plugin {self._owner.name} is closed, and begins nothing any more")
-        with on_behalf_of(None):  # the house's own: it lasts until the plugin's work is seen to its end
+            raise RuntimeError(f"the plugin {self._owner.name} is closed and cannot start anything")
+        with on_behalf_of(None):  # the task belongs to alipes: it lasts until the plugin's work has ended
             task = self._group.create_task(
                 self._guarded(work, name), name=f"plugin {self._owner.name}: {name}"
             )
@@ -49,12 +57,12 @@ class Scope:
         return task
 
     async def _guarded(self, work: Coroutine[Any, Any, object], name: str) -> object:
-        with suppress(PluginError):  # it was told, and counted
+        with suppress(PluginError):  # already reported and counted
             return await guard(self._owner, name, work)
         return None
 
     async def close(self, grace: float) -> None:
-        """End the tasks, then close what was entered, the latest first. Nothing here lasts for ever."""
+        """Cancel the tasks, then close the resources, latest first. Time-limited."""
         self._closed = True
         try:
             for task in self._running:
@@ -62,75 +70,77 @@ class Scope:
             if self._running:
                 await asyncio.wait(self._running)
         finally:
-            await _closing(self._owner, "closing what it opened", self.stack.aclose(), grace)
+            await _close(self._owner, "closing what it opened", self.stack.aclose(), grace)
 
 
 @asynccontextmanager
-async def open_scope(owner: Owner, clients: ClientScope, *, grace: float = GRACE) -> AsyncIterator[Scope]:
+async def open_scope(
+    owner: PluginOwner, clients: ClientScope, *, grace: float = GRACE
+) -> AsyncIterator[OpenPluginScope]:
     """A plugin's scope. Leave it in the task that entered it."""
     await clients.__aenter__()
     try:
-        async with tracking(owner), asyncio.TaskGroup() as group:
-            scope = Scope(owner, clients, group)
+        async with track_tasks(owner), asyncio.TaskGroup() as group:
+            scope = OpenPluginScope(owner, clients, group)
             try:
                 yield scope
             finally:
                 await scope.close(grace)
     finally:
-        await _closing(owner, "closing its clients", clients.__aexit__(None, None, None), grace)
+        await _close(owner, "closing its clients", clients.__aexit__(None, None, None), grace)
 
 
-async def _closing(owner: Owner, what: str, work: Coroutine[Any, Any, object], grace: float) -> None:
-    """Also of a plugin that is off: what it opened is closed all the same, whatever goes wrong at it."""
-    leaving = Owner(owner.name)
+async def _close(owner: PluginOwner, what: str, work: Coroutine[Any, Any, object], grace: float) -> None:
+    """Close resources, also of a disabled plugin and despite errors."""
+    leaving = PluginOwner(owner.name)
     with suppress(PluginError):
         await guard(leaving, what, work, deadline=grace)
-    await end_tasks(leaving)
+    await cancel_tasks(leaving)
 
 
-HOLDING = 5.0
-"""Seconds for which its code may hold the loop while it is opened: it may have much to get ready."""
-OPENING = 30.0
-"""Seconds in which a plugin must be open."""
+MAX_OPEN_BLOCK = 5.0
+"""Seconds for which a plugin may block the loop while it is opened."""
+OPEN_TIMEOUT = 30.0
+"""Seconds within which a plugin must be open."""
 
 
-class House(Struct, frozen=True):
-    """What plugins are opened into."""
+class LoadEnvironment(Struct, frozen=True):
+    """What plugins are opened with."""
 
     settings: Settings
     hooks: Hooks
-    offers: Offers
+    contributions: Contributions
     host: Host
-    doors: Mapping[str, Callable[[], Door]]
-    opening: float = OPENING
+    loaders: Mapping[str, Callable[[], PluginLoader]]
+    opening: float = OPEN_TIMEOUT
 
 
-class Lodging:
-    """Run it as a task: it opens the plugin, waits until it is told to leave, and closes what was opened."""
+class PluginInstance:
+    """Run it as a task: opens the plugin, waits for `request_close`, and closes everything."""
 
-    def __init__(self, found: Found, house: House) -> None:
+    def __init__(self, found: DiscoveredPlugin, house: LoadEnvironment) -> None:
         self.found = found
-        self.owner = Owner(found.name)
+        self.owner = PluginOwner(found.name)
         self.state: State = "failed"
-        self.why = ""
+        self.reason = ""
         self.ready = asyncio.Event()
-        """It is open, and registered; or it has failed, and `why` says how."""
+        """Set once it is open and registered, or has failed with a `reason`."""
         self.closed = asyncio.Event()
-        self._house = house
+        self._environment = house
         self._leave = asyncio.Event()
         self._context: Context | None = None
 
     async def run(self) -> None:
-        settings = self._house.settings
+        settings = self._environment.settings
         try:
             table, may_override = self._prepare()
             clients = ClientScope(settings.proxies, trust=settings.ca_file or None)
             async with open_scope(self.owner, clients) as scope:
                 self._context = Context(
                     self._standing(table, may_override),
-                    hooks=self._house.hooks,
-                    offers=self._house.offers,
-                    host=self._house.host,
+                    hooks=self._environment.hooks,
+                    contributions=self._environment.contributions,
+                    host=self._environment.host,
                     scope=scope,
                 )
                 if await self._opened(self._context):
@@ -138,114 +148,117 @@ class Lodging:
                     self.ready.set()
                     await self._leave.wait()
         except ConfigError as error:
-            self.why = str(error)
+            self.reason = str(error)
         finally:
             self.ready.set()
             self.closed.set()
 
-    def settled(self, on_off: Callable[[Owner], None]) -> bool:
-        """Does what it registered count from now on? In one step: no turn sees a part of it. `on_off` is told
-        when it is switched off."""
+    def activate(self, on_off: Callable[[PluginOwner], None]) -> bool:
+        """Activate what it registered, in one step: no turn sees a part of it. `on_off` is called if the
+        plugin is disabled later."""
         if self.state != "on":
             return False
         assert self._context is not None
         try:
             self._context.publish()
         except PluginError as refused:
-            self.state, self.why = "failed", str(refused)
-            self.leave()
+            self.state, self.reason = "failed", str(refused)
+            self.request_close()
             return False
-        self._house.hooks.join(self.owner)
-        self.owner.on_off = on_off
+        self._environment.hooks.add_owner(self.owner)
+        self.owner.on_disabled = on_off
         return True
 
-    def withdraw(self) -> None:
-        """What it registered counts no more for turns that begin from now on."""
-        self._house.hooks.remove(self.owner)
-        self._house.offers.remove(self.owner)
+    def deactivate(self) -> None:
+        """Remove what it registered, for turns that start from now on."""
+        self._environment.hooks.remove(self.owner)
+        self._environment.contributions.remove(self.owner)
 
-    def leave(self) -> None:
-        """Close it, whoever still uses it."""
+    def request_close(self) -> None:
+        """Close it even if it is still in use."""
         self._leave.set()
 
-    async def see_off(self) -> None:
+    async def close_when_unused(self) -> None:
         """Close it once no turn uses it."""
         async with asyncio.TaskGroup() as group:
-            unused = group.create_task(self.owner.unused())
-            unused.add_done_callback(lambda _: self.leave())
+            unused = group.create_task(self.owner.wait_unused())
+            unused.add_done_callback(lambda _: self.request_close())
             await self.closed.wait()
             unused.cancel()
 
-    def facts(self) -> PluginFacts:
-        offers = self._house.offers.of(self.owner)
+    def status(self) -> PluginStatus:
+        offers = self._environment.contributions.by_owner(self.owner)
         about, hooks = self.found.manifest, self._context.registered if self._context else []
 
         def names(kind: type) -> tuple[str, ...]:
             return tuple(each.name for each in offers if isinstance(each, kind))
 
-        return PluginFacts(
+        return PluginStatus(
             name=self.found.name,
             state=self.state,
-            why=self.why,
+            why=self.reason,
             kind=self.found.kind,
             source=self.found.source,
             path=str(self.found.path or ""),
             version=about.version,
             description=about.description,
             hooks=tuple(dict.fromkeys(hooks)),
-            tools=names(ToolOffer),
-            commands=names(CommandOffer),
-            cli=names(CliOffer),
-            skills=names(SkillOffer),
-            provides=tuple(f"{each.kind}:{each.name}" for each in offers if isinstance(each, ProviderOffer)),
+            tools=names(ToolContribution),
+            commands=names(CommandContribution),
+            cli=names(CliContribution),
+            skills=names(SkillContribution),
+            provides=tuple(
+                f"{each.kind}:{each.name}" for each in offers if isinstance(each, ProviderContribution)
+            ),
             strikes=self.owner.strikes,
         )
 
     def _prepare(self) -> tuple[dict[str, object], bool]:
-        """Its table of settings, and whether it may replace tools. Raises ConfigError for what is missing."""
-        found, paths = self.found, self._house.settings.paths
-        if found.manifest.trouble:
-            raise ConfigError(f"its manifest cannot be read: {found.manifest.trouble}")
-        variables = variables_now(paths)
+        """Its settings, and whether it may replace built-in tools. Raises ConfigError if something is
+        missing."""
+        found, paths = self.found, self._environment.settings.paths
+        if found.manifest.error:
+            raise ConfigError(f"cannot read its manifest: {found.manifest.error}")
+        variables = current_variables(paths)
         if missing := [name for name in found.manifest.requires_env if name and not variables.get(name)]:
             names = ", ".join(missing)
             raise ConfigError(
-                f"it needs {names}, which is not set: run `alipes config set {missing[0]} -`, or set it in "
+                f"it needs {names}, which is not set: run `alipes config set {missing[0]} -` or set it in "
                 "the environment."
             )
-        table, may_override = table_of(self._house.settings, found.name)
+        table, may_override = plugin_settings(self._environment.settings, found.name)
         return {**table}, may_override
 
-    def _standing(self, table: Mapping[str, object], may_override: bool) -> Standing:
-        settings = self._house.settings
-        return Standing(
+    def _standing(self, table: Mapping[str, object], may_override: bool) -> PluginSetup:
+        settings = self._environment.settings
+        return PluginSetup(
             owner=self.owner,
             config=dict(table),
             folder=settings.home / "plugin-data" / self.found.slug,
             may_override=may_override,
             deadlines=settings.plugins.deadlines,
             sync_hooks=self.found.kind != "native",
-            secret=lambda name: variables_now(settings.paths).get(name),
+            secret=lambda name: current_variables(settings.paths).get(name),
         )
 
     async def _opened(self, context: Context) -> bool:
         try:
-            work, deadline = self._enter(context), self._house.opening
-            await guard(self.owner, "opening", work, deadline=deadline, holding=HOLDING)
+            work, deadline = self._enter(context), self._environment.opening
+            await guard(self.owner, "opening", work, deadline=deadline, max_block=MAX_OPEN_BLOCK)
         except PluginError as error:
-            self.why = told(error, self.found.path)
-        return not self.why
+            self.reason = describe_failure(error, self.found.path)
+        return not self.reason
 
     async def _enter(self, context: Context) -> None:
-        opened = self._house.doors.get(self.found.kind)
+        opened = self._environment.loaders.get(self.found.kind)
         if opened is None:
-            why = f"there is no door for {self.found.kind} plugins here"
+            why = f"{self.found.kind} plugins are not supported here"
             raise PluginError(self.found.name, "opening", why)
         await opened().open(self.found, context)
 
 
-def told(error: PluginError, folder: Path | None) -> str:
-    """Why a plugin could not be opened, in a sentence for who can do something about it."""
+def describe_failure(error: PluginError, folder: Path | None) -> str:
+    """Why a plugin could not be opened, for the person who can fix it."""
     match error.__cause__:
         case None | TimeoutError() | asyncio.CancelledError():
             return str(error)
@@ -261,7 +274,7 @@ def told(error: PluginError, folder: Path | None) -> str:
 
 
 def _place(error: BaseException, folder: Path | None) -> str:
-    """The last line of the plugin's own that was running."""
+    """The last line of the plugin's own code in the traceback."""
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""Who registered something: one plugin in one version of its code. Counts its strikes and its users."""
+"""The owner of a registration: one version of one plugin. Counts its strikes and the turns that use it."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,42 +8,42 @@ from weakref import WeakSet
 STRIKES = 3
 
 
-class Owner:
-    """A plugin as the rest of the house sees it. A reloaded plugin is another owner of the same name."""
+class PluginOwner:
+    """A plugin as seen by the rest of alipes. A reloaded plugin is another owner of the same name."""
 
-    def __init__(self, name: str, *, lasting: bool = False) -> None:
-        """`lasting`: it is the house's own, and is never switched off."""
+    def __init__(self, name: str, *, permanent: bool = False) -> None:
+        """`permanent`: part of alipes itself, never disabled."""
         self.name = name
         self.strikes = 0
-        self.off = False
-        self.why = ""
-        """Why it is off."""
-        self.on_off: Callable[[Owner], None] | None = None
-        """Told once, when it is switched off."""
-        self.lasting = lasting
+        self.disabled = False
+        self.disabled_reason = ""
+        """Why it is disabled."""
+        self.on_disabled: Callable[[PluginOwner], None] | None = None
+        """Called once, when it is disabled."""
+        self.permanent = permanent
         self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
-        """Those that its code began, as far as they are tracked."""
+        """Tracked tasks that its code started."""
         self._users = 0
         self._unused = asyncio.Event()
         self._unused.set()
 
     def strike(self, what: str) -> bool:
-        """It did something wrong; the third time it is switched off. True: this was that time."""
+        """Count a failure; the third disables the plugin. Returns True if this was the third."""
         self.strikes += 1
-        if self.strikes < STRIKES or self.lasting or self.off:
+        if self.strikes < STRIKES or self.permanent or self.disabled:
             return False
-        self.switch_off(f"switched off after {self.strikes} failures, the last: {what}")
+        self.disable(f"disabled after {self.strikes} failures, the last: {what}")
         return True
 
-    def switch_off(self, why: str) -> None:
-        if self.off:
+    def disable(self, why: str) -> None:
+        if self.disabled:
             return
-        self.off, self.why = True, why
-        if self.on_off is not None:
-            self.on_off(self)
+        self.disabled, self.disabled_reason = True, why
+        if self.on_disabled is not None:
+            self.on_disabled(self)
 
     def hold(self) -> None:
-        """A turn begins that may use it."""
+        """A turn starts that may use it."""
         self._users += 1
         self._unused.clear()
 
@@ -52,9 +52,9 @@ class Owner:
         if not self._users:
             self._unused.set()
 
-    async def unused(self) -> None:
-        """Return once no turn uses it any more."""
+    async def wait_unused(self) -> None:
+        """Return once no turn uses it."""
         await self._unused.wait()
 
 
-CORE = Owner("core", lasting=True)
+CORE = PluginOwner("core", permanent=True)

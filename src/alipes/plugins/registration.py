@@ -1,4 +1,4 @@
-"""One hook of one plugin: what it asks for, and how it is begun. What its answer means is the relay's."""
+"""One hook of one plugin: its parameters and how it is called."""
 
 import asyncio
 import inspect
@@ -12,60 +12,62 @@ from msgspec import Struct
 
 from alipes.kernel.errors import PluginError
 from alipes.plugins import specs
-from alipes.plugins.attribution import PLUGIN, as_coroutine, on_behalf_of
-from alipes.plugins.owner import CORE, Owner
-from alipes.plugins.stepped_coroutine import Rest, Watched
-from alipes.runtime.watchdog import Watch, edge
+from alipes.plugins.interruption.attribution import PLUGIN, as_coroutine, on_behalf_of
+from alipes.plugins.interruption.stepped_coroutine import SteppedCoroutine, WatchedCoroutine
+from alipes.plugins.owner import CORE, PluginOwner
+from alipes.runtime.watchdog import LoopActivity, plugin_boundary
 
 Hook: TypeAlias = Callable[..., Any]
 
 
-class Ways(Struct, frozen=True):
-    """How a hook is treated otherwise than usual: doors to older plugins keep what those rely on."""
+class HookOptions(Struct, frozen=True):
+    """Deviations from the usual treatment, for loaders of older plugin formats."""
 
     title: str = ""
-    """By which its author knows it; empty: the name of the spec."""
-    always: bool = False
-    """A decision: it is asked also when the matter is settled; its answer counts no more then."""
-    lenient: bool = False
-    """A decision: where it fails, it has said nothing."""
+    """The name its author knows it by; empty: the name of the spec."""
+    always_ask: bool = False
+    """For decisions: call it even if the decision is made; its answer is then ignored."""
+    fail_open: bool = False
+    """For decisions: if it fails, it has no say."""
 
 
-USUAL = Ways()
+DEFAULT_OPTIONS = HookOptions()
 
 
-class Entry:
-    """A hook as it was registered. As a deed it is watched: to block the loop is a strike."""
+class HookEntry:
+    """A registered hook. It is watched: blocking the loop is a strike."""
 
     __slots__ = (
+        "blocked_seconds",
         "deadline",
         "first",
-        "held",
-        "hits",
         "hook",
+        "interruptions",
         "name",
         "off_loop",
+        "options",
         "owner",
+        "parameters",
         "second",
         "sync",
-        "wanted",
         "watch",
-        "ways",
     )
-    even_off = False
-    """It is called also when its plugin is switched off."""
+    runs_when_disabled = False
+    """Called even if its plugin is disabled."""
 
-    def __init__(self, owner: Owner, hook: Hook, wanted: tuple[str, ...], *, name: str, watch: Watch) -> None:
-        self.owner, self.hook, self.wanted, self.name, self.watch = owner, hook, wanted, name, watch
-        self.first, self.second = ((*(parameters(name) or ()), "", ""))[:2]
+    def __init__(
+        self, owner: PluginOwner, hook: Hook, wanted: tuple[str, ...], *, name: str, watch: LoopActivity
+    ) -> None:
+        self.owner, self.hook, self.parameters, self.name, self.watch = owner, hook, wanted, name, watch
+        self.first, self.second = ((*(hook_parameters(name) or ()), "", ""))[:2]
         self.deadline: float | None = None
-        self.ways = USUAL
+        self.options = DEFAULT_OPTIONS
         self.sync = not inspect.iscoroutinefunction(hook)
         self.off_loop = False
-        """It blocked the loop once, or had to be interrupted: from then on it runs in a worker thread."""
-        self.held = 0.0
-        """Seconds for which it blocked the loop, until the relay has dealt with it."""
-        self.hits = 0
+        """It blocked the event loop once or was interrupted: from then on it runs in a worker thread."""
+        self.blocked_seconds = 0.0
+        """Seconds for which it blocked the event loop, until the dispatcher has handled it."""
+        self.interruptions = 0
         """How often it was interrupted."""
 
     def __str__(self) -> str:
@@ -73,32 +75,32 @@ class Entry:
 
     @property
     def title(self) -> str:
-        return self.ways.title or self.name
+        return self.options.title or self.name
 
     @property
     def patience(self) -> float:
         return math.inf if self.owner is CORE else self.watch.patience
 
     def blocked(self, seconds: float) -> None:
-        self.held = seconds
+        self.blocked_seconds = seconds
 
     def interrupted(self, seconds: float) -> None:
-        self.held = seconds
-        self.hits += 1
+        self.blocked_seconds = seconds
+        self.interruptions += 1
 
-    @edge
+    @plugin_boundary
     def begin(self, given: Mapping[str, object]) -> Any:
-        """Call it, on the loop's thread, up to its end or to where it waits: its answer, or a `Rest`."""
+        """Call it on the loop's thread until it ends or waits: its answer, or a `SteppedCoroutine`."""
         watch, before = self.watch, self.watch.begin(None if self.off_loop else self)
         if self.sync:
             if self.off_loop:
-                work = _threaded(partial(self.hook, **given))
+                work = _run_in_thread(partial(self.hook, **given))
             else:
                 try:
                     answer = self.hook(**given)
                 finally:
                     watch.end(before)
-                    self.off_loop = bool(self.held)
+                    self.off_loop = bool(self.blocked_seconds)
                 if answer is None or not inspect.isawaitable(answer):
                     return answer
                 work = as_coroutine(answer)
@@ -111,44 +113,44 @@ class Entry:
             return over.value
         finally:
             watch.end(before)
-        rest = Rest(work, waits_for, self, watch)
-        rest.lasting = self.owner.lasting
+        rest = SteppedCoroutine(work, waits_for, self, watch)
+        rest.permanent = self.owner.permanent
         return rest
 
 
-async def _threaded(call: Callable[[], Any]) -> Any:
+async def _run_in_thread(call: Callable[[], Any]) -> Any:
     answer = await asyncio.to_thread(call)
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def wanted(owner: Owner, hook: Hook, name: str) -> tuple[str, ...]:
-    """What the hook asks for by name. Raises `PluginError` for what no such hook is offered."""
-    known = parameters(name)
+def check_hook(owner: PluginOwner, hook: Hook, name: str) -> tuple[str, ...]:
+    """The parameters the hook asks for. Raises `PluginError` for unknown ones."""
+    known = hook_parameters(name)
     if known is None:
         raise PluginError(owner.name, name or repr(hook), "no such hook")
     if inspect.isasyncgenfunction(hook) or inspect.isgeneratorfunction(hook):
-        raise PluginError(owner.name, name, "a hook returns its answer, it does not yield")
+        raise PluginError(owner.name, name, "a hook must return its answer, not yield")
     taken = inspect.signature(hook).parameters.values()
     if any(each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL) for each in taken):
-        raise PluginError(owner.name, name, "a hook takes its parameters by name")
+        raise PluginError(owner.name, name, "a hook must take its parameters by name")
     names = tuple(each.name for each in taken if each.kind is not each.VAR_KEYWORD)
     if unknown := set(names) - set(known):
         raise PluginError(owner.name, name, f"unknown parameters {sorted(unknown)}")
     return names if len(names) == len(taken) else known
 
 
-def parameters(name: str) -> tuple[str, ...] | None:
-    """What the hook `name` is offered, in order; None if there is no such hook."""
+def hook_parameters(name: str) -> tuple[str, ...] | None:
+    """The parameters of the hook `name`, in order; None if no such hook."""
     spec = getattr(specs, name, None)
     if not inspect.iscoroutinefunction(spec):
         return None
     return tuple(inspect.signature(spec).parameters)
 
 
-class Act:
-    """`go`: done at most once, however often it is asked for. Who asks again is given the same."""
+class WrappedCall:
+    """`go`: runs at most once. Later calls return the same result."""
 
-    def __init__(self, act: Callable[[Any], Awaitable[Any]], entry: Entry) -> None:
+    def __init__(self, act: Callable[[Any], Awaitable[Any]], entry: HookEntry) -> None:
         self._act, self._entry = act, entry
         self._around = PLUGIN.get()
         self._begun = False
@@ -161,7 +163,7 @@ class Act:
             self._begun = True
             with self, on_behalf_of(self._around):
                 work = as_coroutine(self._act(value))
-                self._given = await Watched(work, None, self._entry.watch)
+                self._given = await WatchedCoroutine(work, None, self._entry.watch)
         return await self._outcome()
 
     def __enter__(self) -> None:
@@ -177,11 +179,11 @@ class Act:
         return self._begun and not self._over.is_set()
 
     def accepts(self, answer: object, kind: type | tuple[type, ...]) -> bool:
-        """May the wrapper answer this? What it was given it may pass on, whatever it is."""
+        """May the wrapper return this? The result of `go` may always be passed on."""
         return isinstance(answer, kind) or (self._over.is_set() and answer is self._given)
 
     def raised(self, error: BaseException) -> bool:
-        """Is the error not the wrapper's own, but what it stands around raised? Alone, or in a group."""
+        """True if the error came from the wrapped call and not from the wrapper; alone or in a group."""
         own = self._error
         if own is None or isinstance(own, asyncio.CancelledError):
             return False
@@ -190,13 +192,13 @@ class Act:
         return error is own
 
     async def instead(self, value: object) -> Any:
-        """What counts after the wrapper broke: the act as if nobody stood around it."""
+        """The result after the wrapper failed: that of the wrapped call, as if there were no wrapper."""
         return await (self._outcome() if self._begun else self(value))
 
     async def _outcome(self) -> Any:
         await self._over.wait()
         if isinstance(self._error, asyncio.CancelledError):
-            why = "it cut short what it stands around, which is not done twice"
+            why = "it cancelled the wrapped call, which is not repeated"
             raise PluginError(self._entry.owner.name, self._entry.name, why)
         if self._error is not None:
             raise self._error

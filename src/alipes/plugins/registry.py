@@ -1,4 +1,4 @@
-"""What plugins add to the house: tools, commands, skills, platforms, each with its owner. It runs none."""
+"""What plugins contribute: tools, commands, skills, platforms, each with its owner."""
 
 import asyncio
 import re
@@ -9,138 +9,151 @@ from msgspec import Struct
 
 from alipes.kernel.errors import PluginError, ToolError
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import Act, Output, Tool, ToolSpec
+from alipes.kernel.ports import Tool, ToolContext, ToolOutput, ToolSpec
 from alipes.kernel.turns import Inbound
-from alipes.plugins.attribution import done_by
 from alipes.plugins.dispatch import guard
-from alipes.plugins.owner import CORE, Owner
+from alipes.plugins.interruption.attribution import run_as
+from alipes.plugins.owner import CORE, PluginOwner
 
-CommandAct: TypeAlias = Callable[[str, Inbound], Awaitable[str | None]]
-"""Given what follows the name, and the message it came as; what it returns is shown."""
-CHECKING = 5.0
-"""Seconds in which a tool must say whether it is available."""
+CommandHandler: TypeAlias = Callable[[str, Inbound], Awaitable[str | None]]
+"""Called with the arguments and the message; the returned text is shown."""
+AVAILABILITY_TIMEOUT = 5.0
+"""Seconds within which a tool must say whether it is available."""
 _TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _COMMAND = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
 
-class ToolOffer(Struct, frozen=True):
-    owner: Owner
+class ToolContribution(Struct, frozen=True):
+    owner: PluginOwner
     tool: Tool
     toolset: str
     available: Callable[[], bool] | None = None
-    """Asked at the start of each turn, in a thread; a tool that is not available is not shown."""
+    """Called at the start of each turn, in a thread; an unavailable tool is not listed."""
     override: bool = False
-    """It stands in for a tool of the house's of the same name."""
+    """It replaces the built-in tool of the same name."""
 
     @property
     def name(self) -> str:
         return self.tool.spec.name
 
 
-class CommandOffer(Struct, frozen=True):
-    owner: Owner
+class CommandContribution(Struct, frozen=True):
+    owner: PluginOwner
     name: str
     """Without the slash."""
-    act: CommandAct
+    act: CommandHandler
     help: str = ""
     hint: str = ""
 
 
-class CliOffer(Struct, frozen=True):
-    """`alipes NAME ...`: `prepare` adds arguments to an argparse parser, `run` gets what was parsed."""
+class CliContribution(Struct, frozen=True):
+    """`alipes NAME ...`: `prepare` adds arguments to an argparse parser, `run` gets the parsed result."""
 
-    owner: Owner
+    owner: PluginOwner
     name: str
     help: str
     prepare: Callable[[Any], None]
     run: Callable[[Any], int | None] | None = None
 
 
-class SkillOffer(Struct, frozen=True):
-    owner: Owner
+class SkillContribution(Struct, frozen=True):
+    owner: PluginOwner
     name: str
     path: str
-    """Of a text file that the model reads when it needs it."""
+    """A text file that the model reads when it needs it."""
     description: str = ""
 
 
-class ProviderOffer(Struct, frozen=True):
-    """Something of a kind that the house asks for by name: a platform, a voice, a maker of images."""
+class ProviderContribution(Struct, frozen=True):
+    """Something that alipes looks up by kind and name: a platform, a voice, an image generator."""
 
-    owner: Owner
+    owner: PluginOwner
     kind: str
     name: str
     thing: Any
 
 
-Offer: TypeAlias = ToolOffer | CommandOffer | CliOffer | SkillOffer | ProviderOffer
-O = TypeVar("O", ToolOffer, CommandOffer, CliOffer, SkillOffer, ProviderOffer)  # noqa: E741
+Contribution: TypeAlias = (
+    ToolContribution | CommandContribution | CliContribution | SkillContribution | ProviderContribution
+)
+Kind = TypeVar(
+    "Kind", ToolContribution, CommandContribution, CliContribution, SkillContribution, ProviderContribution
+)
 
 
-class Offers:
-    """All that is offered now. A turn keeps the tools it began with."""
+class Contributions:
+    """All current contributions. A turn keeps the tools it started with."""
 
     def __init__(self, reserved: Callable[[], Iterable[str]] = tuple) -> None:
-        """`reserved()`: names of commands that no plugin may take."""
+        """`reserved()`: command names that plugins may not use."""
         self._reserved = reserved
-        self._offers: dict[tuple[type, str], Offer] = {}
+        self._contributions: dict[tuple[type, str], Contribution] = {}
         self._built_in: dict[str, Tool] = {}
 
-    def build_in(self, *tools: Tool) -> None:
-        """The house's own tools; a plugin's of the same name needs `override`."""
+    def add_builtin(self, *tools: Tool) -> None:
+        """Add built-in tools; a plugin's tool of the same name needs `override`."""
         self._built_in.update((tool.spec.name, tool) for tool in tools)
 
-    def check(self, offer: Offer) -> None:
-        """Refuse, in the plugin's name, what nobody could use, and what is somebody else's already."""
+    def check(self, offer: Contribution) -> None:
+        """Raise PluginError for an invalid name, or one that is already taken."""
         match offer:
-            case CommandOffer(name=name) if not _COMMAND.fullmatch(name):
-                raise _refused(offer, "a command has small letters, digits, - and _, and at most 32 of them")
-            case CommandOffer(name=name) if name in self._reserved():
-                raise _refused(offer, "the house has this command already")
-            case ToolOffer(name=name) if not _TOOL.fullmatch(name):
-                raise _refused(offer, "a tool's name has letters, digits, _ and -, and at most 64 of them")
-            case ToolOffer(name=name, override=False) if name in self._built_in:
-                raise _refused(
+            case CommandContribution(name=name) if not _COMMAND.fullmatch(name):
+                raise _refuse(
+                    offer, "a command name may have only lower-case letters, digits, - and _, at most 32"
+                )
+            case CommandContribution(name=name) if name in self._reserved():
+                raise _refuse(offer, "this command name is built in")
+            case ToolContribution(name=name) if not _TOOL.fullmatch(name):
+                raise _refuse(offer, "a tool name may have only letters, digits, _ and -, at most 64")
+            case ToolContribution(name=name, override=False) if name in self._built_in:
+                raise _refuse(
                     offer,
-                    "the house has this tool already; to replace it the plugin says override, and you allow "
+                    "this tool is built in; to replace it, the plugin must set override and you must allow "
                     f"it with allow_tool_override = true in [plugins.entries.{offer.owner.name}]",
                 )
-        held = self._offers.get(_key(offer))
-        if held is not None and held.owner.name != offer.owner.name and not held.owner.off:
-            raise _refused(offer, f"plugin {held.owner.name} has this {_what(offer)} already")
+        held = self._contributions.get(_key(offer))
+        if held is not None and held.owner.name != offer.owner.name and not held.owner.disabled:
+            raise _refuse(offer, f"plugin {held.owner.name} has this {_noun(offer)} already")
 
-    def add(self, offer: Offer) -> None:
-        """Offer it, if `check` lets it pass. An owner may offer the same name again: the latest counts."""
+    def add(self, offer: Contribution) -> None:
+        """Add it after `check`. An owner may add the same name again: the latest wins."""
         self.check(offer)
-        self._offers[_key(offer)] = offer
+        self._contributions[_key(offer)] = offer
 
-    def drop(self, owner: Owner, kind: type[Offer], name: str) -> bool:
-        """Take one offer back; False if the owner has no such."""
-        held = self._offers.get((kind, name))
+    def remove_one(self, owner: PluginOwner, kind: type[Contribution], name: str) -> bool:
+        """Remove one contribution; False if the owner has none of that name."""
+        held = self._contributions.get((kind, name))
         if held is None or held.owner is not owner:
             return False
-        del self._offers[kind, name]
+        del self._contributions[kind, name]
         return True
 
-    def remove(self, owner: Owner) -> None:
-        """Take back all that it offered."""
-        self._offers = {key: offer for key, offer in self._offers.items() if offer.owner is not owner}
+    def remove(self, owner: PluginOwner) -> None:
+        """Remove everything the owner contributed."""
+        self._contributions = {
+            key: offer for key, offer in self._contributions.items() if offer.owner is not owner
+        }
 
-    def all(self, kind: type[O]) -> tuple[O, ...]:
-        return tuple(each for each in self._offers.values() if isinstance(each, kind) and not each.owner.off)
+    def all(self, kind: type[Kind]) -> tuple[Kind, ...]:
+        return tuple(
+            each
+            for each in self._contributions.values()
+            if isinstance(each, kind) and not each.owner.disabled
+        )
 
-    def of(self, owner: Owner) -> tuple[Offer, ...]:
-        """What one plugin offers, of every kind."""
-        return tuple(each for each in self._offers.values() if each.owner is owner)
+    def by_owner(self, owner: PluginOwner) -> tuple[Contribution, ...]:
+        """Everything one plugin contributes."""
+        return tuple(each for each in self._contributions.values() if each.owner is owner)
 
-    def find(self, kind: type[O], name: str) -> O | None:
-        held = self._offers.get((kind, name))
-        return held if isinstance(held, kind) and not held.owner.off else None
+    def find(self, kind: type[Kind], name: str) -> Kind | None:
+        held = self._contributions.get((kind, name))
+        return held if isinstance(held, kind) and not held.owner.disabled else None
 
     def tools(self, toolsets: Iterable[str] | None = None, without: Iterable[str] = ()) -> Mapping[str, Tool]:
-        """By name, what a turn that begins now may use, except `without`.
+        """By name, the tools of a turn that starts now, except `without`.
 
-        `toolsets` narrows it: to these, `core` being the house's own, and to tools by their name.
+        `toolsets` limits them: to these toolsets (`core`: the built-in tools) and to tools named
+        individually.
         """
         wanted, left_out = None if toolsets is None else {*toolsets}, {*without}
 
@@ -148,16 +161,16 @@ class Offers:
             return name not in left_out and (wanted is None or not wanted.isdisjoint((name, toolset)))
 
         tools = {name: tool for name, tool in self._built_in.items() if fits(name, CORE.name)}
-        for offer in self.all(ToolOffer):
+        for offer in self.all(ToolContribution):
             if offer.override:
                 tools.pop(offer.name, None)
             if fits(offer.name, offer.toolset) or (offer.override and fits(offer.name, CORE.name)):
-                tools[offer.name] = _Lent(offer)
+                tools[offer.name] = _PluginTool(offer)
         return tools
 
     async def unavailable(self) -> frozenset[str]:
-        """The tools that say they cannot be used now; one that fails to say so counts among them."""
-        asked = [offer for offer in self.all(ToolOffer) if offer.available is not None]
+        """The tools that are unavailable now; one that fails to answer counts as unavailable."""
+        asked = [offer for offer in self.all(ToolContribution) if offer.available is not None]
         if not asked:
             return frozenset()
         async with asyncio.TaskGroup() as group:
@@ -165,46 +178,50 @@ class Offers:
         return frozenset(offer.name for offer, at in zip(asked, answers, strict=True) if not at.result())
 
 
-class _Lent:
-    """A plugin's tool as a turn has it: what it does is the plugin's doing."""
+class _PluginTool:
+    """A plugin's tool as a turn uses it: it runs on the plugin's behalf."""
 
-    def __init__(self, offer: ToolOffer) -> None:
+    def __init__(self, offer: ToolContribution) -> None:
         self._offer = offer
 
     @property
     def spec(self) -> ToolSpec:
         return self._offer.tool.spec
 
-    async def run(self, args: Mapping[str, Json], act: Act) -> str | Output:
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str | ToolOutput:
         owner = self._offer.owner
-        if owner.off:
-            raise ToolError(f"not run: the plugin {owner.name} is {owner.why}")
-        return await done_by(owner, f"the tool {self._offer.name}", self._run(args, act))
+        if owner.disabled:
+            raise ToolError(f"not run: the plugin {owner.name} is {owner.disabled_reason}")
+        return await run_as(owner, f"the tool {self._offer.name}", self._run(args, act))
 
-    async def _run(self, args: Mapping[str, Json], act: Act) -> str | Output:
+    async def _run(self, args: Mapping[str, Json], act: ToolContext) -> str | ToolOutput:
         return await self._offer.tool.run(args, act)
 
 
-async def _available(offer: ToolOffer) -> bool:
+async def _available(offer: ToolContribution) -> bool:
     assert offer.available is not None
-    what = f"whether {offer.name} is available"
+    what = f"availability of {offer.name}"
     try:
-        return bool(await guard(offer.owner, what, asyncio.to_thread(offer.available), deadline=CHECKING))
+        return bool(
+            await guard(offer.owner, what, asyncio.to_thread(offer.available), deadline=AVAILABILITY_TIMEOUT)
+        )
     except PluginError:
         return False
 
 
-def _refused(offer: Offer, why: str) -> PluginError:
-    name = f"/{offer.name}" if isinstance(offer, CommandOffer) else offer.name
+def _refuse(offer: Contribution, why: str) -> PluginError:
+    name = f"/{offer.name}" if isinstance(offer, CommandContribution) else offer.name
     return PluginError(offer.owner.name, name, why)
 
 
-def _what(offer: Offer) -> str:
+def _noun(offer: Contribution) -> str:
     return (
-        offer.kind if isinstance(offer, ProviderOffer) else type(offer).__name__.removesuffix("Offer").lower()
+        offer.kind
+        if isinstance(offer, ProviderContribution)
+        else type(offer).__name__.removesuffix("Contribution").lower()
     )
 
 
-def _key(offer: Offer) -> tuple[type, str]:
-    name = f"{offer.kind}:{offer.name}" if isinstance(offer, ProviderOffer) else offer.name
+def _key(offer: Contribution) -> tuple[type, str]:
+    name = f"{offer.kind}:{offer.name}" if isinstance(offer, ProviderContribution) else offer.name
     return type(offer), name

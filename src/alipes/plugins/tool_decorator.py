@@ -1,4 +1,4 @@
-"""From an async function to a tool: its name, words and schema are read off the function."""
+"""Makes a tool from an async function: name, description and schema are derived from it."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -8,14 +8,14 @@ import msgspec
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import Act, Output, ToolSpec
+from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 _MARK = "__alipes_tool__"
 
 
-class Marked(msgspec.Struct, frozen=True):
-    """What `@tool` said of a function."""
+class ToolMark(msgspec.Struct, frozen=True):
+    """The arguments of `@tool`."""
 
     name: str = ""
     description: str = ""
@@ -30,34 +30,34 @@ def tool(
     effect: Literal["read", "write"] = "write",
     schema: dict[str, Json] | None = None,
 ) -> Callable[[F], F]:
-    """Say of an async function of a plugin that it is a tool; the loader offers it.
+    """Mark an async function of a plugin as a tool.
 
-    `effect="read"`: it changes nothing, may run beside others, and again after a crash. Its parameters
-    are the model's arguments, checked against their types; one named `act` is told about the call.
+    `effect="read"`: it changes nothing, may run in parallel and be repeated after a crash. Its parameters are
+    the model's arguments, checked against their types; one named `act` receives the `ToolContext`.
     """
 
     def mark(function: F) -> F:
-        setattr(function, _MARK, Marked(name, description, effect, schema))
+        setattr(function, _MARK, ToolMark(name, description, effect, schema))
         return function
 
     return mark
 
 
-def marked(thing: object) -> Marked | None:
-    """What `@tool` said of it, or None."""
+def tool_mark(thing: object) -> ToolMark | None:
+    """The `@tool` arguments of a function, or None."""
     return getattr(thing, _MARK, None)
 
 
-def tool_of(function: Callable[..., Awaitable[Any]]) -> "FunctionTool":
-    """The tool that an async function is. Raises `TypeError` with a sentence for the author."""
-    said = marked(function) or Marked()
+def make_tool(function: Callable[..., Awaitable[Any]]) -> "FunctionTool":
+    """The tool for an async function. Raises `TypeError` with a sentence for the author."""
+    said = tool_mark(function) or ToolMark()
     name = said.name or function.__name__
     if not inspect.iscoroutinefunction(function):
         raise TypeError(f"the tool {name} must be `async def`")
     taken = inspect.signature(function).parameters
     for each in taken.values():
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD, each.POSITIONAL_ONLY):
-            raise TypeError(f"the tool {name} takes {each}: give each of its parameters a name and a type")
+            raise TypeError(f"the tool {name} takes {each}: every parameter needs a name and a type")
     hints = get_type_hints(function, include_extras=True)
     fields = [
         (each, hints.get(each, Any), *(() if of.default is of.empty else (of.default,)))
@@ -71,7 +71,7 @@ def tool_of(function: Callable[..., Awaitable[Any]]) -> "FunctionTool":
 
 
 class FunctionTool:
-    """An async function as a tool. What it returns that is no text is given as JSON, nothing as `done`."""
+    """An async function as a tool. A result that is not text is returned as JSON, None as `done`."""
 
     def __init__(
         self,
@@ -84,19 +84,19 @@ class FunctionTool:
         self.spec = spec
         self._function, self._shape, self._wants_act = function, shape, wants_act
 
-    async def run(self, args: Mapping[str, Json], act: Act) -> str | Output:
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str | ToolOutput:
         try:
             given = msgspec.convert(dict(args), self._shape)
         except msgspec.ValidationError as error:
             raise ToolError(f"not run: {error}") from error
         known = {name: getattr(given, name) for name in self._shape.__struct_fields__}
         answer = await self._function(**known, **({"act": act} if self._wants_act else {}))
-        return as_text(answer)
+        return to_output(answer)
 
 
-def as_text(answer: object) -> str | Output:
-    """What a tool gave, as the model reads it."""
-    if isinstance(answer, str | Output):
+def to_output(answer: object) -> str | ToolOutput:
+    """A tool's return value as text for the model."""
+    if isinstance(answer, str | ToolOutput):
         return answer
     if answer is None:
         return "done"

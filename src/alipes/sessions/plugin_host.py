@@ -1,14 +1,14 @@
-"""What the house does for plugins that ask it to. It is done in the house's own name, never in theirs."""
+"""The host that plugins talk to."""
 
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from alipes.agent.auxiliary import Auxiliary
-from alipes.agent.budget import priced, worst
-from alipes.agent.model_call import Asker, Patience, ask
-from alipes.agent.tool_calls import Desk, perform
+from alipes.agent.auxiliary import AuxiliaryModels
+from alipes.agent.budget import with_cost, worst_case
+from alipes.agent.model_call import ModelCallContext, call_model
+from alipes.agent.tool_calls import ToolRunner, run_calls
 from alipes.config.schema import find_key
 from alipes.config.settings import Settings
 from alipes.config.toml_lines import split_key
@@ -16,42 +16,47 @@ from alipes.config.value_types import HEADERS
 from alipes.kernel.messages import Json, Message, ToolCall, ToolResult
 from alipes.kernel.models import Secret
 from alipes.kernel.ports import Request
-from alipes.kernel.turns import Address, Event, Inbound, Op, Replied, Turn
-from alipes.kernel.usage import Billed
-from alipes.plugins.attribution import PLUGIN, TURN, on_behalf_of
+from alipes.kernel.turns import Address, Event, Inbound, ModelReply, Op, Turn
+from alipes.kernel.usage import UsageRecord
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.registry import Offers
-from alipes.sessions.sessions import Lobby
+from alipes.plugins.interruption.attribution import PLUGIN, TURN, on_behalf_of
+from alipes.plugins.registry import Contributions
+from alipes.sessions.sessions import Sessions
 
 PLATFORM = "plugin"
-"""Of what plugins do outside every conversation."""
+"""The platform of what plugins do outside any conversation."""
 
 
-class Hosting:
-    """See `hooks.context.Host`, whose words these are."""
+class PluginHost:
+    """Implements `plugins.context.Host`: what plugins may ask of alipes, done in its own name."""
 
     def __init__(
-        self, settings: Settings, lobby: Lobby, auxiliary: Auxiliary, *, hooks: Hooks, offers: Offers
+        self,
+        settings: Settings,
+        sessions: Sessions,
+        auxiliary: AuxiliaryModels,
+        *,
+        hooks: Hooks,
+        contributions: Contributions,
     ) -> None:
-        self.patience = Patience()
-        self._settings, self._lobby, self._auxiliary = settings, lobby, auxiliary
-        self._hooks, self._offers = hooks, offers
+        self._settings, self._sessions, self._auxiliary = settings, sessions, auxiliary
+        self._hooks, self._contributions = hooks, contributions
 
     async def submit(self, inbound: Inbound) -> str | None:
-        with by_itself():
-            return await self._lobby.submit(inbound)
+        with detached_context():
+            return await self._sessions.submit(inbound)
 
     async def post(self, key: str, op: Op) -> None:
-        with by_itself():
-            await self._lobby.post(key, op)
+        with detached_context():
+            await self._sessions.post(key, op)
 
     async def unfinished(self, key: str) -> tuple[str, ...]:
-        return await self._lobby.unfinished(key)
+        return await self._sessions.unfinished(key)
 
     async def ask(
         self, messages: tuple[Message, ...], *, system: str = "", model: str = "", max_tokens: int = 0
-    ) -> Replied:
-        turn = self.living() or _outside()
+    ) -> ModelReply:
+        turn = self.current_turn() or _turn_outside()
         with on_behalf_of(None):
             spending, backend = self._auxiliary.spending, await self._auxiliary.backend("", turn, model)
             limit = max_tokens or self._settings.max_tokens
@@ -62,29 +67,37 @@ class Hosting:
                 max_tokens=min(limit, backend.facts.output or limit),
                 effort=self._settings.effort,
             )
-            async with spending.call(turn, worst(request, backend.facts)):
-                reply = await ask(backend, request, Asker(turn, _unheard, self.patience))
-                reply = priced(reply, backend.facts)
-                await spending.owe(Billed(turn, "plugin", backend.name, reply.usage))
+            async with spending.reserve(turn, worst_case(request, backend.facts)):
+                reply = await call_model(
+                    backend, request, ModelCallContext(turn, _ignore_event, self._auxiliary.retry)
+                )
+                reply = with_cost(reply, backend.facts)
+                await spending.record(UsageRecord(turn, "plugin", backend.name, reply.usage))
             return reply
 
-    async def use(self, name: str, args: Mapping[str, Json], *, turn: Turn | None = None) -> ToolResult:
-        """What it gives is for the plugin alone: no transcript has it, and nobody watches it."""
-        turn = turn or self.living() or _outside()
+    async def run_tool(self, name: str, args: Mapping[str, Json], *, turn: Turn | None = None) -> ToolResult:
+        """The result goes to the plugin only: not to a transcript, and not to a screen."""
+        turn = turn or self.current_turn() or _turn_outside()
         call = ToolCall(f"plugin-{os.urandom(6).hex()}", name, dict(args))
         with on_behalf_of(None):
             allowed = self._settings.toolsets.get(turn.inbound.address.platform)
-            tools = self._offers.tools(allowed, without=await self._offers.unavailable())
-            desk = Desk(tools, self._hooks.relay, turn, _unheard, consent=self._lobby.approvals.ask)
-            return (await perform(desk, (call,), {}))[call.id]
+            tools = self._contributions.tools(allowed, without=await self._contributions.unavailable())
+            desk = ToolRunner(
+                tools,
+                self._hooks.dispatcher,
+                turn,
+                _ignore_event,
+                ask_approval=self._sessions.questions.ask_approval,
+            )
+            return (await run_calls(desk, (call,), {}))[call.id]
 
-    def living(self) -> Turn | None:
+    def current_turn(self) -> Turn | None:
         return TURN.get()
 
     def setting(self, key: str) -> object:
         way = split_key(key) or ()
         known = find_key(way)
-        if known is None or known.kind is HEADERS:  # headers may hold what stands in for secrets
+        if known is None or known.type is HEADERS:  # headers may contain secrets
             return None
         value: Any = self._settings
         for name in way:
@@ -93,8 +106,8 @@ class Hosting:
 
 
 @contextmanager
-def by_itself() -> Iterator[None]:
-    """What begins inside belongs to no plugin and to no turn."""
+def detached_context() -> Iterator[None]:
+    """Code started inside belongs to no plugin and no turn."""
     turn, plugin = TURN.set(None), PLUGIN.set(None)
     try:
         yield
@@ -103,11 +116,11 @@ def by_itself() -> Iterator[None]:
         PLUGIN.reset(plugin)
 
 
-def _outside() -> Turn:
-    """In place of a turn where none lives. Nobody can be asked in it."""
+def _turn_outside() -> Turn:
+    """A placeholder outside any turn. Nobody can be asked in it."""
     address = Address(PLATFORM, "outside")
     return Turn("", "", Inbound("", address, PLATFORM, "", workdir=os.getcwd()))
 
 
-async def _unheard(_event: Event) -> None:
+async def _ignore_event(_event: Event) -> None:
     return None

@@ -1,192 +1,187 @@
-"""Questions to the person about dangerous calls, and the word on each. The danger is judged elsewhere."""
+"""Questions to people: approvals of tool calls, and clarifications asked by the model."""
 
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from typing import Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
-from alipes.kernel.conversations import Leave, Unasked
+from alipes.kernel.conversations import ApprovalDecision, QuestionUndelivered
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.ports import Grants
+from alipes.kernel.ports import Bus, Grants
 from alipes.kernel.turns import (
-    Answer,
+    AnswerApproval,
+    AnswerQuestion,
     ApprovalAnswered,
     ApprovalAsked,
-    Asked,
     Envelope,
     Event,
-    Heard,
-    Reply,
+    QuestionAnswered,
+    QuestionAsked,
     Turn,
 )
 from alipes.plugins import specs
 from alipes.plugins.dispatch import Hooks
 
 NOBODY = "nobody"
-"""In place of a person, where the question reached none."""
+"""Instead of a person, if the question could not be delivered."""
+Asked: TypeAlias = ApprovalAsked | QuestionAsked
+Answer: TypeAlias = AnswerApproval | AnswerQuestion
 
 
-class Approvals:
-    """Asks whoever watches the session, and waits in the turn: to stop the turn is to say no.
-    A turn that works for another conversation asks there.
+class FrontEnd(Protocol):
+    """A front end that reaches people who are not connected at the moment."""
 
-    One question at a time per session. `session` is remembered here, `always` in the store.
+    def can_reach(self, key: str) -> bool:
+        """True if questions for `key` can be delivered later even though no client is connected."""
+        ...
+
+    async def before_resume(self, keys: tuple[str, ...]) -> None:
+        """Awaited with the sessions whose interrupted turns are about to resume."""
+        ...
+
+
+class Audience:
+    """Who can answer questions: connected clients, and people whom a front end reaches."""
+
+    def __init__(self, bus: Bus, *, interactive: bool) -> None:
+        self._bus, self._interactive = bus, interactive
+        self.front_end: FrontEnd | None = None
+
+    def can_answer(self, key: str) -> bool:
+        if not self._interactive:
+            return False
+        return self._bus.has_subscribers(key) or (
+            self.front_end is not None and self.front_end.can_reach(key)
+        )
+
+
+class _OpenQuestion(Struct, frozen=True):
+    turn: Turn
+    asked: Asked
+    answer: "asyncio.Future[Answer]"
+
+
+class Questions:
+    """Asks the people who watch a session, while the turn waits; stopping the turn answers "no".
+
+    A turn that works for another conversation asks there. One approval at a time per session; `session`
+    approvals are remembered here, `always` in the store.
     """
 
-    def __init__(
-        self,
-        grants: Grants,
-        hooks: Hooks,
-        publish: Callable[[Envelope], None],
-        heard: Callable[[str], bool],
-        *,
-        interactive: bool = False,
-    ) -> None:
-        """`heard(key)`: does anybody watch? `interactive`: could they answer?"""
-        self._grants, self._hooks, self._publish = grants, hooks, publish
-        self._heard, self._interactive = heard, interactive
+    def __init__(self, grants: Grants, hooks: Hooks, bus: Bus, audience: Audience) -> None:
+        self._grants, self._hooks, self._bus, self._audience = grants, hooks, bus, audience
         self._granted: set[tuple[str, str]] = set()
-        self._cut: dict[str, list[ApprovalAnswered]] = {}
-        self._open: dict[str, tuple[Turn, ApprovalAsked, asyncio.Future[Answer]]] = {}
-        self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._interrupted: dict[str, list[ApprovalAnswered]] = {}
+        self._open: dict[str, _OpenQuestion] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def ask(self, call: ToolCall, reason: str, turn: Turn) -> Leave:
-        """The word on `call`: given now, or before for exactly this call. None: there is nobody to ask."""
-        rule, (key, session, _) = exactly(call, turn), _place(turn)
-        async with self._lanes.setdefault(key, asyncio.Lock()):
+    async def ask_approval(self, call: ToolCall, reason: str, turn: Turn) -> ApprovalDecision:
+        """The decision on `call`: made now, or earlier for exactly this call. None: nobody can be asked."""
+        rule, (key, session, _) = rule_for(call, turn), _place(turn)
+        async with self._locks.setdefault(key, asyncio.Lock()):
             if (session, rule) in self._granted:
                 return "session"
-            if await self._grants.allowed(rule):
+            if await self._grants.is_allowed(rule):
                 return "always"
-            if not (self._interactive and self._heard(key)):
+            if not self._audience.can_answer(key):
                 return None
-            answer = await self._put(ApprovalAsked(os.urandom(6).hex(), call, reason, rule), turn)
+            answer = await self._ask_approval(ApprovalAsked(os.urandom(6).hex(), call, reason, rule), turn)
             if answer.unasked:
-                return Unasked(answer.unasked)
+                return QuestionUndelivered(answer.unasked)
             if answer.choice == "session":
                 self._granted.add((session, rule))
             elif answer.choice == "always":
                 await self._grants.allow(rule)
             return answer.choice
 
-    def answer(self, answer: Answer) -> None:
-        """Somebody's word, from wherever; one on a question that is not open any more says nothing."""
-        if answer.ask in self._open and not (waiting := self._open[answer.ask][2]).done():
-            waiting.set_result(answer)
-
-    def open(self, key: str) -> tuple[ApprovalAsked, ...]:
-        """The questions that wait under `key`, for who begins to watch only now."""
-        return tuple(asked for _, asked in self.asking(key))
-
-    def asking(self, key: str) -> tuple[tuple[str, ApprovalAsked], ...]:
-        """The same, each with the turn that it is asked for."""
-        here = ((_place(turn), asked) for turn, asked, _ in self._open.values())
-        return tuple((turn, asked) for (place, _, turn), asked in here if place == key)
-
-    async def _put(self, asked: ApprovalAsked, turn: Turn) -> Answer:
-        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._open[asked.ask] = turn, asked, waiting
+    async def _ask_approval(self, asked: ApprovalAsked, turn: Turn) -> AnswerApproval:
+        question = self._add(turn, asked)
         answered = ApprovalAnswered(asked.ask, "no", "stop")
         try:
-            await self._hooks.relay.tell(specs.on_event, event=asked, turn=turn)
-            self._tell(turn, asked)
-            answer = await waiting
+            await self._hooks.dispatcher.notify(specs.on_event, event=asked, turn=turn)
+            self._publish(turn, asked)
+            answer = await question.answer
+            assert isinstance(answer, AnswerApproval)
             answer = structs.replace(answer, choice="no", by=NOBODY) if answer.unasked else answer
             answered = ApprovalAnswered(asked.ask, answer.choice, answer.by)
         except asyncio.CancelledError:
-            self._cut.setdefault(turn.id, []).append(answered)
+            self._interrupted.setdefault(turn.id, []).append(answered)
             raise
-        finally:  # also when stopped: whoever shows the question must take it away
+        finally:  # also when stopped: front ends must remove the question
             del self._open[asked.ask]
-            self._tell(turn, answered)
-        await self._hooks.relay.tell(specs.on_event, event=answered, turn=turn)
+            self._publish(turn, answered)
+        await self._hooks.dispatcher.notify(specs.on_event, event=answered, turn=turn)
         return answer
 
-    def unanswered(self, turn: str) -> tuple[ApprovalAnswered, ...]:
-        """The questions of a turn that its end answered, for whoever tells the plugins; once."""
-        return tuple(self._cut.pop(turn, ()))
-
-    def waits(self, turn: str) -> bool:
-        """Does the turn wait for a person's word, or what works for it?"""
-        return any(
-            turn in (asker.id, asker.inbound.parent, _place(asker)[2]) for asker, _, _ in self._open.values()
-        )
-
-    def _tell(self, turn: Turn, event: Event) -> None:
-        key, _, asker = _place(turn)
-        self._publish(Envelope(key, asker, event))
-
-
-def _place(turn: Turn) -> tuple[str, str, str]:
-    """Where a person is asked for the turn: key, session, and the turn that is theirs."""
-    origin = turn.inbound.origin
-    if origin is None:
-        return turn.key, turn.session, turn.id
-    asker = turn.id if origin.reports else origin.turn  # what is detached may ask when that turn is over
-    return origin.address.key, origin.session, asker
-
-
-def exactly(call: ToolCall, turn: Turn) -> str:
-    """Equal for equal calls in the same folder and for nothing else; a person can read it."""
-    args = msgspec.json.encode(call.args, order="sorted").decode()
-    where = f" in {turn.inbound.workdir}" if turn.inbound.workdir else ""
-    return f"{call.name} {args}{where}"
-
-
-class Questions:
-    """Those that wait for an answer, in this process."""
-
-    def __init__(
-        self, publish: Callable[[Envelope], None], heard: Callable[[str], bool], *, interactive: bool
-    ) -> None:
-        """`heard(key)`: does anybody watch? `interactive`: could they answer?"""
-        self._publish, self._heard, self._interactive = publish, heard, interactive
-        self._waiting: dict[str, asyncio.Future[Reply]] = {}
-        self._asked: dict[str, tuple[str, Asked]] = {}
-        """By session key, the question that is open there: the latest."""
-
-    async def ask(self, turn: Turn, question: str, choices: tuple[str, ...], seconds: float) -> Reply | None:
-        """What a person answers, or why the question did not reach them; None where nobody answers in time,
-        or is there to. Every front end is told."""
-        if not (self._interactive and self._heard(turn.key)):
+    async def ask_question(
+        self, turn: Turn, text: str, choices: tuple[str, ...], seconds: float
+    ) -> AnswerQuestion | None:
+        """A person's answer, or why the question could not be delivered; None if nobody can be asked or
+        nobody answers in time."""
+        if not self._audience.can_answer(_place(turn)[0]):
             return None
-        asked = Asked(os.urandom(6).hex(), question, choices, time.time() + seconds)
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting[asked.ask], self._asked[turn.key] = answer, (turn.id, asked)
-        self._publish(Envelope(turn.key, turn.id, asked))
-        heard = Heard(asked.ask)
+        asked = QuestionAsked(os.urandom(6).hex(), text, choices, time.time() + seconds)
+        question = self._add(turn, asked)
+        self._publish(turn, asked)
+        answered = QuestionAnswered(asked.ask)
         try:
             async with asyncio.timeout(seconds):
-                reply = await answer
-            heard = Heard(asked.ask, reply.text, reply.by)
+                answer = await question.answer
+            assert isinstance(answer, AnswerQuestion)
+            answered = QuestionAnswered(asked.ask, answer.text, answer.by)
         except TimeoutError:
             return None
         else:
-            return reply
+            return answer
         finally:
-            del self._waiting[asked.ask]
-            self._asked.pop(turn.key, None)
-            self._publish(Envelope(turn.key, turn.id, heard))
+            del self._open[asked.ask]
+            self._publish(turn, answered)
 
-    def answer(self, reply: Reply) -> None:
-        """The first counts."""
-        waiting = self._waiting.get(reply.ask)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(reply)
+    def answer(self, answer: Answer) -> None:
+        """Pass on an answer; the first one counts, and one to a closed question is ignored."""
+        question = self._open.get(answer.ask)
+        if question is not None and not question.answer.done():
+            question.answer.set_result(answer)
 
-    def waits(self, turn: str) -> bool:
-        """Does the turn wait for an answer?"""
-        return any(asker == turn for asker, _ in self._asked.values())
+    def open(self, key: str) -> tuple[tuple[str, Asked], ...]:
+        """The open questions of `key`, each with the turn it belongs to."""
+        placed = ((_place(question.turn), question.asked) for question in self._open.values())
+        return tuple((turn, asked) for (place, _, turn), asked in placed if place == key)
 
-    def open(self, key: str) -> Asked | None:
-        """What the session waits to hear."""
-        found = self._asked.get(key)
-        return found[1] if found else None
+    def is_waiting(self, turn: str) -> bool:
+        """True if the turn, or one that works for it, waits for a person."""
+        askers = (question.turn for question in self._open.values())
+        return any(turn in (asker.id, asker.inbound.parent, _place(asker)[2]) for asker in askers)
 
-    def asking(self, key: str) -> tuple[tuple[str, Asked], ...]:
-        """The same, with the turn that asks."""
-        return (self._asked[key],) if key in self._asked else ()
+    def take_interrupted(self, turn: str) -> tuple[ApprovalAnswered, ...]:
+        """The approvals that the end of the turn answered, for its plugins; each is returned once."""
+        return tuple(self._interrupted.pop(turn, ()))
+
+    def _add(self, turn: Turn, asked: Asked) -> _OpenQuestion:
+        question = _OpenQuestion(turn, asked, asyncio.get_running_loop().create_future())
+        self._open[asked.ask] = question
+        return question
+
+    def _publish(self, turn: Turn, event: Event) -> None:
+        key, _, asker = _place(turn)
+        self._bus.publish(Envelope(key, asker, event))
+
+
+def _place(turn: Turn) -> tuple[str, str, str]:
+    """Where a person is asked for the turn: key, session, and the person's turn."""
+    origin = turn.inbound.origin
+    if origin is None:
+        return turn.key, turn.session, turn.id
+    asker = turn.id if origin.reports else origin.turn  # background work may ask after that turn has ended
+    return origin.address.key, origin.session, asker
+
+
+def rule_for(call: ToolCall, turn: Turn) -> str:
+    """A readable rule that matches exactly this call in this directory."""
+    args = msgspec.json.encode(call.args, order="sorted").decode()
+    where = f" in {turn.inbound.workdir}" if turn.inbound.workdir else ""
+    return f"{call.name} {args}{where}"

@@ -1,5 +1,6 @@
-"""What every session of a lobby shares. Values and callables only: nothing here acts by itself."""
+"""What the sessions of a process share: defaults, activity, and the objects they use."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -7,42 +8,69 @@ from msgspec import Struct
 
 from alipes.agent.loop import Agent
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.ports import SessionStore, TurnStore
-from alipes.kernel.turns import Answer, ApprovalAnswered, Envelope, Event, Reply, Turn
+from alipes.kernel.turns import BusyMode, Event, Turn
 from alipes.plugins.dispatch import Hooks
-from alipes.sessions.subagents.running import Delegated
+from alipes.sessions.questions import Questions
+from alipes.sessions.subagents.registry import BackgroundWork, SubagentRegistry
+from alipes.store.store import Store
 
 OpenAgent: TypeAlias = Callable[[Turn], Awaitable[Agent]]
-"""Who lives the next turn; asked at its start, so a turn keeps what it began with."""
+"""Makes the agent of a turn; called at its start, so a turn keeps what it started with."""
+OutboundFor: TypeAlias = Callable[[Turn, Event], tuple[Outbound, ...]]
+"""The chat messages to send for an event of a turn; stored together with it."""
 
 
-class Surroundings(Struct, frozen=True):
-    turns: TurnStore
-    sessions: SessionStore
+def _no_messages(_turn: Turn, _event: Event) -> tuple[Outbound, ...]:
+    return ()
+
+
+class SessionDefaults(Struct, frozen=True):
+    """How sessions behave unless something else was chosen."""
+
+    busy: BusyMode = "queue"
+    """What a message does while a turn runs."""
+    interactive: bool = False
+    """People watch who can answer questions."""
+    idle_seconds: float = 300.0
+    """How long an idle session stays in memory."""
+    max_silence: float = 0.0
+    """Seconds without an event after which a turn is stopped; zero: never."""
+    max_subagent_seconds: float = 0.0
+    """How long a subagent may run; zero: no limit."""
+    background: BackgroundWork | None = None
+    """Processes that sessions run between their turns."""
+    outbound: OutboundFor = _no_messages
+
+
+class SessionActivity:
+    """Which sessions of this process have work, and after which turn the process leaves them."""
+
+    def __init__(self) -> None:
+        self.busy: set[str] = set()
+        self.changed = asyncio.Event()
+        """Set whenever a session becomes idle."""
+        self.final_turns: dict[str, str] = {}
+        """By session, the last turn to run here: the process exits, and others run the next one."""
+
+    def mark_idle(self, key: str) -> None:
+        self.busy.discard(key)
+        self.changed.set()
+
+    def is_final(self, key: str, turn: str) -> bool:
+        return bool(turn) and self.final_turns.get(key) == turn
+
+    async def wait_idle(self, key: str = "") -> None:
+        """Return once the session, or every session, is idle."""
+        while key in self.busy if key else self.busy:
+            self.changed.clear()
+            await self.changed.wait()
+
+
+class SessionServices(Struct, frozen=True):
+    store: Store
     hooks: Hooks
     agent: OpenAgent
-    delegated: Delegated
-    """The turns that work for others."""
-    publish: Callable[[Envelope], None]
-    answer: Callable[[Answer], None]
-    """Called with each word on an approval; whoever asked for it knows the question."""
-    reply: Callable[[Reply], None]
-    """The same with each answer to a question of the model's."""
-    unanswered: Callable[[str], tuple[ApprovalAnswered, ...]]
-    """Called with a turn that is over: the questions that its end answered. Each is given out once."""
-    waits: Callable[[str], bool]
-    """Does the turn wait for a person's word?"""
-    rested: Callable[[str], None]
-    """Called with the key whenever a session has nothing left to do."""
-    pass_on: Callable[[str], Awaitable[None]]
-    """Called with the key when another process turns out to hold the session."""
-    keeps: Callable[[str], str] = lambda _session: ""
-    """What of the session goes on between its turns, in a few words; unless empty, it stays in memory."""
-    owes: Callable[[Turn, Event], tuple[Outbound, ...]] = lambda _turn, _event: ()
-    """What a chat is owed for something that a turn told; written together with it."""
-    leaves: Callable[[str, str], bool] = lambda _key, _turn: False
-    """A session, and its last turn that is over: do we leave now, so that the next is for others to live?"""
-    linger: float = 300.0
-    """Seconds an idle session stays in memory."""
-    silence: float = 0.0
-    """Seconds after which a turn that tells nothing is stopped; zero: never."""
+    questions: Questions
+    subagents: SubagentRegistry
+    activity: SessionActivity
+    defaults: SessionDefaults

@@ -1,4 +1,4 @@
-"""One session: a mailbox, at most one living turn, and the only hand that stops it."""
+"""One session: a mailbox, at most one running turn, and the only place that stops it."""
 
 import asyncio
 import logging
@@ -6,85 +6,90 @@ from typing import TypeAlias
 
 from msgspec import structs
 
-from alipes.agent.transcript_repair import close, opening
-from alipes.kernel.errors import Fenced, Held
+from alipes.agent.transcript_repair import close_transcript, opening_messages
+from alipes.kernel.errors import Fenced, SessionHeld
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import (
-    Answer,
+    AnswerApproval,
+    AnswerQuestion,
     Ending,
-    Noted,
+    Notice,
     Op,
-    Reply,
     Reset,
     Said,
     Steer,
     Stop,
-    Take,
     Turn,
     TurnEnded,
+    Wake,
 )
-from alipes.sessions.services import Surroundings
-from alipes.sessions.subagents.running import short_lived
-from alipes.sessions.turn_ending import (
-    listen_for,
-    take_in,
-    tell_child_end,
-    tell_end,
-    tell_leave,
-    tell_stop,
-    write_end,
+from alipes.sessions.services import SessionServices
+from alipes.sessions.subagents.registry import is_subagent_key
+from alipes.sessions.turn_outcome import (
+    notify_end,
+    notify_left,
+    notify_stop,
+    notify_subagent_ended,
+    take_steered,
+    watch_time_limits,
+    write_ending,
 )
-from alipes.sessions.turn_runner import Course
-from alipes.sessions.turn_state import Boundary, Living, Over
+from alipes.sessions.turn_runner import TurnRunner
+from alipes.sessions.turn_state import RunningTurn, StepBoundary, TurnOutcome
+
+log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
-LEFT = "reset"
+SUPERSEDED = "superseded"
+GRACE = 1.5
+"""Seconds a cancelled turn has to end; then its session continues without it."""
+MailboxItem: TypeAlias = Op | TurnOutcome | StepBoundary
 
 
-async def claim(key: str, around: Surroundings) -> Living | None:
-    """The oldest turn that waits; None when there is none, or when another process has it."""
+async def claim_turn(key: str, services: SessionServices) -> RunningTurn | None:
+    """The oldest queued turn; None if there is none, or if another process holds the session."""
     try:
-        turn = await around.turns.next_turn(key, _first_words)
+        turn = await services.store.turns.claim_next(key, _opening_with_claim)
         if turn is None:
-            await around.turns.release(key)
-    except Held:
-        await around.pass_on(key)
+            await services.store.turns.release(key)
+    except SessionHeld:
+        await services.store.dispatcher.wake(key)
         return None
-    return None if turn is None else Living(turn, around.hooks.relay)
+    return None if turn is None else RunningTurn(turn, services.hooks.dispatcher)
 
 
-def _first_words(turn: Turn) -> tuple[Message, ...]:
-    """What it says with its claim: the person's message, unless the turn may be over before it begins, or
-    something must be said before that."""
-    plain = turn.alone and turn.attempt == 1 and not turn.inbound.notice and turn.inbound.origin is None
-    said = opening(turn, turn.said) if plain else ()
+def _opening_with_claim(turn: Turn) -> tuple[Message, ...]:
+    """The person's message, recorded with the claim; nothing if the turn may end before it starts, or if
+    the transcript must be repaired first."""
+    first, inbound = turn.queue_empty and turn.attempt == 1, turn.inbound
+    said = (
+        opening_messages(turn, turn.said) if first and not inbound.notice and inbound.origin is None else ()
+    )
     return said if len(said) == 1 else ()
 
 
-async def already_over(living: Living, around: Surroundings) -> tuple[Ending, str] | None:
-    """What a turn ends as before it begins: stopped while nobody lived it, left, or tried too often."""
-    turn = living.turn
-    stopped = "" if turn.alone else await _stopped(living, around)
-    if stopped := stopped or await around.delegated.forsaken(turn):
+async def early_ending(running: RunningTurn, services: SessionServices) -> tuple[Ending, str] | None:
+    """The ending of a turn that must not start: stopped while queued, left, or tried too often."""
+    turn = running.turn
+    stopped = "" if turn.queue_empty else await _stop_reason(turn, services)
+    if stopped := stopped or await services.subagents.stop_reason(turn):
         return "stopped", stopped
     if turn.inbound.notice == "kept":
         return "answered", ""
     if turn.attempt > MAX_ATTEMPTS:
-        return (
-            "failed",
-            f"given up after {MAX_ATTEMPTS} attempts: each time the process ended before the turn did",
-        )
+        why = "the process exited each time before the turn finished"
+        return "failed", f"gave up after {MAX_ATTEMPTS} attempts: {why}"
     if turn.attempt > 1:
-        standing = await around.sessions.standing(turn.key)
-        if standing is None or standing.session != turn.session:
-            return "stopped", LEFT  # whoever left it could no longer tell the process that lived it
+        active = await services.store.sessions.active(turn.key)
+        if active is None or active.session != turn.session:
+            return "stopped", "reset"  # it was left while no process could be notified
     return None
 
 
-async def _stopped(living: Living, around: Surroundings) -> str:
-    """The reason of the last word that ends it; empty when there is none."""
-    turn, reason = living.turn, ""
-    for op in await around.turns.drain_control(turn.key):
+async def _stop_reason(turn: Turn, services: SessionServices) -> str:
+    """The reason of the last stored op that ends the turn; empty if there is none."""
+    reason = ""
+    for op in await services.store.turns.take_ops(turn.key):
         match op:
             case Stop(turn=named) if named == turn.id or (turn.attempt > 1 and not named):
                 reason = op.reason
@@ -93,214 +98,218 @@ async def _stopped(living: Living, around: Surroundings) -> str:
     return reason
 
 
-log = logging.getLogger(__name__)
-
-Letter: TypeAlias = Op | Over | Boundary
-SUPERSEDED = "superseded"
-GRACE = 1.5
-"""Seconds a cancelled turn has to end; then its session goes on without it."""
-
-
 class Session:
-    """A turn never writes its own obituary: its parent does, and a parent that is itself
-    being shut down does not. So a turn marked `stopped` was stopped by someone, and a turn
-    cut off by the end of the process stays unfinished and is resumed at the next start.
+    """A turn never writes its own ending: its session does, unless the process is shutting down. So a
+    turn marked `stopped` was stopped by someone, and a turn cut off by the end of the process stays
+    unfinished and resumes at the next start.
     """
 
-    def __init__(self, key: str, around: Surroundings) -> None:
+    def __init__(self, key: str, services: SessionServices) -> None:
         self.key = key
         self.closed = False
-        self._around = around
-        self._mailbox: asyncio.Queue[Letter] = asyncio.Queue()
-        self._living: Living | None = None
-        self._ended = ""
-        """The last turn that was over."""
-        self._asked = 0
-        """Letters that something waits, not read yet."""
-        self._lived: set[str] = set()
+        self._services = services
+        self._publish = services.store.bus.publish
+        self._mailbox: asyncio.Queue[MailboxItem] = asyncio.Queue()
+        self._running: RunningTurn | None = None
+        self._last_ended = ""
+        self._unread_wakes = 0
+        self._used_sessions: set[str] = set()
         """Conversations that had a turn here and were not left since."""
         self._left: dict[str, Reset] = {}
-        """Conversations that were left, as long as a turn of theirs lives."""
-        self._opened: dict[str, bool] = {}
-        """By conversation, whether a turn of it was ever set up; one may be over before that."""
+        """Conversations that were left while a turn of theirs still runs."""
+        self._was_set_up: dict[str, bool] = {}
+        """By conversation, whether a turn was ever set up; one may end before that."""
 
     def post(self, op: Op) -> None:
-        self._asked += isinstance(op, Take)
+        self._unread_wakes += isinstance(op, Wake)
         self._mailbox.put_nowait(op)
 
     async def run(self) -> None:
         """Serve until cancelled, or until idle for long. Turns are children and cannot outlive it."""
         async with asyncio.TaskGroup() as turns:
             try:
-                while (letter := await self._next_letter()) is not None:
-                    await self._read(letter, turns)
-                    del letter  # else we sit on the last turn, and all of its history, until the next
+                while (item := await self._next_item()) is not None:
+                    await self._handle(item, turns)
+                    del item  # free the last turn (and its history) while idle
             except asyncio.CancelledError:
                 await self._suspend()
                 raise
-            self._left = {session: Reset("idle", "idle", session) for session in self._lived}
-            self._take_leave(turns)
+            self._left = {session: Reset("idle", "idle", session) for session in self._used_sessions}
+            self._notify_left(turns)
 
-    async def _read(self, letter: Letter, turns: asyncio.TaskGroup) -> None:
-        match letter:
-            case Take():
-                self._asked -= 1
-                if self._living is None:
-                    await self._take_up(turns)
-            case Over() as over:
-                await self._bury(over)
-                self._take_leave(turns)
-                await self._take_up(turns)
-            case Boundary() as boundary:
-                await take_in(boundary, self._around)
+    async def _handle(self, item: MailboxItem, turns: asyncio.TaskGroup) -> None:
+        match item:
+            case Wake():
+                self._unread_wakes -= 1
+                if self._running is None:
+                    await self._start_next_turn(turns)
+            case TurnOutcome() as outcome:
+                await self._finish_turn(outcome)
+                self._notify_left(turns)
+                await self._start_next_turn(turns)
+            case StepBoundary() as boundary:
+                await take_steered(boundary, self._services)
             case _:
-                await self._heed(letter, turns)
-                self._take_leave(turns)
+                await self._handle_op(item, turns)
+                self._notify_left(turns)
 
-    async def _heed(self, op: Stop | Steer | Answer | Reply | Reset, turns: asyncio.TaskGroup) -> None:
+    async def _handle_op(
+        self, op: Stop | Steer | AnswerApproval | AnswerQuestion | Reset, turns: asyncio.TaskGroup
+    ) -> None:
         match op:
             case Stop():
                 await self._interrupt(op, turns)
             case Steer():
-                if self._living is not None:
-                    self._living.steered = True
-            case Answer():
-                self._around.answer(op)
-            case Reply():
-                self._around.reply(op)
-            case Reset():  # the conversation goes on no more
+                if self._running is not None:
+                    self._running.may_have_steered = True
+            case AnswerApproval() | AnswerQuestion():
+                self._services.questions.answer(op)
+            case Reset():
                 self._left[op.session] = op
-                if self._living is not None and self._living.turn.session == op.session:
-                    stop = Stop(op.reason, op.invalidation_reason, self._living.turn.id)
+                if self._running is not None and self._running.turn.session == op.session:
+                    stop = Stop(op.reason, op.invalidation_reason, self._running.turn.id)
                     await self._interrupt(stop, turns)
 
-    async def _next_letter(self) -> Letter | None:
+    async def _next_item(self) -> MailboxItem | None:
+        services = self._services
         while True:
             try:
-                brief = short_lived(self.key) and self._living is None
-                async with asyncio.timeout(0.0 if brief else self._around.linger):
+                short_lived = is_subagent_key(self.key) and self._running is None
+                async with asyncio.timeout(0.0 if short_lived else services.defaults.idle_seconds):
                     return await self._mailbox.get()
             except TimeoutError:
-                idle = self._living is None and self._mailbox.empty()
-                if idle and (brief or not any(map(self._around.keeps, self._lived))):
+                idle = self._running is None and self._mailbox.empty()
+                kept = any(map(services.subagents.describe_background, self._used_sessions))
+                if idle and (short_lived or not kept):
                     self.closed = True
                     return None
 
-    async def _take_up(self, turns: asyncio.TaskGroup) -> None:
-        """Begin the next turn that waits, burying at once those that must not live again."""
-        if self._around.leaves(self.key, self._ended):
-            self._around.rested(self.key)
+    async def _start_next_turn(self, turns: asyncio.TaskGroup) -> None:
+        """Start the next queued turn, finishing at once those that must not start."""
+        activity = self._services.activity
+        if activity.is_final(self.key, self._last_ended):
+            activity.mark_idle(self.key)
             return
-        while (living := await claim(self.key, self._around)) is not None:
-            ending = await already_over(living, self._around)
+        while (running := await claim_turn(self.key, self._services)) is not None:
+            ending = await early_ending(running, self._services)
             if ending is None:
-                self._begin(turns, living)
+                self._start_turn(turns, running)
                 return
-            await self._bury(Over(living, *ending))
-        if not self._asked:  # what came while we looked is found by the next look
-            self._around.rested(self.key)
+            await self._finish_turn(TurnOutcome(running, *ending))
+        if not self._unread_wakes:  # otherwise the next wake finds what was queued meanwhile
+            activity.mark_idle(self.key)
 
-    def _begin(self, turns: asyncio.TaskGroup, living: Living) -> None:
-        self._living = living
-        self._lived.add(living.turn.session)
-        self._around.delegated.began(living.turn)
-        living.opens = not self._opened.get(living.turn.session, not living.opens)
-        course = Course(living, self._around, self._mailbox.put_nowait)
-        living.task = turns.create_task(course.run(), name=f"turn {living.turn.id}")
-        living.task.add_done_callback(lambda task: self._done(living, task))
-        listen_for(living, self._around, self.post)
+    def _start_turn(self, turns: asyncio.TaskGroup, running: RunningTurn) -> None:
+        self._running = running
+        session = running.turn.session
+        self._used_sessions.add(session)
+        self._services.subagents.turn_started(running.turn)
+        running.first_in_session = not self._was_set_up.get(session, not running.first_in_session)
+        runner = TurnRunner(running, self._services, self._mailbox.put_nowait)
+        running.task = turns.create_task(runner.run(), name=f"turn {running.turn.id}")
+        running.task.add_done_callback(lambda task: self._on_done(running, task))
+        watch_time_limits(running, self._services, self.post)
 
-    def _done(self, living: Living, task: asyncio.Task[Over]) -> None:
-        if living.abandoned or (not task.cancelled() and task.exception() is not None):
-            return  # its end is written; or the store failed: the group is ending, and so are we
-        if not task.cancelled() and (living.stop is None or task.result().ending is None):
+    def _on_done(self, running: RunningTurn, task: asyncio.Task[TurnOutcome]) -> None:
+        if running.abandoned or (not task.cancelled() and task.exception() is not None):
+            return  # its end is written; or the store failed and the whole group is ending
+        if not task.cancelled() and (running.stop is None or task.result().ending is None):
             self._mailbox.put_nowait(task.result())
-        elif living.stop is not None:
-            self._mailbox.put_nowait(Over(living, "stopped", living.stop.reason))
-        else:  # at shutdown nobody reads this; otherwise a tool or plugin raised it by itself
-            self._mailbox.put_nowait(Over(living, "failed", "the turn was cancelled from inside"))
+        elif running.stop is not None:
+            self._mailbox.put_nowait(TurnOutcome(running, "stopped", running.stop.reason))
+        else:  # at shutdown nobody reads this
+            self._mailbox.put_nowait(TurnOutcome(running, "failed", "a tool or plugin cancelled the turn"))
 
     async def _interrupt(self, stop: Stop, group: asyncio.TaskGroup) -> None:
-        """The stop contract: mark, tell, yield once, cancel. The ending is written when the task is over."""
-        living = self._living
-        if living is None or (stop.turn and stop.turn != living.turn.id):
-            if stop.turn and await self._around.sessions.unfinished(self.key):
-                # it waits its turn: whoever claims it will find this
-                await self._around.turns.put_control(self.key, stop)
+        """The stop contract: mark, notify, yield once, cancel. The ending is written when the task ends."""
+        running, store = self._running, self._services.store
+        if running is None or (stop.turn and stop.turn != running.turn.id):
+            if stop.turn and await store.sessions.unfinished(self.key):
+                # it is queued: its claim will find this
+                await store.turns.put_op(self.key, stop)
             return
-        task = living.task
+        task = running.task
         assert task is not None
-        if living.stop is not None or task.done():
+        if running.stop is not None or task.done():
             return
-        if stop.invalidation_reason == "stop_command" and not living.started:
+        if stop.invalidation_reason == "stop_command" and not running.started:
             stop = structs.replace(stop, invalidation_reason="stop_command_pending")
-        group.create_task(self._around.delegated.stop(living.turn, stop), name="stop of what works for it")
-        await self._cut_short(living, stop)
-        group.create_task(self._see_it_end(living, task), name=f"end of turn {living.turn.id}")
+        group.create_task(self._services.subagents.stop(running.turn, stop), name="stop of its subagents")
+        await self._cancel_turn(running, stop)
+        group.create_task(self._abandon_if_stuck(running, task), name=f"end of turn {running.turn.id}")
 
-    async def _cut_short(self, living: Living, stop: Stop) -> None:
-        assert living.task is not None
-        living.mark(stop)
-        await tell_stop(living, stop)
+    async def _cancel_turn(self, running: RunningTurn, stop: Stop) -> None:
+        assert running.task is not None
+        running.mark_stopped(stop)
+        await notify_stop(running, stop)
         await asyncio.sleep(0)
-        living.task.cancel()
+        running.task.cancel()
 
-    async def _see_it_end(self, living: Living, task: asyncio.Task[Over]) -> None:
-        """A turn that does not end when it is cancelled is left behind: it can tell nothing any more."""
-        assert living.stop is not None
+    async def _abandon_if_stuck(self, running: RunningTurn, task: asyncio.Task[TurnOutcome]) -> None:
+        """Continue without a turn that does not end when it is cancelled: it can emit nothing."""
+        assert running.stop is not None
         await asyncio.wait({task}, timeout=GRACE)
         if not task.done():
-            log.error("turn %s is left behind: stopped %.1f s ago, it goes on in %s", *living.whereabouts())
-            living.abandoned = True
+            log.error(
+                "turn %s was abandoned: stopped %.1f s ago, still running in %s", *running.describe_stop()
+            )
+            running.abandoned = True
             task.cancel()
-            self._mailbox.put_nowait(Over(living, "stopped", living.stop.reason))
+            self._mailbox.put_nowait(TurnOutcome(running, "stopped", running.stop.reason))
 
     async def _suspend(self) -> None:
-        """The process ends: plugins are told. Nothing is written, so the turn goes on at the next start."""
-        living = self._living
-        if living is not None and living.task is not None and living.stop is None and not living.task.done():
-            await self._cut_short(living, Stop("shutdown", "shutdown", living.turn.id))
-            await asyncio.wait({living.task}, timeout=GRACE)
-            closing = close(living.said, living.acts)
-            await tell_end(living, self._around, "suspended", "shutdown", closing=closing)
-        for session in self._lived:
-            await tell_leave(self.key, self._around, Reset("shutdown", "shutdown", session))
+        """The process exits: notify plugins. Nothing is written, so the turn resumes at the next start."""
+        running = self._running
+        if (
+            running is not None
+            and running.task is not None
+            and running.stop is None
+            and not running.task.done()
+        ):
+            await self._cancel_turn(running, Stop("shutdown", "shutdown", running.turn.id))
+            await asyncio.wait({running.task}, timeout=GRACE)
+            closing = close_transcript(running.said, running.tool_results)
+            await notify_end(running, self._services, "suspended", "shutdown", closing=closing)
+        for session in self._used_sessions:
+            await notify_left(self.key, self._services, Reset("shutdown", "shutdown", session))
 
-    def _take_leave(self, group: asyncio.TaskGroup) -> None:
-        """Tell who keeps something for a conversation that is over; nobody waits until they are done."""
-        living = "" if self._living is None else self._living.turn.session
-        for session in [each for each in self._left if each != living]:
-            self._lived.discard(session)
-            self._opened.pop(session, None)
-            farewell = tell_leave(self.key, self._around, self._left.pop(session))
-            group.create_task(farewell, name=f"farewell {session}")
+    def _notify_left(self, group: asyncio.TaskGroup) -> None:
+        """Notify plugins of conversations that were left, without waiting for them."""
+        current = "" if self._running is None else self._running.turn.session
+        for session in [each for each in self._left if each != current]:
+            self._used_sessions.discard(session)
+            self._was_set_up.pop(session, None)
+            notify = notify_left(self.key, self._services, self._left.pop(session))
+            group.create_task(notify, name=f"session left {session}")
 
-    async def _bury(self, over: Over) -> None:
-        """Write the ending, then show it."""
-        living, ending = over.living, over.ending
-        self._living, self._ended = None, living.turn.id
-        session = living.turn.session
-        self._opened[session] = living.started or self._opened.get(session, not living.opens)
+    async def _finish_turn(self, outcome: TurnOutcome) -> None:
+        """Write the ending, then publish it."""
+        running, ending = outcome.running, outcome.ending
+        turn, session, subagents = running.turn, running.turn.session, self._services.subagents
+        self._running, self._last_ended = None, turn.id
+        self._was_set_up[session] = running.started or self._was_set_up.get(
+            session, not running.first_in_session
+        )
         if ending is None:
-            self._around.delegated.over(living.turn.inbound)
-            living.release()
+            subagents.forget(turn.inbound)
+            running.release()
             return
-        closing = close(living.said, living.acts, ending)
-        if over.detail == SUPERSEDED or living.turn.inbound.notice == "kept":
-            # who spoke last is answered, who spoke before is still heard
-            closing = (*opening(living.turn, living.said), *closing)
-        ended = TurnEnded(living.turn.id, ending, over.detail, living.usage)
+        closing = close_transcript(running.said, running.tool_results, ending)
+        if outcome.detail == SUPERSEDED or turn.inbound.notice == "kept":
+            # the message stays in the transcript even though it was not answered
+            closing = (*opening_messages(turn, running.said), *closing)
+        ended = TurnEnded(turn.id, ending, outcome.detail, running.usage)
         try:
-            await write_end(living, self._around, ended, closing)
+            await write_ending(running, self._services, ended, closing)
         except Fenced:
-            log.warning("turn %s was ended by another process", living.turn.id)
-            living.release()
+            log.warning("turn %s was ended by another process", turn.id)
+            running.release()
             return
-        for message in (*living.untold, *closing):
-            self._around.publish(living.envelope(Said(message)))
-        if ending == "stopped" and (going := self._around.keeps(living.turn.session)):
-            self._around.publish(living.envelope(Noted(f"goes on {going}")))
-        self._around.publish(living.envelope(ended))
-        await tell_child_end(living, self._around, ending, over.detail)
-        self._around.delegated.over(living.turn.inbound)
-        await tell_end(living, self._around, ending, over.detail, closing=closing)
+        for message in (*running.unpublished, *closing):
+            self._publish(running.envelope(Said(message)))
+        if ending == "stopped" and (background := subagents.describe_background(session)):
+            self._publish(running.envelope(Notice(f"still running {background}")))
+        self._publish(running.envelope(ended))
+        await notify_subagent_ended(running, self._services, ending, outcome.detail)
+        subagents.forget(turn.inbound)
+        await notify_end(running, self._services, ending, outcome.detail, closing=closing)

@@ -1,4 +1,4 @@
-"""The course of one living turn: the agent runs, all it tells is kept, then shown. It ends nothing."""
+"""Runs one turn as a task: the agent's events are recorded, then published."""
 
 import asyncio
 import logging
@@ -6,123 +6,125 @@ from collections.abc import Callable
 
 from alipes.agent.loop import run_turn
 from alipes.kernel.errors import AlipesError, Fenced, StoreError
-from alipes.kernel.formatting import brief
+from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.messages import Message
-from alipes.kernel.turns import Event, Noted, Said, ToolFinished, ToolStarted, TurnStarted
+from alipes.kernel.turns import Event, Notice, Said, ToolFinished, ToolStarted, TurnStarted
 from alipes.plugins import specs
-from alipes.plugins.attribution import TURN
-from alipes.runtime.log_file import about
-from alipes.sessions.services import Surroundings
-from alipes.sessions.turn_ending import tell_child
-from alipes.sessions.turn_state import Boundary, Living, Over
+from alipes.plugins.interruption.attribution import TURN
+from alipes.runtime.log_file import log_context
+from alipes.sessions.services import SessionServices
+from alipes.sessions.turn_outcome import notify_subagent_started
+from alipes.sessions.turn_state import RunningTurn, StepBoundary, TurnOutcome
 
 log = logging.getLogger(__name__)
 
 
-class Course:
+class TurnRunner:
     """Run it as a task; to stop it, its session marks the turn and cancels the task."""
 
-    def __init__(self, living: Living, around: Surroundings, post: Callable[[Boundary], None]) -> None:
-        self._living, self._around, self._post = living, around, post
+    def __init__(
+        self, running: RunningTurn, services: SessionServices, post: Callable[[StepBoundary], None]
+    ) -> None:
+        self._running, self._services, self._post = running, services, post
 
-    async def run(self) -> Over:
-        living, turn = self._living, self._living.turn
+    async def run(self) -> TurnOutcome:
+        running, turn = self._running, self._running.turn
         TURN.set(turn)
-        with about(session=turn.session, turn=turn.id):
+        with log_context(session=turn.session, turn=turn.id):
             try:
-                agent = await self._around.agent(turn)
-                living.hold(agent.hooks)
-                if living.opens:
-                    await living.relay.tell(
+                agent = await self._services.agent(turn)
+                running.attach_hooks(agent.hooks)
+                if running.first_in_session:
+                    await running.hooks.notify(
                         specs.session_began, session=turn.session, session_key=turn.key, turn=turn
                     )
-                await tell_child(living, self._around)
+                await notify_subagent_started(running, self._services)
                 await self._begin()
                 ending, detail = await run_turn(
-                    agent, turn, self.note, absorb=self._absorb, proceed=self.proceed
+                    agent, turn, self.emit, take_steered=self._take_steered, check_stop=self.check_stop
                 )
-                return Over(living, ending, detail)
+                return TurnOutcome(running, ending, detail)
             except Fenced:
-                log.warning("turn %s is lived by another process now", turn.id)
-                return Over(living, None)
+                log.warning("turn %s is run by another process now", turn.id)
+                return TurnOutcome(running, None)
             except StoreError:
                 raise
             except AlipesError as error:
-                return Over(living, "failed", str(error))
+                return TurnOutcome(running, "failed", str(error))
             except Exception as error:  # bulkhead: one broken turn must not end the session
-                log.exception("turn %s broke", turn.id)
-                return Over(living, "failed", f"{type(error).__name__}: {error}")
+                log.exception("turn %s failed", turn.id)
+                return TurnOutcome(running, "failed", f"{type(error).__name__}: {error}")
 
     async def _begin(self) -> None:
-        """What the house says is told as such, and not as a person's words."""
-        turn, notice = self._living.turn, self._living.turn.inbound.notice
+        """Announce the turn; a notice is shown as such, not as a person's words."""
+        turn, notice = self._running.turn, self._running.turn.inbound.notice
         text = "" if notice else turn.inbound.text
-        await self.note(TurnStarted(turn.id, turn.session, turn.attempt, text))
+        await self.emit(TurnStarted(turn.id, turn.session, turn.attempt, text))
         if notice:
-            await self.note(Noted(brief(turn.inbound.text.partition("\n")[0], 200)[1:-1]))
-        await self._tell_kept()
+            await self.emit(Notice(format_excerpt(turn.inbound.text.partition("\n")[0], 200)[1:-1]))
+        await self._publish_opening()
 
-    async def note(self, event: Event) -> None:
-        """The order is memory, journal, observers, screen. A turn marked as stopped says nothing more."""
-        living = self._living
-        await self.proceed()
-        living.hear(event)
+    async def emit(self, event: Event) -> None:
+        """The order is memory, journal, hooks, bus. A stopped turn emits nothing."""
+        running = self._running
+        await self.check_stop()
+        running.observe(event)
         if isinstance(event, Said | ToolStarted | ToolFinished):
-            living.fold(event)
-            if isinstance(event, ToolFinished) and living.all_answered():
-                living.held = event  # what it gave is said next, all results at once: one row, one wait
+            running.fold(event)
+            if isinstance(event, ToolFinished) and running.all_answered():
+                running.held_result = event  # recorded with the message of all results: one row, one wait
                 return
-            owed = self._around.owes(living.turn, event)
-            await self._around.turns.record(living.turn, event, *owed)
-            await self._show(*living.unheld(), event, owed=bool(owed))
+            outbound = self._services.defaults.outbound(running.turn, event)
+            await self._services.store.turns.record(running.turn, event, *outbound)
+            await self._publish(*running.take_held_result(), event, has_outbound=bool(outbound))
         else:
-            await self._show(*living.unheld(), event)
+            await self._publish(*running.take_held_result(), event)
 
-    async def _tell_kept(self) -> None:
-        """What the journal has already, and with it our memory."""
-        living = self._living
-        await self.proceed()
-        untold, living.untold = [Said(message) for message in living.untold], ()
-        for said in untold:
-            living.hear(said)
-            self._around.owes(living.turn, said)  # a person's words are owed to nobody, but are heard
-        await self._show(*untold)
+    async def _publish_opening(self) -> None:
+        """Publish the messages that were recorded with the claim."""
+        running = self._running
+        await self.check_stop()
+        opening, running.unpublished = [Said(message) for message in running.unpublished], ()
+        for said in opening:
+            running.observe(said)
+            self._services.defaults.outbound(running.turn, said)  # sends nothing, but must see every message
+        await self._publish(*opening)
 
-    async def _show(self, *events: Event, owed: bool = False) -> None:
-        """To observers, then to the screen: also when a stop comes in between, if they are kept already."""
-        living = self._living
+    async def _publish(self, *events: Event, has_outbound: bool = False) -> None:
+        """To hooks, then to the bus; recorded events are published even if a stop comes in between."""
+        running = self._running
         try:
-            if owed:  # whoever pays it learnt of it with us, and goes first
+            if has_outbound:  # let the outbox worker, which was notified by the write, start first
                 await asyncio.sleep(0)
             for event in events:
-                await living.relay.tell(specs.on_event, event=event, turn=living.turn)
+                await running.hooks.notify(specs.on_event, event=event, turn=running.turn)
         finally:
             for event in events:
-                if living.stop is None or isinstance(event, Said | ToolStarted | ToolFinished):
-                    self._around.publish(living.envelope(event))
+                if running.stop is None or isinstance(event, Said | ToolStarted | ToolFinished):
+                    self._services.store.bus.publish(running.envelope(event))
 
-    async def proceed(self) -> None:
-        """After the stop nothing is begun and nothing is told: whoever comes by here goes no further."""
-        living = self._living
-        if living.stop is None:
+    async def check_stop(self) -> None:
+        """Does not return once the turn is stopped, so that nothing is started or emitted afterwards."""
+        running = self._running
+        if running.stop is None:
             return
-        if living.task is not None and living.task.cancelling():
-            # a tool or plugin kept the cancellation to itself
+        if running.task is not None and running.task.cancelling():
+            # a tool or plugin swallowed the cancellation
             log.info(
                 "a result of turn %s that came %.1f s after its stop, from %s, was dropped",
-                *living.whereabouts(),
+                *running.describe_stop(),
             )
             raise asyncio.CancelledError
-        await asyncio.Event().wait()  # it is on the way
+        await asyncio.Event().wait()  # the cancellation follows
 
-    async def _absorb(self) -> tuple[Message, ...]:
-        """Taken in by the session, not by the turn: no stop can cut that short half-way."""
-        living = self._living
-        if not living.steered:
+    async def _take_steered(self) -> tuple[Message, ...]:
+        """The session moves the messages, not the turn, so that a stop cannot interrupt it halfway."""
+        running = self._running
+        if not running.may_have_steered:
             return ()
-        boundary = Boundary(living, asyncio.get_running_loop().create_future())
+        boundary = StepBoundary(running, asyncio.get_running_loop().create_future())
         self._post(boundary)
-        heard = await boundary.heard
-        for message in heard:
-            await living.relay.tell(specs.on_event, event=Said(message), turn=living.turn)
-        return heard
+        steered = await boundary.steered
+        for message in steered:
+            await running.hooks.notify(specs.on_event, event=Said(message), turn=running.turn)
+        return steered

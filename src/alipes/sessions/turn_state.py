@@ -1,4 +1,4 @@
-"""The turn that lives in a session: what it has said and done, folded from its events. It decides nothing."""
+"""The state of a running turn, folded from its events."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from alipes.kernel.turns import (
     Ending,
     Envelope,
     Event,
-    Recorded,
+    JournalEvent,
     Retracted,
     Said,
     Stop,
@@ -20,97 +20,95 @@ from alipes.kernel.turns import (
     Turn,
     Usage,
 )
-from alipes.plugins.dispatch import Relay
+from alipes.plugins.dispatch import HookDispatcher
 
 
-class Over(Struct, frozen=True):
-    """A turn's task is done; its parent writes what follows."""
+class TurnOutcome(Struct, frozen=True):
+    """A turn's task has ended; its session writes the ending."""
 
-    living: "Living"
+    running: "RunningTurn"
     ending: Ending | None
-    """None: fenced, so the ending is somebody else's to write."""
+    """None: fenced, so another process writes the ending."""
     detail: str = ""
 
 
-class Boundary(Struct, frozen=True):
-    """The turn stands between two steps and waits for what was said to it meanwhile."""
+class StepBoundary(Struct, frozen=True):
+    """The turn is between two steps and waits for messages steered into it."""
 
-    living: "Living"
-    heard: "asyncio.Future[tuple[Message, ...]]"
+    running: "RunningTurn"
+    steered: "asyncio.Future[tuple[Message, ...]]"
 
 
-class Living:
-    def __init__(self, turn: Turn, relay: Relay | None = None) -> None:
+class RunningTurn:
+    def __init__(self, turn: Turn, hooks: HookDispatcher | None = None) -> None:
         self.turn, self._key = turn, turn.key
-        self.relay = relay or Relay()
-        """The plugins it is told to: those of the moment it began."""
+        self.hooks = hooks or HookDispatcher()
+        """The plugins at the moment it started."""
         self.said: tuple[Message, ...] = turn.said
-        self.untold: tuple[Message, ...] = turn.fresh
-        """The end of `said`, as long as nobody was told."""
-        self.acts: dict[str, ToolResult | None] = dict(turn.acts)
+        self.unpublished: tuple[Message, ...] = turn.unpublished
+        """The end of `said` that was not published yet."""
+        self.tool_results: dict[str, ToolResult | None] = dict(turn.tool_results)
         self.usage: Usage | None = None
         self.stop: Stop | None = None
-        self.task: asyncio.Task[Over] | None = None
-        self.held: ToolFinished | None = None
-        """The last result before all are said together: shown once that is kept."""
+        self.task: asyncio.Task[TurnOutcome] | None = None
+        self.held_result: ToolFinished | None = None
+        """The last result of a step: published once the message with all results is recorded."""
         self.started = False
-        """It is set up, and has told so."""
-        self.opens = not turn.history and turn.attempt == 1
+        """It is set up and has announced itself."""
+        self.first_in_session = not turn.history and turn.attempt == 1
         """No turn of its conversation was set up before it."""
         self.abandoned = False
-        """It did not end when it was cancelled; its ending is written all the same."""
-        self.seen = time.monotonic()
-        """When it last told something."""
-        self.born = time.monotonic()
-        self.marked = 0.0
-        """When it was marked as stopped."""
+        """It did not end when it was cancelled; its ending is written anyway."""
+        self.last_event_at = time.monotonic()
+        self.started_at = time.monotonic()
+        self.stopped_at = 0.0
         self.timer: asyncio.TimerHandle | None = None
-        """Due when it has been silent for too long."""
+        """Fires when it has been silent, or has run, for too long."""
         self._partial: list[str] = []
-        self._began: dict[str, float] = {}
-        self.steered = not turn.alone
-        """Messages may wait to be taken in."""
+        self._call_started: dict[str, float] = {}
+        self.may_have_steered = not turn.queue_empty
+        """Messages may be queued for steering."""
 
-    def hold(self, relay: Relay) -> None:
-        """It is set up: these are its plugins to the end, and they stay open for it."""
-        relay.hold()
-        self.relay, self.started = relay, True
+    def attach_hooks(self, hooks: HookDispatcher) -> None:
+        """It is set up: it uses these plugins to its end, and they stay open for it."""
+        hooks.hold()
+        self.hooks, self.started = hooks, True
 
-    def mark(self, stop: Stop) -> None:
-        """From now on it begins nothing and tells nothing."""
-        self.stop, self.marked = stop, time.monotonic()
+    def mark_stopped(self, stop: Stop) -> None:
+        """From now on it starts nothing and emits nothing."""
+        self.stop, self.stopped_at = stop, time.monotonic()
 
     def envelope(self, event: Event) -> Envelope:
         return Envelope(self._key, self.turn.id, event)
 
     def release(self) -> None:
-        """It is over, and everyone was told."""
+        """It has ended and everyone was notified."""
         if self.timer is not None:
             self.timer.cancel()
         if self.started:
-            self.relay.release()
+            self.hooks.release()
         if not self.abandoned:
-            self.task = None  # what it gave, or its traceback, leads back to us
+            self.task = None  # its result or traceback refers back to us
 
     @property
-    def silent(self) -> float:
-        """Seconds since it last told something."""
-        return time.monotonic() - self.seen
+    def idle_seconds(self) -> float:
+        """Seconds since its last event."""
+        return time.monotonic() - self.last_event_at
 
     @property
     def age(self) -> float:
-        """Seconds since it began here."""
-        return time.monotonic() - self.born
+        """Seconds since it started here."""
+        return time.monotonic() - self.started_at
 
-    def whereabouts(self) -> tuple[str, float, str]:
-        """For the log, of a turn that will not end: which, how long since its stop, and in which tools."""
+    def describe_stop(self) -> tuple[str, float, str]:
+        """For the log: its id, the seconds since its stop, and the tools that are running."""
         calls = (call for message in self.said for call in message.calls)
-        names = [call.name for call in calls if call.id in self.running]
-        return self.turn.id, time.monotonic() - self.marked, ", ".join(names) or "no tool"
+        names = [call.name for call in calls if call.id in self.running_calls]
+        return self.turn.id, time.monotonic() - self.stopped_at, ", ".join(names) or "no tool"
 
-    def hear(self, event: Event) -> None:
-        """Keep what is said of the next answer, while it is said."""
-        self.seen = time.monotonic()
+    def observe(self, event: Event) -> None:
+        """Remember the time, and the text of an unfinished answer."""
+        self.last_event_at = time.monotonic()
         match event:
             case TextDelta(text):
                 self._partial.append(text)
@@ -119,41 +117,41 @@ class Living:
 
     @property
     def partial(self) -> str:
-        """What the model had said of an answer that is not whole."""
+        """The text of an unfinished answer."""
         return "".join(self._partial)
 
     @property
-    def running(self) -> tuple[str, ...]:
-        """Ids of the calls that were begun and are not answered."""
-        return tuple(name for name, result in self.acts.items() if result is None)
+    def running_calls(self) -> tuple[str, ...]:
+        """Ids of the calls that started and have no result."""
+        return tuple(name for name, result in self.tool_results.items() if result is None)
 
-    def cut_off(self, closing: tuple[Message, ...]) -> list[tuple[ToolCall, ToolResult, float]]:
-        """The calls of the last answer that only the end of the turn answered, and how long each ran."""
+    def unanswered_calls(self, closing: tuple[Message, ...]) -> list[tuple[ToolCall, ToolResult, float]]:
+        """The calls of the last answer that only `closing` answers, and how long each ran."""
         calls = {call.id: call for message in self.said for call in message.calls}
+        now = time.monotonic()
         return [
-            (calls[part.call_id], part, time.monotonic() - self._began.get(part.call_id, time.monotonic()))
+            (calls[part.call_id], part, now - self._call_started.get(part.call_id, now))
             for message in closing
             for part in message.parts
-            if isinstance(part, ToolResult) and self.acts.get(part.call_id) is None
+            if isinstance(part, ToolResult) and self.tool_results.get(part.call_id) is None
         ]
 
-    def fold(self, event: Recorded) -> None:
+    def fold(self, event: JournalEvent) -> None:
         match event:
             case Said(message, _, usage):
                 self.said = (*self.said, message)
                 if usage is not None:
                     self.usage = usage if self.usage is None else self.usage + usage
             case ToolStarted(call):
-                self.acts[call.id] = None
-                self._began[call.id] = time.monotonic()
+                self.tool_results[call.id] = None
+                self._call_started[call.id] = time.monotonic()
             case ToolFinished(call, result):
-                self.acts[call.id] = result
+                self.tool_results[call.id] = result
 
     def all_answered(self) -> bool:
-        """Has every call of the last message a result by now?"""
-        return all(self.acts.get(call.id) is not None for call in self.said[-1].calls)
+        """True if every call of the last message has a result."""
+        return all(self.tool_results.get(call.id) is not None for call in self.said[-1].calls)
 
-    def unheld(self) -> tuple[ToolFinished, ...]:
-        """What was held back, once."""
-        held, self.held = self.held, None
+    def take_held_result(self) -> tuple[ToolFinished, ...]:
+        held, self.held_result = self.held_result, None
         return () if held is None else (held,)

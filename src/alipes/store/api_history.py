@@ -1,6 +1,6 @@
-"""Where a message goes whose sender brings the conversation along: on in ours, a branch of it, or a new one.
+"""Maps a history sent by an API client onto a stored conversation, and queues the client's message.
 
-It takes the message in, in the same transaction, and runs nothing.
+The message continues that conversation, or a branch of it, or starts a new one.
 """
 
 import os
@@ -13,229 +13,229 @@ from msgspec import Struct, structs
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message, Part, ToolResult
 from alipes.kernel.turns import Address, Inbound, Said
-from alipes.store import conversations, history, turn_rows
+from alipes.store import conversations, turn_rows
 from alipes.store.database import codec
 from alipes.store.database.database import Database
 
-GIVEN = "as the caller told it"
-"""The detail of turns that were never lived here."""
-_SPOT = """
-    SELECT turns.number, turns.id, turns.session, turns.ending, sessions.address, turns.inbound,
-        NOT EXISTS (SELECT 1 FROM turns AS later WHERE later.session = turns.session
+IMPORTED = "imported"
+"""The detail of turns that were sent by a client and never ran here."""
+_TURN = """
+    SELECT turns.number, turns.id, turns.session_id, turns.ending, sessions.address, turns.inbound,
+        NOT EXISTS (SELECT 1 FROM turns AS later WHERE later.session_id = turns.session_id
                     AND later.number > turns.number AND json_extract(later.inbound, '$.notice') IS NULL)
-            AND EXISTS (SELECT 1 FROM seats WHERE seats.key = sessions.key AND seats.session = sessions.id)
-    FROM turns JOIN sessions ON sessions.id = turns.session
-    WHERE NOT EXISTS (SELECT 1 FROM hidden WHERE hidden.session = sessions.id AND turn = turns.number)"""
+            AND EXISTS (SELECT 1 FROM leases
+                        WHERE leases.key = sessions.key AND leases.session_id = sessions.id)
+    FROM turns JOIN sessions ON sessions.id = turns.session_id
+    WHERE NOT EXISTS (SELECT 1 FROM undone_turns
+                      WHERE undone_turns.session_id = sessions.id AND turn_number = turns.number)"""
+_HASHED_TURN = f"""{_TURN}
+    AND turns.number IN (SELECT turn_number FROM history_hashes WHERE hash = ?) ORDER BY 1 DESC LIMIT 1"""
 
 
-class Unfit(AlipesError):
-    """What was sent does not follow on what it names; `code` is for programs."""
+class HistoryMismatch(AlipesError):
+    """The message does not fit the turn that it is to continue; `code` is for programs."""
 
     def __init__(self, why: str, code: str) -> None:
         super().__init__(why)
         self.code = code
 
 
-class Wish(Struct, frozen=True):
-    """A message, and what it follows on."""
+class Continuation(Struct, frozen=True):
+    """A message of an API client, and what it continues."""
 
     inbound: Inbound
-    """Its address is the one of a conversation that would have to be begun."""
-    before: tuple[Message, ...] = ()
-    """All that was said before, as its sender has it; every call in it is answered."""
-    mark: bytes = b""
-    """Of `before`, where an answer of ours may be its end."""
+    """Its address is used if a new conversation is created."""
+    history: tuple[Message, ...] = ()
+    """The messages before it, as the client has them; every call in them is answered."""
+    history_hash: bytes = b""
+    """Of `history`; empty if it cannot end with an answer of ours."""
     after: str = ""
-    """The turn it follows on, where its sender names it instead of telling what was said."""
+    """The turn that it continues, if the client names one instead of sending the history."""
     results: tuple[ToolResult, ...] = ()
-    """What calls gave that were handed over in the turn before."""
+    """Results of the client's own tools that the previous turn called."""
     response: tuple[str, str] | None = None
-    """The name under which the answer may be asked for, and what is told of the request then."""
-    passing: bool = False
-    """It is forgotten once it is answered."""
+    """The id under which the response is stored, and the JSON of its request."""
+    temporary: bool = False
+    """Delete the conversation once it is answered."""
 
 
-class Placed(Struct, frozen=True):
+class AdmittedContinuation(Struct, frozen=True):
     turn: str
     session: str
     address: Address
 
 
-class _Spot(Struct, frozen=True):
-    """A turn that something may follow on."""
+class _PreviousTurn(Struct, frozen=True):
+    """The turn that a message continues."""
 
     number: int
     turn: str
     session: str
     unfinished: bool
     address: Address
-    offered: frozenset[str]
-    """The tools that its sender ran, if it was answered."""
-    last: bool
-    """Nobody said more since, and its conversation goes on where it was."""
+    client_tools: frozenset[str]
+    """The names of the client's own tools, if the turn was answered."""
+    is_last: bool
+    """There is no later message, and its conversation is the active one of its key."""
 
 
-class Seeding:
+class SqliteApiHistory:
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
-    async def place(self, wish: Wish) -> Placed:
-        """Take it in; it waits until its session is woken. Raises `Unfit`."""
-        fresh, turn, now = turn_rows.new_session(), os.urandom(8).hex(), self._clock()
-        return await self._database.run(lambda db: _place(db, wish, fresh, turn, now))
+    async def admit_continuation(self, request: Continuation) -> AdmittedContinuation:
+        """Queue the message; wake its session afterwards. Raises `HistoryMismatch`."""
+        session, turn, now = turn_rows.new_session_id(), os.urandom(8).hex(), self._clock()
+        return await self._database.run(lambda db: _admit(db, request, session, turn, now))
 
 
-def _place(db: sqlite3.Connection, wish: Wish, fresh: str, turn: str, now: float) -> Placed:
-    spot = _named(db, wish.after) if wish.after else _marked(db, wish.mark)
-    if spot is None:
-        session, address = fresh, wish.inbound.address
-        turn_rows.open_session(db, session, address, now)
-        _tell(db, session, wish, _turns(wish.before, wish.results), now)
-    elif spot.last and not wish.passing and _is_theirs(spot.address, wish.inbound.address):
-        session, address = spot.session, spot.address
-        _answer(db, spot, wish)
+def _admit(
+    db: sqlite3.Connection, request: Continuation, new_session: str, turn: str, now: float
+) -> AdmittedContinuation:
+    session, address = new_session, request.inbound.address
+    previous = _find_previous(db, request)
+    if previous is None:
+        turn_rows.insert_session(db, session, address, now)
+        _insert_imported(db, session, request, _split_turns(request.history, request.results), now)
+    elif previous.is_last and not request.temporary and _same_user(previous.address, address):
+        session, address = previous.session, previous.address
+        _store_results(db, previous, request)
         db.execute("UPDATE sessions SET updated = ? WHERE id = ?", (now, session))
     else:
-        session, address = fresh, wish.inbound.address
-        _branch(db, spot, session, address, now)
-        if whole := _answered(db, spot, wish):
-            db.execute("INSERT INTO hidden VALUES (?, ?)", (session, spot.number))
-            _tell(db, session, wish, [whole], now)
-    inbound = structs.replace(wish.inbound, address=address)
-    entry = turn_rows.Entry(turn, fresh, inbound, codec.whole(inbound.id), codec.dump(inbound), now)
-    if not turn_rows.unfinished(db, entry.key):  # a stop that found nothing to stop must not meet this one
-        db.execute("DELETE FROM controls WHERE key = ? AND kind = 'stop'", (entry.key,))
-    turn_rows.insert(db, entry, session, "queue")
-    _promise(db, wish, turn, session)
-    return Placed(turn, session, address)
+        _branch_after(db, previous, session, address, now)
+        if messages := _complete_messages(db, previous, request):
+            db.execute("INSERT INTO undone_turns VALUES (?, ?)", (session, previous.number))
+            _insert_imported(db, session, request, [messages], now)
+    row = turn_rows.make_turn_row(structs.replace(request.inbound, address=address), now, turn)
+    if not turn_rows.list_unfinished(db, row.key):
+        turn_rows.discard_stops(db, row.key)
+    turn_rows.insert_turn(db, row, session, "queue")
+    _insert_response(db, request, turn, session)
+    return AdmittedContinuation(turn, session, address)
 
 
-def _named(db: sqlite3.Connection, turn: str) -> _Spot:
-    row = db.execute(f"{_SPOT} AND turns.id = ?", (turn,)).fetchone()
+def _find_previous(db: sqlite3.Connection, request: Continuation) -> _PreviousTurn | None:
+    if not request.after:
+        hash = request.history_hash
+        row = db.execute(_HASHED_TURN, (hash,)).fetchone() if hash else None
+        return None if row is None else _previous_from_row(row)
+    row = db.execute(f"{_TURN} AND turns.id = ?", (request.after,)).fetchone()
     if row is None:
-        raise Unfit("what it follows on is not there any more", "previous_response_not_found")
-    spot = _spot(row)
-    if spot.unfinished:
-        raise Unfit("what it follows on is not answered yet; wait for it", "previous_response_unfinished")
-    return spot
+        raise HistoryMismatch("the previous response no longer exists", "previous_response_not_found")
+    previous = _previous_from_row(row)
+    if previous.unfinished:
+        why = "the previous response is not finished yet; wait for it"
+        raise HistoryMismatch(why, "previous_response_unfinished")
+    return previous
 
 
-def _marked(db: sqlite3.Connection, mark: bytes) -> _Spot | None:
-    sql = f"{_SPOT} AND turns.number IN (SELECT turn FROM answers WHERE mark = ?) ORDER BY 1 DESC LIMIT 1"
-    row = db.execute(sql, (mark,)).fetchone() if mark else None
-    return None if row is None else _spot(row)
-
-
-def _spot(row: tuple[int, str, str, str | None, str, str, int]) -> _Spot:
-    number, turn, session, ending, address, inbound, last = row
-    offered = codec.inbounds.decode(inbound).offered if ending == "answered" else ()
-    return _Spot(
+def _previous_from_row(row: tuple[int, str, str, str | None, str, str, int]) -> _PreviousTurn:
+    number, turn, session, ending, address, inbound, is_last = row
+    tools = codec.inbound_decoder.decode(inbound).offered if ending == "answered" else ()
+    return _PreviousTurn(
         number=number,
         turn=turn,
         session=session,
         unfinished=ending is None,
-        address=codec.addresses.decode(address),
-        offered=frozenset(each.name for each in offered),
-        last=bool(last),
+        address=codec.address_decoder.decode(address),
+        client_tools=frozenset(tool.name for tool in tools),
+        is_last=bool(is_last),
     )
 
 
-def _is_theirs(one: Address, other: Address) -> bool:
+def _same_user(one: Address, other: Address) -> bool:
     return (one.platform, one.user) == (other.platform, other.user)
 
 
-def _answer(db: sqlite3.Connection, spot: _Spot, wish: Wish) -> None:
-    """Put the results where their calls were handed over."""
-    if whole := _answered(db, spot, wish):
-        last = "(SELECT max(number) FROM said WHERE turn = ?)"
-        db.execute(f"UPDATE said SET message = ? WHERE number = {last}", (codec.dump(whole[-1]), spot.number))
+def _store_results(db: sqlite3.Connection, previous: _PreviousTurn, request: Continuation) -> None:
+    """Put the client's results into the last message of the turn that made the calls."""
+    if messages := _complete_messages(db, previous, request):
+        db.execute(
+            "UPDATE messages SET message = ? "
+            "WHERE number = (SELECT max(number) FROM messages WHERE turn_number = ?)",
+            (codec.to_json(messages[-1]), previous.number),
+        )
 
 
-def _answered(db: sqlite3.Connection, spot: _Spot, wish: Wish) -> tuple[Message, ...]:
-    """What the turn said, with the results in it; nothing where it handed over no call. Raises `Unfit`."""
-    sql = "SELECT message FROM said WHERE turn = ? ORDER BY number"
-    said = tuple(codec.messages.decode(text) for (text,) in db.execute(sql, (spot.number,)))
-    handed = _handed(said, spot.offered)
-    results = {result.call_id: result for result in wish.results}
-    if missing := [id for id in handed if id not in results]:
-        raise Unfit(f"no tool output found for function call {', '.join(missing)}", "tool_output_missing")
-    if stray := [id for id in results if id not in handed]:
-        raise Unfit(f"no tool call found for function call output {', '.join(stray)}", "tool_call_missing")
-    if not handed:
+def _complete_messages(
+    db: sqlite3.Connection, previous: _PreviousTurn, request: Continuation
+) -> tuple[Message, ...]:
+    """The turn's messages with the client's results; empty if it made no calls for the client.
+
+    Raises `HistoryMismatch`.
+    """
+    sql = "SELECT message FROM messages WHERE turn_number = ? ORDER BY number"
+    said = tuple(codec.message_decoder.decode(text) for (text,) in db.execute(sql, (previous.number,)))
+    calls = _client_calls(said, previous.client_tools)
+    results = {result.call_id: result for result in request.results}
+    if missing := [id for id in calls if id not in results]:
+        why = f"no tool output found for function call {', '.join(missing)}"
+        raise HistoryMismatch(why, "tool_output_missing")
+    if stray := [id for id in results if id not in calls]:
+        why = f"no tool call found for function call output {', '.join(stray)}"
+        raise HistoryMismatch(why, "tool_call_missing")
+    if not calls:
         return ()
-    return (*said[:-1], Message("tool", tuple(_filled(said[-1].parts, results))))
+    return (*said[:-1], Message("tool", tuple(_replace_results(said[-1].parts, results))))
 
 
-def _handed(said: tuple[Message, ...], offered: frozenset[str]) -> list[str]:
-    """The calls with which the turn ended: one that ends with results was not the model's to go on."""
-    if not offered or not said or said[-1].role != "tool":
+def _client_calls(said: tuple[Message, ...], client_tools: frozenset[str]) -> list[str]:
+    """The calls for the client with which the turn ended: its last message holds their results."""
+    if not client_tools or not said or said[-1].role != "tool":
         return []
     calls = next((message.calls for message in reversed(said) if message.calls), ())
-    return [call.id for call in calls if call.name in offered]
+    return [call.id for call in calls if call.name in client_tools]
 
 
-def _filled(parts: tuple[Part, ...], results: Mapping[str, ToolResult]) -> Iterator[Part]:
+def _replace_results(parts: tuple[Part, ...], results: Mapping[str, ToolResult]) -> Iterator[Part]:
     for part in parts:
         yield results.get(part.call_id, part) if isinstance(part, ToolResult) else part
 
 
-def _branch(db: sqlite3.Connection, spot: _Spot, session: str, address: Address, now: float) -> None:
-    """A conversation that shares all up to the turn, without copying a message."""
-    title = f"{conversations.title_of(db, spot.session)} (branch)"
-    db.execute(
-        "INSERT INTO sessions (id, key, platform, address, title, created, updated, parent, model, busy) "
-        "SELECT ?, ?, ?, ?, ?, ?, ?, id, model, busy FROM sessions WHERE id = ?",
-        (session, address.key, address.platform, codec.dump(address), title, now, now, spot.session),
-    )
-    shared = [(name, upto) for name, upto in history.line(db, spot.session) if name != spot.session]
-    db.executemany(
-        "INSERT INTO lineage VALUES (?, ?, ?)",
-        [(session, name, upto) for name, upto in (*shared, (spot.session, spot.number))],
-    )
-    db.execute(
-        "INSERT INTO hidden SELECT ?, turn FROM hidden WHERE session = ? "
-        "UNION SELECT ?, number FROM turns WHERE session = ? AND ending IS NULL AND number <= ?",
-        (session, spot.session, session, spot.session, spot.number),
-    )
-    turn_rows.seat(db, address.key, session)
+def _branch_after(
+    db: sqlite3.Connection, previous: _PreviousTurn, session: str, address: Address, now: float
+) -> None:
+    title = f"{conversations.session_title(db, previous.session)} (branch)"
+    source = (previous.session, previous.number)
+    conversations.insert_branch(db, source, session, title, address=address, now=now)
+    turn_rows.set_current_session(db, address.key, session)
 
 
-def _turns(before: tuple[Message, ...], results: tuple[ToolResult, ...]) -> list[tuple[Message, ...]]:
-    """What was said, apart by who began: each word of a person's begins a turn."""
-    whole = (*before, Message("tool", results)) if results else before
+def _split_turns(history: tuple[Message, ...], results: tuple[ToolResult, ...]) -> list[tuple[Message, ...]]:
+    """The messages by turn: each user message starts one."""
     turns: list[list[Message]] = []
-    for message in whole:
+    for message in (*history, Message("tool", results)) if results else history:
         if message.role == "user" or not turns:
             turns.append([])
         turns[-1].append(message)
     return [tuple(turn) for turn in turns]
 
 
-def _tell(
-    db: sqlite3.Connection, session: str, wish: Wish, turns: list[tuple[Message, ...]], now: float
+def _insert_imported(
+    db: sqlite3.Connection, session: str, request: Continuation, turns: list[tuple[Message, ...]], now: float
 ) -> None:
-    """Write down turns that were lived elsewhere."""
+    """Store turns that did not run here."""
     sql = (
-        "INSERT INTO turns (id, key, session, platform, inbound_id, inbound, ending, detail, "
-        "created, begun, ended) VALUES (?, ?, ?, ?, ?, ?, 'answered', ?, ?, ?, ?)"
+        "INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, ending, detail, "
+        "created, started, ended) VALUES (?, ?, ?, ?, ?, ?, 'answered', ?, ?, ?, ?)"
     )
-    address = wish.inbound.address
+    address = request.inbound.address
     for place, messages in enumerate(turns):
         first = messages[0].text if messages[0].role == "user" else ""
-        inbound = Inbound(f"{wish.inbound.id}:given:{place}", address, wish.inbound.sender, first)
-        names = (os.urandom(8).hex(), address.key, session, address.platform, codec.whole(inbound.id))
-        number = db.execute(sql, (*names, codec.dump(inbound), GIVEN, now, now, now)).lastrowid or 0
+        inbound = Inbound(f"{request.inbound.id}:given:{place}", address, request.inbound.sender, first)
+        ids = (os.urandom(8).hex(), address.key, session, address.platform, codec.clean_text(inbound.id))
+        number = db.execute(sql, (*ids, codec.to_json(inbound), IMPORTED, now, now, now)).lastrowid or 0
         for message in messages:
-            turn_rows.say(db, number, session, turn_rows.utterance(Said(message)), now)
+            turn_rows.insert_message(db, number, session, turn_rows.make_message_row(Said(message)), now)
 
 
-def _promise(db: sqlite3.Connection, wish: Wish, turn: str, session: str) -> None:
-    if wish.passing:
-        db.execute("INSERT OR IGNORE INTO passing VALUES (?)", (session,))
-    if wish.response is not None:
-        name, asked = wish.response
+def _insert_response(db: sqlite3.Connection, request: Continuation, turn: str, session: str) -> None:
+    if request.temporary:
+        db.execute("INSERT OR IGNORE INTO temporary_sessions VALUES (?)", (session,))
+    if request.response is not None:
+        id, text = request.response
         db.execute(
-            "INSERT INTO responses (id, turn, caller, asked) "
+            "INSERT INTO responses (id, turn_number, caller, request) "
             "VALUES (?, (SELECT number FROM turns WHERE id = ?), ?, ?)",
-            (name, turn, wish.inbound.sender, asked),
+            (id, turn, request.inbound.sender, text),
         )

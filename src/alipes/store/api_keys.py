@@ -1,9 +1,9 @@
-"""Webhooks that lead in: what each is for, its secret, and how often it was used. Rows; it judges nothing."""
+"""Named API keys (as hashes) and webhooks in SQLite."""
 
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -12,128 +12,119 @@ from alipes.kernel.models import Secret
 from alipes.store.database.database import Database
 
 KeyScope: TypeAlias = Literal["read", "run", "admin"]
-_COLUMNS = "name, scope, created, expires, rate"
+_COLUMNS = "name, scope, created, expires, requests_per_minute"
 
 
-class NamedKey(Struct, frozen=True):
-    """A key, but for itself: that was shown once, when it was made."""
+class ApiKey(Struct, frozen=True):
+    """A named key, without its value, which is shown only once when it is created."""
 
     name: str
     scope: KeyScope
     created: float
     expires: float | None = None
-    """Seconds since the epoch after which it opens nothing; None: never."""
+    """When it expires, in seconds since the epoch; None: never."""
     rate: int | None = None
-    """Requests a minute; None: as many as everyone has."""
+    """Requests per minute; None: the default."""
 
 
-class SqliteCallers:
-    """The named keys of a home; what time it is is asked of `clock`."""
-
+class SqliteApiKeys:
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
     async def add(
-        self, name: str, hash: bytes, scope: KeyScope, *, lasts: float = 0.0, rate: int | None = None
+        self, name: str, hash: bytes, scope: KeyScope, *, lifetime_s: float = 0.0, rate: int | None = None
     ) -> bool:
-        """`lasts`: seconds; zero: for good. False where the name is taken."""
+        """`lifetime_s` 0: it does not expire. False if the name is already in use."""
         now = self._clock()
-        row = (name, hash, scope, now, now + lasts if lasts else None, rate)
+        row = (name, hash, scope, now, now + lifetime_s if lifetime_s else None, rate)
 
         def work(db: sqlite3.Connection) -> bool:
-            sql = "INSERT OR IGNORE INTO callers VALUES (?, ?, ?, ?, ?, ?)"
+            sql = "INSERT OR IGNORE INTO api_keys VALUES (?, ?, ?, ?, ?, ?)"
             return bool(db.execute(sql, row).rowcount)
 
         return await self._database.run(work)
 
-    async def find(self, hash: bytes) -> NamedKey | None:
-        """The key with this hash, unless it is too old."""
-        sql = f"SELECT {_COLUMNS} FROM callers WHERE hash = ? AND (expires IS NULL OR expires > ?)"
+    async def find(self, hash: bytes) -> ApiKey | None:
+        """The key with this hash, unless it has expired."""
+        sql = f"SELECT {_COLUMNS} FROM api_keys WHERE key_hash = ? AND (expires IS NULL OR expires > ?)"
         row = await self._database.read(lambda db: db.execute(sql, (hash, self._clock())).fetchone())
-        return None if row is None else _key(row)
+        return None if row is None else ApiKey(*row)
 
-    async def all(self) -> tuple[NamedKey, ...]:
-        """Those that are too old as well."""
-        sql = f"SELECT {_COLUMNS} FROM callers ORDER BY name"
-        return tuple(map(_key, await self._database.read(lambda db: db.execute(sql).fetchall())))
+    async def all(self) -> tuple[ApiKey, ...]:
+        """All keys, including expired ones."""
+        sql = f"SELECT {_COLUMNS} FROM api_keys ORDER BY name"
+        return tuple(ApiKey(*row) for row in await self._database.read(lambda db: db.execute(sql).fetchall()))
 
     async def revoke(self, name: str) -> bool:
-        """It opens nothing from now on; False where there is none of this name."""
-        sql = "DELETE FROM callers WHERE name = ?"
+        """False if there is no key with this name."""
+        sql = "DELETE FROM api_keys WHERE name = ?"
         return bool(await self._database.run(lambda db: db.execute(sql, (name,)).rowcount))
 
 
-def _key(row: Sequence[Any]) -> NamedKey:
-    return NamedKey(*row)
-
-
-Style: TypeAlias = Literal["standard", "github"]
+SignatureStyle: TypeAlias = Literal["standard", "github"]
 
 
 class Webhook(Struct, frozen=True, omit_defaults=True):
-    """A named way in, as the operator made it."""
+    """A webhook as the operator configured it. Its fields are stored as JSON: do not rename them."""
 
     name: str
     prompt: str
-    """What is to be done; `{body.path}` and `{headers.name}` stand for what arrives."""
-    style: Style = "standard"
-    """How what arrives is signed."""
+    """The task; `{body.path}` and `{headers.name}` are replaced by values of the request."""
+    style: SignatureStyle = "standard"
+    """How requests are signed."""
     target: str = ""
-    """The chat that is told the answer, as `alipes send` names one; empty: none."""
+    """The chat that gets the answer, as in `alipes send`; empty: none."""
     tools: tuple[str, ...] | None = None
-    """What may be used for it; None: all that the platform `webhook` has."""
+    """The tools it may use; None: all of the platform `webhook`."""
     model: str = ""
     rate: int = 60
-    """Deliveries a minute."""
+    """Deliveries per minute."""
     together: bool = False
-    """All deliveries in one conversation; else each has its own."""
+    """All deliveries share one conversation; else each has its own."""
 
 
-class Standing(Struct, frozen=True):
+class WebhookStatus(Struct, frozen=True, rename={"deliveries": "taken", "last_delivery": "last"}):
+    """A webhook and its use; the JSON names are those of `alipes webhook list --json`."""
+
     webhook: Webhook
     created: float
-    taken: int
-    """How often it was used."""
-    last: float | None
-    """When it was used last."""
+    deliveries: int
+    last_delivery: float | None
 
 
 _decoder = msgspec.json.Decoder(Webhook)
 
 
 class SqliteWebhooks:
-    """The webhooks of a home; what time it is is asked of `clock`."""
-
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
     async def add(self, webhook: Webhook, secret: str) -> bool:
-        """False where the name is taken."""
+        """False if the name is already in use."""
         row = (webhook.name, msgspec.json.encode(webhook).decode(), secret, self._clock())
 
         def work(db: sqlite3.Connection) -> bool:
-            sql = "INSERT OR IGNORE INTO webhooks (name, hook, secret, created) VALUES (?, ?, ?, ?)"
+            sql = "INSERT OR IGNORE INTO webhooks (name, settings, secret, created) VALUES (?, ?, ?, ?)"
             return bool(db.execute(sql, row).rowcount)
 
         return await self._database.run(work)
 
     async def find(self, name: str) -> tuple[Webhook, Secret] | None:
-        sql = "SELECT hook, secret FROM webhooks WHERE name = ?"
+        sql = "SELECT settings, secret FROM webhooks WHERE name = ?"
         row = await self._database.read(lambda db: db.execute(sql, (name,)).fetchone())
         return None if row is None else (_decoder.decode(row[0]), Secret(row[1]))
 
-    async def all(self) -> tuple[Standing, ...]:
-        sql = "SELECT hook, created, taken, last FROM webhooks ORDER BY name"
+    async def all(self) -> tuple[WebhookStatus, ...]:
+        sql = "SELECT settings, created, deliveries, last_delivery FROM webhooks ORDER BY name"
         found = await self._database.read(lambda db: db.execute(sql).fetchall())
-        return tuple(Standing(_decoder.decode(hook), *rest) for hook, *rest in found)
+        return tuple(WebhookStatus(_decoder.decode(settings), *rest) for settings, *rest in found)
 
-    async def used(self, name: str) -> None:
-        """Something was taken that it brought."""
-        sql = "UPDATE webhooks SET taken = taken + 1, last = ? WHERE name = ?"
+    async def count_delivery(self, name: str) -> None:
+        sql = "UPDATE webhooks SET deliveries = deliveries + 1, last_delivery = ? WHERE name = ?"
         values = (self._clock(), name)
         await self._database.run(lambda db: db.execute(sql, values).rowcount)
 
     async def remove(self, name: str) -> bool:
-        """False where there is none of this name."""
+        """False if there is no webhook with this name."""
         sql = "DELETE FROM webhooks WHERE name = ?"
         return bool(await self._database.run(lambda db: db.execute(sql, (name,)).rowcount))

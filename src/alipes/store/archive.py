@@ -1,40 +1,41 @@
-"""What was said, for people: listed, shown, searched, counted, exported, deleted. It runs no turn."""
+"""The stored conversations, for people: list, show, search, count, export, delete."""
 
 import sqlite3
 import time
 from functools import partial
 from pathlib import Path
 
+from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Json, Message
 from alipes.store import backup, export, history, search
 from alipes.store.database import codec
 from alipes.store.database.database import Database
-from alipes.store.export import Grouping, Hit, SessionError, SessionFacts, Spent, StoreFacts, TurnFacts
+from alipes.store.export import SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
 
 _SESSION = """
-    SELECT id, key, address, title, created, updated, coalesce(parent, ''),
-        (SELECT count(*) FROM turns WHERE session = sessions.id),
-        (SELECT count(*) FROM turns WHERE session = sessions.id AND ending IS NULL),
-        (SELECT count(*) FROM said WHERE session = sessions.id),
+    SELECT id, key, address, title, created, updated, coalesce(parent_id, ''),
+        (SELECT count(*) FROM turns WHERE session_id = sessions.id),
+        (SELECT count(*) FROM turns WHERE session_id = sessions.id AND ending IS NULL),
+        (SELECT count(*) FROM messages WHERE session_id = sessions.id),
         (SELECT substr(json_extract(inbound, '$.text'), 1, 200) FROM turns
-         WHERE session = sessions.id ORDER BY number LIMIT 1)
+         WHERE session_id = sessions.id ORDER BY number LIMIT 1)
     FROM sessions"""
-_SPENT = """
+_SUMS = """
     count(input), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning), sum(cost),
-    count(input) - count(cost) FROM bill"""
-_USED = (
+    count(input) - count(cost) FROM model_calls"""
+_NOT_EMPTY = (
     "platform <> 'subagent' AND "
-    "(title <> '' OR parent IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session = sessions.id))"
+    "(title <> '' OR parent_id IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id))"
 )
-_NAMED = (
+MATCHES_WORD = (
     "(title LIKE ? ESCAPE '\\' OR (SELECT json_extract(inbound, '$.text') FROM turns "
-    "WHERE session = sessions.id ORDER BY number LIMIT 1) LIKE ? ESCAPE '\\')"
+    "WHERE session_id = sessions.id ORDER BY number LIMIT 1) LIKE ? ESCAPE '\\')"
 )
-PART = 1000
-"""Messages forgotten in one transaction."""
-_GROUPS: dict[Grouping, str] = {
-    "turn": "turn",
-    "session": "session",
+MESSAGES_PER_DELETE = 1000
+"""Messages deleted per transaction, so that other writers do not wait long."""
+_GROUPS: dict[UsageGrouping, str] = {
+    "turn": "turn_id",
+    "session": "session_id",
     "day": "strftime('%Y-%m-%d', created, 'unixepoch', 'localtime')",
     "model": "model",
     "task": "task",
@@ -43,219 +44,232 @@ _GROUPS: dict[Grouping, str] = {
 
 
 class Archive:
-    """Every session is named by its id; `resolve` finds the id for what a person typed.
+    """Sessions are named by their ids; `resolve` finds one for what a person typed.
 
-    Raises `SessionError` for a session that is not there.
+    Raises `SessionError` for a session that does not exist.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def sessions(self, limit: int = 50, words: str = "") -> list[SessionFacts]:
-        """The latest first, without empty ones; of `words`, all occur in its title or first message."""
-        wanted = [f"%{search.literally(word)}%" for word in codec.whole(words).split()]
-        where = f"WHERE {' AND '.join([_USED, *(_NAMED for _ in wanted)])} ORDER BY updated DESC LIMIT ?"
+        """Sessions that are not empty, latest first; all `words` are in the title or the first message."""
+        wanted = [f"%{search.escape_like(word)}%" for word in codec.clean_text(words).split()]
+        conditions = " AND ".join([_NOT_EMPTY, *(MATCHES_WORD for _ in wanted)])
+        where = f"WHERE {conditions} ORDER BY updated DESC LIMIT ?"
         values = [pattern for pattern in wanted for _ in range(2)]
-        return await self._database.read(lambda db: _sessions(db, where, *values, limit))
+        return await self._database.read(lambda db: _list_sessions(db, where, *values, limit))
 
     async def latest(self, platform: str) -> SessionFacts | None:
-        """The conversation that was last at work there and would go on if something were said to it."""
-        where = "WHERE platform = ? AND id IN (SELECT session FROM seats) ORDER BY updated DESC LIMIT 1"
-        found = await self._database.read(lambda db: _sessions(db, where, platform))
+        """The most recent active conversation on the platform."""
+        where = "WHERE platform = ? AND id IN (SELECT session_id FROM leases) ORDER BY updated DESC LIMIT 1"
+        found = await self._database.read(lambda db: _list_sessions(db, where, platform))
         return found[0] if found else None
 
     async def resolve(self, name: str) -> SessionFacts:
-        """The session meant by `name`: an id or the beginning of one, a key, a chat's name, a title."""
+        """The session named by an id or its beginning, a key, a chat or a title."""
         return await self._database.read(lambda db: _resolve(db, name))
 
     async def messages(self, session: str) -> tuple[Message, ...]:
-        """The transcript as the model is told it: with what a branch shares, without what was undone."""
+        """The transcript as the model sees it: with shared turns of a branch, without undone ones."""
 
         def work(db: sqlite3.Connection) -> tuple[Message, ...]:
-            _session(db, session)
-            return tuple(codec.messages.decode(text) for _, _, text, _ in history.told(db, session))
+            _load_session(db, session)
+            rows = history.visible_messages(db, session)
+            return tuple(codec.message_decoder.decode(text) for _, _, text, _ in rows)
 
         return await self._database.read(work)
 
-    async def context(self, session: str) -> int | None:
-        """The tokens that the last model call took, in and out; None where none was made since it was
-        last shortened."""
-        return await self._database.read(lambda db: history.context(db, session))
+    async def context_tokens(self, session: str) -> int | None:
+        """Input and output tokens of the last model call; None if there is none since the last compaction."""
+        return await self._database.read(lambda db: history.context_tokens(db, session))
 
     async def turn(self, id: str) -> TurnFacts | None:
-        """What became of a turn."""
-        return await self._database.read(lambda db: _turn(db, id))
+        return await self._database.read(lambda db: _load_turn(db, id))
 
-    async def search(self, text: str, limit: int = 20, *, marks: tuple[str, str] = ("[", "]")) -> list[Hit]:
-        """Messages in which all words of `text` occur, the best first; any text is a valid query."""
-        return await self._database.read(lambda db: search.find(db, text, limit, marks))
+    async def search(
+        self, text: str, limit: int = 20, *, marks: tuple[str, str] = ("[", "]")
+    ) -> list[SearchHit]:
+        """Messages that contain all words of `text`, best first; any text is a valid query."""
+        return await self._database.read(lambda db: search.search_messages(db, text, limit, marks))
 
     async def export(self, session: str) -> dict[str, Json]:
-        """The whole of it as JSON would have it; `exporting.markdown` makes it a text to read."""
+        """The whole session as JSON values; `export.to_markdown` makes a readable text of it."""
 
         def work(db: sqlite3.Connection) -> dict[str, Json]:
-            return export.export(db, _session(db, session))
+            return export.export_session(db, _load_session(db, session))
 
         return await self._database.read(work)
 
     async def delete(self, session: str) -> None:
-        """Forget it, with its turns and what can be found by search. Refuses while a turn is unfinished."""
-        for each in await self._database.read(lambda db: _with_subagents(db, session)):
-            while await self._database.run(partial(_forget, id=each)):
+        """Delete it with its turns, its subagents' sessions and its search entries. Refused while a turn is
+        unfinished."""
+        for id in await self._database.read(lambda db: _with_subagents(db, session)):
+            while await self._database.run(partial(_delete_part, id=id)):
                 pass
 
-    async def usage(self, *, session: str = "", turn: str = "", days: int = 0) -> Spent:
-        """The sum over a session, a turn, the last `days` days with today, or everything; with what was
-        asked beside the answers."""
-        (total,) = await self._database.read(lambda db: _spent(db, "''", session, turn, days))
+    async def usage(self, *, session: str = "", turn: str = "", days: int = 0) -> UsageSum:
+        """The total of a session, a turn, the last `days` days including today, or everything.
+
+        Auxiliary model calls are included.
+        """
+        (total,) = await self._database.read(lambda db: _sum_usage(db, "''", session, turn, days))
         return total
 
-    async def usage_by(self, group: Grouping, *, session: str = "", days: int = 0) -> list[Spent]:
-        """The same, apart by one of its `Grouping`, in the order of their names; days are local ones."""
+    async def usage_by(self, group: UsageGrouping, *, session: str = "", days: int = 0) -> list[UsageSum]:
+        """The totals per group, sorted by name; days are local ones."""
 
-        def work(db: sqlite3.Connection) -> list[Spent]:
-            return [spent for spent in _spent(db, _GROUPS[group], session, "", days) if spent.calls]
+        def work(db: sqlite3.Connection) -> list[UsageSum]:
+            sums = _sum_usage(db, _GROUPS[group], session, "", days)
+            return [each for each in sums if each.calls]
 
         return await self._database.read(work)
 
     async def facts(self) -> StoreFacts:
-        return await self._database.read(lambda db: backup.facts(db, self._database.path))
+        return await self._database.read(lambda db: backup.read_facts(db, self._database.path))
 
-    async def check(self, *, mend: bool = False) -> list[str]:
-        """What is wrong with the file, a sentence each; with `mend`, a broken search index is made anew."""
-        file, index = await backup.check(self._database.path)
-        if index and mend and not file:
-            await self._database.run(search.rebuild)
-            file, index = await backup.check(self._database.path)
+    async def check(self, *, repair: bool = False) -> list[str]:
+        """The problems of the file, one sentence each; `repair`: rebuild the search index if it is wrong."""
+        file, index = await backup.check_database(self._database.path)
+        if index and repair and not file:
+            await self._database.run(search.rebuild_index)
+            file, index = await backup.check_database(self._database.path)
         return file + index
 
     async def backup(self, target: Path) -> None:
-        """A copy of the store as it is now, whole and checked or not at all; work goes on meanwhile."""
-        await backup.backup(self._database.path, target)
+        """Copy the store as it is now while it is in use; the copy is complete and checked, or not made."""
+        await backup.backup_database(self._database.path, target)
 
 
-def _sessions(db: sqlite3.Connection, where: str, *values: str | int) -> list[SessionFacts]:
+def _list_sessions(db: sqlite3.Connection, where: str, *values: str | int) -> list[SessionFacts]:
     found = db.execute(f"{_SESSION} {where}", values).fetchall()
     return [
         SessionFacts(
             id=id,
             key=key,
-            address=codec.addresses.decode(address),
-            title=title or export.first_words(text),
+            address=codec.address_decoder.decode(address),
+            title=title or export.title_from_text(text),
             created=created,
             updated=updated,
             parent=parent,
             turns=turns,
             unfinished=unfinished,
             messages=messages,
-            spent=_spent(db, "''", id)[0],
+            spent=_sum_usage(db, "''", id)[0],
         )
         for id, key, address, title, created, updated, parent, turns, unfinished, messages, text in found
     ]
 
 
-def _session(db: sqlite3.Connection, id: str) -> SessionFacts:
-    found = _sessions(db, "WHERE id = ?", id)
+def _load_session(db: sqlite3.Connection, id: str) -> SessionFacts:
+    found = _list_sessions(db, "WHERE id = ?", id)
     if not found:
-        raise SessionError(f"there is no session {id}; `alipes sessions list` shows those there are")
+        raise _no_session(id)
     return found[0]
 
 
-def _forget(db: sqlite3.Connection, id: str) -> bool:
-    """A part of it at a time, so that nobody waits long for the file; False when all is gone."""
-    _refuse_if_needed(db, id)
-    db.execute("UPDATE seats SET session = NULL WHERE session = ?", (id,))  # what is said now begins another
-    db.execute("PRAGMA secure_delete = ON")  # what is forgotten should not stay in free pages
-    part = "DELETE FROM said WHERE number IN (SELECT number FROM said WHERE session = ? LIMIT ?)"
-    more = db.execute(part, (id, PART)).rowcount == PART
+def _no_session(name: str) -> SessionError:
+    return SessionError(f'No conversation matches "{name}". `alipes sessions list` shows all of them.')
+
+
+def _delete_part(db: sqlite3.Connection, id: str) -> bool:
+    """Delete some of its messages, and the session with the last of them; False when all is deleted."""
+    _require_deletable(db, id)
+    db.execute("UPDATE leases SET session_id = NULL WHERE session_id = ?", (id,))
+    db.execute("PRAGMA secure_delete = ON")  # deleted text must not remain in free pages
+    part = "DELETE FROM messages WHERE number IN (SELECT number FROM messages WHERE session_id = ? LIMIT ?)"
+    more = db.execute(part, (id, MESSAGES_PER_DELETE)).rowcount == MESSAGES_PER_DELETE
     if not more:
-        db.execute("DELETE FROM billed WHERE session = ?", (id,))
+        db.execute("DELETE FROM auxiliary_calls WHERE session_id = ?", (id,))
         db.execute("DELETE FROM sessions WHERE id = ?", (id,))
-        db.execute("INSERT INTO words (words) VALUES ('optimize')")  # nor in old pieces of the index
+        db.execute("INSERT INTO search_index (search_index) VALUES ('optimize')")  # nor in old index segments
     db.execute("PRAGMA secure_delete = OFF")
     return more
 
 
 def _with_subagents(db: sqlite3.Connection, id: str) -> list[str]:
-    """What is forgotten with it: those that worked for it, then itself. Raises if one of them is needed."""
+    """The sessions of its subagents, then itself. Raises if one of them cannot be deleted."""
     sql = (
-        "SELECT DISTINCT session FROM turns "
+        "SELECT DISTINCT session_id FROM turns "
         "WHERE platform = 'subagent' AND json_extract(inbound, '$.origin.session') = ?"
     )
-    sessions = [*(each for (each,) in db.execute(sql, (id,))), id]
-    for each in reversed(sessions):
-        _refuse_if_needed(db, each)
+    sessions = [*(name for (name,) in db.execute(sql, (id,))), id]
+    for session in reversed(sessions):
+        _require_deletable(db, session)
     return sessions
 
 
-def _refuse_if_needed(db: sqlite3.Connection, id: str) -> None:
-    if _session(db, id).unfinished:
-        raise SessionError(f"session {id} has an unfinished turn; stop it first")
-    branches = db.execute("SELECT session FROM lineage WHERE ancestor = ? LIMIT 5", (id,)).fetchall()
-    if branches:
+def _require_deletable(db: sqlite3.Connection, id: str) -> None:
+    if _load_session(db, id).unfinished:
+        raise SessionError(f"conversation {id} has an unfinished turn; stop it first")
+    sql = "SELECT session_id FROM session_ancestors WHERE ancestor_id = ? LIMIT 5"
+    if branches := db.execute(sql, (id,)).fetchall():
         names = ", ".join(name for (name,) in branches)
-        raise SessionError(f"session {id} is shared by its branches ({names}); delete those first")
+        raise SessionError(f"conversation {id} is shared by its branches ({names}); delete those first")
 
 
 def _resolve(db: sqlite3.Connection, name: str) -> SessionFacts:
-    tests = (
+    conditions = (
         "id = :name",
         "key = :name",
         "json_extract(address, '$.chat') = :name",
         "title = :name COLLATE NOCASE",
         "substr(id, 1, length(:name)) = :name",
     )
-    for test in tests if name.strip() else ():
-        sql = f"SELECT id, key FROM sessions WHERE {test} ORDER BY updated DESC"
-        found = db.execute(sql, {"name": codec.whole(name)}).fetchall()
+    for condition in conditions if name.strip() else ():
+        sql = f"SELECT id, key FROM sessions WHERE {condition} ORDER BY updated DESC"
+        found = db.execute(sql, {"name": codec.clean_text(name)}).fetchall()
         if len({key for _, key in found}) > 1:
             ids = ", ".join(id for id, _ in found[:5])
-            raise SessionError(f"{name!r} may mean several sessions ({ids}); give more of the id")
-        if found:  # several under one key are one conversation begun anew: the latest is meant
-            return _session(db, found[0][0])
-    raise SessionError(f"there is no session {name!r}; `alipes sessions list` shows those there are")
+            raise SessionError(f'"{name}" matches several conversations ({ids}); give more of the id.')
+        if found:  # several under one key: the latest is meant
+            return _load_session(db, found[0][0])
+    raise _no_session(name)
 
 
-def _turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
-    sql = "SELECT number, session, inbound, ending, detail, attempts, created, ended FROM turns WHERE id = ?"
+def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
+    sql = (
+        "SELECT number, session_id, inbound, ending, detail, attempts, created, ended FROM turns WHERE id = ?"
+    )
     row = db.execute(sql, (id,)).fetchone()
     if row is None:
         return None
     number, session, inbound, ending, detail, attempts, created, ended = row
-    said = db.execute("SELECT message FROM said WHERE turn = ? ORDER BY number", (number,)).fetchall()
+    messages = "SELECT message FROM messages WHERE turn_number = ? ORDER BY number"
+    said = db.execute(messages, (number,)).fetchall()
     return TurnFacts(
         id=id,
         session=session,
-        inbound=codec.inbounds.decode(inbound),
+        inbound=codec.inbound_decoder.decode(inbound),
         ending=ending,
         detail=detail,
         attempts=attempts,
         created=created,
         ended=ended,
-        said=tuple(codec.messages.decode(text) for (text,) in said),
-        spent=_spent(db, "''", turn=id)[0],
+        said=tuple(codec.message_decoder.decode(text) for (text,) in said),
+        spent=_sum_usage(db, "''", turn=id)[0],
     )
 
 
-def _spent(
+def _sum_usage(
     db: sqlite3.Connection, group: str, session: str = "", turn: str = "", days: int = 0
-) -> list[Spent]:
-    tests: list[str] = ["1"]
+) -> list[UsageSum]:
+    conditions: list[str] = ["1"]
     values: list[str | float] = []
     if session:
-        tests.append("session = ?")
+        conditions.append("session_id = ?")
         values.append(session)
     if turn:
-        tests.append("turn = ?")
+        conditions.append("turn_id = ?")
         values.append(turn)
     if days:
         year, month, day, *_ = time.localtime()
         midnight = time.mktime((year, month, day - days + 1, 0, 0, 0, 0, 0, -1))
-        tests.append("created >= ?")
+        conditions.append("created >= ?")
         values.append(midnight)
     grouped = "" if group == "''" else "GROUP BY 1 ORDER BY 1"
-    sql = f"SELECT {group}, {_SPENT} WHERE {' AND '.join(tests)} {grouped}"
+    sql = f"SELECT {group}, {_SUMS} WHERE {' AND '.join(conditions)} {grouped}"
     return [
-        Spent(name=name, calls=calls, usage=codec.usage_from(tuple(sums)), unpriced=unpriced)
+        UsageSum(name=name, calls=calls, usage=codec.usage_from_row(tuple(sums)), unpriced=unpriced)
         for name, calls, *sums, unpriced in db.execute(sql, values)
     ]

@@ -1,4 +1,4 @@
-"""A copy of the store while it is in use, and a look at its health. Both on a connection of their own."""
+"""Copies and checks the database while it is in use, on a connection of its own."""
 
 import asyncio
 import os
@@ -12,95 +12,97 @@ import msgspec
 
 from alipes.kernel.errors import StoreError
 from alipes.store import search
-from alipes.store.database.migrations import version
-from alipes.store.database.writer import ours
+from alipes.store.database.migrations import schema_version
+from alipes.store.database.writer import translate_error
 from alipes.store.export import StoreFacts
 
 T = TypeVar("T")
-PAGES = 1024
-"""Copied between two looks whether we should stop."""
+PAGES_PER_STEP = 1024
+"""Pages copied between two checks for cancellation."""
 
 
-class Halt:
-    """Says to the thread that nobody waits for its work any more."""
+class CancelFlag:
+    """Tells the thread to stop, because its caller was cancelled."""
 
-    asked = False
+    cancelled = False
 
     def check(self, *_: object) -> int:
-        """Anything but zero ends what SQLite is doing."""
-        return self.asked
+        """For SQLite's progress handler: a nonzero value interrupts the query."""
+        return self.cancelled
 
-    def between_pages(self, *_: object) -> None:
-        if self.asked:
-            raise StoreError("the backup was stopped; nothing was written")
+    def raise_if_set(self, *_: object) -> None:
+        if self.cancelled:
+            raise StoreError("the backup was cancelled; nothing was written")
 
 
-async def aside(work: Callable[[Halt], T]) -> T:
-    """`work` in a thread, the store going on meanwhile; when cancelled, returns after the thread let go."""
-    halt = Halt()
-    job = asyncio.get_running_loop().run_in_executor(None, work, halt)
+async def run_in_thread(work: Callable[[CancelFlag], T]) -> T:
+    """Run `work` in a thread; on cancellation stop it and wait for the thread."""
+    flag = CancelFlag()
+    job = asyncio.get_running_loop().run_in_executor(None, work, flag)
     try:
         return await asyncio.shield(job)
     except asyncio.CancelledError:
-        halt.asked = True
+        flag.cancelled = True
         await asyncio.wait((job,))
         job.exception()
         raise
 
 
-async def backup(source: Path, target: Path) -> None:
-    """`source` as it is now, copied to `target`, checked and on disk.
+async def backup_database(source: Path, target: Path) -> None:
+    """Copy `source` as it is now to `target`, checked and synced to disk.
 
-    `target` is replaced at once or not at all: raises `StoreError`, and then leaves nothing.
+    `target` is replaced atomically or not at all: then `StoreError` is raised and nothing is left behind.
     """
-    await aside(lambda halt: _copy(source, target, halt))
+    await run_in_thread(lambda flag: _copy(source, target, flag))
 
 
-def _copy(source: Path, target: Path, halt: Halt) -> None:
+def _copy(source: Path, target: Path, flag: CancelFlag) -> None:
     part = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
     try:
         if target.exists() and target.samefile(source):
             raise StoreError(f"{target} is the store itself; choose another file for the backup")
-        copy_store(source, part, halt)
-        to_disk(part)
+        copy_database(source, part, flag)
+        sync_to_disk(part)
         part.rename(target)
-        to_disk(target.parent)
+        sync_to_disk(target.parent)
     except OSError as error:
-        raise StoreError(f"no backup was made at {target}: {error}") from error
+        raise StoreError(f"could not write the backup {target}: {error}") from error
     finally:
         part.unlink(missing_ok=True)
 
 
-def copy_store(source: Path, target: Path, halt: Halt) -> None:
-    """`source` as it is now in a new file, checked. Raises `StoreError`; what was written of it is left."""
+def copy_database(source: Path, target: Path, flag: CancelFlag) -> None:
+    """Copy `source` to a new file and check the copy. Raises `StoreError`; a partial copy is not removed."""
     try:
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with closing(_connect(source)) as store, closing(_connect(target)) as copy:
             store.execute("BEGIN")
-            store.execute("SELECT 1 FROM sqlite_master").fetchone()  # from here on one view, whoever writes
-            store.backup(copy, pages=PAGES, progress=halt.between_pages)
+            store.execute(
+                "SELECT 1 FROM sqlite_master"
+            ).fetchone()  # starts the read transaction: one view from here on
+            store.backup(copy, pages=PAGES_PER_STEP, progress=flag.raise_if_set)
             store.execute("ROLLBACK")
-            copy.execute("PRAGMA journal_mode = DELETE")  # one file, without companions
+            copy.execute("PRAGMA journal_mode = DELETE")  # a single file, without a log
             if problems := _integrity(copy):
-                raise StoreError(f"the copy of {source} is damaged and was thrown away: {problems[0]}")
+                raise StoreError(f"the copy of {source} is damaged and was discarded: {problems[0]}")
     except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"no copy of {source} was made: {error}") from error
+        raise StoreError(f"could not copy {source}: {error}") from error
     finally:
         target.with_name(target.name + "-journal").unlink(missing_ok=True)
 
 
-async def check(path: Path) -> tuple[list[str], list[str]]:
-    """Sentences about what is wrong in the file, and about what is wrong in its search index alone."""
+async def check_database(path: Path) -> tuple[list[str], list[str]]:
+    """The problems of the file, and those of its search index, one sentence each."""
 
-    def work(halt: Halt) -> tuple[list[str], list[str]]:
+    def work(flag: CancelFlag) -> tuple[list[str], list[str]]:
         try:
             with closing(_connect(path)) as db:
-                db.set_progress_handler(halt.check, 100_000)
-                return _integrity(db), search.problems(db)
+                db.set_progress_handler(flag.check, 100_000)
+                return _integrity(db), search.check_index(db)
         except (sqlite3.Error, msgspec.DecodeError) as error:
-            return [str(ours(error, path))], []
+            return [str(translate_error(error, path))], []
 
-    return await aside(work)
+    return await run_in_thread(work)
 
 
 def _integrity(db: sqlite3.Connection) -> list[str]:
@@ -108,25 +110,25 @@ def _integrity(db: sqlite3.Connection) -> list[str]:
     dangling = db.execute("PRAGMA foreign_key_check").fetchall()
     problems = [f"the file is damaged: {line}" for line in found]
     if dangling:
-        problems.append(f"{len(dangling)} rows point to rows that are not there")
+        problems.append(f"{len(dangling)} rows refer to rows that do not exist")
     return problems
 
 
-def facts(db: sqlite3.Connection, path: Path) -> StoreFacts:
-    sql = "SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM turns), (SELECT count(*) FROM said)"
-    sessions, turns, messages = db.execute(sql).fetchone()
+def read_facts(db: sqlite3.Connection, path: Path) -> StoreFacts:
+    counts = (f"(SELECT count(*) FROM {table})" for table in ("sessions", "turns", "messages"))
+    sessions, turns, messages = db.execute(f"SELECT {', '.join(counts)}").fetchone()
     return StoreFacts(
         path=str(path),
-        size=_size(path),
-        wal=_size(path.with_name(path.name + "-wal")),
-        schema=version(db),
+        size=_file_size(path),
+        wal=_file_size(path.with_name(path.name + "-wal")),
+        schema=schema_version(db),
         sessions=sessions,
         turns=turns,
         messages=messages,
     )
 
 
-def _size(path: Path) -> int:
+def _file_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -137,7 +139,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, isolation_level=None, timeout=10)
 
 
-def to_disk(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

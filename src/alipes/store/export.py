@@ -1,4 +1,4 @@
-"""A session as a document: JSON for programs, Markdown for people. Written by nobody but the caller."""
+"""Facts about sessions and turns, and the export of a session as JSON or Markdown."""
 
 import sqlite3
 import time
@@ -7,23 +7,20 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Json, Message, Role
 from alipes.kernel.turns import Address, Ending, Inbound, Usage
-from alipes.store.history import line
+from alipes.store.history import list_ancestors
 
-__all__ = ["Grouping", "Hit", "SessionError", "SessionFacts", "Spent", "StoreFacts", "TurnFacts"]
+FORMAT = "alipes.session/1"
+MAX_TITLE_CHARS = 60
+UsageGrouping: TypeAlias = Literal["turn", "session", "day", "model", "task", "tool"]
 
 
-Grouping: TypeAlias = Literal["turn", "session", "day", "model", "task", "tool"]
-
-
-class Spent(Struct, frozen=True):
-    """What a number of model calls used."""
+class UsageSum(Struct, frozen=True):
+    """Tokens and cost of some model calls."""
 
     name: str
-    """What they were grouped by: a turn's or session's id, a day as 2026-11-15, a model, what was asked
-    for, the tool on whose behalf; or empty."""
+    """The group: the id of a turn or session, a day as 2026-11-15, a model, a task, a tool; or empty."""
     calls: int
     usage: Usage
     unpriced: int
@@ -35,13 +32,13 @@ class SessionFacts(Struct, frozen=True):
     key: str
     address: Address
     title: str
-    """As it was named; else the first words said in it."""
+    """The title that was set; else the first words of the first message."""
     created: float
     updated: float
     turns: int
     unfinished: int
     messages: int
-    spent: Spent
+    spent: UsageSum
     parent: str = ""
     """The session it was branched from, or empty."""
 
@@ -51,16 +48,16 @@ class TurnFacts(Struct, frozen=True):
     session: str
     inbound: Inbound
     ending: Ending | None
-    """None while it waits or lives."""
+    """None while it is queued or running."""
     detail: str
     attempts: int
     created: float
     ended: float | None
     said: tuple[Message, ...]
-    spent: Spent
+    spent: UsageSum
 
 
-class Hit(Struct, frozen=True):
+class SearchHit(Struct, frozen=True):
     """A message that matches a search."""
 
     session: str
@@ -75,39 +72,37 @@ class StoreFacts(Struct, frozen=True):
     path: str
     size: int
     wal: int
-    """Bytes written but not yet moved into the main file; both together are the store."""
+    """Size of the write-ahead log, which is part of the store."""
     schema: int
     sessions: int
     turns: int
     messages: int
 
 
-FORMAT = "alipes.session/1"
-TITLE = 60
-
-
-def first_words(text: str | None) -> str:
-    """A title for what has none."""
+def title_from_text(text: str | None) -> str:
+    """The beginning of a message as a title."""
     words = " ".join((text or "").split())
-    return words if len(words) <= TITLE else words[: TITLE - 1].rstrip() + "…"
+    return words if len(words) <= MAX_TITLE_CHARS else words[: MAX_TITLE_CHARS - 1].rstrip() + "…"
 
 
-def export(db: sqlite3.Connection, session: SessionFacts) -> dict[str, Json]:
-    """With the turns that a branch shares; those that were undone are marked as such."""
+def export_session(db: sqlite3.Connection, session: SessionFacts) -> dict[str, Json]:
+    """The session with the turns that a branch shares; undone turns are marked."""
     return {
         "format": FORMAT,
         "session": cast(Json, msgspec.to_builtins(session)),
         "turns": [
-            turn for ancestor, upto in line(db, session.id) for turn in _turns(db, ancestor, upto, session.id)
+            turn
+            for ancestor, last_turn in list_ancestors(db, session.id)
+            for turn in _export_turns(db, ancestor, last_turn, session.id)
         ],
     }
 
 
-def _turns(db: sqlite3.Connection, ancestor: str, upto: int, session: str) -> list[Json]:
+def _export_turns(db: sqlite3.Connection, ancestor: str, last_turn: int, session: str) -> list[Json]:
     sql = (
         "SELECT number, id, ending, detail, created, ended, inbound, "
-        "number IN (SELECT turn FROM hidden WHERE session = ?) "
-        "FROM turns WHERE session = ? AND number <= ? ORDER BY number"
+        "number IN (SELECT turn_number FROM undone_turns WHERE session_id = ?) "
+        "FROM turns WHERE session_id = ? AND number <= ? ORDER BY number"
     )
     return [
         {
@@ -118,33 +113,33 @@ def _turns(db: sqlite3.Connection, ancestor: str, upto: int, session: str) -> li
             "ended": ended,
             "undone": bool(undone),
             "inbound": msgspec.json.decode(inbound),
-            "messages": _messages(db, number),
+            "messages": _export_messages(db, number),
         }
         for number, id, ending, detail, created, ended, inbound, undone in db.execute(
-            sql, (session, ancestor, upto)
+            sql, (session, ancestor, last_turn)
         ).fetchall()
     ]
 
 
-def _messages(db: sqlite3.Connection, turn: int) -> list[Json]:
-    sql = "SELECT message, model, created FROM said WHERE turn = ? ORDER BY number"
+def _export_messages(db: sqlite3.Connection, turn: int) -> list[Json]:
+    sql = "SELECT message, model, created FROM messages WHERE turn_number = ? ORDER BY number"
     return [
         {**msgspec.json.decode(message), "model": model, "created": created}
         for message, model, created in db.execute(sql, (turn,))
     ]
 
 
-def markdown(exported: dict[str, Json]) -> str:
-    """What `export` gave, to be read; without what was undone."""
+def to_markdown(exported: dict[str, Json]) -> str:
+    """The result of `export_session` as a text to read, without undone turns."""
     document = msgspec.convert(exported, _Document)
     lines = [f"# {document.session.title or document.session.id}", ""]
     for turn in document.turns:
-        if turn.undone or turn.ending == "steered":  # its message stands in the turn that took it in
+        if turn.undone or turn.ending == "steered":  # its message is in the turn it was steered into
             continue
         for message in turn.messages:
-            lines += [f"## {message.role} · {_when(message.created)}", ""]
+            lines += [f"## {message.role} · {_format_time(message.created)}", ""]
             for part in message.parts:
-                lines += [*_part(part), ""]
+                lines += [*_format_part(part), ""]
         if turn.ending not in (None, "answered"):
             lines += [f"*{turn.ending}{': ' if turn.detail else ''}{turn.detail}*", ""]
     return "\n".join(lines)
@@ -173,7 +168,7 @@ class _Document(msgspec.Struct):
     turns: list[_Turn]
 
 
-def _part(part: dict[str, Json]) -> list[str]:
+def _format_part(part: dict[str, Json]) -> list[str]:
     match part:
         case {"type": "text", "text": str(text)}:
             return [text]
@@ -195,5 +190,5 @@ def _fenced(text: str, language: str = "") -> list[str]:
     return [f"{fence}{language}", text, fence]
 
 
-def _when(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

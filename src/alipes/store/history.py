@@ -1,71 +1,71 @@
-"""What a session's model is told: its own turns and those it shares, without what was undone. Reads only."""
+"""The messages of a session that the model sees: its own and those a branch shares, without undone turns."""
 
 import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from alipes.kernel.turns import Digest
+from alipes.kernel.turns import CompactionState
 
-Row: TypeAlias = tuple[int, int, str, int | None]
-"""Number, turn and text of a message, and the tokens of the call that gave it."""
-_WITHOUT_HIDDEN = "NOT IN (SELECT turn FROM hidden WHERE session = ?)"
-_DIGESTS = (
-    "SELECT upto, covers, trimmed, widest, last, text FROM digests WHERE session = ? "
-    "ORDER BY number DESC LIMIT 20"
-)
-EVER = 2**63 - 1
-
-
-def line(db: sqlite3.Connection, session: str) -> list[tuple[str, int]]:
-    """The sessions whose turns it consists of, the oldest first and itself last, each up to which turn."""
-    shared = db.execute("SELECT ancestor, upto FROM lineage WHERE session = ? ORDER BY upto", (session,))
-    return [*shared.fetchall(), (session, EVER)]
+HistoryRow: TypeAlias = tuple[int, int, str, int | None]
+"""Number, turn number and JSON of a message, and the tokens of the model call that returned it."""
+NO_LIMIT = 2**63 - 1
+_NOT_UNDONE = "NOT IN (SELECT turn_number FROM undone_turns WHERE session_id = ?)"
+_SUMMARIES = """
+    SELECT last_message, message_count, last_trimmed, max_chars, newest_message, text FROM summaries
+    WHERE session_id = ? ORDER BY number DESC LIMIT 20"""
 
 
-def told(db: sqlite3.Connection, session: str) -> Iterator[Row]:
-    """What was said, in order."""
+def list_ancestors(db: sqlite3.Connection, session: str) -> list[tuple[str, int]]:
+    """The sessions that its history consists of and the last turn of each that counts: oldest first, itself
+    last."""
+    sql = "SELECT ancestor_id, last_turn FROM session_ancestors WHERE session_id = ? ORDER BY last_turn"
+    return [*db.execute(sql, (session,)).fetchall(), (session, NO_LIMIT)]
+
+
+def visible_messages(db: sqlite3.Connection, session: str) -> Iterator[HistoryRow]:
     sql = (
-        "SELECT number, turn, message, input + output FROM said WHERE session = ? AND turn <= ? "
-        f"AND turn {_WITHOUT_HIDDEN} ORDER BY number"
+        "SELECT number, turn_number, message, input + output FROM messages "
+        f"WHERE session_id = ? AND turn_number <= ? AND turn_number {_NOT_UNDONE} ORDER BY number"
     )
-    for ancestor, upto in line(db, session):
-        yield from db.execute(sql, (ancestor, upto, session))
+    for ancestor, last_turn in list_ancestors(db, session):
+        yield from db.execute(sql, (ancestor, last_turn, session))
 
 
-def digest(db: sqlite3.Connection, session: str, numbers: list[int]) -> tuple[Digest, int]:
-    """What stands for the beginning of the messages with these numbers, and the last there was when it was
-    made. One that was made of other messages than those, because some were taken back since or belong to
-    another branch, does not count."""
-    for ancestor, _ in reversed(line(db, session)):
-        for upto, covers, trimmed, widest, last, text in db.execute(_DIGESTS, (ancestor,)):
-            place = bisect_right(numbers, upto)
-            if place == covers and (not place or numbers[place - 1] == upto):
-                return Digest(place, text, bisect_right(numbers, trimmed), widest), last
-    return Digest(), 0
+def find_summary(db: sqlite3.Connection, session: str, numbers: list[int]) -> tuple[CompactionState, int]:
+    """The newest summary that is valid for the messages with these numbers, and the newest message then.
+
+    A summary of other messages is not valid: some were undone since, or belong to another branch.
+    """
+    for ancestor, _ in reversed(list_ancestors(db, session)):
+        for last, count, last_trimmed, max_chars, newest, text in db.execute(_SUMMARIES, (ancestor,)):
+            covered = bisect_right(numbers, last)
+            if covered == count and (not covered or numbers[covered - 1] == last):
+                return CompactionState(covered, text, bisect_right(numbers, last_trimmed), max_chars), newest
+    return CompactionState(), 0
 
 
-def begun(
+def started_turns(
     db: sqlite3.Connection, session: str, *, silent: bool = False
 ) -> Iterator[tuple[int, str, str, bool]]:
-    """Number, id, inbound and whether it is unfinished, of the turns that are told, the latest first.
+    """Number, id, inbound and whether it is unfinished, of the visible turns that were started, latest first.
 
-    A message that was steered is part of the turn that took it in. `silent`: also those that said nothing.
+    A steered message is part of the turn that it was steered into. `silent`: include turns without messages.
     """
-    spoke = "1" if silent else "EXISTS (SELECT 1 FROM said WHERE said.turn = turns.number)"
+    has_messages = "1" if silent else "EXISTS (SELECT 1 FROM messages WHERE turn_number = turns.number)"
     sql = (
-        "SELECT number, id, inbound, ending IS NULL FROM turns WHERE session = ? AND number <= ? "
-        f"AND number {_WITHOUT_HIDDEN} "
+        "SELECT number, id, inbound, ending IS NULL FROM turns WHERE session_id = ? AND number <= ? "
+        f"AND number {_NOT_UNDONE} "
         "AND CASE WHEN ending IS NULL THEN attempts > 0 WHEN ending = 'steered' THEN 0 "
-        f"ELSE {spoke} END ORDER BY number DESC"
+        f"ELSE {has_messages} END ORDER BY number DESC"
     )
-    for ancestor, upto in reversed(line(db, session)):
-        for number, id, inbound, unfinished in db.execute(sql, (ancestor, upto, session)):
+    for ancestor, last_turn in reversed(list_ancestors(db, session)):
+        for number, id, inbound, unfinished in db.execute(sql, (ancestor, last_turn, session)):
             yield number, id, inbound, bool(unfinished)
 
 
-def counted(rows: list[Row], since: int) -> tuple[int, int]:
-    """The tokens of the last model call after message `since`, and how many messages it was about."""
+def last_counted_tokens(rows: list[HistoryRow], since: int) -> tuple[int, int]:
+    """The tokens of the last model call after message `since`, and the number of messages it covered."""
     for place in range(len(rows) - 1, -1, -1):
         number, _, _, tokens = rows[place]
         if number <= since:
@@ -75,14 +75,14 @@ def counted(rows: list[Row], since: int) -> tuple[int, int]:
     return 0, 0
 
 
-def context(db: sqlite3.Connection, session: str) -> int | None:
-    """The tokens of the last model call that is told, in and out; None also if it was shortened since."""
-    last = (
-        "SELECT number, input + output FROM said WHERE session = ? AND turn <= ? "
-        f"AND turn {_WITHOUT_HIDDEN} AND input IS NOT NULL ORDER BY number DESC LIMIT 1"
+def context_tokens(db: sqlite3.Connection, session: str) -> int | None:
+    """Tokens (in and out) of the last visible model call; None if there is none since the last compaction."""
+    last_call = (
+        "SELECT number, input + output FROM messages WHERE session_id = ? AND turn_number <= ? "
+        f"AND turn_number {_NOT_UNDONE} AND input IS NOT NULL ORDER BY number DESC LIMIT 1"
     )
-    shortened = "SELECT 1 FROM digests WHERE session = ? AND last >= ? LIMIT 1"
-    for ancestor, upto in reversed(line(db, session)):
-        if row := db.execute(last, (ancestor, upto, session)).fetchone():
-            return None if db.execute(shortened, (session, row[0])).fetchone() else int(row[1])
+    compacted = "SELECT 1 FROM summaries WHERE session_id = ? AND newest_message >= ? LIMIT 1"
+    for ancestor, last_turn in reversed(list_ancestors(db, session)):
+        if row := db.execute(last_call, (ancestor, last_turn, session)).fetchone():
+            return None if db.execute(compacted, (session, row[0])).fetchone() else int(row[1])
     return None

@@ -1,4 +1,4 @@
-"""What came in and did not become a turn at once: kept until it does, remembered so that it counts once."""
+"""The inbox in SQLite: incoming messages that are not a turn yet, and the ids of messages already handled."""
 
 import sqlite3
 import time
@@ -9,118 +9,117 @@ import msgspec
 from msgspec import Struct, structs
 
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.platform import Arrival
+from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Inbound
 from alipes.store import outbox
 from alipes.store.database import codec
 from alipes.store.database.database import Database
-from alipes.store.turn_rows import ANSWER
+from alipes.store.turn_rows import ANSWER_BATCH
 
-Amended: TypeAlias = Literal["replaced", "same", "late", "unknown"]
-"""What became of an edit: the message waits and has the new words; it had them already; its turn had begun;
-or there is no such message."""
-KEPT = 7 * 86400.0
-"""Seconds for which a second copy of something that was dealt with is recognised."""
-_arrivals = msgspec.json.Decoder(Arrival)
+EditResult: TypeAlias = Literal["replaced", "same", "late", "unknown"]
+"""`replaced`: the queued message has the new text; `same`: it had it already; `late`: its turn has started;
+`unknown`: there is no such message."""
+KEEP_S = 7 * 86400.0
+"""How long a second copy of a handled message is recognised."""
+_message_decoder = msgspec.json.Decoder(IncomingMessage)
 
 
-class Waiting(Struct, frozen=True):
-    arrival: Arrival
+class WaitingMessage(Struct, frozen=True):
+    message: IncomingMessage
     batch: str
-    """Empty, or the id under which it was put together with others."""
+    """The id of the batch it belongs to, or empty."""
 
 
-class SqliteArrivals:
+class SqliteInbox:
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
-    async def keep(self, arrival: Arrival) -> bool:
-        """Keep it until `settle`; False for a second copy."""
-        row = (arrival.address.platform, codec.whole(arrival.id), codec.dump(arrival), self._clock())
-        sql = "INSERT OR IGNORE INTO arrivals (platform, id, arrival, created) VALUES (?, ?, ?, ?)"
+    async def add(self, message: IncomingMessage) -> bool:
+        """Keep the message until `mark_handled`; False for a second copy."""
+        row = (message.address.platform, codec.clean_text(message.id), codec.to_json(message), self._clock())
+        sql = "INSERT OR IGNORE INTO inbox (platform, id, message, created) VALUES (?, ?, ?, ?)"
         return bool(await self._database.run(lambda db: db.execute(sql, row).rowcount))
 
-    async def replace(self, arrival: Arrival) -> None:
-        """Keep this in place of the one with the same id, which waits still."""
-        sql = "UPDATE arrivals SET arrival = ? WHERE platform = ? AND id = ? AND done IS NULL"
-        row = (codec.dump(arrival), arrival.address.platform, codec.whole(arrival.id))
+    async def replace(self, message: IncomingMessage) -> None:
+        """Replace the waiting message with the same id."""
+        sql = "UPDATE inbox SET message = ? WHERE platform = ? AND id = ? AND handled IS NULL"
+        row = (codec.to_json(message), message.address.platform, codec.clean_text(message.id))
         await self._database.run(lambda db: db.execute(sql, row).rowcount)
 
-    async def known(self, platform: str, id: str) -> bool:
-        """Was it kept, or dealt with?"""
-        sql, row = "SELECT 1 FROM arrivals WHERE platform = ? AND id = ?", (platform, codec.whole(id))
+    async def contains(self, platform: str, id: str) -> bool:
+        """True if the message is waiting or was handled."""
+        sql, row = "SELECT 1 FROM inbox WHERE platform = ? AND id = ?", (platform, codec.clean_text(id))
         return await self._database.read(lambda db: db.execute(sql, row).fetchone()) is not None
 
-    async def waits(self, platform: str, id: str) -> bool:
-        """Was it kept, and is not settled yet?"""
-        sql = "SELECT 1 FROM arrivals WHERE platform = ? AND id = ? AND done IS NULL"
-        row = (platform, codec.whole(id))
+    async def is_waiting(self, platform: str, id: str) -> bool:
+        sql = "SELECT 1 FROM inbox WHERE platform = ? AND id = ? AND handled IS NULL"
+        row = (platform, codec.clean_text(id))
         return await self._database.read(lambda db: db.execute(sql, row).fetchone()) is not None
 
-    async def answered(self, platform: str, id: str) -> bool:
-        """It was said as the answer to a question, and is nothing else from now on: a second copy becomes no
-        turn. False where it was known before, also as a message."""
+    async def add_answer(self, platform: str, id: str) -> bool:
+        """The message was the answer to a question: neither it nor a second copy becomes a turn. False if it
+        was known before, as a message or as a turn."""
         sql = (
-            "INSERT OR IGNORE INTO arrivals (platform, id, batch, created, done) SELECT ?1, ?2, ?3, ?4, ?4 "
+            "INSERT OR IGNORE INTO inbox (platform, id, batch, created, handled) SELECT ?1, ?2, ?3, ?4, ?4 "
             "WHERE NOT EXISTS (SELECT 1 FROM turns WHERE platform = ?1 AND inbound_id = ?2)"
         )
-        row = (platform, codec.whole(id), ANSWER, self._clock())
+        row = (platform, codec.clean_text(id), ANSWER_BATCH, self._clock())
         return bool(await self._database.run(lambda db: db.execute(sql, row).rowcount))
 
-    async def settle(self, platform: str, *ids: str, owed: tuple[Outbound, ...] = ()) -> None:
-        """They are dealt with; in the same transaction a debt for what is said about it."""
-        now, debts = self._clock(), [outbox.entry(each) for each in owed]
-        settled = [(platform, codec.whole(id), now, now) for id in ids]
+    async def mark_handled(self, platform: str, *ids: str, owed: tuple[Outbound, ...] = ()) -> None:
+        """The messages are handled; `owed`: replies that are queued in the same transaction."""
+        now, outbox_rows = self._clock(), [outbox.make_outbox_row(outbound) for outbound in owed]
+        rows = [(platform, codec.clean_text(id), now, now) for id in ids]
 
         def work(db: sqlite3.Connection) -> None:
             db.executemany(
-                "INSERT INTO arrivals (platform, id, created, done) VALUES (?, ?, ?, ?) "
-                "ON CONFLICT (platform, id) DO UPDATE SET done = excluded.done, arrival = ''",
-                settled,
+                "INSERT INTO inbox (platform, id, created, handled) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (platform, id) DO UPDATE SET handled = excluded.handled, message = ''",
+                rows,
             )
-            outbox.owe(db, debts, now)
+            outbox.insert_outbound(db, outbox_rows, now)
 
         await self._database.run(work)
 
-    async def batch(self, platform: str, name: str, ids: tuple[str, ...]) -> None:
-        """They are one message from now on, and nothing that comes later joins it."""
-        sql = "UPDATE arrivals SET batch = ? WHERE platform = ? AND id = ?"
-        together = [(codec.whole(name), platform, codec.whole(id)) for id in ids]
-        await self._database.run(lambda db: db.executemany(sql, together).rowcount)
+    async def set_batch(self, platform: str, name: str, ids: tuple[str, ...]) -> None:
+        """Make these messages one batch, which no later message joins."""
+        sql = "UPDATE inbox SET batch = ? WHERE platform = ? AND id = ?"
+        rows = [(codec.clean_text(name), platform, codec.clean_text(id)) for id in ids]
+        await self._database.run(lambda db: db.executemany(sql, rows).rowcount)
 
-    async def waiting(self, platform: str) -> tuple[Waiting, ...]:
-        """What was kept and not settled, the oldest first."""
-        sql = "SELECT arrival, batch FROM arrivals WHERE platform = ? AND done IS NULL ORDER BY number"
+    async def list_waiting(self, platform: str) -> tuple[WaitingMessage, ...]:
+        """The messages that are not handled yet, oldest first."""
+        sql = "SELECT message, batch FROM inbox WHERE platform = ? AND handled IS NULL ORDER BY number"
         found = await self._database.read(lambda db: db.execute(sql, (platform,)).fetchall())
-        return tuple(Waiting(_arrivals.decode(arrival), batch) for arrival, batch in found)
+        return tuple(WaitingMessage(_message_decoder.decode(message), batch) for message, batch in found)
 
-    async def amend(self, edit: str, original: str, inbound: Inbound) -> Amended:
-        """Give the message `original` the words of `inbound`, if nobody has begun to answer it.
+    async def apply_edit(self, edit: str, original: str, inbound: Inbound) -> EditResult:
+        """Give the message `original` the text of `inbound`, if its turn has not started.
 
-        Unless that is too late the edit itself, which came in as `edit`, is settled with it.
+        The edit itself, with the id `edit`, is marked as handled unless the result is `late` or `unknown`.
         """
         platform, now = inbound.address.platform, self._clock()
 
-        def work(db: sqlite3.Connection) -> Amended:
-            sql = "SELECT inbound, begun, ending FROM turns WHERE platform = ? AND inbound_id = ?"
-            row = db.execute(sql, (platform, codec.whole(original))).fetchone()
+        def work(db: sqlite3.Connection) -> EditResult:
+            sql = "SELECT inbound, started, ending FROM turns WHERE platform = ? AND inbound_id = ?"
+            row = db.execute(sql, (platform, codec.clean_text(original))).fetchone()
             if row is None:
                 return "unknown"
-            before = codec.inbounds.decode(row[0])
+            before = codec.inbound_decoder.decode(row[0])
             same = before.text == inbound.text
             if not same and (row[1] is not None or row[2] is not None):
                 return "late"
-            changed = structs.replace(before, text=inbound.text, attachments=inbound.attachments)
             if not same:
-                sql = "UPDATE turns SET inbound = ? WHERE platform = ? AND inbound_id = ?"
-                db.execute(sql, (codec.dump(changed), platform, codec.whole(original)))
-            settled = "INSERT OR IGNORE INTO arrivals (platform, id, created, done) VALUES (?, ?, ?, ?)"
-            db.execute(settled, (platform, codec.whole(edit), now, now))
+                changed = structs.replace(before, text=inbound.text, attachments=inbound.attachments)
+                update = "UPDATE turns SET inbound = ? WHERE platform = ? AND inbound_id = ?"
+                db.execute(update, (codec.to_json(changed), platform, codec.clean_text(original)))
+            handled = "INSERT OR IGNORE INTO inbox (platform, id, created, handled) VALUES (?, ?, ?, ?)"
+            db.execute(handled, (platform, codec.clean_text(edit), now, now))
             return "same" if same else "replaced"
 
         return await self._database.run(work)
 
-    async def forget(self) -> int:
-        """Let go of what was dealt with long ago; how many."""
-        sql, before = "DELETE FROM arrivals WHERE done < ?", self._clock() - KEPT
+    async def delete_old(self) -> int:
+        """Delete messages that were handled long ago; returns how many."""
+        sql, before = "DELETE FROM inbox WHERE handled < ?", self._clock() - KEEP_S
         return await self._database.run(lambda db: db.execute(sql, (before,)).rowcount)

@@ -1,265 +1,276 @@
-"""Debts to chats as rows of SQLite: owed, tried, paid, given up. Nothing here sends anything."""
+"""The outbox in SQLite: messages to chats with their delivery state, and drafts. Nothing is sent here."""
 
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import structs
 
-from alipes.kernel.outbox import Debt, DebtState, Outbound
+from alipes.kernel.outbox import Delivery, DeliveryState, Outbound
 from alipes.store.database import codec
 from alipes.store.database.database import Database
 
-_outbounds = msgspec.json.Decoder(Outbound)
+OutboxRow: TypeAlias = tuple[str, str, str, str]
+KEEP_S = 7 * 86400.0
+"""How long sent messages are kept: within that time the same id is not sent twice."""
 ANSWERED = "answered"
-
-
-def question(turn: str, ask: str) -> str:
-    """The id under which it is owed."""
-    return f"ask:{turn}:{ask}"
-
-
-async def unanswered(database: Database, turn: str) -> str:
-    """The text of the last one that surely arrived, unless somebody answered it; else empty."""
-    sql = (
-        "SELECT outbound, why FROM debts WHERE id > ? AND id < ? AND state = 'sent' "
-        "ORDER BY number DESC LIMIT 1"
-    )
-    bounds = question(turn, ""), question(turn, "")[:-1] + ";"  # the letter after the colon
-
-    def look(db: sqlite3.Connection) -> str:
-        row = db.execute(sql, bounds).fetchone()
-        return "" if row is None or row[1] == ANSWERED else _outbounds.decode(row[0]).text
-
-    return await database.read(look)
-
-
-async def answered(database: Database, id: str) -> None:
-    """Nobody waits for a word on it any more."""
-    sql, row = "UPDATE debts SET why = ? WHERE id = ? AND state IN ('trying', 'sent')", (ANSWERED, id)
-    await database.run(lambda db: db.execute(sql, row).rowcount)
-
-
-_ids = msgspec.json.Decoder(tuple[str, ...])
-_COLUMNS = "number, outbound, created, state, attempts, due, paid, uncertain, why"
-_OPEN = "state IN ('owed', 'trying')"
-_DOUBTED = "max(uncertain, ? * (json_array_length(paid) + 1))"
-"""Which part was in doubt last, counted from one: what follows it is sent for the first time."""
-KEPT = 7 * 86400.0
-"""Seconds that paid debts are kept: who asks twice within them is answered once."""
+"""The reason column of a question that was answered."""
+RESTORED_REASON = "the home was restored from a backup"
+_COLUMNS = "number, outbound, created, state, attempts, due, sent_ids, uncertain_part, reason"
+_OPEN = "state IN ('queued', 'sending')"
+_UNCERTAIN_PART = "max(uncertain_part, ? * (json_array_length(sent_ids) + 1))"
+"""The last part whose delivery was uncertain, counted from 1; the parts after it were never sent."""
+_outbound_decoder = msgspec.json.Decoder(Outbound)
+_ids_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 
 class SqliteOutbox:
-    """`Outbox` on one file; what time it is is asked of `clock`."""
+    """`Outbox` in SQLite."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
-    async def owe(self, *outbounds: Outbound) -> None:
-        entries, now = [entry(outbound) for outbound in outbounds], self._clock()
-        await self._database.run(lambda db: owe(db, entries, now))
+    async def enqueue(self, *outbounds: Outbound) -> None:
+        rows, now = [make_outbox_row(outbound) for outbound in outbounds], self._clock()
+        await self._database.run(lambda db: insert_outbound(db, rows, now))
 
     async def lanes(self, platform: str) -> dict[str, float]:
-        # the first of a lane decides: what is behind it waits, whenever it is due itself
+        # the first message of a lane decides: those behind it wait, even if they are due
         sql = (
-            f"SELECT lane, due FROM debts WHERE number IN "
-            f"(SELECT min(number) FROM debts WHERE platform = ? AND {_OPEN} GROUP BY lane)"
+            f"SELECT lane, due FROM outbox WHERE number IN "
+            f"(SELECT min(number) FROM outbox WHERE platform = ? AND {_OPEN} GROUP BY lane)"
         )
         return dict(await self._database.read(lambda db: db.execute(sql, (platform,)).fetchall()))
 
-    async def head(self, lane: str) -> Debt | None:
-        return await self._database.read(lambda db: _head(db, lane))
+    async def head(self, lane: str) -> Delivery | None:
+        return await self._database.read(lambda db: _find_head(db, lane))
 
-    async def take(self, lane: str, ready: Callable[[Debt], bool]) -> Debt | None:
-        def work(db: sqlite3.Connection) -> Debt | None:
-            debt = _head(db, lane)
-            return _begin(db, debt) if debt is not None and debt.state == "owed" and ready(debt) else debt
+    async def take(self, lane: str, ready: Callable[[Delivery], bool]) -> Delivery | None:
+        def work(db: sqlite3.Connection) -> Delivery | None:
+            head = _find_head(db, lane)
+            if head is not None and head.state == "queued" and ready(head):
+                return _start_attempt(db, head)
+            return head
 
         return await self._database.run(work)
 
-    async def begin(self, debt: Debt) -> Debt:
-        return await self._database.run(lambda db: _begin(db, debt))
+    async def mark_sending(self, debt: Delivery) -> Delivery:
+        return await self._database.run(lambda db: _start_attempt(db, debt))
 
-    async def pay(self, debt: Debt, *ids: str, rest: bool = False, uncertain: bool = False) -> Debt:
-        paid = codec.dump((*debt.paid, *ids))
+    async def mark_sent(
+        self, debt: Delivery, *ids: str, rest: bool = False, uncertain: bool = False
+    ) -> Delivery:
+        sent_ids, part = codec.to_json((*debt.paid, *ids)), int(uncertain)
+        change = "sent_ids = ?, uncertain_part = max(uncertain_part, ?)"
         if rest:
-            return await self._set(debt, "paid = ?, uncertain = max(uncertain, ?)", paid, int(uncertain))
+            return await self._update(debt, change, sent_ids, part)
         sql = (
-            "UPDATE debts SET state = 'sent', paid = ?, why = '', uncertain = max(uncertain, ?), settled = ? "
+            f"UPDATE outbox SET {change}, state = 'sent', reason = '', finished = ? "
             f"WHERE number = ? RETURNING {_COLUMNS}"
         )
-        outbound, values = debt.outbound, (paid, int(uncertain), self._clock(), debt.number)
+        outbound, values = debt.outbound, (sent_ids, part, self._clock(), debt.number)
 
-        def work(db: sqlite3.Connection) -> Debt:
+        def work(db: sqlite3.Connection) -> Delivery:
             row = db.execute(sql, values).fetchone()
-            if outbound.turn:  # its drafts have become it: what the turn says next has others
-                db.execute("DELETE FROM drafts WHERE lane = ? AND turn = ?", (outbound.lane, outbound.turn))
-            return debt if row is None else _debt(row)
+            if outbound.turn:  # its drafts have become this message; the turn's next message has its own
+                drafts = "DELETE FROM drafts WHERE lane = ? AND turn_id = ?"
+                db.execute(drafts, (outbound.lane, outbound.turn))
+            return debt if row is None else _delivery_from_row(row)
 
         return await self._database.run(work)
 
     async def postpone(
-        self, debt: Debt, due: float, why: str, *, uncertain: bool = False, counts: bool = True
+        self, debt: Delivery, due: float, why: str, *, uncertain: bool = False, counts: bool = True
     ) -> None:
-        change = f"state = 'owed', due = ?, why = ?, uncertain = {_DOUBTED}, attempts = attempts - ?"
-        await self._set(debt, change, due, codec.whole(why), int(uncertain), int(not counts))
+        change = (
+            "state = 'queued', due = ?, reason = ?, "
+            f"uncertain_part = {_UNCERTAIN_PART}, attempts = attempts - ?"
+        )
+        await self._update(debt, change, due, codec.clean_text(why), int(uncertain), int(not counts))
 
-    async def give_up(self, debt: Debt, state: Literal["dead", "expired"], why: str) -> None:
-        await self._set(debt, "state = ?, why = ?, settled = ?", state, codec.whole(why), self._clock())
+    async def give_up(self, debt: Delivery, state: Literal["failed", "expired"], why: str) -> None:
+        change = "state = ?, reason = ?, finished = ?"
+        await self._update(debt, change, state, codec.clean_text(why), self._clock())
 
-    async def cut_off(self, platform: str) -> tuple[Debt, ...]:
-        sql = f"SELECT {_COLUMNS} FROM debts WHERE platform = ? AND state = 'trying' ORDER BY number"
+    async def list_interrupted(self, platform: str) -> tuple[Delivery, ...]:
+        sql = f"SELECT {_COLUMNS} FROM outbox WHERE platform = ? AND state = 'sending' ORDER BY number"
 
-        def look(db: sqlite3.Connection) -> tuple[Debt, ...]:
-            return tuple(_with_drafts(db, _debt(row)) for row in db.execute(sql, (platform,)).fetchall())
+        def work(db: sqlite3.Connection) -> tuple[Delivery, ...]:
+            found = db.execute(sql, (platform,)).fetchall()
+            return tuple(_with_drafts(db, _delivery_from_row(row)) for row in found)
 
-        return await self._database.read(look)
+        return await self._database.read(work)
 
-    async def withdraw(self, platform: str) -> int:
+    async def expire_fleeting(self, platform: str) -> int:
         sql = (
-            "UPDATE debts SET uncertain = max(uncertain, state = 'trying'), state = 'expired', settled = ?, "
-            f"why = 'who owed it is gone' WHERE platform = ? AND {_OPEN} "
+            "UPDATE outbox SET uncertain_part = max(uncertain_part, state = 'sending'), state = 'expired', "
+            f"finished = ?, reason = 'the process that sent it is gone' WHERE platform = ? AND {_OPEN} "
             "AND json_extract(outbound, '$.fleeting')"
         )
         row = (self._clock(), platform)
         return await self._database.run(lambda db: db.execute(sql, row).rowcount)
 
-    async def find(self, id: str) -> Debt | None:
-        sql = f"SELECT {_COLUMNS} FROM debts WHERE id = ?"
+    async def find(self, id: str) -> Delivery | None:
+        sql = f"SELECT {_COLUMNS} FROM outbox WHERE id = ?"
         row = await self._database.read(lambda db: db.execute(sql, (id,)).fetchone())
-        return None if row is None else _debt(row)
+        return None if row is None else _delivery_from_row(row)
 
-    async def look(self, *states: DebtState, limit: int = 100) -> tuple[Debt, ...]:
-        which = f"WHERE state IN ({', '.join('?' * len(states))})" if states else ""
-        sql = f"SELECT {_COLUMNS} FROM debts {which} ORDER BY number DESC LIMIT ?"
+    async def list_deliveries(self, *states: DeliveryState, limit: int = 100) -> tuple[Delivery, ...]:
+        where = f"WHERE state IN ({', '.join('?' * len(states))})" if states else ""
+        sql = f"SELECT {_COLUMNS} FROM outbox {where} ORDER BY number DESC LIMIT ?"
         found = await self._database.read(lambda db: db.execute(sql, (*states, limit)).fetchall())
-        return tuple(map(_debt, found))
+        return tuple(map(_delivery_from_row, found))
 
-    async def again(self, number: int) -> bool:
+    async def requeue(self, number: int) -> bool:
         sql = (
-            "UPDATE debts SET state = 'owed', attempts = 0, due = 0, settled = NULL, "
+            "UPDATE outbox SET state = 'queued', attempts = 0, due = 0, finished = NULL, "
             "outbound = json_remove(outbound, '$.expires'), created = ? "
-            "WHERE number = ? AND state IN ('dead', 'expired')"
+            "WHERE number = ? AND state IN ('failed', 'expired')"
         )
         row = (self._clock(), number)
         return bool(await self._database.run(lambda db: db.execute(sql, row).rowcount))
 
-    async def drop(self, number: int) -> bool:
-        """Forget one that was given up; one that waits is given up. False for all others."""
+    async def discard(self, number: int) -> bool:
+        """Give up a queued message, or delete one that was given up. False for any other."""
         give_up = (
-            "UPDATE debts SET state = 'dead', why = 'given up by hand', settled = ? "
-            "WHERE number = ? AND state = 'owed'"
+            "UPDATE outbox SET state = 'failed', reason = 'discarded by the operator', finished = ? "
+            "WHERE number = ? AND state = 'queued'"
         )
-        forget, now = "DELETE FROM debts WHERE number = ? AND state IN ('dead', 'expired')", self._clock()
+        delete, now = "DELETE FROM outbox WHERE number = ? AND state IN ('failed', 'expired')", self._clock()
 
         def work(db: sqlite3.Connection) -> bool:
-            return bool(db.execute(give_up, (now, number)).rowcount or db.execute(forget, (number,)).rowcount)
+            return bool(db.execute(give_up, (now, number)).rowcount or db.execute(delete, (number,)).rowcount)
 
         return await self._database.run(work)
 
-    async def forget(self) -> int:
-        """Let go of what was paid long ago; how many."""
-        sql, before = "DELETE FROM debts WHERE settled < ? AND state = 'sent'", self._clock() - KEPT
+    async def delete_old(self) -> int:
+        """Delete messages that were sent long ago; returns how many."""
+        sql, before = "DELETE FROM outbox WHERE finished < ? AND state = 'sent'", self._clock() - KEEP_S
         return await self._database.run(lambda db: db.execute(sql, (before,)).rowcount)
 
-    async def _set(self, debt: Debt, change: str, *values: object) -> Debt:
-        sql = f"UPDATE debts SET {change} WHERE number = ? RETURNING {_COLUMNS}"
-        row = await self._database.run(lambda db: db.execute(sql, (*values, debt.number)).fetchone())
-        return debt if row is None else _debt(row)
+    async def _update(self, delivery: Delivery, change: str, *values: object) -> Delivery:
+        sql = f"UPDATE outbox SET {change} WHERE number = ? RETURNING {_COLUMNS}"
+        row = await self._database.run(lambda db: db.execute(sql, (*values, delivery.number)).fetchone())
+        return delivery if row is None else _delivery_from_row(row)
 
 
 class SqliteDrafts:
-    """Messages in chats that living turns are still writing: whoever ends the turn makes them whole."""
+    """Messages in chats that show the answer of a running turn; they are completed when it ends."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
     async def add(self, lane: str, turn: str, message: str) -> None:
-        """A message of ours that a living turn is still writing."""
         sql, now = "INSERT OR IGNORE INTO drafts VALUES (?, ?, ?, ?)", self._clock()
         await self._database.run(lambda db: db.execute(sql, (lane, turn, message, now)).rowcount)
 
-    async def of(self, lane: str, turn: str) -> tuple[str, ...]:
-        """The messages that were begun for `turn` and not yet become what it said, oldest first."""
-        return await self._database.read(lambda db: drafts(db, lane, turn))
+    async def list_ids(self, lane: str, turn: str) -> tuple[str, ...]:
+        """The drafts of `turn`, oldest first."""
+        return await self._database.read(lambda db: list_drafts(db, lane, turn))
 
-    async def drop(self, lane: str, turn: str, *messages: str) -> None:
-        """They are not drafts any more: become what was said, or taken away."""
-        sql = "DELETE FROM drafts WHERE lane = ? AND turn = ? AND message = ?"
-        gone = [(lane, turn, message) for message in messages]
-        await self._database.run(lambda db: db.executemany(sql, gone).rowcount)
+    async def remove(self, lane: str, turn: str, *messages: str) -> None:
+        """They were completed or deleted."""
+        sql = "DELETE FROM drafts WHERE lane = ? AND turn_id = ? AND message_id = ?"
+        rows = [(lane, turn, message) for message in messages]
+        await self._database.run(lambda db: db.executemany(sql, rows).rowcount)
 
-    async def forget(self) -> int:
-        """Let go of those that were never made whole, because their turn was stopped; how many."""
-        sql, before = "DELETE FROM drafts WHERE created < ?", self._clock() - KEPT
+    async def delete_old(self) -> int:
+        """Delete drafts that were never completed because their turn was stopped; returns how many."""
+        sql, before = "DELETE FROM drafts WHERE created < ?", self._clock() - KEEP_S
         return await self._database.run(lambda db: db.execute(sql, (before,)).rowcount)
 
 
-def drafts(db: sqlite3.Connection, lane: str, turn: str) -> tuple[str, ...]:
-    """As `SqliteDrafts.of`, for those who read something else as well; none where no turn is named."""
-    sql = "SELECT message FROM drafts WHERE lane = ? AND turn = ? ORDER BY created, message"
+def list_drafts(db: sqlite3.Connection, lane: str, turn: str) -> tuple[str, ...]:
+    """The drafts of `turn`, oldest first; none if `turn` is empty."""
+    sql = "SELECT message_id FROM drafts WHERE lane = ? AND turn_id = ? ORDER BY created, message_id"
     return tuple(message for (message,) in db.execute(sql, (lane, turn))) if turn else ()
 
 
-def entry(outbound: Outbound) -> tuple[str, str, str, str]:
-    """A debt as columns."""
-    return outbound.id, outbound.address.platform, outbound.lane, codec.dump(outbound)
+def make_outbox_row(outbound: Outbound) -> OutboxRow:
+    return outbound.id, outbound.address.platform, outbound.lane, codec.to_json(outbound)
 
 
-def owe(db: sqlite3.Connection, entries: Iterable[tuple[str, str, str, str]], now: float) -> None:
-    """For those who write a debt in the same transaction as what was said."""
+def insert_outbound(db: sqlite3.Connection, rows: Iterable[OutboxRow], now: float) -> None:
+    """For callers that write other rows in the same transaction."""
     db.executemany(
-        "INSERT OR IGNORE INTO debts (id, platform, lane, outbound, created) VALUES (?, ?, ?, ?, ?)",
-        [(*each, now) for each in entries],
+        "INSERT OR IGNORE INTO outbox (id, platform, lane, outbound, created) VALUES (?, ?, ?, ?, ?)",
+        [(*row, now) for row in rows],
     )
 
 
-def _head(db: sqlite3.Connection, lane: str) -> Debt | None:
-    sql = f"SELECT {_COLUMNS} FROM debts WHERE lane = ? AND {_OPEN} ORDER BY number LIMIT 1"
+def _find_head(db: sqlite3.Connection, lane: str) -> Delivery | None:
+    sql = f"SELECT {_COLUMNS} FROM outbox WHERE lane = ? AND {_OPEN} ORDER BY number LIMIT 1"
     row = db.execute(sql, (lane,)).fetchone()
-    return None if row is None else _debt(row)
+    return None if row is None else _delivery_from_row(row)
 
 
-def _begin(db: sqlite3.Connection, debt: Debt) -> Debt:
-    change = "state = 'trying', attempts = attempts + 1"
-    sql = f"UPDATE debts SET {change} WHERE number = ? RETURNING {_COLUMNS}"
-    row = db.execute(sql, (debt.number,)).fetchone()
-    return debt if row is None else _with_drafts(db, _debt(row))
+def _start_attempt(db: sqlite3.Connection, delivery: Delivery) -> Delivery:
+    change = "state = 'sending', attempts = attempts + 1"
+    sql = f"UPDATE outbox SET {change} WHERE number = ? RETURNING {_COLUMNS}"
+    row = db.execute(sql, (delivery.number,)).fetchone()
+    return delivery if row is None else _with_drafts(db, _delivery_from_row(row))
 
 
-def _with_drafts(db: sqlite3.Connection, debt: Debt) -> Debt:
-    return structs.replace(debt, drafts=drafts(db, debt.outbound.lane, debt.outbound.turn))
+def _with_drafts(db: sqlite3.Connection, delivery: Delivery) -> Delivery:
+    outbound = delivery.outbound
+    return structs.replace(delivery, drafts=list_drafts(db, outbound.lane, outbound.turn))
 
 
-def _debt(row: tuple[int, str, float, DebtState, int, float, str, int, str]) -> Debt:
-    number, outbound, created, state, attempts, due, paid, uncertain, why = row
-    parts = _ids.decode(paid)
-    return Debt(
+def _delivery_from_row(row: tuple[int, str, float, DeliveryState, int, float, str, int, str]) -> Delivery:
+    number, outbound, created, state, attempts, due, sent_ids, uncertain_part, reason = row
+    parts = _ids_decoder.decode(sent_ids)
+    return Delivery(
         number=number,
-        outbound=_outbounds.decode(outbound),
+        outbound=_outbound_decoder.decode(outbound),
         created=created,
         state=state,
         attempts=attempts,
         due=due,
         paid=parts,
-        uncertain=bool(uncertain),
-        doubtful=uncertain == len(parts) + 1,
-        why=why,
+        uncertain=bool(uncertain_part),
+        doubtful=uncertain_part == len(parts) + 1,
+        why=reason,
     )
 
 
-WHY = "the home was restored from a backup"
+def question_id(turn: str, ask: str) -> str:
+    """The id of the outbound message that asks a question of the turn."""
+    return f"ask:{turn}:{ask}"
 
 
-async def give_up(database: Database) -> int:
-    """Give up what was owed to chats; how many. `alipes serve outbox` shows it, and sends it if told to."""
-    return await database.run(_give_up)
+async def find_unanswered(database: Database, turn: str) -> str:
+    """The text of the turn's last question that was delivered, if nobody has answered it; else empty."""
+    sql = (
+        "SELECT outbound, reason FROM outbox WHERE id > ? AND id < ? AND state = 'sent' "
+        "ORDER BY number DESC LIMIT 1"
+    )
+    bounds = question_id(turn, ""), question_id(turn, "")[:-1] + ";"  # the character after the colon
+
+    def work(db: sqlite3.Connection) -> str:
+        row = db.execute(sql, bounds).fetchone()
+        return "" if row is None or row[1] == ANSWERED else _outbound_decoder.decode(row[0]).text
+
+    return await database.read(work)
 
 
-def _give_up(db: sqlite3.Connection) -> int:
-    sql = "UPDATE debts SET state = 'dead', why = ?, settled = ? WHERE state IN ('owed', 'trying')"
-    db.execute("DELETE FROM controls")
-    db.execute("DELETE FROM drafts")
-    return db.execute(sql, (WHY, time.time())).rowcount
+async def mark_answered(database: Database, id: str) -> None:
+    """The question with this id no longer waits for an answer."""
+    sql, row = "UPDATE outbox SET reason = ? WHERE id = ? AND state IN ('sending', 'sent')", (ANSWERED, id)
+    await database.run(lambda db: db.execute(sql, row).rowcount)
+
+
+async def fail_unsent(database: Database) -> int:
+    """After a restore: give up all unsent messages, since they may have been sent after the backup was made.
+
+    Returns how many. `alipes serve outbox` lists them and can send them again.
+    """
+    sql = f"UPDATE outbox SET state = 'failed', reason = ?, finished = ? WHERE {_OPEN}"
+
+    def work(db: sqlite3.Connection) -> int:
+        db.execute("DELETE FROM pending_ops")
+        db.execute("DELETE FROM drafts")
+        return db.execute(sql, (RESTORED_REASON, time.time())).rowcount
+
+    return await database.run(work)

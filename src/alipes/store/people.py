@@ -9,171 +9,174 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.errors import NotTaken
+from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import Address
 from alipes.store import outbox
 from alipes.store.database import codec
 from alipes.store.database.database import Database
 
-Role: TypeAlias = Literal["owner", "user"]
+PersonRole: TypeAlias = Literal["owner", "user"]
 Progress: TypeAlias = Literal["off", "short", "full"]
-LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-"""Thirty-two that are not taken for one another."""
-LENGTH = 8
-VALID = 3600.0
-"""Seconds in which a code must be approved."""
-REST = 600.0
-"""Seconds before the same person is given another code."""
-WAITING = 5
-"""Codes that are valid at once on one platform; who comes beyond them is not answered."""
-MISSES = 5
-"""Wrong codes within `VALID` seconds, after which none is taken until the first of them is that old."""
+CODE_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+"""32 characters that are not easily confused."""
+CODE_LENGTH = 8
+CODE_VALID_S = 3600.0
+"""How long a code can be approved."""
+REQUEST_INTERVAL_S = 600.0
+"""How long the same person waits for another code."""
+MAX_REQUESTS = 5
+"""Valid codes per platform; further requests are ignored."""
+MAX_WRONG_CODES = 5
+"""Wrong codes within `CODE_VALID_S`; after that many, no code is accepted until the first is that old."""
 
-_APPLICANT = "platform, person, name, address, created"
+_REQUEST_COLUMNS = "platform, person_id, name, address, created"
 
 
 class Person(Struct, frozen=True):
     platform: str
     person: str
-    """The platform's id of them."""
+    """The platform's id of the person."""
     name: str
-    role: Role
+    role: PersonRole
     since: float
 
 
-class Applicant(Struct, frozen=True):
-    """Somebody who asked to be let in."""
+class PairingRequest(Struct, frozen=True):
+    """A person who asked for access."""
 
     platform: str
     person: str
     name: str
     address: Address
-    """Where they did."""
+    """The chat where they asked."""
     created: float = 0.0
 
 
 class SqlitePeople:
-    """The people of a home; what time it is is asked of `clock`."""
+    """The people of a home, pairing, default chats and chat settings."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
-    async def role(self, platform: str, person: str) -> Role | None:
-        """What they are, None for a stranger."""
-        sql = "SELECT role FROM people WHERE platform = ? AND person = ?"
+    async def role(self, platform: str, person: str) -> PersonRole | None:
+        """Their role; None for an unknown person."""
+        sql = "SELECT role FROM people WHERE platform = ? AND person_id = ?"
         row = await self._database.read(lambda db: db.execute(sql, (platform, person)).fetchone())
         return None if row is None else row[0]
 
     async def all(self) -> tuple[Person, ...]:
-        sql = "SELECT platform, person, name, role, since FROM people ORDER BY platform, since"
+        sql = "SELECT platform, person_id, name, role, added FROM people ORDER BY platform, added"
         return tuple(Person(*row) for row in await self._database.read(lambda db: db.execute(sql).fetchall()))
 
-    async def dismiss(self, platform: str, person: str) -> bool:
-        """False for one who was not let in here."""
-        sql = "DELETE FROM people WHERE platform = ? AND person = ?"
+    async def revoke_access(self, platform: str, person: str) -> bool:
+        """False if they had no access."""
+        sql = "DELETE FROM people WHERE platform = ? AND person_id = ?"
         return bool(await self._database.run(lambda db: db.execute(sql, (platform, person)).rowcount))
 
-    async def apply(self, who: Applicant, told: Callable[[str], Outbound]) -> bool:
-        """A code for them, owed to their chat as `told` words it, and kept only as a hash.
+    async def request_pairing(self, request: PairingRequest, message: Callable[[str], Outbound]) -> bool:
+        """Create a code, stored only as a hash, and queue `message` with it for their chat.
 
-        False, and nothing is owed, where they have one already or too many others wait.
+        False, and nothing is queued, if they have a recent code or too many others are waiting.
         """
-        code, salt, now = _code(), os.urandom(16), self._clock()
-        entry = outbox.entry(told(f"{code[:4]}-{code[4:]}"))
-        address = codec.dump(who.address)
-        row = (who.platform, who.person, codec.whole(who.name), address, salt, _hash(salt, code), now)
+        code, salt, now = _new_code(), os.urandom(16), self._clock()
+        outbox_row = outbox.make_outbox_row(message(f"{code[:4]}-{code[4:]}"))
+        platform, person, name = request.platform, request.person, codec.clean_text(request.name)
+        row = (platform, person, name, codec.to_json(request.address), salt, _hash(salt, code), now)
 
         def work(db: sqlite3.Connection) -> bool:
-            db.execute("DELETE FROM pairings WHERE created < ?", (now - VALID,))
-            others = "SELECT count(*) FROM pairings WHERE platform = ? AND person <> ?"
-            (waiting,) = db.execute(others, (who.platform, who.person)).fetchone()
-            lately = "SELECT 1 FROM pairings WHERE platform = ? AND person = ? AND created > ?"
-            again = db.execute(lately, (who.platform, who.person, now - REST)).fetchone()
-            if again or waiting >= WAITING:
+            db.execute("DELETE FROM pairing_requests WHERE created < ?", (now - CODE_VALID_S,))
+            others = "SELECT count(*) FROM pairing_requests WHERE platform = ? AND person_id <> ?"
+            (waiting,) = db.execute(others, (platform, person)).fetchone()
+            recent = "SELECT 1 FROM pairing_requests WHERE platform = ? AND person_id = ? AND created > ?"
+            asked_recently = db.execute(recent, (platform, person, now - REQUEST_INTERVAL_S)).fetchone()
+            if asked_recently or waiting >= MAX_REQUESTS:
                 return False
-            db.execute("INSERT OR REPLACE INTO pairings VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-            outbox.owe(db, [entry], now)
+            db.execute("INSERT OR REPLACE INTO pairing_requests VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+            outbox.insert_outbound(db, [outbox_row], now)
             return True
 
         return await self._database.run(work)
 
-    async def applicants(self) -> tuple[Applicant, ...]:
-        """Those whose codes are valid, the oldest first."""
-        sql = f"SELECT {_APPLICANT} FROM pairings WHERE created >= ? ORDER BY created"
-        since = self._clock() - VALID
+    async def list_requests(self) -> tuple[PairingRequest, ...]:
+        """The requests with a valid code, oldest first."""
+        sql = f"SELECT {_REQUEST_COLUMNS} FROM pairing_requests WHERE created >= ? ORDER BY created"
+        since = self._clock() - CODE_VALID_S
         found = await self._database.read(lambda db: db.execute(sql, (since,)).fetchall())
-        return tuple(map(_applicant, found))
+        return tuple(map(_request_from_row, found))
 
-    async def approve(self, code: str, role: Role, welcome: Callable[[Applicant], Outbound]) -> Person:
-        """Let in whoever was shown `code`, once, and owe them a word of welcome.
+    async def approve(
+        self, code: str, role: PersonRole, welcome: Callable[[PairingRequest], Outbound]
+    ) -> Person:
+        """Give access to the person with this code, and queue a welcome message.
 
-        Raises `NotTaken` with a sentence for who tried it; after a few wrong ones it is not even compared.
+        Raises `MessageRejected` with a sentence for the operator, after too many wrong codes for any code.
         """
         plain, now = code.upper().replace("-", "").replace(" ", ""), self._clock()
 
         def work(db: sqlite3.Connection) -> Person | str:
-            db.execute("DELETE FROM missed_codes WHERE created < ?", (now - VALID,))
-            missed, first = db.execute("SELECT count(*), min(created) FROM missed_codes").fetchone()
-            if missed >= MISSES:
-                minutes = max(1, round((first + VALID - now) / 60))
-                return f"too many wrong codes; none is taken for the next {minutes} min"
-            who = _shown(db, plain, now - VALID)
-            if who is None:
-                db.execute("INSERT INTO missed_codes VALUES (?)", (now,))
-                return "nobody was shown this code, or it is too old; they can ask for another"
-            db.execute("DELETE FROM pairings WHERE platform = ? AND person = ?", (who.platform, who.person))
+            db.execute("DELETE FROM wrong_pairing_codes WHERE created < ?", (now - CODE_VALID_S,))
+            wrong, first = db.execute("SELECT count(*), min(created) FROM wrong_pairing_codes").fetchone()
+            if wrong >= MAX_WRONG_CODES:
+                minutes = max(1, round((first + CODE_VALID_S - now) / 60))
+                return f"too many wrong codes; try again in {minutes} min"
+            found = _find_by_code(db, plain, now - CODE_VALID_S)
+            if found is None:
+                db.execute("INSERT INTO wrong_pairing_codes VALUES (?)", (now,))
+                return "unknown or expired code; ask them to request a new one"
+            delete = "DELETE FROM pairing_requests WHERE platform = ? AND person_id = ?"
+            db.execute(delete, (found.platform, found.person))
             db.execute(
                 "INSERT INTO people VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT DO UPDATE SET name = excluded.name, role = excluded.role",
-                (who.platform, who.person, who.name, role, now),
+                (found.platform, found.person, found.name, role, now),
             )
-            outbox.owe(db, [outbox.entry(welcome(who))], now)
-            return Person(who.platform, who.person, who.name, role, now)
+            outbox.insert_outbound(db, [outbox.make_outbox_row(welcome(found))], now)
+            return Person(found.platform, found.person, found.name, role, now)
 
-        done = await self._database.run(work)
-        if isinstance(done, str):  # raised here, so that the miss is kept
-            raise NotTaken(done)
-        return done
+        result = await self._database.run(work)
+        if isinstance(result, str):  # raised after the transaction, so that the wrong code is counted
+            raise MessageRejected(result)
+        return result
 
-    async def homes(self) -> dict[str, Address]:
-        """By platform, where it is written to when no chat is named."""
-        sql = "SELECT platform, address FROM homes ORDER BY platform"
+    async def default_chats(self) -> dict[str, Address]:
+        """By platform: where messages go when no chat is named."""
+        sql = "SELECT platform, address FROM default_chats ORDER BY platform"
         found = await self._database.read(lambda db: db.execute(sql).fetchall())
-        return {platform: codec.addresses.decode(address) for platform, address in found}
+        return {platform: codec.address_decoder.decode(address) for platform, address in found}
 
-    async def set_home(self, address: Address) -> None:
-        row = (address.platform, codec.dump(address))
-        sql = "INSERT OR REPLACE INTO homes VALUES (?, ?)"
+    async def set_default_chat(self, address: Address) -> None:
+        row = (address.platform, codec.to_json(address))
+        sql = "INSERT OR REPLACE INTO default_chats VALUES (?, ?)"
         await self._database.run(lambda db: db.execute(sql, row).rowcount)
 
     async def progress(self, lane: str) -> Progress | None:
-        """How much of its tools a chat is shown; None where nobody chose."""
-        sql = "SELECT progress FROM chats WHERE lane = ?"
+        """How much tool progress a chat shows; None if it was not set."""
+        sql = "SELECT progress FROM chat_settings WHERE lane = ?"
         row = await self._database.read(lambda db: db.execute(sql, (lane,)).fetchone())
         return None if row is None else row[0]
 
     async def set_progress(self, lane: str, progress: Progress) -> None:
-        sql = "INSERT OR REPLACE INTO chats VALUES (?, ?)"
+        sql = "INSERT OR REPLACE INTO chat_settings VALUES (?, ?)"
         await self._database.run(lambda db: db.execute(sql, (lane, progress)).rowcount)
 
 
-def _code() -> str:
-    return "".join(LETTERS[byte % len(LETTERS)] for byte in os.urandom(LENGTH))
+def _new_code() -> str:
+    return "".join(CODE_ALPHABET[byte % len(CODE_ALPHABET)] for byte in os.urandom(CODE_LENGTH))
 
 
 def _hash(salt: bytes, code: str) -> bytes:
     return hashlib.sha256(salt + code.encode()).digest()
 
 
-def _shown(db: sqlite3.Connection, code: str, since: float) -> Applicant | None:
-    sql = f"SELECT salt, hash, {_APPLICANT} FROM pairings WHERE created >= ?"
-    for salt, hash, *who in db.execute(sql, (since,)).fetchall():
+def _find_by_code(db: sqlite3.Connection, code: str, since: float) -> PairingRequest | None:
+    sql = f"SELECT salt, code_hash, {_REQUEST_COLUMNS} FROM pairing_requests WHERE created >= ?"
+    for salt, hash, *row in db.execute(sql, (since,)).fetchall():
         if _hash(salt, code) == hash:
-            return _applicant(who)
+            return _request_from_row(row)
     return None
 
 
-def _applicant(row: Sequence[Any]) -> Applicant:
+def _request_from_row(row: Sequence[Any]) -> PairingRequest:
     platform, person, name, address, created = row
-    return Applicant(platform, person, name, codec.addresses.decode(address), created)
+    return PairingRequest(platform, person, name, codec.address_decoder.decode(address), created)

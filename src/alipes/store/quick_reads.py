@@ -1,4 +1,4 @@
-"""How the store fares: whether it can be written, and what waits in it. It changes nothing that matters."""
+"""Quick reads: one session from any thread, and the state of the store for /ready and /metrics."""
 
 import sqlite3
 import time
@@ -12,65 +12,64 @@ from msgspec import Struct
 from alipes.kernel.errors import StoreError
 from alipes.store.database.database import Database
 
-PATIENCE = 1.0
+TIMEOUT_S = 1.0
 
 
-class Peeked(Struct, frozen=True):
+class SessionPeek(Struct, frozen=True):
     id: str
     key: str
-    """Where it goes on now, else where it did last."""
+    """The key where it is active, else where it was last."""
     platform: str
     title: str
     created: float
     updated: float
 
 
-def peek_session(database: Path, session: str) -> Peeked | None:
-    """None when there is no such conversation, or no store. It blocks the calling thread for a moment.
-
-    Raises StoreError.
-    """
+def peek_session(database: Path, session: str) -> SessionPeek | None:
+    """None if there is no such session or no store. Blocks the calling thread. Raises `StoreError`."""
     sql = (
-        "SELECT id, coalesce((SELECT key FROM seats WHERE session = sessions.id), key), platform, title, "
+        "SELECT id, coalesce((SELECT key FROM leases WHERE session_id = sessions.id), key), platform, title, "
         "created, updated FROM sessions WHERE id = ?"
     )
     if not database.is_file():
         return None
     try:
         address = f"file:{quote(str(database.absolute()))}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True, timeout=PATIENCE)) as db:
+        with closing(sqlite3.connect(address, uri=True, timeout=TIMEOUT_S)) as db:
             row = db.execute(sql, (session,)).fetchone()
     except sqlite3.Error as error:
         raise StoreError(f"{database} cannot be read: {error}.") from error
-    return None if row is None else Peeked(*row)
+    return None if row is None else SessionPeek(*row)
 
 
-class Pulse(NamedTuple):
+class StoreStatus(NamedTuple):
     turns: int
-    """Unfinished ones."""
-    owed: int
-    dead: int
-    oldest: float
-    """Seconds that the oldest debt has waited."""
+    """Unfinished turns."""
+    queued: int
+    """Unsent messages in the outbox."""
+    failed: int
+    """Messages in the outbox that were given up."""
+    oldest_s: float
+    """Age of the oldest unsent message in seconds."""
 
 
-async def touch(database: Database) -> None:
-    """Return once a page was written; raises `StoreError` where the disk is full or the file read-only."""
+async def check_writable(database: Database) -> None:
+    """Write a page; raises `StoreError` if the disk is full or the file is read-only."""
 
     def write(db: sqlite3.Connection) -> None:
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        db.execute(f"PRAGMA user_version = {int(version)}")  # the same, and a page of its own all the same
+        db.execute(f"PRAGMA user_version = {int(version)}")  # the same value, but it is written
 
     await database.run(write)
 
 
-async def pulse(database: Database) -> Pulse:
-    def look(db: sqlite3.Connection) -> Pulse:
+async def read_status(database: Database) -> StoreStatus:
+    def work(db: sqlite3.Connection) -> StoreStatus:
         (turns,) = db.execute("SELECT count(*) FROM turns WHERE ending IS NULL").fetchone()
-        owed, since = db.execute(
-            "SELECT count(*), min(created) FROM debts WHERE state IN ('owed', 'trying')"
+        queued, since = db.execute(
+            "SELECT count(*), min(created) FROM outbox WHERE state IN ('queued', 'sending')"
         ).fetchone()
-        (dead,) = db.execute("SELECT count(*) FROM debts WHERE state IN ('dead', 'expired')").fetchone()
-        return Pulse(turns, owed, dead, max(time.time() - since, 0.0) if since else 0.0)
+        (failed,) = db.execute("SELECT count(*) FROM outbox WHERE state IN ('failed', 'expired')").fetchone()
+        return StoreStatus(turns, queued, failed, max(time.time() - since, 0.0) if since else 0.0)
 
-    return await database.read(look)
+    return await database.read(work)

@@ -1,73 +1,73 @@
-"""Full-text search over what was said. A query is whatever a person typed, never FTS5's own language."""
+"""Full-text search over messages. A query is plain text, never FTS5's query language."""
 
 import sqlite3
 from collections.abc import Iterator
 
 from alipes.store import export
 from alipes.store.database import codec
-from alipes.store.export import Hit
+from alipes.store.export import SearchHit
 
 _FROM = """
-    FROM words
-    JOIN said ON said.number = words.rowid
-    JOIN turns ON turns.number = said.turn
-    JOIN sessions ON sessions.id = said.session"""
+    FROM search_index
+    JOIN messages ON messages.number = search_index.rowid
+    JOIN turns ON turns.number = messages.turn_number
+    JOIN sessions ON sessions.id = messages.session_id"""
 _COLUMNS = """
-    said.session, sessions.title, turns.id, said.role, said.created,
+    messages.session_id, sessions.title, turns.id, messages.role, messages.created,
     (SELECT substr(json_extract(first.inbound, '$.text'), 1, 200) FROM turns AS first
-     WHERE first.session = said.session ORDER BY first.number LIMIT 1)"""
-_AROUND = 60
-SMALL = 50_000
-"""Messages up to which the index itself is checked too: that locks out writers, a second at most."""
+     WHERE first.session_id = messages.session_id ORDER BY first.number LIMIT 1)"""
+_CONTEXT_CHARS = 60
+MAX_CHECKED_MESSAGES = 50_000
+"""With more messages the index itself is not checked: the check blocks writers, here for a second at most."""
 
 
-def find(db: sqlite3.Connection, text: str, limit: int, marks: tuple[str, str]) -> list[Hit]:
-    """By words, the last one possibly unfinished; where that finds nothing, as a piece of text."""
-    text = codec.whole(text).replace("\0", " ").strip()
-    return _by_words(db, text, limit, marks) or _by_piece(db, text, limit, marks)
+def search_messages(db: sqlite3.Connection, text: str, limit: int, marks: tuple[str, str]) -> list[SearchHit]:
+    """Search by words (the last may be incomplete); if that finds nothing, by substring."""
+    text = codec.clean_text(text).replace("\0", " ").strip()
+    return _find_words(db, text, limit, marks) or _find_substring(db, text, limit, marks)
 
 
-def _by_words(db: sqlite3.Connection, text: str, limit: int, marks: tuple[str, str]) -> list[Hit]:
+def _find_words(db: sqlite3.Connection, text: str, limit: int, marks: tuple[str, str]) -> list[SearchHit]:
     terms = [word for word in text.split() if any(map(str.isalnum, word))]
     if not terms:
         return []
     query = " ".join('"' + term.replace('"', '""') + '"' for term in terms) + "*"
-    columns = f"{_COLUMNS}, snippet(words, 0, ?, ?, '…', 16)"
-    sql = f"SELECT {columns} {_FROM} WHERE words MATCH ? ORDER BY rank LIMIT ?"
-    return [_hit(row) for row in db.execute(sql, (*marks, query, limit))]
+    columns = f"{_COLUMNS}, snippet(search_index, 0, ?, ?, '…', 16)"
+    sql = f"SELECT {columns} {_FROM} WHERE search_index MATCH ? ORDER BY rank LIMIT ?"
+    return [_hit_from_row(row) for row in db.execute(sql, (*marks, query, limit))]
 
 
-def _by_piece(db: sqlite3.Connection, text: str, limit: int, marks: tuple[str, str]) -> list[Hit]:
-    """For what has no word borders (Chinese, Japanese, `c++`, half a name): slower, the latest first."""
+def _find_substring(db: sqlite3.Connection, text: str, limit: int, marks: tuple[str, str]) -> list[SearchHit]:
+    """For text without word boundaries (Chinese, Japanese, `c++`, part of a name): slower, latest first."""
     if not text:
         return []
-    pattern = f"%{literally(text)}%"
+    pattern = f"%{escape_like(text)}%"
     sql = (
-        f"SELECT {_COLUMNS}, words.text {_FROM} "
-        "WHERE words.text LIKE ? ESCAPE '\\' ORDER BY words.rowid DESC LIMIT ?"
+        f"SELECT {_COLUMNS}, search_index.text {_FROM} "
+        "WHERE search_index.text LIKE ? ESCAPE '\\' ORDER BY search_index.rowid DESC LIMIT ?"
     )
     found = db.execute(sql, (pattern, limit)).fetchall()
-    return [_hit((*row[:-1], _snippet(row[-1], text, marks))) for row in found]
+    return [_hit_from_row((*row[:-1], _make_snippet(row[-1], text, marks))) for row in found]
 
 
-def literally(text: str) -> str:
-    """`text` for a LIKE pattern with `\\` as its escape."""
+def escape_like(text: str) -> str:
+    """`text` for a LIKE pattern with the escape character `\\`."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-def _snippet(words: str, piece: str, marks: tuple[str, str]) -> str:
-    at = max(words.lower().find(piece.lower()), 0)
-    end = at + len(piece)
-    before, after = words[max(at - _AROUND, 0) : at], words[end : end + _AROUND]
-    head, tail = "…" if at > _AROUND else "", "…" if end + _AROUND < len(words) else ""
-    return f"{head}{before}{marks[0]}{words[at:end]}{marks[1]}{after}{tail}"
+def _make_snippet(text: str, part: str, marks: tuple[str, str]) -> str:
+    start = max(text.lower().find(part.lower()), 0)
+    end = start + len(part)
+    before, after = text[max(start - _CONTEXT_CHARS, 0) : start], text[end : end + _CONTEXT_CHARS]
+    head, tail = "…" if start > _CONTEXT_CHARS else "", "…" if end + _CONTEXT_CHARS < len(text) else ""
+    return f"{head}{before}{marks[0]}{text[start:end]}{marks[1]}{after}{tail}"
 
 
-def _hit(row: tuple[str, str, str, str, float, str, str]) -> Hit:
+def _hit_from_row(row: tuple[str, str, str, str, float, str, str]) -> SearchHit:
     session, title, turn, role, when, text, snippet = row
-    return Hit(
+    return SearchHit(
         session=session,
-        title=title or export.first_words(text),
+        title=title or export.title_from_text(text),
         turn=turn,
         role=role,  # type: ignore[arg-type]
         when=when,
@@ -75,35 +75,35 @@ def _hit(row: tuple[str, str, str, str, float, str, str]) -> Hit:
     )
 
 
-def _expected(db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-    sql = "SELECT number, message FROM said WHERE role IN ('user', 'assistant')"
+def _expected_entries(db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
+    sql = "SELECT number, message FROM messages WHERE role IN ('user', 'assistant')"
     for number, message in db.execute(sql):
-        if text := codec.words(codec.messages.decode(message)):
+        if text := codec.searchable_text(codec.message_decoder.decode(message)):
             yield number, text
 
 
-def problems(db: sqlite3.Connection) -> list[str]:
-    """Does the index hold just what was said?"""
+def check_index(db: sqlite3.Connection) -> list[str]:
+    """Compare the index with the messages; a sentence if they differ."""
     right = wrong = 0
     try:
-        for number, text in _expected(db):
-            kept = db.execute("SELECT text FROM words WHERE rowid = ?", (number,)).fetchone()
+        for number, text in _expected_entries(db):
+            kept = db.execute("SELECT text FROM search_index WHERE rowid = ?", (number,)).fetchone()
             right, wrong = right + (kept == (text,)), wrong + (kept != (text,))
-        (indexed,) = db.execute("SELECT count(*) FROM words").fetchone()
-        if not wrong and indexed == right and indexed <= SMALL:
-            db.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+        (indexed,) = db.execute("SELECT count(*) FROM search_index").fetchone()
+        if not wrong and indexed == right and indexed <= MAX_CHECKED_MESSAGES:
+            db.execute("INSERT INTO search_index (search_index) VALUES ('integrity-check')")
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CORRUPT:
             raise
         wrong += 1
     else:
         wrong += max(indexed - right, 0)
-    return ["the search index is wrong; no message is lost, `alipes doctor` can mend it"] if wrong else []
+    return ["the search index is wrong; no message is lost, `alipes doctor` can repair it"] if wrong else []
 
 
-def rebuild(db: sqlite3.Connection) -> None:
-    """The index made anew from the transcripts, whatever state it is in."""
-    (definition,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'words'").fetchone()
-    db.execute("DROP TABLE words")
+def rebuild_index(db: sqlite3.Connection) -> None:
+    """Rebuild the index from the messages."""
+    (definition,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'search_index'").fetchone()
+    db.execute("DROP TABLE search_index")
     db.execute(definition)
-    db.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", _expected(db))
+    db.executemany("INSERT INTO search_index (rowid, text) VALUES (?, ?)", _expected_entries(db))

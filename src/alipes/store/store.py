@@ -1,30 +1,33 @@
-"""The store of a home, opened whole: turns, archive, dispatcher and bus over one file and one socket."""
+"""Opens the store of a home: the database, and the socket over which its processes talk to each other."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import NamedTuple
 
+from alipes.kernel.errors import StoreError
 from alipes.store.archive import Archive
 from alipes.store.conversations import SqliteGrants, SqliteSessions
 from alipes.store.database.database import Database, open_database
-from alipes.store.inbox import SqliteArrivals
+from alipes.store.database.migrations import SCHEMA, schema_version
+from alipes.store.inbox import SqliteInbox
 from alipes.store.outbox import SqliteDrafts, SqliteOutbox
 from alipes.store.peers import peers
 from alipes.store.peers.bus import LocalBus
-from alipes.store.peers.peers import Hosts, open_hosts
-from alipes.store.peers.server import LocalDispatcher, Node, Tasks
+from alipes.store.peers.peers import Processes, open_processes
+from alipes.store.peers.server import LocalDispatcher, PeerServer, StoreTasks
 from alipes.store.people import SqlitePeople
 from alipes.store.subagents import SqliteSubagents
 from alipes.store.todos import SqliteTodos
 from alipes.store.turns import SqliteTurns
 
-FILE = "alipes.db"
+DATABASE_FILE = "alipes.db"
 
 
 class Store(NamedTuple):
-    """What the rest of the house uses; all of it ends with `open_store`."""
+    """The parts of an open store; they are usable inside `open_store` only."""
 
     host: str
     """The name of this process among those of the home."""
@@ -35,65 +38,84 @@ class Store(NamedTuple):
     outbox: SqliteOutbox
     drafts: SqliteDrafts
     people: SqlitePeople
-    arrivals: SqliteArrivals
+    inbox: SqliteInbox
     todos: SqliteTodos
     subagents: SqliteSubagents
     dispatcher: LocalDispatcher
     bus: LocalBus
     database: Database
-    hosts: Hosts
+    processes: Processes
 
 
 @asynccontextmanager
-async def open_store(home: Path, *, patience: float = 10.0, within: float = 2.0) -> AsyncIterator[Store]:
-    """The store of `home`, made if need be; raises `StoreError` when it cannot be used.
+async def open_store(
+    home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s: float = 2.0
+) -> AsyncIterator[Store]:
+    """Open the store of `home`; create it if necessary. Raises `StoreError` if it cannot be used.
 
-    `patience`: how long a write waits for another process's; `within`: for its answer on the socket.
-    At the end what was asked for is written, then we count as dead, then our connections close:
-    who sees one close finds our sessions free.
+    `busy_timeout_s`: how long a write waits for one of another process; `peer_timeout_s`: how long to wait
+    for another process's answer. On exit the submitted writes are finished first, then this process no
+    longer counts as alive, then its connections close: a peer that sees one close finds our sessions free.
     """
-    hosts = open_hosts(home, within=within)
-    async with Tasks() as tasks, AsyncExitStack() as last:
-        door = hosts.listen()
-        last.callback(hosts.leave, door)
-        with hosts.join():
-            async with open_database(home / FILE, patience=patience) as database:
+    processes = open_processes(home, timeout_s=peer_timeout_s)
+    async with StoreTasks() as tasks, AsyncExitStack() as stack:
+        socket = processes.open_socket()
+        stack.callback(processes.remove_socket, socket)
+        with processes.register():
+            _check_old_processes(processes, home / DATABASE_FILE)
+            async with open_database(home / DATABASE_FILE, busy_timeout_s=busy_timeout_s) as database:
                 announced = asyncio.Event()
-                turns = SqliteTurns(database, hosts, before_claim=announced.wait)
-                bus = LocalBus(hosts, tasks.spawn, turns.abandoned)
-                dispatcher = LocalDispatcher(turns, hosts)
-                node = Node(tasks, bus, dispatcher)
+                turns = SqliteTurns(database, processes, before_claim=announced.wait)
+                bus = LocalBus(processes, tasks.spawn, turns.is_abandoned)
+                dispatcher = LocalDispatcher(turns, processes)
+                peer_server = PeerServer(tasks, bus, dispatcher)
                 server = await asyncio.start_unix_server(
-                    node.admit, sock=door, limit=peers.LINE, start_serving=False
+                    peer_server.accept_connection,
+                    sock=socket,
+                    limit=peers.MAX_LINE_BYTES,
+                    start_serving=False,
                 )
-                last.callback(server.close)
+                stack.callback(server.close)
                 await server.start_serving()
-                tasks.spawn(_announce(hosts, announced))
+                tasks.spawn(_announce(processes, announced))
                 try:
                     yield Store(
-                        host=hosts.me,
+                        host=processes.own_name,
                         turns=turns,
-                        sessions=SqliteSessions(database, hosts),
+                        sessions=SqliteSessions(database, processes),
                         grants=SqliteGrants(database),
                         archive=Archive(database),
                         outbox=SqliteOutbox(database),
                         drafts=SqliteDrafts(database),
                         people=SqlitePeople(database),
-                        arrivals=SqliteArrivals(database),
+                        inbox=SqliteInbox(database),
                         todos=SqliteTodos(database),
                         subagents=SqliteSubagents(database),
                         dispatcher=dispatcher,
                         bus=bus,
                         database=database,
-                        hosts=hosts,
+                        processes=processes,
                     )
                 finally:
-                    bus.end()
+                    bus.close()
 
 
-async def _announce(hosts: Hosts, announced: asyncio.Event) -> None:
-    """Tell the living that we may publish; when that is done, whoever listens already does so here too."""
-    async with asyncio.TaskGroup() as told:
-        for peer in hosts.others():
-            told.create_task(peers.tell(hosts, peer.host, peers.Hello(hosts.me)))
+def _check_old_processes(processes: Processes, path: Path) -> None:
+    """Refuse to migrate while a process of an older release uses the database: its queries would fail."""
+    old = [peer for peer in processes.list_peers() if peer.schema < SCHEMA]
+    if not old or not path.is_file():
+        return
+    with closing(sqlite3.connect(path)) as db:
+        if schema_version(db) >= SCHEMA:
+            return
+    raise StoreError(
+        f"process {old[0].pid} of the previous release is using {path.parent}; stop it, then start again"
+    )
+
+
+async def _announce(processes: Processes, announced: asyncio.Event) -> None:
+    """Tell the other processes that we may publish, and wait until they have subscribed here."""
+    async with asyncio.TaskGroup() as group:
+        for peer in processes.list_peers():
+            group.create_task(peers.send_request(processes, peer.host, peers.HelloFrame(processes.own_name)))
     announced.set()

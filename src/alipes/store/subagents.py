@@ -1,4 +1,4 @@
-"""Turns that work for other turns, as the store knows them. Nothing here begins or ends one."""
+"""Turns of subagents: turns that work for another turn. Nothing here starts or ends one."""
 
 import sqlite3
 
@@ -9,24 +9,24 @@ from alipes.store.database import codec
 from alipes.store.database.database import Database
 
 PLATFORM = "subagent"
-"""Of their addresses: no chat and no screen is there."""
-PREFIX = f"agent:main:{PLATFORM}:"
-"""Of their keys."""
+"""The platform of their addresses; it has no chat and no screen."""
+KEY_PREFIX = f"agent:main:{PLATFORM}:"
+"""The start of their session keys."""
 _UNFINISHED = (
-    "SELECT id, key, session, inbound, created, begun FROM turns "
+    "SELECT id, key, session_id, inbound, created, started FROM turns "
     "WHERE ending IS NULL AND key >= ? AND key < ? ORDER BY number"
 )
 
 
 class Subagent(Struct, frozen=True):
-    """One that lives or waits."""
+    """A subagent's turn that is running or queued."""
 
     id: str
     key: str
     session: str
     inbound: Inbound
     created: float
-    begun: float | None
+    started: float | None
 
 
 class SqliteSubagents:
@@ -34,37 +34,36 @@ class SqliteSubagents:
         self._database = database
 
     async def find(self, inbound_id: str) -> str | None:
-        """The turn that was accepted for this message; also if who asked for it was cut off meanwhile."""
-        sql, row = (
-            "SELECT id FROM turns WHERE platform = ? AND inbound_id = ?",
-            (PLATFORM, codec.whole(inbound_id)),
-        )
-        # among the writes: what was asked for before is done by then
-        found = await self._database.run(lambda db: db.execute(sql, row).fetchone(), soon=True)
+        """The turn that was accepted for this message, even if the caller of `accept` was cancelled."""
+        sql = "SELECT id FROM turns WHERE platform = ? AND inbound_id = ?"
+        row = (PLATFORM, codec.clean_text(inbound_id))
+        # in the queue of writes, so that writes submitted before are done
+        found = await self._database.run(lambda db: db.execute(sql, row).fetchone(), sync=False)
         return None if found is None else str(found[0])
 
     async def unfinished(self, *, parent: str = "", place: str = "") -> tuple[Subagent, ...]:
-        """Those of one turn, also such as are being accepted, or those for the conversation under the key
-        `place`; oldest first."""
-        bounds = (PREFIX, PREFIX[:-1] + ";")  # the letter after the colon
+        """Those of the turn `parent`, including those being accepted now, or those of the conversation with
+        the session key `place`; oldest first."""
+        bounds = (KEY_PREFIX, KEY_PREFIX[:-1] + ";")  # the character after the colon
 
         def work(db: sqlite3.Connection) -> list[tuple[str, str, str, str, float, float | None]]:
             return db.execute(_UNFINISHED, bounds).fetchall()
 
-        # of a turn: among the writes, so that what was asked for before is done by then
-        told = await (self._database.run(work, soon=True) if parent else self._database.read(work))
+        # of a turn: in the queue of writes, so that writes submitted before are done
+        rows = await (self._database.run(work, sync=False) if parent else self._database.read(work))
         found = [
-            Subagent(id, key, session, codec.inbounds.decode(inbound), created, begun)
-            for id, key, session, inbound, created, begun in told
+            Subagent(id, key, session, codec.inbound_decoder.decode(inbound), created, started)
+            for id, key, session, inbound, created, started in rows
         ]
-        return tuple(
-            each
-            for each in found
-            if (not parent or each.inbound.parent == parent)
-            and (not place or (each.inbound.origin is not None and each.inbound.origin.address.key == place))
-        )
+        return tuple(each for each in found if _belongs_to(each.inbound, parent, place))
 
-    async def over(self, turn: str) -> bool:
-        """Has the turn ended, or is it gone with its conversation?"""
+    async def is_over(self, turn: str) -> bool:
+        """True if the turn has ended, or was deleted with its conversation."""
         sql = "SELECT 1 FROM turns WHERE id = ? AND ending IS NULL"
         return await self._database.read(lambda db: db.execute(sql, (turn,)).fetchone()) is None
+
+
+def _belongs_to(inbound: Inbound, parent: str, place: str) -> bool:
+    if parent and inbound.parent != parent:
+        return False
+    return not place or (inbound.origin is not None and inbound.origin.address.key == place)

@@ -1,5 +1,7 @@
-"""Digests as rows: what stands for the beginning of a conversation. Each is added, none is changed, and
-which one counts is read off what is told now. What was said is never touched."""
+"""Summaries that replace the start of a conversation for the model.
+
+They are only ever added; which one is valid depends on the messages that are visible now.
+"""
 
 import sqlite3
 import time
@@ -7,91 +9,94 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from alipes.kernel.messages import Message
-from alipes.kernel.turns import Digest, Turn
-from alipes.kernel.usage import Tries
+from alipes.kernel.turns import CompactionState, Turn
+from alipes.kernel.usage import CompactionAttempts
 from alipes.store import history, turn_rows, turns
 from alipes.store.database import codec
 from alipes.store.database.database import Database
 
-_KEEP = """
-    INSERT INTO digests (session, upto, covers, trimmed, widest, last, text, created)
+_INSERT = """
+    INSERT INTO summaries (
+        session_id, last_message, message_count, last_trimmed, max_chars, newest_message, text, created)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 
 
-class SqliteDigests:
-    """`Digests` on one file: which one counts is read off what is told now."""
+class SqliteCompactionStore:
+    """`CompactionStore` in SQLite."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
-    async def keep(self, turn: Turn, digest: Digest, *, living: int = 0, helped: bool = True) -> bool:
-        now, text = self._clock(), codec.whole(digest.text)
-        covered = max(digest.upto, digest.trimmed)
+    async def save(
+        self, turn: Turn, digest: CompactionState, *, living: int = 0, helped: bool = True
+    ) -> bool:
+        now, text = self._clock(), codec.clean_text(digest.text)
+        used = max(digest.covered, digest.trimmed_until)
 
         def work(db: sqlite3.Connection) -> bool:
             if living:
-                number, session = turn_rows.mine(db, turn)
-                before, own = turns.transcript(db, session, number)
-                told = [*before, *own]
-                if len(told) != living:
+                number, session = turn_rows.find_claimed_turn(db, turn)
+                before, own = turns.load_transcript(db, session, number)
+                rows = [*before, *own]
+                if len(rows) != living:
                     return False
             else:
-                session, told = turn.session, list(history.told(db, turn.session))
-                if _told(told[:covered]) != turn.history[:covered]:
+                session, rows = turn.session, list(history.visible_messages(db, turn.session))
+                if _decode_messages(rows[:used]) != turn.history[:used]:
                     return False
-            numbers = [row[0] for row in told]
-            upto, trimmed = (numbers[place - 1] if place else 0 for place in (digest.upto, digest.trimmed))
-            covers = bisect_right(numbers, upto)
-            row = (session, upto, covers, trimmed, digest.widest, max(numbers, default=0), text, now)
-            db.execute(_KEEP, row)
+            numbers = [row[0] for row in rows]
+            last = numbers[digest.covered - 1] if digest.covered else 0
+            last_trimmed = numbers[digest.trimmed_until - 1] if digest.trimmed_until else 0
+            count, newest = bisect_right(numbers, last), max(numbers, default=0)
+            db.execute(_INSERT, (session, last, count, last_trimmed, digest.max_chars, newest, text, now))
             if helped:
-                db.execute("DELETE FROM compactions WHERE session = ?", (session,))
+                db.execute("DELETE FROM failed_compactions WHERE session_id = ?", (session,))
             return True
 
         return await self._database.run(work)
 
     async def latest(self, session: str) -> Turn | None:
-        return await self._database.read(lambda db: _latest(db, session))
+        return await self._database.read(lambda db: _load_latest(db, session))
 
     async def size(self, session: str) -> int:
-        return await self._database.read(lambda db: history.context(db, session)) or 0
+        return await self._database.read(lambda db: history.context_tokens(db, session)) or 0
 
-    async def tries(self, session: str) -> Tries:
-        sql = "SELECT tries, why FROM compactions WHERE session = ?"
+    async def attempts(self, session: str) -> CompactionAttempts:
+        sql = "SELECT attempts, error FROM failed_compactions WHERE session_id = ?"
         row = await self._database.read(lambda db: db.execute(sql, (session,)).fetchone())
-        return Tries() if row is None else Tries(*row)
+        return CompactionAttempts() if row is None else CompactionAttempts(*row)
 
-    async def failed(self, session: str, why: str) -> None:
+    async def record_failure(self, session: str, why: str) -> None:
         sql = (
-            "INSERT INTO compactions VALUES (?, 1, ?) "
-            "ON CONFLICT DO UPDATE SET tries = tries + 1, why = excluded.why"
+            "INSERT INTO failed_compactions VALUES (?, 1, ?) "
+            "ON CONFLICT DO UPDATE SET attempts = attempts + 1, error = excluded.error"
         )
-        await self._database.run(lambda db: db.execute(sql, (session, codec.whole(why))).rowcount)
+        await self._database.run(lambda db: db.execute(sql, (session, codec.clean_text(why))).rowcount)
 
-    async def forgive(self, session: str) -> None:
-        sql = "DELETE FROM compactions WHERE session = ?"
+    async def reset_attempts(self, session: str) -> None:
+        sql = "DELETE FROM failed_compactions WHERE session_id = ?"
         await self._database.run(lambda db: db.execute(sql, (session,)).rowcount)
 
 
-def _told(told: list[history.Row]) -> tuple[Message, ...]:
-    return tuple(codec.messages.decode(text) for _, _, text, _ in told)
+def _decode_messages(rows: list[history.HistoryRow]) -> tuple[Message, ...]:
+    return tuple(codec.message_decoder.decode(text) for _, _, text, _ in rows)
 
 
-def _latest(db: sqlite3.Connection, session: str) -> Turn | None:
-    last = next(history.begun(db, session), None)
+def _load_latest(db: sqlite3.Connection, session: str) -> Turn | None:
+    last = next(history.started_turns(db, session), None)
     row = db.execute("SELECT created, model FROM sessions WHERE id = ?", (session,)).fetchone()
     if last is None or row is None:
         return None
     _, id, inbound, _ = last
-    told = list(history.told(db, session))
-    digest, since = history.digest(db, session, [row[0] for row in told])
+    rows = list(history.visible_messages(db, session))
+    compaction, newest = history.find_summary(db, session, [row[0] for row in rows])
     return Turn(
         id,
         session,
-        codec.inbounds.decode(inbound),
-        began=row[0],
+        codec.inbound_decoder.decode(inbound),
+        session_started=row[0],
         model=row[1],
-        history=_told(told),
-        digest=digest,
-        counted=history.counted(told, since),
+        history=_decode_messages(rows),
+        compaction=compaction,
+        measured_tokens=history.last_counted_tokens(rows, newest),
     )

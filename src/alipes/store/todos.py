@@ -1,4 +1,4 @@
-"""What conversations have still to do: one list each, as JSON. What stands in it is not known here."""
+"""The to-do lists of conversations: one JSON text each, which is not interpreted here."""
 
 import sqlite3
 import time
@@ -6,26 +6,28 @@ from collections.abc import Callable
 
 from alipes.store.database.database import Database
 
+_FIND = """
+    SELECT items FROM todos WHERE session_id = :session
+    UNION ALL
+    SELECT items FROM todos WHERE session_id = (SELECT parent_id FROM sessions WHERE id = :session)
+    LIMIT 1"""
+"""Its own list; a branch without one uses that of its parent."""
+
 
 class SqliteTodos:
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
     async def read(self, session: str) -> str:
-        """The list as it was written; empty where there is none."""
-        return await self._database.read(lambda db: _items(db, session))
+        """The list as it was written; empty if there is none."""
+
+        def work(db: sqlite3.Connection) -> str:
+            row = db.execute(_FIND, {"session": session}).fetchone()
+            return "" if row is None else str(row[0])
+
+        return await self._database.read(work)
 
     async def write(self, session: str, items: str) -> None:
-        """Instead of the one before."""
+        """Replace the list."""
         row, sql = (session, items, self._clock()), "INSERT OR REPLACE INTO todos VALUES (?, ?, ?)"
         await self._database.run(lambda db: db.execute(sql, row).rowcount)
-
-
-def _items(db: sqlite3.Connection, session: str) -> str:
-    """Its own; a branch that has none goes by that of the conversation it left."""
-    sql = """
-        SELECT items FROM todos WHERE session = :session
-        UNION ALL SELECT items FROM todos WHERE session = (SELECT parent FROM sessions WHERE id = :session)
-        LIMIT 1"""
-    row = db.execute(sql, {"session": session}).fetchone()
-    return "" if row is None else str(row[0])

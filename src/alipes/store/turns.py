@@ -1,4 +1,4 @@
-"""The turns of a home as rows of SQLite: accepted, claimed, recorded, finished. Nothing here runs a turn."""
+"""The turns of a home in SQLite: accepted, claimed, recorded, finished. Nothing here runs a turn."""
 
 import sqlite3
 import time
@@ -6,118 +6,129 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import structs
 
-from alipes.kernel.conversations import Admitted
-from alipes.kernel.errors import Held
+from alipes.kernel.conversations import AdmittedTurn
+from alipes.kernel.errors import SessionHeld
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.ports import Opening
-from alipes.kernel.turns import Busy, Ending, Inbound, Op, Recorded, Said, ToolFinished, ToolStarted, Turn
+from alipes.kernel.ports import OpeningMessages
+from alipes.kernel.turns import (
+    BusyMode,
+    Ending,
+    Inbound,
+    JournalEvent,
+    Op,
+    Said,
+    ToolFinished,
+    ToolStarted,
+    Turn,
+)
 from alipes.store import history, outbox, turn_rows
 from alipes.store.database import codec
 from alipes.store.database.database import Database
-from alipes.store.peers.peers import Hosts
+from alipes.store.peers.peers import Processes
 
-_DRAIN = """
+_READY_OPS = """
     WITH unfinished AS (SELECT number, id FROM turns WHERE key = :key AND ending IS NULL)
-    SELECT number, op FROM controls
+    SELECT number, op FROM pending_ops
     WHERE key = :key AND NOT (kind = 'stop' AND coalesce(json_extract(op, '$.turn'), '') IN
         (SELECT id FROM unfinished WHERE number > (SELECT min(number) FROM unfinished)))
     ORDER BY number"""
-_COMPANY = """
+_OTHER_WORK = """
     SELECT 1 FROM turns WHERE key = :key AND ending IS NULL AND number != :number
-    UNION ALL SELECT 1 FROM controls WHERE key = :key LIMIT 1"""
+    UNION ALL SELECT 1 FROM pending_ops WHERE key = :key LIMIT 1"""
 
 
 class SqliteTurns:
-    """`TurnStore` on one file; who is alive is asked of `hosts`, what time it is of `clock`.
+    """`TurnStore` in SQLite.
 
-    `before_claim` is awaited before each claim, so that whoever listens for us can be found first.
+    `before_claim` is awaited before each claim, so that the subscriptions of other processes are registered.
     """
 
     def __init__(
         self,
         database: Database,
-        hosts: Hosts,
+        processes: Processes,
         *,
         clock: Callable[[], float] = time.time,
         before_claim: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        self._database, self._hosts = database, hosts
+        self._database, self._processes = database, processes
         self._clock, self._before_claim = clock, before_claim
 
     async def accept(self, inbound: Inbound) -> str | None:
         admitted = await self.admit(inbound)
-        await self._database.kept()
+        await self._database.wait_synced()
         return None if admitted is None else admitted.turn
 
     def admit(
-        self, inbound: Inbound, *, busy: Busy | None = None, usual: Busy = "queue"
-    ) -> Awaitable[Admitted | None]:
-        entry = turn_rows.entry(inbound, self._clock())
-        return self._database.ask(lambda db: turn_rows.admit(db, entry, busy, usual), soon=True)
+        self, inbound: Inbound, *, busy: BusyMode | None = None, usual: BusyMode = "queue"
+    ) -> Awaitable[AdmittedTurn | None]:
+        row = turn_rows.make_turn_row(inbound, self._clock())
+        return self._database.submit(lambda db: turn_rows.admit_turn(db, row, busy, usual), sync=False)
 
-    async def next_turn(self, key: str, opening: Opening = lambda _turn: ()) -> Turn | None:
+    async def claim_next(self, key: str, opening: OpeningMessages = lambda _turn: ()) -> Turn | None:
         if self._before_claim is not None:
             await self._before_claim()
         now = self._clock()
+        # nothing depends on the claim before the next write; a crash here only burns an attempt number
+        return await self._database.run(lambda db: self._claim(db, key, opening, now), sync=False)
 
-        def work(db: sqlite3.Connection) -> Turn | None:
-            number = _one(db, "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL", key)
-            if number is None:
-                return None
-            _refuse_if_held(db, key, self._hosts)
-            (epoch,) = db.execute(
-                "UPDATE seats SET holder = ?, epoch = epoch + 1 WHERE key = ? RETURNING epoch",
-                (self._hosts.me, key),
-            ).fetchone()
-            db.execute(
-                "UPDATE turns SET epoch = ?, attempts = attempts + 1, begun = coalesce(begun, ?) "
-                "WHERE number = ?",
-                (epoch, now, number),
-            )
-            turn = load(db, int(number))
-            if not (fresh := opening(turn)):
-                return turn
-            for message in fresh:
-                turn_rows.say(db, int(number), turn.session, turn_rows.utterance(Said(message)), now)
-            return structs.replace(turn, said=(*turn.said, *fresh), fresh=fresh)
+    def _claim(self, db: sqlite3.Connection, key: str, opening: OpeningMessages, now: float) -> Turn | None:
+        number = _first_value(db, "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL", key)
+        if number is None:
+            return None
+        _require_free(db, key, self._processes)
+        (epoch,) = db.execute(
+            "UPDATE leases SET holder = ?, epoch = epoch + 1 WHERE key = ? RETURNING epoch",
+            (self._processes.own_name, key),
+        ).fetchone()
+        db.execute(
+            "UPDATE turns SET epoch = ?, attempts = attempts + 1, started = coalesce(started, ?) "
+            "WHERE number = ?",
+            (epoch, now, number),
+        )
+        turn = load_turn(db, int(number))
+        if not (messages := opening(turn)):
+            return turn
+        for message in messages:
+            row = turn_rows.make_message_row(Said(message))
+            turn_rows.insert_message(db, int(number), turn.session, row, now)
+        return structs.replace(turn, said=(*turn.said, *messages), unpublished=messages)
 
-        # nothing is done before the turn writes again; and who dies here loses nothing but a number
-        return await self._database.run(work, soon=True)
-
-    async def record(self, turn: Turn, event: Recorded, *owed: Outbound) -> None:
+    async def record(self, turn: Turn, event: JournalEvent, *owed: Outbound) -> None:
         match event:
             case Said():
-                await self._say(turn, event, owed)
+                await self._record_message(turn, event, owed)
             case ToolStarted(call):
-                await self._act(turn, call.id, None)
+                await self._record_call(turn, call.id, None)
             case ToolFinished(call, result):
-                await self._act(turn, call.id, codec.dump(result))
+                await self._record_call(turn, call.id, codec.to_json(result))
 
-    async def _say(self, turn: Turn, said: Said, owed: tuple[Outbound, ...]) -> None:
-        told, now, debts = turn_rows.utterance(said), self._clock(), [outbox.entry(each) for each in owed]
-        anew = [codec.whole(call.id) for call in said.message.calls]
-
-        def work(db: sqlite3.Connection) -> None:
-            number, session = turn_rows.mine(db, turn)
-            turn_rows.say(db, number, session, told, now)
-            outbox.owe(db, debts, now)
-            if anew:  # some models number their calls anew at each step: a call just said has not begun
-                db.executemany(
-                    "DELETE FROM acts WHERE turn = ? AND call_id = ?", [(number, id) for id in anew]
-                )
-
-        # calls are followed by the intent to run them, or by their results, and a person's words by an
-        # answer: nothing is done before that write
-        await self._database.run(work, soon=bool(anew) or (said.message.role == "user" and not debts))
-
-    async def _act(self, turn: Turn, call_id: str, result: str | None) -> None:
-        call_id = codec.whole(call_id)
+    async def _record_message(self, turn: Turn, said: Said, outbounds: tuple[Outbound, ...]) -> None:
+        row, now = turn_rows.make_message_row(said), self._clock()
+        outbox_rows = [outbox.make_outbox_row(outbound) for outbound in outbounds]
+        call_ids = [codec.clean_text(call.id) for call in said.message.calls]
 
         def work(db: sqlite3.Connection) -> None:
-            number, _ = turn_rows.mine(db, turn)
+            number, session = turn_rows.find_claimed_turn(db, turn)
+            turn_rows.insert_message(db, number, session, row, now)
+            outbox.insert_outbound(db, outbox_rows, now)
+            if call_ids:  # some models reuse their call ids in each step: a new call has not been run yet
+                sql = "DELETE FROM tool_calls WHERE turn_number = ? AND call_id = ?"
+                db.executemany(sql, [(number, id) for id in call_ids])
+
+        # calls are followed by the intent to run them or by their results, and a user message by the answer:
+        # nothing happens before that write
+        no_sync = bool(call_ids) or (said.message.role == "user" and not outbox_rows)
+        await self._database.run(work, sync=not no_sync)
+
+    async def _record_call(self, turn: Turn, call_id: str, result: str | None) -> None:
+        call_id = codec.clean_text(call_id)
+
+        def work(db: sqlite3.Connection) -> None:
+            number, _ = turn_rows.find_claimed_turn(db, turn)
             db.execute(
-                "INSERT INTO acts (turn, call_id, result) VALUES (?, ?, ?) "
+                "INSERT INTO tool_calls (turn_number, call_id, result) VALUES (?, ?, ?) "
                 "ON CONFLICT DO UPDATE SET result = excluded.result",
                 (number, call_id, result),
             )
@@ -127,124 +138,127 @@ class SqliteTurns:
     async def finish(
         self, turn: Turn, ending: Ending, detail: str, *closing: Message, owed: tuple[Outbound, ...] = ()
     ) -> None:
-        last = [turn_rows.utterance(Said(message)) for message in closing]
-        debts = [outbox.entry(each) for each in owed]
-        detail, now = codec.whole(detail), self._clock()
+        rows = [turn_rows.make_message_row(Said(message)) for message in closing]
+        outbox_rows = [outbox.make_outbox_row(outbound) for outbound in owed]
+        detail, now = codec.clean_text(detail), self._clock()
 
         def work(db: sqlite3.Connection) -> None:
-            number, session = turn_rows.mine(db, turn)
-            for told in last:
-                turn_rows.say(db, number, session, told, now)
-            outbox.owe(db, debts, now)
+            number, session = turn_rows.find_claimed_turn(db, turn)
+            for row in rows:
+                turn_rows.insert_message(db, number, session, row, now)
+            outbox.insert_outbound(db, outbox_rows, now)
             db.execute(
                 "UPDATE turns SET ending = ?, detail = ?, ended = ? WHERE number = ?",
                 (ending, detail, now, number),
             )
-            db.execute("DELETE FROM acts WHERE turn = ?", (number,))
+            db.execute("DELETE FROM tool_calls WHERE turn_number = ?", (number,))
             db.execute("UPDATE sessions SET updated = ? WHERE id = ?", (now, session))
 
-        # who finds a whole answer without its end has nothing to add to it, and ends it the same
-        await self._database.run(work, soon=ending == "answered" and not last and not debts)
+        # if this is lost, the resumed turn finds its complete answer and ends in the same way
+        await self._database.run(work, sync=not (ending == "answered" and not rows and not outbox_rows))
 
     async def release(self, key: str) -> None:
-        sql, row = "UPDATE seats SET holder = NULL WHERE key = ? AND holder = ?", (key, self._hosts.me)
-        # after a power cut we are gone, and so is our hold
-        await self._database.run(lambda db: db.execute(sql, row).rowcount, soon=True)
+        sql = "UPDATE leases SET holder = NULL WHERE key = ? AND holder = ?"
+        row = (key, self._processes.own_name)
+        # after a power cut this process is gone, and its lease with it
+        await self._database.run(lambda db: db.execute(sql, row).rowcount, sync=False)
 
-    async def put_control(self, key: str, op: Op) -> None:
-        kind, text = str(op.__struct_config__.tag), codec.dump(op)
-        sql = "INSERT INTO controls (key, kind, op) VALUES (?, ?, ?)"
+    async def put_op(self, key: str, op: Op) -> None:
+        kind, text = str(op.__struct_config__.tag), codec.to_json(op)
+        sql = "INSERT INTO pending_ops (key, kind, op) VALUES (?, ?, ?)"
         await self._database.run(lambda db: db.execute(sql, (key, kind, text)).rowcount)
 
-    async def drain_control(self, key: str) -> tuple[Op, ...]:
-        """As the port says; what names a turn that waits behind another stays until that one is first.
+    async def take_ops(self, key: str) -> tuple[Op, ...]:
+        """As the port says; a stop of a turn that is queued behind another stays until that turn is first.
 
-        Raises `Held` while another living process holds the session.
+        Raises `SessionHeld` while another running process holds the session.
         """
 
         def work(db: sqlite3.Connection) -> list[str]:
-            _refuse_if_held(db, key, self._hosts)
-            taken = db.execute(_DRAIN, {"key": key}).fetchall()
-            db.executemany("DELETE FROM controls WHERE number = ?", [(number,) for number, _ in taken])
-            return [op for _, op in taken]
+            _require_free(db, key, self._processes)
+            found = db.execute(_READY_OPS, {"key": key}).fetchall()
+            db.executemany("DELETE FROM pending_ops WHERE number = ?", [(number,) for number, _ in found])
+            return [op for _, op in found]
 
-        return tuple(codec.ops.decode(op) for op in await self._database.run(work))
+        return tuple(codec.op_decoder.decode(op) for op in await self._database.run(work))
 
-    async def orphans(self, begun: int = 0) -> tuple[str, ...]:
+    async def list_orphans(self, begun: int = 0) -> tuple[str, ...]:
         sql = (
-            "SELECT key, holder FROM turns LEFT JOIN seats USING (key) "
+            "SELECT key, holder FROM turns LEFT JOIN leases USING (key) "
             "WHERE ending IS NULL GROUP BY key HAVING max(attempts) >= ? ORDER BY min(number)"
         )
-        waiting = await self._database.read(lambda db: db.execute(sql, (begun,)).fetchall())
-        living = {host: self._hosts.alive(host) for host in {holder for _, holder in waiting}}
-        return tuple(key for key, holder in waiting if not living[holder])
+        unfinished = await self._database.read(lambda db: db.execute(sql, (begun,)).fetchall())
+        alive = {host: self._processes.is_alive(host) for host in {holder for _, holder in unfinished}}
+        return tuple(key for key, holder in unfinished if not alive[holder])
 
     async def holder(self, key: str) -> str | None:
-        host = await self._database.read(lambda db: _one(db, "SELECT holder FROM seats WHERE key = ?", key))
-        return str(host) if self._hosts.alive(host) else None
+        sql = "SELECT holder FROM leases WHERE key = ?"
+        host = await self._database.read(lambda db: _first_value(db, sql, key))
+        return str(host) if self._processes.is_alive(host) else None
 
-    async def waits(self, key: str) -> bool:
-        """Is there an unfinished turn of `key`, claimed or not?"""
-        return await self._database.read(lambda db: _unfinished(db, key))
+    async def has_pending(self, key: str) -> bool:
+        """True if `key` has an unfinished turn, claimed or not."""
+        sql = "SELECT 1 FROM turns WHERE key = ? AND ending IS NULL LIMIT 1"
+        return await self._database.read(lambda db: _first_value(db, sql, key)) is not None
 
-    async def abandoned(self, key: str) -> bool:
-        """Is there work that no living process holds?"""
-        return await self.waits(key) and await self.holder(key) is None
-
-
-def _refuse_if_held(db: sqlite3.Connection, key: str, hosts: Hosts) -> None:
-    holder = _one(db, "SELECT holder FROM seats WHERE key = ?", key)
-    if holder is not None and holder != hosts.me and hosts.alive(holder):
-        raise Held(key, holder)
+    async def is_abandoned(self, key: str) -> bool:
+        """True if `key` has unfinished work that no running process holds."""
+        return await self.has_pending(key) and await self.holder(key) is None
 
 
-def load(db: sqlite3.Connection, number: int) -> Turn:
-    """A turn as it stands, with all that a model is told in it."""
+def _require_free(db: sqlite3.Connection, key: str, processes: Processes) -> None:
+    holder = _first_value(db, "SELECT holder FROM leases WHERE key = ?", key)
+    if holder is not None and holder != processes.own_name and processes.is_alive(holder):
+        raise SessionHeld(key, holder)
+
+
+def load_turn(db: sqlite3.Connection, number: int) -> Turn:
+    """A turn with the messages that the model sees in it."""
     sql = (
-        "SELECT turns.id, turns.key, session, inbound, sessions.created, sessions.model, epoch, attempts "
-        "FROM turns JOIN sessions ON sessions.id = session WHERE number = ?"
+        "SELECT turns.id, turns.key, session_id, inbound, sessions.created, sessions.model, epoch, attempts "
+        "FROM turns JOIN sessions ON sessions.id = session_id WHERE number = ?"
     )
-    id, key, session, inbound, began, model, epoch, attempts = db.execute(sql, (number,)).fetchone()
-    before, own = transcript(db, session, number)
-    every = [*before, *own]
-    digest, last = history.digest(db, session, [row[0] for row in every])
-    acts = db.execute("SELECT call_id, result FROM acts WHERE turn = ?", (number,)) if attempts > 1 else ()
-    read = codec.messages.decode
+    id, key, session, inbound, created, model, epoch, attempts = db.execute(sql, (number,)).fetchone()
+    before, own = load_transcript(db, session, number)
+    rows = [*before, *own]
+    compaction, newest = history.find_summary(db, session, [row[0] for row in rows])
+    calls = "SELECT call_id, result FROM tool_calls WHERE turn_number = ?"
+    results = db.execute(calls, (number,)) if attempts > 1 else ()
+    read = codec.message_decoder.decode
     return Turn(
         id=id,
         session=session,
-        inbound=codec.inbounds.decode(inbound),
-        began=began,
+        inbound=codec.inbound_decoder.decode(inbound),
+        session_started=created,
         model=model,
         history=tuple(read(message) for _, _, message, _ in before),
         said=tuple(read(message) for _, _, message, _ in own),
-        acts={call_id: _result(text) for call_id, text in acts},
+        tool_results={call_id: _decode_result(text) for call_id, text in results},
         epoch=epoch,
         attempt=attempts,
-        alone=db.execute(_COMPANY, {"key": key, "number": number}).fetchone() is None,
-        digest=digest,
-        counted=history.counted(every, last),
+        queue_empty=db.execute(_OTHER_WORK, {"key": key, "number": number}).fetchone() is None,
+        compaction=compaction,
+        measured_tokens=history.last_counted_tokens(rows, newest),
     )
 
 
-def transcript(
+def load_transcript(
     db: sqlite3.Connection, session: str, turn: int
-) -> tuple[list[history.Row], list[history.Row]]:
-    """What was said before a turn, and what was said in it, also if that was taken back meanwhile."""
-    before = [row for row in history.told(db, session) if row[1] != turn]
-    own = "SELECT number, turn, message, input + output FROM said WHERE turn = ? ORDER BY number"
+) -> tuple[list[history.HistoryRow], list[history.HistoryRow]]:
+    """The messages before a turn, and its own, even if it was undone meanwhile."""
+    before = [row for row in history.visible_messages(db, session) if row[1] != turn]
+    own = (
+        "SELECT number, turn_number, message, input + output FROM messages "
+        "WHERE turn_number = ? ORDER BY number"
+    )
     return before, db.execute(own, (turn,)).fetchall()
 
 
-def _result(text: str | None) -> ToolResult | None:
-    return None if text is None else codec.results.decode(text)
+def _decode_result(text: str | None) -> ToolResult | None:
+    return None if text is None else codec.result_decoder.decode(text)
 
 
-def _unfinished(db: sqlite3.Connection, key: str) -> bool:
-    return _one(db, "SELECT 1 FROM turns WHERE key = ? AND ending IS NULL LIMIT 1", key) is not None
-
-
-def _one(db: sqlite3.Connection, sql: str, key: str) -> str | None:
+def _first_value(db: sqlite3.Connection, sql: str, key: str) -> str | None:
     """The only column of the first row, or None."""
     row = db.execute(sql, (key,)).fetchone()
     return None if row is None else row[0]

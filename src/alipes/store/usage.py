@@ -1,11 +1,11 @@
-"""The bill of a home: model calls beside the transcripts are written here, and all calls summed up."""
+"""Usage of model calls: records auxiliary calls and adds up all calls of a turn, a session or a period."""
 
 import sqlite3
 import time
 from collections.abc import Callable
 
 from alipes.kernel.turns import Turn
-from alipes.kernel.usage import Billed, Sum
+from alipes.kernel.usage import UsageRecord, UsageTotal
 from alipes.store.database import codec
 from alipes.store.database.database import Database
 
@@ -13,53 +13,54 @@ _SUM = "SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0), count(i
 _TREE = """
     WITH RECURSIVE tree (id, number) AS (
         SELECT id, number FROM turns WHERE {} UNION
-        SELECT turns.id, turns.number FROM tree JOIN turns ON turns.parent = tree.id)
-    {} (SELECT cost, input, output FROM said WHERE turn IN (SELECT number FROM tree) UNION ALL
-        SELECT cost, input, output FROM billed WHERE turn IN (SELECT id FROM tree))"""
-DEEPEST = 100
+        SELECT turns.id, turns.number FROM tree JOIN turns ON turns.parent_id = tree.id)
+    {} (SELECT cost, input, output FROM messages WHERE turn_number IN (SELECT number FROM tree) UNION ALL
+        SELECT cost, input, output FROM auxiliary_calls WHERE turn_id IN (SELECT id FROM tree))"""
+MAX_DEPTH = 100
 
 
-class SqliteBill:
-    """`Bill` on one file."""
+class SqliteUsageLedger:
+    """`UsageLedger` in SQLite."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
-    async def add(self, entry: Billed) -> None:
+    async def add(self, entry: UsageRecord) -> None:
         now, turn = self._clock(), entry.turn
-        names = (turn.id, turn.session, entry.task, entry.tool, codec.whole(entry.model))
-        row = (*names, *codec.usage_columns(entry.usage), now)
+        ids = (turn.id, turn.session, entry.task, entry.tool, codec.clean_text(entry.model))
+        row = (*ids, *codec.usage_columns(entry.usage), now)
         sql = (
-            "INSERT INTO billed (turn, session, task, tool, model, input, output, cached, cache_write, "
-            f"reasoning, cost, created) VALUES ({', '.join('?' * len(row))})"
+            "INSERT INTO auxiliary_calls (turn_id, session_id, task, tool, model, "
+            "input, output, cached, cache_write, reasoning, cost, created) "
+            f" VALUES ({', '.join('?' * len(row))})"
         )
-        # what was asked for is written next, and this with it
-        await self._database.run(lambda db: db.execute(sql, row).rowcount, soon=True)
+        # the result of the call is written next, and syncs this along
+        await self._database.run(lambda db: db.execute(sql, row).rowcount, sync=False)
 
-    async def root(self, turn: Turn) -> Turn:
+    async def root_turn(self, turn: Turn) -> Turn:
         if not turn.inbound.parent:
             return turn
-        return await self._database.read(lambda db: _root(db, turn))
+        return await self._database.read(lambda db: _find_root(db, turn))
 
-    async def turn(self, root: Turn) -> Sum:
+    async def turn_total(self, root: Turn) -> UsageTotal:
         return await self._sum(_TREE.format("id = ?", _SUM), root.id)
 
-    async def session(self, session: str) -> Sum:
-        return await self._sum(_TREE.format("session = ?", _SUM), session)
+    async def session_total(self, session: str) -> UsageTotal:
+        return await self._sum(_TREE.format("session_id = ?", _SUM), session)
 
-    async def since(self, moment: float) -> Sum:
-        return await self._sum(f"{_SUM} bill WHERE created >= ?", moment)
+    async def total_since(self, moment: float) -> UsageTotal:
+        return await self._sum(f"{_SUM} model_calls WHERE created >= ?", moment)
 
-    async def _sum(self, sql: str, value: str | float) -> Sum:
-        return await self._database.read(lambda db: Sum(*db.execute(sql, (value,)).fetchone()))
+    async def _sum(self, sql: str, value: str | float) -> UsageTotal:
+        return await self._database.read(lambda db: UsageTotal(*db.execute(sql, (value,)).fetchone()))
 
 
-def _root(db: sqlite3.Connection, turn: Turn) -> Turn:
-    for _ in range(DEEPEST):
+def _find_root(db: sqlite3.Connection, turn: Turn) -> Turn:
+    for _ in range(MAX_DEPTH):
         row = db.execute(
-            "SELECT id, session, inbound FROM turns WHERE id = ?", (turn.inbound.parent,)
+            "SELECT id, session_id, inbound FROM turns WHERE id = ?", (turn.inbound.parent,)
         ).fetchone()
         if row is None:
             break
-        turn = Turn(row[0], row[1], codec.inbounds.decode(row[2]))
+        turn = Turn(row[0], row[1], codec.inbound_decoder.decode(row[2]))
     return turn

@@ -1,6 +1,7 @@
-"""The test kit: a house to talk to, a model that follows a script, time by hand, stops, leaks.
+"""Test kit for plugin authors: an agent with a scripted model, a manual clock, stops at every point, leak
+checks.
 
-Each name is loaded when it is first asked for, so that a test which only wants the clock pays for no house.
+Names are imported on first use, so that a test that needs only the clock does not load the app.
 """
 
 from importlib import import_module
@@ -9,40 +10,40 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from alipes.testing.agent import Conversation, open_agent
     from alipes.testing.clock import Clock
-    from alipes.testing.every_stop import Attempt, every_stop
-    from alipes.testing.leaks import LeakCheck, Leaked, census, no_leaks
-    from alipes.testing.pytest_plugin import Late, run_test
-    from alipes.testing.replies import Point, Points, Reply, Running
-    from alipes.testing.scripted_model import Model, Stall, call, results, slowly, stall
+    from alipes.testing.leaks import LeakCheck, LeakError, no_leaks, take_snapshot
+    from alipes.testing.pytest_plugin import DeadlineExceeded, run_test
+    from alipes.testing.replies import PendingReply, StopPoint, StopPoints, TurnReply
+    from alipes.testing.scripted_model import ScriptedModel, Stall, call, results, slow_text, stall
+    from alipes.testing.stop_points import StopAttempt, every_stop
 
 _HOMES = {
     "clock": ("Clock",),
-    "every_stop": (
-        "Attempt",
+    "stop_points": (
+        "StopAttempt",
         "every_stop",
     ),
     "leaks": (
         "LeakCheck",
-        "Leaked",
-        "census",
+        "LeakError",
+        "take_snapshot",
         "no_leaks",
     ),
     "replies": (
-        "Point",
-        "Points",
-        "Reply",
-        "Running",
+        "StopPoint",
+        "StopPoints",
+        "TurnReply",
+        "PendingReply",
     ),
     "pytest_plugin": (
-        "Late",
+        "DeadlineExceeded",
         "run_test",
     ),
     "scripted_model": (
-        "Model",
+        "ScriptedModel",
         "Stall",
         "call",
         "results",
-        "slowly",
+        "slow_text",
         "stall",
     ),
     "agent": (
@@ -53,26 +54,26 @@ _HOMES = {
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "Attempt",
+    "StopAttempt",
     "Clock",
     "Conversation",
-    "Late",
+    "DeadlineExceeded",
     "LeakCheck",
-    "Leaked",
-    "Model",
-    "Point",
-    "Points",
-    "Reply",
-    "Running",
+    "LeakError",
+    "ScriptedModel",
+    "StopPoint",
+    "StopPoints",
+    "TurnReply",
+    "PendingReply",
     "Stall",
     "call",
-    "census",
+    "take_snapshot",
     "every_stop",
     "no_leaks",
     "open_agent",
     "results",
     "run_test",
-    "slowly",
+    "slow_text",
     "stall",
 ]
 

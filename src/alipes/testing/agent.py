@@ -1,4 +1,4 @@
-"""A session to talk to: a whole app in a home of its own, a scripted model, plugins. Nothing is patched."""
+"""An agent for tests: a whole app with its own home, a scripted model and plugins."""
 
 import asyncio
 import sys
@@ -12,34 +12,44 @@ from typing import Any, Literal, Self, TypeAlias
 
 import tomlkit
 
-from alipes.agent.model_call import Patience
+from alipes.agent.model_call import RetryPolicy
 from alipes.app import App, open_app
-from alipes.config.settings import Settings, load
-from alipes.kernel.errors import NotTaken, PluginError
+from alipes.config.loader import load_settings
+from alipes.config.settings import Settings
+from alipes.kernel.errors import MessageRejected, PluginError
 from alipes.kernel.ports import Provider
-from alipes.kernel.turns import Address, Answer, ApprovalAsked, Consent, Event, Inbound, Op, Stop
-from alipes.plugins.discovery import look_at
+from alipes.kernel.turns import (
+    Address,
+    AnswerApproval,
+    ApprovalAsked,
+    ApprovalChoice,
+    Event,
+    Inbound,
+    Op,
+    Stop,
+)
+from alipes.plugins.discovery import inspect_folder
 from alipes.sessions import commands
 from alipes.testing.clock import Clock
-from alipes.testing.replies import Points, Reply, Running
-from alipes.testing.scripted_model import Model, ScriptLine
+from alipes.testing.replies import PendingReply, StopPoints, TurnReply
+from alipes.testing.scripted_model import ScriptedModel, ScriptLine
 
 Plugin: TypeAlias = ModuleType | Path | str
-"""A module, or the folder of one."""
+"""A module, or the folder of a plugin."""
 
 
 @contextmanager
-def installed(home: Path, plugins: Iterable[Plugin]) -> Iterator[tuple[str, ...]]:
-    """Their names, to be enabled. A folder is linked into the home; a module is, until this is left, what a
-    package on `sys.path` brings along: so it is the very module that the test knows."""
+def install_plugins(home: Path, plugins: Iterable[Plugin]) -> Iterator[tuple[str, ...]]:
+    """Install plugins and return their names. Folders are linked into the home; modules are entry points of a
+    package on `sys.path` until this is left, so the plugin is the module that the test imported."""
     plugins = tuple(plugins)
     modules = [each for each in plugins if isinstance(each, ModuleType)]
     folders = {_name(each): Path(each).absolute() for each in plugins if not isinstance(each, ModuleType)}
     for name, folder in folders.items():
-        _link(home / "plugins" / name, folder)
+        _link_folder(home / "plugins" / name, folder)
     packages = str(home / "packages")
     if modules:
-        _package(Path(packages, "plugins_of_this_test-0.dist-info"), modules)
+        _write_package(Path(packages, "plugins_of_this_test-0.dist-info"), modules)
         sys.path.append(packages)
     try:
         yield tuple(_name(each) for each in plugins)
@@ -48,9 +58,9 @@ def installed(home: Path, plugins: Iterable[Plugin]) -> Iterator[tuple[str, ...]
             sys.path.remove(packages)
 
 
-def demand(app: App) -> None:
-    """Raise `PluginError` with the reason where one could not be opened: a test must not go on without."""
-    for facts in app.plugins.facts():
+def require_loaded(app: App) -> None:
+    """Raise `PluginError` if a plugin could not be loaded."""
+    for facts in app.plugins.statuses():
         if facts.state != "on":
             raise PluginError(facts.name, "not loaded", facts.why)
 
@@ -58,139 +68,143 @@ def demand(app: App) -> None:
 def _name(plugin: Plugin) -> str:
     if isinstance(plugin, ModuleType):
         return plugin.__name__.rpartition(".")[2]
-    found = look_at(Path(plugin))
+    found = inspect_folder(Path(plugin))
     if found is None:
-        raise PluginError(str(plugin), "not loaded", "there is no plugin in this folder")
+        raise PluginError(str(plugin), "not loaded", "no plugin in this folder")
     return found.name
 
 
-def _link(link: Path, folder: Path) -> None:
+def _link_folder(link: Path, folder: Path) -> None:
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(folder)
 
 
-def _package(folder: Path, modules: Iterable[ModuleType]) -> None:
-    """What an installed package leaves on the disk: its name, and its entry points."""
+def _write_package(folder: Path, modules: Iterable[ModuleType]) -> None:
+    """Write the metadata of an installed package with entry points."""
     folder.mkdir(parents=True, exist_ok=True)
     for module in modules:
-        sys.modules.setdefault(module.__name__, module)  # one that was made by hand can be imported nowhere
+        sys.modules.setdefault(
+            module.__name__, module
+        )  # a module built in the test cannot be imported otherwise
     points = [f"{_name(module)} = {module.__name__}" for module in modules]
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: plugins-of-this-test\nVersion: 0\n")
     (folder / "entry_points.txt").write_text("\n".join(["[alipes.plugins]", *points, ""]))
 
 
 Script: TypeAlias = Iterable[ScriptLine] | Provider | None
-Person: TypeAlias = Consent | Literal["nobody", "trusts"]
-"""Who sits there: nobody, someone who gives this word on every question, or who said yes beforehand."""
+Person: TypeAlias = ApprovalChoice | Literal["nobody", "trusts"]
+"""The user: nobody, one who gives this answer to every question, or one who approves everything."""
 MODEL = "scripted"
-_IDS = count(1)
+_MESSAGE_NUMBERS = count(1)
 
 
 class Conversation:
-    """Talks with an agent as a person does, through the same doors as the terminal."""
+    """A conversation with the agent, through the same interfaces as the terminal."""
 
     def __init__(
         self, app: App, model: Any, followers: asyncio.TaskGroup, *, person: Person, work: Path
     ) -> None:
         self.app, self.model = app, model
         self.workdir = work
-        """Where tools work."""
+        """Working directory of tools."""
         self.address = Address("test", "me")
-        self._followers, self._person = followers, person
-        self._living: list[Running] = []
+        self._tasks, self._person = followers, person
+        self._pending: list[PendingReply] = []
 
     @property
     def key(self) -> str:
         return self.address.key
 
-    async def say(self, text: str, **more: Any) -> Reply:
-        """Say something, and have the whole reply: once its turn has ended, however that was."""
+    async def say(self, text: str, **more: Any) -> TurnReply:
+        """Send a message and return the whole reply when its turn has ended."""
         return await (await self.start(text, **more)).reply()
 
-    async def start(self, text: str, **more: Any) -> Running:
-        """Say something, and go on while it is answered; returns once it is accepted.
+    async def start(self, text: str, **more: Any) -> PendingReply:
+        """Send a message without waiting for its reply; returns when it is accepted.
 
-        `more`: what else an `Inbound` has, such as `attachments`, `model` or `sender`.
+        `more`: further fields of `Inbound`, such as `attachments`, `model` or `sender`.
         """
-        running = Running(self.post)
-        self._living = [*(each for each in self._living if not each.over.is_set()), running]
+        running = PendingReply(self.post)
+        self._pending = [*(each for each in self._pending if not each.ended.is_set()), running]
         following = self._follow(self._inbound(text, **more), running)
-        running.follower = self._followers.create_task(following, name=f"the person who said {text!r}")
+        running.task = self._tasks.create_task(following, name=f"follow {text!r}")
         await running.accepted.wait()
         return running
 
     async def stop(
         self, reason: str = "user_stop", invalidation_reason: str = "stop_command"
-    ) -> Reply | None:
-        """End what runs, as `/stop` does; the reply as far as it came. None if nothing ran."""
-        living = next((each for each in self._living if not each.over.is_set()), None)
-        if living is not None:
-            return await living.stop(reason, invalidation_reason)
-        for turn in (await self.app.lobby.unfinished(self.key))[:1]:  # somebody else's, as over a platform
+    ) -> TurnReply | None:
+        """Stop the running turn like `/stop`, and return its reply. None if nothing was running."""
+        pending = next((each for each in self._pending if not each.ended.is_set()), None)
+        if pending is not None:
+            return await pending.stop(reason, invalidation_reason)
+        for turn in (await self.app.sessions.unfinished(self.key))[
+            :1
+        ]:  # started by somebody else, for instance on a platform
             await self.post(Stop(reason, invalidation_reason, turn))
         return None
 
     async def post(self, op: Op) -> None:
-        """Ask something of the session, such as `Stop` or `Answer`."""
-        await self.app.lobby.post(self.key, op)
+        """Send an op such as `Stop` or `Answer` to the session."""
+        await self.app.sessions.post(self.key, op)
 
-    async def command(self, text: str) -> commands.Reply:
-        """Give a command, such as `/new`. Raises `ValueError` where the text is none."""
-        parsed = commands.parse(text, self.app.offers)
+    async def command(self, text: str) -> commands.CommandReply:
+        """Run a command such as `/new`. Raises `ValueError` if the text is not a command."""
+        parsed = commands.parse(text, self.app.contributions)
         if parsed is None:
-            raise ValueError(f"{text!r} is no command: it would be taken for a message")
+            raise ValueError(f"{text!r} is not a command")
         return await commands.run(self.app.context(self._inbound(text)), parsed)
 
-    async def stop_at(self, number: int, text: str, **more: Any) -> Reply:
-        """Say `text`, and stop the turn at its point `number`, from 1; see `Points` for what is one.
+    async def stop_at(self, number: int, text: str, **more: Any) -> TurnReply:
+        """Send `text` and stop the turn at its point `number`, counted from 1; see `StopPoints`.
 
-        The turn goes no further than that point: what runs there is cancelled where it waits. The reply's
-        `point` tells which it was, and is None if the turn had ended before it came so far.
+        The turn does not pass that point: the running call is cancelled at its `await`. The reply's `point`
+        says which it was; None if the turn ended before.
         """
-        with Points(self.app.hooks, number) as points:
+        with StopPoints(self.app.hooks, number) as points:
             running = await self.start(text, **more)
-            running.when_over(points.give_up)
-            point = await points.reached()
+            running.on_end(points.turn_ended)
+            point = await points.wait()
             if point is not None:
                 await self.post(Stop("user_stop", "session_interrupt", running.turn))
             return await running.reply(point)
 
     def leave(self) -> None:
-        """Listen no more. What still runs is cut short by the end of the app, as at the end of a process."""
-        for running in self._living:
-            if running.follower is not None:
-                running.follower.cancel()
+        """Stop following. Running turns are cut off when the app closes, as at the end of a process."""
+        for running in self._pending:
+            if running.task is not None:
+                running.task.cancel()
 
-    async def settled(self) -> None:
-        """Return once nothing is left to be done."""
-        await self.app.lobby.settled()
+    async def wait_until_idle(self) -> None:
+        """Return when there is nothing left to do."""
+        await self.app.sessions.wait_idle()
 
-    async def _follow(self, inbound: Inbound, running: Running) -> None:
+    async def _follow(self, inbound: Inbound, running: PendingReply) -> None:
         try:
-            async with self.app.lobby.ask(inbound) as following:
+            async with self.app.sessions.ask(inbound) as following:
                 running.turn = following.turn or ""
                 running.accepted.set()
                 async for event in following:
                     await self._answer(event)
-                    running.hear(event)
-        except NotTaken as refusal:
+                    running.add_event(event)
+        except MessageRejected as refusal:
             running.refused = str(refusal)
         finally:
             running.end()
 
     async def _answer(self, event: Event) -> None:
         if isinstance(event, ApprovalAsked) and self._person in ("once", "session", "always", "no"):
-            await self.post(Answer(event.ask, self._person, "person"))
+            await self.post(AnswerApproval(event.ask, self._person, "person"))
 
     def _inbound(self, text: str, **more: Any) -> Inbound:
-        given = {
+        fields = {
             "workdir": str(self.workdir),
             "trusted": self._person == "trusts",
             "sender": "person",
             **more,
         }
-        return Inbound(id=f"kit-{next(_IDS)}", address=self.address, text=text, **given)
+        return Inbound(id=f"kit-{next(_MESSAGE_NUMBERS)}", address=self.address, text=text, **fields)
 
 
 @asynccontextmanager
@@ -203,25 +217,24 @@ async def open_agent(
     clock: Clock | None = None,
     person: Person = "nobody",
 ) -> AsyncIterator[Conversation]:
-    """A whole app, and a conversation with it.
+    """Open a whole app and a conversation with it.
 
-    `plugins`: modules, or folders of plugins. `model`: what the model says, line by line (see `Model`), or a
-    provider of your own. `config`: as in config.toml; the machine's own configuration and keys are not
-    seen. `home`: where all is kept, else a folder that is gone at the end. `clock`: by which a
-    model's failures are waited out.
+    `plugins`: modules or folders. `model`: the lines of a script (see `ScriptedModel`), or a provider.
+    `config`: as in config.toml; the configuration and keys of the machine are not read. `home`: the home
+    folder; by default a temporary one. `clock`: used for retries of model calls.
     """
-    speaker = Model(model) if model is None or isinstance(model, Iterable) else model
-    caught = _Caught()
+    speaker = ScriptedModel(model) if model is None or isinstance(model, Iterable) else model
+    caught = _HeldError()
     async with AsyncExitStack() as stack:
-        spare = stack.enter_context(_spare(home))
+        spare = stack.enter_context(_temporary_folder(home))
         place = home or spare / "home"
-        settings = _settings(place, config or {}, stack.enter_context(installed(place, plugins)))
-        patience = Patience() if clock is None else Patience(clock=clock, sleep=clock.sleep)
+        settings = _write_settings(place, config or {}, stack.enter_context(install_plugins(place, plugins)))
+        patience = RetryPolicy() if clock is None else RetryPolicy(clock=clock, sleep=clock.sleep)
         watched = person not in ("nobody", "trusts")
         app = await stack.enter_async_context(
-            open_app(settings, interactive=watched, lent={MODEL: speaker}, patience=patience)
+            open_app(settings, interactive=watched, lent={MODEL: speaker}, retry=patience)
         )
-        demand(app)
+        require_loaded(app)
         followers = await stack.enter_async_context(asyncio.TaskGroup())
         (work := spare / "work").mkdir()
         conversation = Conversation(app, speaker, followers, person=person, work=work)
@@ -233,27 +246,27 @@ async def open_agent(
 
 
 @contextmanager
-def _spare(home: Path | None) -> Iterator[Path]:
-    """A folder that is gone at the end: beside the home, so that even who is killed leaves none elsewhere."""
+def _temporary_folder(home: Path | None) -> Iterator[Path]:
+    """A temporary folder beside the home, so that a killed test leaves nothing elsewhere."""
     if home is not None:
         home.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="alipes-", dir=home and home.parent) as name:
         yield Path(name)
 
 
-def _settings(home: Path, config: Mapping[str, Any], plugins: tuple[str, ...]) -> Settings:
-    """Through the file, so that what is wrong with it is told as it would be told to the operator."""
+def _write_settings(home: Path, config: Mapping[str, Any], plugins: tuple[str, ...]) -> Settings:
+    """Write config.toml and load it, so that mistakes are reported as to an operator."""
     home.mkdir(parents=True, exist_ok=True)
     about = dict(config.get("plugins", {}))
     about["enabled"] = [*about.get("enabled", ()), *plugins]
     (home / "config.toml").write_text(tomlkit.dumps({"model": MODEL, **config, "plugins": about}))
-    settings = load(home, {})
+    settings = load_settings(home, {})
     settings.paths.make()
     return settings
 
 
-class _Caught:
-    """Keeps the error of a test until all is closed: task groups on its way would make a group of it."""
+class _HeldError:
+    """Holds the error of a test until all is closed: task groups would wrap it in an exception group."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None

@@ -1,4 +1,4 @@
-"""What is open in this process now, kind by kind. It tells of a thing only when asked, and closes nothing."""
+"""Leak checks: compares open tasks, clients, processes, file descriptors and threads before and after."""
 
 import asyncio
 import gc
@@ -19,9 +19,9 @@ from typing import Any, Literal, Self, TypeAlias
 from msgspec import Struct
 
 Kind: TypeAlias = Literal["tasks", "clients", "processes", "fds", "threads"]
-Tell: TypeAlias = Callable[[], str]
-"""A thing in a few words. None at all: seen from near, there is nothing."""
-Look: TypeAlias = Callable[[], Iterable[tuple[Hashable, Tell]]]
+Describe: TypeAlias = Callable[[], str]
+"""Describes a resource; an empty string means it can be ignored."""
+LeakProbe: TypeAlias = Callable[[], Iterable[tuple[Hashable, Describe]]]
 _CLIENTS = (
     ("httpx2", "AsyncClient"),
     ("httpx2", "Client"),
@@ -31,24 +31,24 @@ _CLIENTS = (
 )
 _ASYNCIO = os.path.dirname(asyncio.__file__)
 _POOLS = ("asyncio_", "AnyIO worker thread")
-"""How threads of a loop's own pool are named; they end with the loop."""
+"""Names of pool threads that end with the loop."""
 _TRACKER = "multiprocessing.resource_tracker"
 _TASKS = "/proc/self/task"
 _FDS = next((each for each in ("/proc/self/fd", "/dev/fd") if os.path.isdir(each)), "")
 
 
-def tasks() -> Iterator[tuple[Hashable, Tell]]:
-    """Those of the running loop; without one there are none."""
+def tasks() -> Iterator[tuple[Hashable, Describe]]:
+    """Tasks of the running loop."""
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         current = asyncio.current_task()
         for task in asyncio.all_tasks():
             if task is not current:
-                yield task, partial(where, task)
+                yield task, partial(describe_task, task)
 
 
-def where(task: asyncio.Task[Any]) -> str:
-    """A task, and the line it waits at: the innermost that is not of asyncio itself."""
+def describe_task(task: asyncio.Task[Any]) -> str:
+    """A task and the line where it waits: the innermost one outside asyncio."""
     work: Any = task.get_coro()
     name = getattr(work, "__qualname__", None) or repr(work)
     place = ""
@@ -60,44 +60,46 @@ def where(task: asyncio.Task[Any]) -> str:
     return f"{task.get_name()} ({name}){place}"
 
 
-class Clients:
-    """Among all objects there are: nobody else knows of a client that a library made for itself.
+class ClientProbe:
+    """Finds HTTP clients among all objects, since libraries create their own.
 
-    Each object holds its class. While a class is held as often as before, but for those that are gone, there
-    is no new client, and what was found the last time is still all there is.
+    Every object holds a reference to its class. If the reference counts are unchanged, there are no new
+    clients and the last result is still valid.
     """
 
     def __init__(self) -> None:
         self._holds: dict[type, int] = {}
         self._known: list[tuple[type, weakref.ref[Any]]] = []
 
-    def __call__(self) -> Iterator[tuple[Hashable, Tell]]:
+    def __call__(self) -> Iterator[tuple[Hashable, Describe]]:
         loaded = ((sys.modules.get(module), name) for module, name in _CLIENTS)
         kinds = _with_subclasses(getattr(module, name) for module, name in loaded if hasattr(module, name))
         if self._changed(kinds):
             self._known = self._search(kinds)
-            self._holds = _holds(kinds)
-        for _, known in self._known:
-            client = known()
+            self._holds = _reference_counts(kinds)
+        for _, reference in self._known:
+            client = reference()
             if client is not None and not getattr(client, "is_closed", getattr(client, "closed", True)):
-                yield known, partial(_client, known)
+                yield reference, partial(_describe_client, reference)
 
     def _search(self, kinds: set[type]) -> list[tuple[type, weakref.ref[Any]]]:
-        """Also what was known and is not found again: the collector does not tell what is frozen."""
-        known = [each for _, known in self._known if (each := known()) is not None]
-        there = {id(each): each for each in (*known, *_instances(kinds))}
+        """Keeps known clients too: the garbage collector does not list frozen objects."""
+        reference = [each for _, reference in self._known if (each := reference()) is not None]
+        there = {id(each): each for each in (*reference, *_instances(kinds))}
         return [(type(each), weakref.ref(each)) for each in there.values()]
 
     def _changed(self, kinds: set[type]) -> bool:
-        gone = Counter(kind for kind, known in self._known if known() is None)
-        if gone:
-            self._known = [each for each in self._known if each[1]() is not None]  # each held its class twice
-            self._holds = {kind: held - 2 * gone[kind] for kind, held in self._holds.items()}
-            gone.clear()  # it held classes, too
-        return self._holds != _holds(kinds)
+        vanished = Counter(kind for kind, reference in self._known if reference() is None)
+        if vanished:
+            self._known = [
+                each for each in self._known if each[1]() is not None
+            ]  # each held two references to its class
+            self._holds = {kind: held - 2 * vanished[kind] for kind, held in self._holds.items()}
+            vanished.clear()  # it held references, too
+        return self._holds != _reference_counts(kinds)
 
 
-def _holds(kinds: set[type]) -> dict[type, int]:
+def _reference_counts(kinds: set[type]) -> dict[type, int]:
     return {kind: sys.getrefcount(kind) for kind in kinds}
 
 
@@ -106,55 +108,55 @@ def _instances(kinds: set[type]) -> list[Any]:
     return list(compress(there, map(kinds.__contains__, map(type, there))))
 
 
-def _client(known: "weakref.ref[Any]") -> str:
-    client = known()
-    told = f"{type(client).__module__.partition('.')[0]}.{type(client).__name__}"
+def _describe_client(reference: "weakref.ref[Any]") -> str:
+    client = reference()
+    text = f"{type(client).__module__.partition('.')[0]}.{type(client).__name__}"
     base = getattr(client, "base_url", None)
-    return f"{told} {base}" if base and str(base) else told
+    return f"{text} {base}" if base and str(base) else text
 
 
 def _with_subclasses(kinds: Iterable[type]) -> set[type]:
     return {each for kind in kinds for each in (kind, *_with_subclasses(kind.__subclasses__()))}
 
 
-def processes() -> Iterator[tuple[Hashable, Tell]]:
-    """Our children, and orphans that became ours. Where there is no /proc, none are seen."""
+def processes() -> Iterator[tuple[Hashable, Describe]]:
+    """Our child processes, including adopted orphans. Empty without /proc."""
     for thread in os.listdir(_TASKS) if os.path.isdir(_TASKS) else ():
         with suppress(OSError), open(f"{_TASKS}/{thread}/children", "rb", buffering=0) as children:
             for pid in children.read().split():
-                yield pid, partial(_child, pid.decode())
+                yield pid, partial(_describe_child, pid.decode())
 
 
-def _child(pid: str) -> str:
-    told = command(pid)
-    return "" if _TRACKER in told else f"{pid}: {told or '(ended, and nobody waited for it)'}"
+def _describe_child(pid: str) -> str:
+    text = command_line(pid)
+    return "" if _TRACKER in text else f"{pid}: {text or '(exited, but not waited for)'}"
 
 
-def command(pid: str) -> str:
-    """What a process was started as; of one that has ended, nothing."""
+def command_line(pid: str) -> str:
+    """The command line of a process; empty if it has exited."""
     with suppress(OSError):
         words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
         return b" ".join(words).decode(errors="replace").strip()[:100]
     return ""
 
 
-def descriptors() -> Iterator[tuple[Hashable, Tell]]:
+def descriptors() -> Iterator[tuple[Hashable, Describe]]:
     for name in os.listdir(_FDS) if _FDS else ():
-        with suppress(OSError):  # the descriptor of the listing itself is gone by now
+        with suppress(OSError):  # the descriptor of the listing itself is closed by now
             facts = os.fstat(int(name))
-            yield (int(name), facts.st_dev, facts.st_ino), partial(_descriptor, int(name))
+            yield (int(name), facts.st_dev, facts.st_ino), partial(_describe_descriptor, int(name))
 
 
-def _descriptor(number: int) -> str:
+def _describe_descriptor(number: int) -> str:
     try:
         target = os.readlink(f"{_FDS}/{number}")
     except OSError:
         target = "(unknown)"
-    return f"{number} -> {_peer(number, target)}"
+    return f"{number} -> {_describe_socket(number, target)}"
 
 
-def _peer(number: int, target: str) -> str:
-    """A socket with its two ends, where it has names for them."""
+def _describe_socket(number: int, target: str) -> str:
+    """A socket with both of its addresses, if it has any."""
     if not target.startswith("socket:"):
         return target
     try:
@@ -167,89 +169,93 @@ def _peer(number: int, target: str) -> str:
     return f"{target} {' '.join(filter(None, ends))}"
 
 
-def threads() -> Iterator[tuple[Hashable, Tell]]:
-    """Those of Python; a library's own in C are not ours to end."""
+def threads() -> Iterator[tuple[Hashable, Describe]]:
+    """Python threads."""
     for thread in threading.enumerate():
         if not thread.name.startswith(_POOLS):
-            yield thread, partial(_thread, thread.name, thread.daemon)
+            yield thread, partial(_describe_thread, thread.name, thread.daemon)
 
 
-def _thread(name: str, daemon: bool) -> str:
+def _describe_thread(name: str, daemon: bool) -> str:
     return f"{name}{' (daemon)' if daemon else ''}"
 
 
-LOOKS: Mapping[Kind, Look] = {
+PROBES: Mapping[Kind, LeakProbe] = {
     "tasks": tasks,
-    "clients": Clients(),
+    "clients": ClientProbe(),
     "processes": processes,
     "fds": descriptors,
     "threads": threads,
 }
 
 
-Left: TypeAlias = Mapping[str, tuple[str, ...]]
-"""What is left over, by kind, each in a few words."""
-WITHIN = 1.0
+Leftovers: TypeAlias = Mapping[str, tuple[str, ...]]
+"""Descriptions of what is left, by kind."""
+GRACE_S = 1.0
 _PAUSES = (0.0, 0.0, 0.0, 0.001, 0.002, 0.005)
-"""At least so many, however slow the machine: what is closing needs turns of the loop, not seconds."""
+"""Always waited for, even on slow machines: closing needs loop iterations, not seconds."""
 _PAUSE = 0.01
 
 
-class Leaked(AssertionError):
-    """Something is left over; the message says what, one thing to a line."""
+class LeakError(AssertionError):
+    """Something was not closed; the message lists it line by line."""
 
 
-class Census(Struct, frozen=True):
-    """What is open now."""
+class ResourceSnapshot(Struct, frozen=True):
+    """Open resources by kind."""
 
-    things: dict[str, Mapping[Hashable, Tell]]
+    resources: dict[str, Mapping[Hashable, Describe]]
 
-    def beyond(self, before: "Census") -> dict[str, tuple[str, ...]]:
-        """What there is now and was not `before`, by kind; kinds without any are left out."""
+    def new_since(self, before: "ResourceSnapshot") -> dict[str, tuple[str, ...]]:
+        """Descriptions of what is open now and was not `before`, by kind."""
         new = {kind: [things[each]() for each in left] for kind, things, left in self._new(before)}
-        return {kind: tuple(filter(None, told)) for kind, told in new.items() if any(told)}
+        return {kind: tuple(filter(None, text)) for kind, text in new.items() if any(text)}
 
-    def without(self, before: "Census") -> "Census":
-        return Census(
+    def minus(self, before: "ResourceSnapshot") -> "ResourceSnapshot":
+        return ResourceSnapshot(
             {kind: {each: things[each] for each in left} for kind, things, left in self._new(before)}
         )
 
-    def _new(self, before: "Census") -> Iterator[tuple[str, Mapping[Hashable, Tell], set[Hashable]]]:
-        for kind, things in self.things.items():
-            yield kind, things, things.keys() - before.things.get(kind, {}).keys()
+    def _new(
+        self, before: "ResourceSnapshot"
+    ) -> Iterator[tuple[str, Mapping[Hashable, Describe], set[Hashable]]]:
+        for kind, things in self.resources.items():
+            yield kind, things, things.keys() - before.resources.get(kind, {}).keys()
 
-    def joined(self, other: "Census") -> "Census":
-        """What is in either."""
-        kinds = self.things.keys() | other.things
-        return Census({kind: {**self.things.get(kind, {}), **other.things.get(kind, {})} for kind in kinds})
-
-
-def census(*without: str, also: Mapping[str, Look] | None = None) -> Census:
-    """Count. Without a running loop there are no tasks to count."""
-    looks: tuple[tuple[str, Look], ...] = (*LOOKS.items(), *(also or {}).items())
-    return Census({kind: dict(look()) for kind, look in looks if kind not in without})
+    def merge(self, other: "ResourceSnapshot") -> "ResourceSnapshot":
+        """Resources of either snapshot."""
+        kinds = self.resources.keys() | other.resources
+        return ResourceSnapshot(
+            {kind: {**self.resources.get(kind, {}), **other.resources.get(kind, {})} for kind in kinds}
+        )
 
 
-def difference(left: Left) -> str:
-    """The diff as a person reads it."""
-    lines = [f"  {kind:<9} {told}" for kind, all_told in left.items() for told in sorted(all_told)]
-    return "\n".join(["opened here, and not closed:", *lines])
+def take_snapshot(*without: str, also: Mapping[str, LeakProbe] | None = None) -> ResourceSnapshot:
+    """Take a snapshot. Tasks are included only on a running loop."""
+    looks: tuple[tuple[str, LeakProbe], ...] = (*PROBES.items(), *(also or {}).items())
+    return ResourceSnapshot({kind: dict(look()) for kind, look in looks if kind not in without})
+
+
+def format_leaks(left: Leftovers) -> str:
+    """A readable list of leaks."""
+    lines = [f"  {kind:<9} {text}" for kind, texts in left.items() for text in sorted(texts)]
+    return "\n".join(["opened and not closed:", *lines])
 
 
 class LeakCheck:
-    """Compares what is open at two moments. `allow` says of which kinds something may stay."""
+    """Compares open resources at two times. `allow` exempts kinds."""
 
     def __init__(
-        self, *allowed: Kind | str, within: float = WITHIN, also: Mapping[str, Look] | None = None
+        self, *allowed: Kind | str, within: float = GRACE_S, also: Mapping[str, LeakProbe] | None = None
     ) -> None:
-        """`within`: seconds that what is just closing may still take; `also`: what else to look for."""
+        """`within`: seconds that closing may take; `also`: further probes by kind."""
         self.within = within
         self.allowed: set[str] = set(allowed)
         self._also = also
-        self._before = Census({})
+        self._before = ResourceSnapshot({})
 
     def begin(self) -> Self:
-        """What is open now is no leak."""
+        """What is open now is not a leak."""
         self._before = self._count()
         return self
 
@@ -257,60 +263,60 @@ class LeakCheck:
         self.allowed.update(kinds)
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
-        """What is opened inside belongs to somebody who closes it later, and is no leak."""
+    def ignore_opened(self) -> Iterator[None]:
+        """What is opened inside is closed later by somebody else, and is not a leak."""
         began = self._count()
         yield
-        self._before = self._before.joined(self._count().without(began))
+        self._before = self._before.merge(self._count().minus(began))
 
-    def found(self) -> dict[str, tuple[str, ...]]:
-        """What is left over at this moment."""
-        return self._count().beyond(self._before)
+    def find_leaks(self) -> dict[str, tuple[str, ...]]:
+        """What is open at this moment and should not be."""
+        return self._count().new_since(self._before)
 
     def verify(self) -> None:
-        """Raise `Leaked` unless nothing is left over, or is closed in time: for use without a loop."""
+        """Raise `LeakError` unless everything is closed in time. For use without a loop."""
         for pause in self._pauses():
             time.sleep(pause)
 
     async def settle(self) -> None:
-        """The same on a loop, which goes on meanwhile."""
+        """The same on a running loop."""
         for pause in self._pauses():
             await asyncio.sleep(pause)
 
     def _pauses(self) -> Iterator[float]:
-        """How long to wait before looking again; raises `Leaked` when it was long enough."""
+        """Pauses between checks; raises `LeakError` when the time is up."""
         began, looks = time.monotonic(), 0
-        while left := self.found():
+        while left := self.find_leaks():
             if looks < len(_PAUSES):
                 yield _PAUSES[looks]
             elif time.monotonic() < began + self.within:
                 yield _PAUSE
             else:
-                raise Leaked(difference(left))
+                raise LeakError(format_leaks(left))
             looks += 1
 
     @asynccontextmanager
     async def around(self) -> AsyncIterator[None]:
-        """Begin on entering; on leaving, unless by an error, raise `Leaked` for what is left over."""
+        """Start on entering; on leaving without an error, raise `LeakError` for what is left."""
         self.begin()
         yield
         await self.settle()
 
     @asynccontextmanager
     async def inside(self) -> AsyncIterator[None]:
-        """The same for what is opened and closed within, by a check of its own: it knows the loop's tasks."""
+        """The same with a separate check inside the loop, which also sees its tasks."""
         check = LeakCheck().begin()
         yield
         check.within, check.allowed = self.within, self.allowed
         await check.settle()
 
-    def _count(self) -> Census:
-        return census(*self.allowed, also=self._also)
+    def _count(self) -> ResourceSnapshot:
+        return take_snapshot(*self.allowed, also=self._also)
 
 
 @asynccontextmanager
-async def no_leaks(*allowed: Kind, within: float = WITHIN) -> AsyncIterator[LeakCheck]:
-    """Whatever is opened inside must be closed there; else `Leaked`, with what is left over."""
+async def no_leaks(*allowed: Kind, within: float = GRACE_S) -> AsyncIterator[LeakCheck]:
+    """Everything opened inside must be closed there; otherwise raises `LeakError`."""
     check = LeakCheck(*allowed, within=within)
     async with check.around():
         yield check

@@ -1,4 +1,4 @@
-"""For pytest: async tests, a house for a plugin, a leak check. Nothing of alipes is loaded before it is used.
+"""pytest plugin: async tests, the `alipes` fixture, and the `leaks` fixture.
 
 In your conftest.py: `pytest_plugins = ["alipes.testing.pytest_plugin"]`.
 """
@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from alipes.testing.leaks import LeakCheck, Look, where
+from alipes.testing.leaks import LeakCheck, LeakProbe, describe_task
 
-DEADLINE = 10.0
+DEADLINE = 60.0
 
 
-class Late(AssertionError):
-    """A test took longer than it may; the message says where each of its tasks was waiting."""
+class DeadlineExceeded(AssertionError):
+    """A test exceeded its deadline; the message says where each of its tasks was waiting."""
 
 
 def run_test(
@@ -29,16 +29,16 @@ def run_test(
     deadline: float = DEADLINE,
     around: AbstractAsyncContextManager[object] | None = None,
 ) -> None:
-    """Run `test` to its end, inside `around`; raise what it raises, and `Late` after `deadline` seconds."""
-    asyncio.run(_within(test, deadline, around or nullcontext()), debug=True)
+    """Run `test` inside `around`. Raises what it raises, and `DeadlineExceeded` after `deadline` seconds."""
+    asyncio.run(_run_with_deadline(test, deadline, around or nullcontext()), debug=True)
 
 
-async def _within(
+async def _run_with_deadline(
     test: Coroutine[Any, Any, object], deadline: float, around: AbstractAsyncContextManager[object]
 ) -> None:
     stood: list[str] = []
     loop = asyncio.get_running_loop()
-    loop.call_later(deadline, lambda: stood.extend(map(where, asyncio.all_tasks())))
+    loop.call_later(deadline, lambda: stood.extend(map(describe_task, asyncio.all_tasks())))
     try:
         async with asyncio.timeout(deadline) as limit, around:
             await test
@@ -46,7 +46,7 @@ async def _within(
         if not limit.expired():
             raise
         tasks = "\n".join(f"  {each}" for each in sorted(stood))
-        raise Late(f"not done after {deadline:g} s; these were waiting:\n{tasks}") from error
+        raise DeadlineExceeded(f"not done after {deadline:g} s; waiting tasks:\n{tasks}") from error
 
 
 _FAILED = pytest.StashKey[bool]()
@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an `async def` test; `@pytest.mark.deadline(60)` gives it longer than usual."""
+    """Run an `async def` test; `@pytest.mark.deadline(60)` changes its deadline."""
     if not iscoroutinefunction(pyfuncitem.obj):
         return None
     wanted = pyfuncitem._fixtureinfo.argnames
@@ -83,19 +83,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @pytest.fixture(scope="session")
-def leak_looks() -> Mapping[str, Look]:
-    """What `leaks` looks for beside its own kinds, by name. For a conftest.py to say otherwise."""
+def leak_probes() -> Mapping[str, LeakProbe]:
+    """Further probes for `leaks` by kind; override it in a conftest.py."""
     return {}
 
 
 @pytest.fixture
-def leaks(request: pytest.FixtureRequest, leak_looks: Mapping[str, Look]) -> Iterator[LeakCheck]:
-    """Whatever the test opens must be closed at its end. `leaks.allow("threads")` lets a kind pass.
+def leaks(request: pytest.FixtureRequest, leak_probes: Mapping[str, LeakProbe]) -> Iterator[LeakCheck]:
+    """Everything the test opens must be closed at its end. `leaks.allow("threads")` exempts a kind.
 
-    An async test is looked at twice: when it is done, and when its loop is closed. Of a test that failed,
-    what it left open is not told too.
+    An async test is checked twice: when it is done, and when its loop is closed. Failed tests are not
+    checked.
     """
-    check = LeakCheck(also=leak_looks).begin()
+    check = LeakCheck(also=leak_probes).begin()
     yield check
     if not request.node.stash.get(_FAILED, False):
         check.verify()
@@ -103,6 +103,6 @@ def leaks(request: pytest.FixtureRequest, leak_looks: Mapping[str, Look]) -> Ite
 
 @pytest.fixture
 def alipes(tmp_path: Path) -> Callable[..., Any]:
-    """`open_agent` in a home of the test's own; opened again in the same test, it is the same home."""
+    """`open_agent` with a home of the test's own; opened again in the same test, it is the same home."""
     open_agent = import_module("alipes.testing.agent").open_agent
     return partial(open_agent, home=tmp_path / "alipes")

@@ -1,4 +1,4 @@
-"""What a person is told: a turn while it runs, and the reply that it was. It asks for nothing but a stop."""
+"""Replies to test messages, and the points at which a turn can be stopped."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
@@ -8,12 +8,12 @@ from typing import Any, Self, TypeVar
 from msgspec import Struct
 
 from alipes.kernel.messages import Json, Message, ToolCall, ToolResult
-from alipes.kernel.ports import Output, Request
+from alipes.kernel.ports import Request, ToolOutput
 from alipes.kernel.turns import (
     ApprovalAnswered,
     Event,
+    ModelReply,
     Op,
-    Replied,
     Said,
     Stop,
     TextDelta,
@@ -22,31 +22,31 @@ from alipes.kernel.turns import (
     Usage,
 )
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.owner import Owner
+from alipes.plugins.owner import PluginOwner
 
 T = TypeVar("T")
 
 
-class Point(Struct, frozen=True):
+class StopPoint(Struct, frozen=True):
     number: int
-    """From 1, in the order the turn comes by."""
+    """Counted from 1."""
     where: str
-    """`event said`, `in tool greet`, `in request`."""
+    """Such as `event said`, `in tool greet`, `in request`."""
 
 
-class Points:
-    """A point is every event that a turn tells, and every moment in which a tool, or a question to the
-    model, lets others run. A turn that comes to the wanted one stays there until it is stopped.
+class StopPoints:
+    """Counts stop points: every event of a turn, and every suspension of a tool or of a model request. A
+    turn that reaches the wanted one stays there until it is stopped.
 
-    It watches through hooks, as a plugin may, from entering to leaving; turns that began before are not seen.
+    It uses hooks like a plugin while entered; turns that started before are not counted.
     """
 
     def __init__(self, hooks: Hooks, wanted: int) -> None:
         self._hooks, self._wanted = hooks, wanted
-        self._owner = Owner("alipes.testing", lasting=True)
+        self._owner = PluginOwner("alipes.testing", permanent=True)
         self._count = 0
         self._settled = asyncio.Event()
-        self.point: Point | None = None
+        self.point: StopPoint | None = None
 
     def __enter__(self) -> Self:
         for hook in (self.on_event, self.around_tool, self.around_request):
@@ -58,50 +58,50 @@ class Points:
     ) -> None:
         self._hooks.remove(self._owner)
 
-    def give_up(self) -> None:
-        """The turn is over."""
+    def turn_ended(self) -> None:
+        """The turn has ended."""
         self._settled.set()
 
-    async def reached(self) -> Point | None:
-        """The point, once a turn has come to it; None if it was over before."""
+    async def wait(self) -> StopPoint | None:
+        """The point when a turn reaches it; None if the turn ended before."""
         await self._settled.wait()
         return self.point
 
     async def on_event(self, event: Event, turn: Turn) -> None:
         if isinstance(event, ApprovalAnswered) and event.by == "stop":
-            return  # the session itself tells this, and it must not be held
-        if self._pass(f"event {type(event).__struct_config__.tag}"):
+            return  # sent by the session itself, which must not be held
+        if self._pass_point(f"event {type(event).__struct_config__.tag}"):
             await asyncio.Event().wait()
 
     async def around_tool(
         self,
-        go: Callable[[Mapping[str, Json]], Coroutine[Any, Any, str | Output]],
+        go: Callable[[Mapping[str, Json]], Coroutine[Any, Any, str | ToolOutput]],
         args: Mapping[str, Json],
         call: ToolCall,
-    ) -> str | Output:
-        return await _Steps(go(args), lambda: self._pass(f"in tool {call.name}"))
+    ) -> str | ToolOutput:
+        return await _SteppedCall(go(args), lambda: self._pass_point(f"in tool {call.name}"))
 
     async def around_request(
-        self, go: Callable[[Request], Coroutine[Any, Any, Replied]], request: Request
-    ) -> Replied:
-        return await _Steps(go(request), lambda: self._pass("in request"))
+        self, go: Callable[[Request], Coroutine[Any, Any, ModelReply]], request: Request
+    ) -> ModelReply:
+        return await _SteppedCall(go(request), lambda: self._pass_point("in request"))
 
-    def _pass(self, where: str) -> bool:
-        """Come by a point; is it the wanted one?"""
+    def _pass_point(self, where: str) -> bool:
+        """Count a point; True if it is the wanted one."""
         self._count += 1
         if self._count != self._wanted:
             return False
-        self.point = Point(self._count, where)
+        self.point = StopPoint(self._count, where)
         self._settled.set()
         return True
 
 
-class _Steps(Generator[Any, Any, T]):
-    """Does `work` from one suspension to the next. Where `held` says so it is not resumed, until something
-    is thrown: that reaches it just where it was suspended."""
+class _SteppedCall(Generator[Any, Any, T]):
+    """Runs `work` step by step. When `held` returns True it is not resumed until something is thrown into
+    it."""
 
     def __init__(self, work: Coroutine[Any, Any, T], held: Callable[[], bool]) -> None:
-        self._work, self._held = work, held
+        self._work, self._should_hold = work, held
         self._holds = False
 
     def __await__(self) -> Generator[Any, Any, T]:
@@ -110,59 +110,59 @@ class _Steps(Generator[Any, Any, T]):
     def send(self, value: Any) -> Any:
         if self._holds:
             return next(asyncio.get_running_loop().create_future().__await__())
-        return self._noted(self._work.send(value))
+        return self._record(self._work.send(value))
 
     def throw(self, *thrown: Any) -> Any:
         self._holds = False
-        return self._noted(self._work.throw(*thrown))
+        return self._record(self._work.throw(*thrown))
 
     def close(self) -> None:
         self._work.close()
 
-    def _noted(self, awaited: Any) -> Any:
-        """It waits for `awaited` now, which the loop is to be given in any case."""
-        self._holds = self._held()
+    def _record(self, awaited: Any) -> Any:
+        """Called with what `work` waits for, which the loop needs in any case."""
+        self._holds = self._should_hold()
         return awaited
 
 
 E = TypeVar("E")
 
 
-class Reply(Struct, frozen=True):
-    """All that one turn told, in order."""
+class TurnReply(Struct, frozen=True):
+    """All events of one turn, in order."""
 
     events: tuple[Event, ...] = ()
     turn: str = ""
-    """Its id; empty if the message never became a turn, for instance because a plugin dropped it."""
-    point: Point | None = None
+    """Id of the turn; empty if the message did not become one, for instance because a plugin dropped it."""
+    point: StopPoint | None = None
     """Where `stop_at` stopped it."""
     refused: str = ""
-    """Why the message never became a turn."""
+    """Why the message did not become a turn."""
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
-        """The events of one kind, such as `ToolProgress`."""
+        """Events of one type, such as `ToolProgress`."""
         return tuple(event for event in self.events if isinstance(event, kind))
 
     @property
     def said(self) -> tuple[Message, ...]:
-        """What joined the transcript, the person's own message first."""
+        """Messages added to the transcript, starting with the user's."""
         return tuple(event.message for event in self.of(Said))
 
     @property
     def text(self) -> str:
-        """The last words of the model that were kept."""
+        """The model's last answer."""
         return next((each.text for each in reversed(self.said) if each.role == "assistant" and each.text), "")
 
     @property
     def partial(self) -> str:
-        """What was streamed and never became part of the transcript: the answer that a stop cut off."""
-        words: list[str] = []
+        """Text that was streamed but never added to the transcript, such as an interrupted answer."""
+        parts: list[str] = []
         for event in self.events:
             if isinstance(event, TextDelta):
-                words.append(event.text)
+                parts.append(event.text)
             elif isinstance(event, Said):
-                words = []
-        return "".join(words)
+                parts = []
+        return "".join(parts)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
@@ -170,7 +170,7 @@ class Reply(Struct, frozen=True):
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
-        """What the model was told of its calls, in the order it made them."""
+        """Results of tool calls in the order of the calls."""
         return tuple(part for each in self.said for part in each.parts if isinstance(part, ToolResult))
 
     def result(self, name: str) -> ToolResult:
@@ -179,7 +179,7 @@ class Reply(Struct, frozen=True):
         for result in reversed(self.results):
             if result.call_id in ids:
                 return result
-        raise LookupError(f"no call of {name} has a result here; called were {self.tool_calls}")
+        raise LookupError(f"no result of {name}; calls: {self.tool_calls}")
 
     @property
     def end(self) -> TurnEnded | None:
@@ -187,7 +187,7 @@ class Reply(Struct, frozen=True):
 
     @property
     def ending(self) -> str:
-        """`answered`, `stopped`, `failed`, `out_of_steps`, `steered`; empty if it never became a turn."""
+        """`answered`, `stopped`, `failed`, `out_of_steps`, `steered`; empty if there was no turn."""
         return self.end.ending if self.end else ""
 
     @property
@@ -199,60 +199,62 @@ class Reply(Struct, frozen=True):
         return self.end.usage if self.end else None
 
 
-class Running:
-    """A turn that was begun. Await it for the reply."""
+class PendingReply:
+    """A running turn. Await it for the reply."""
 
     def __init__(self, post: Callable[[Op], Awaitable[None]]) -> None:
         self.turn = ""
         self.events: list[Event] = []
-        """What it has told so far."""
+        """Events so far."""
         self.refused = ""
-        self.over = asyncio.Event()
+        self.ended = asyncio.Event()
         self.accepted = asyncio.Event()
-        self.follower: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._post = post
-        self._heard = asyncio.Event()
-        self._when_over: list[Callable[[], None]] = []
+        self._new_event = asyncio.Event()
+        self._on_end: list[Callable[[], None]] = []
 
-    def __await__(self) -> Generator[Any, Any, Reply]:
+    def __await__(self) -> Generator[Any, Any, TurnReply]:
         return self.reply().__await__()
 
-    async def reply(self, point: Point | None = None) -> Reply:
-        """What it told, once it is over."""
-        await self.over.wait()
-        return Reply(tuple(self.events), self.turn, point, self.refused)
+    async def reply(self, point: StopPoint | None = None) -> TurnReply:
+        """The reply when the turn has ended."""
+        await self.ended.wait()
+        return TurnReply(tuple(self.events), self.turn, point, self.refused)
 
-    async def stop(self, reason: str = "user_stop", invalidation_reason: str = "session_interrupt") -> Reply:
-        """Stop this turn and no other, and have what it told."""
+    async def stop(
+        self, reason: str = "user_stop", invalidation_reason: str = "session_interrupt"
+    ) -> TurnReply:
+        """Stop only this turn and return its reply."""
         await self._post(Stop(reason, invalidation_reason, self.turn))
         return await self.reply()
 
-    async def until(self, kind: type[E], times: int = 1) -> E:
-        """The event number `times` of a kind, such as `ToolStarted`, as soon as it is told.
+    async def wait_for(self, kind: type[E], times: int = 1) -> E:
+        """The event number `times` of a type, such as `ToolStarted`.
 
-        Raises `LookupError` if the turn ends without.
+        Raises `LookupError` if the turn ends before.
         """
         while len(found := [event for event in self.events if isinstance(event, kind)]) < times:
-            if self.over.is_set():
-                told = [type(event).__name__ for event in self.events]
-                raise LookupError(f"the turn is over, and told no {kind.__name__} number {times}: {told}")
-            self._heard.clear()
-            await self._heard.wait()
+            if self.ended.is_set():
+                names = [type(event).__name__ for event in self.events]
+                raise LookupError(f"the turn ended before {kind.__name__} number {times}; events: {names}")
+            self._new_event.clear()
+            await self._new_event.wait()
         return found[times - 1]
 
-    def hear(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         self.events.append(event)
-        self._heard.set()
+        self._new_event.set()
 
-    def when_over(self, act: Callable[[], None]) -> None:
-        """Call `act` once it is over; at once if it is."""
-        self._when_over.append(act)
-        if self.over.is_set():
+    def on_end(self, act: Callable[[], None]) -> None:
+        """Call `act` when the turn has ended; at once if it already has."""
+        self._on_end.append(act)
+        if self.ended.is_set():
             act()
 
     def end(self) -> None:
-        self.over.set()
+        self.ended.set()
         self.accepted.set()
-        self._heard.set()
-        for act in self._when_over:
+        self._new_event.set()
+        for act in self._on_end:
             act()

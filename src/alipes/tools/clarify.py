@@ -1,15 +1,15 @@
-"""`clarify`: the model asks the person, and waits for the answer. How they are asked is not known here."""
+"""`clarify`: the model asks the user a question and waits for the answer."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import Act, ToolSpec
+from alipes.kernel.ports import ToolContext, ToolSpec
 
-CHOICES, LONGEST = 6, 80
-Ask: TypeAlias = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
-"""A question and what is proposed, to the person's answer; None where none came."""
+MAX_CHOICES, MAX_CHOICE_CHARS = 6, 80
+AskUser: TypeAlias = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
+"""Asks a question with proposed answers; returns the answer, or None if none came."""
 
 
 class Clarify:
@@ -17,29 +17,35 @@ class Clarify:
 
     spec = ToolSpec(
         name="clarify",
-        description="Ask the person something that only they can decide, and wait for the answer.",
+        description="Ask the user a question that only they can answer, and wait for the reply.",
         schema={
             "type": "object",
             "properties": {
                 "question": {"type": "string"},
-                "choices": {"type": "array", "items": {"type": "string"}, "description": "a few, short"},
+                "choices": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "description": "a few short answers",
+                },
             },
             "required": ["question"],
         },
-        effect="read",  # after a crash it is asked again
+        effect="read",  # asked again after a crash
     )
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: AskUser) -> None:
         self._ask = ask
 
-    async def run(self, args: Mapping[str, Json], act: Act) -> str:
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         question, given = str(args["question"]).strip(), args.get("choices")
         if not question:
-            raise ToolError("say what is asked")
+            raise ToolError("question is empty")
         choices = tuple(str(each).strip() for each in given) if isinstance(given, list) else ()
-        if len(choices) > CHOICES or any(not 0 < len(each) <= LONGEST for each in choices):
-            raise ToolError(f"propose at most {CHOICES} answers, each of at most {LONGEST} characters")
+        if len(choices) > MAX_CHOICES or any(not 0 < len(each) <= MAX_CHOICE_CHARS for each in choices):
+            raise ToolError(
+                f"give at most {MAX_CHOICES} choices of at most {MAX_CHOICE_CHARS} characters each"
+            )
         answer = await self._ask(question, choices)
         if answer is None:
-            return "No answer came. Go on with what you think is best, and say what you assumed."
-        return f"The person answers: {answer}"
+            return "No answer. Continue with your best judgement and state your assumptions."
+        return f"The user answered: {answer}"

@@ -1,8 +1,9 @@
-"""Where a path leads, and which files hold secrets. It opens nothing."""
+"""Shared by tools: cancellable work in a thread, the environment of commands, paths and secret files."""
 
 import asyncio
 import os
 import re
+import stat
 import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -12,55 +13,10 @@ from msgspec import Struct
 
 from alipes.config.display import is_secret_name, looks_secret
 from alipes.kernel.errors import ToolError
+from alipes.kernel.messages import Json
 
 T = TypeVar("T")
-
-
-class CalledOff(Exception):
-    """Raised by the work itself: it was not to be done any more. Nobody hears it."""
-
-
-class Gate:
-    """Stands between preparing and doing. A stop closes it, unless the doing has begun."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._passed = self._closed = False
-
-    def enter(self) -> None:
-        """For the work, once all is prepared: from here on it is done. Raises `CalledOff` after a stop."""
-        with self._lock:
-            if self._closed:
-                raise CalledOff
-            self._passed = True
-
-    def close(self) -> bool:
-        """Call the work off; False when it is being done already."""
-        with self._lock:
-            self._closed = not self._passed
-            return self._closed
-
-
-async def aside(work: Callable[[Gate], T]) -> T:
-    """Do `work` in a thread. Cancelled before it entered the gate: it never will; after: when it is done."""
-    gate = Gate()
-    future = asyncio.get_running_loop().run_in_executor(None, work, gate)
-    stopped: asyncio.CancelledError | None = None
-    while not future.done():
-        try:
-            await asyncio.wait((future,))
-        except asyncio.CancelledError as cancelled:
-            stopped = cancelled
-            if gate.close():
-                future.cancel()  # what the thread still prepares, it throws away itself
-                raise
-    if stopped is not None:
-        future.exception()
-        raise stopped
-    return future.result()
-
-
-QUIET = {
+NONINTERACTIVE = {
     "TERM": "dumb",
     "NO_COLOR": "1",
     "PAGER": "cat",
@@ -70,24 +26,9 @@ QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_EDITOR": "true",
 }
-"""No colours, no pager, no question: nobody is there to page or to answer."""
-
-
-def is_hidden(name: str, value: str, secrets: Collection[str]) -> bool:
-    """Is a variable named or shaped like a secret, or one of `secrets`?"""
-    return is_secret_name(name) or value in secrets or looks_secret(value)
-
-
-def child_environment(environ: Mapping[str, str], secrets: Collection[str] = ()) -> dict[str, str]:
-    """`environ` for a command: less what is named or shaped like a secret or is one of `secrets`."""
-    hidden = set(secrets)
-    kept = {name: value for name, value in environ.items() if not is_hidden(name, value, hidden)}
-    return {**kept, **QUIET}
-
-
+"""Switches off colours, pagers and prompts."""
 Secrecy: TypeAlias = Literal["", "ours", "personal"]
-"""`ours`: no tool reads it; `personal`: somebody must have said yes."""
-
+"""`ours`: no tool may read it; `personal`: only with approval."""
 _KERNEL = r"/proc/(?:[^/]+/(?:task/[^/]+/)?(?:environ|mem)|kcore|kmsg|vmcore)$"
 _OURS = r"(?:run/.*|\.env.*|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock)(?:\.[^/]*)?)$"
 _SYSTEM = r"/etc/(?:g?shadow-?|sudoers(?:\.d/.*)?|ssh/ssh_host_.*_key|security/opasswd|ssl/private/.*)$"
@@ -99,52 +40,125 @@ _PERSONAL = (
 )
 
 
+class WorkCancelled(Exception):
+    """Raised inside the worker thread after a stop; nobody waits for it."""
+
+
+class CommitGate:
+    """Separates preparing from committing. A stop closes it unless the commit has started."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._passed = self._closed = False
+
+    def enter(self) -> None:
+        """Start the commit; it can no longer be cancelled. Raises `WorkCancelled` after a stop."""
+        with self._lock:
+            if self._closed:
+                raise WorkCancelled
+            self._passed = True
+
+    def close(self) -> bool:
+        """Cancel the work. False if the commit has already started."""
+        with self._lock:
+            self._closed = not self._passed
+            return self._closed
+
+
+async def run_in_thread(work: Callable[[CommitGate], T]) -> T:
+    """Run `work` in a thread. Cancelled before the gate, it changes nothing; after it, it is waited for."""
+    gate = CommitGate()
+    future = asyncio.get_running_loop().run_in_executor(None, work, gate)
+    stopped: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait((future,))
+        except asyncio.CancelledError as cancelled:
+            stopped = cancelled
+            if gate.close():
+                future.cancel()  # the thread discards what it is still preparing
+                raise
+    if stopped is not None:
+        future.exception()
+        raise stopped
+    return future.result()
+
+
+def is_secret_variable(name: str, value: str, secrets: Collection[str]) -> bool:
+    """True if the name or the value looks like a secret, or the value is one of `secrets`."""
+    return is_secret_name(name) or value in secrets or looks_secret(value)
+
+
+def child_environment(environ: Mapping[str, str], secrets: Collection[str] = ()) -> dict[str, str]:
+    """`environ` for a command, without anything that looks like a secret or is one of `secrets`."""
+    hidden = set(secrets)
+    kept = {name: value for name, value in environ.items() if not is_secret_variable(name, value, hidden)}
+    return {**kept, **NONINTERACTIVE}
+
+
 class Places(Struct, frozen=True):
-    """The folders that give paths their meaning."""
+    """Resolves paths, and knows which files hold secrets."""
 
     home: str
-    """The person's."""
-    own: str
-    """Ours: configuration, database, sockets."""
+    """Home directory of the user."""
+    alipes_home: str
+    """Directory of this program: configuration, database, sockets."""
     scratch: tuple[str, ...] = ("/tmp", "/var/tmp", "/dev/shm")
-    """Where everybody may leave and clear things."""
+    """Directories for temporary files."""
 
-    def locate(self, path: str, workdir: str) -> Path:
-        """Where what the model calls `path` lies. Links are not followed yet. Raises `ToolError`."""
+    def resolve(self, path: str, workdir: str) -> Path:
+        """Absolute path for the `path` that the model gave; links are not followed. Raises `ToolError`."""
         if "\0" in path:
-            raise ToolError("a name with a zero byte in it cannot be read or written")
+            raise ToolError("a path cannot contain a null byte")
         if path == "~" or path.startswith("~/"):
             path = self.home + path[1:]
         return Path(os.path.join(workdir or os.getcwd(), path))
 
     def secrecy(self, real: str) -> Secrecy:
-        """What the file with this real path is to us. Follow links first, and ask again after opening."""
-        inside = _below(real, self.own)
+        """Whether this real path holds secrets. Follow links first, and check again after opening."""
+        inside = _relative_to(real, self.alipes_home)
         if re.compile(_KERNEL).match(real) or (inside and re.compile(_OURS).match(inside)):
             return "ours"
-        inside = _below(real, self.home)
+        inside = _relative_to(real, self.home)
         if re.compile(_SYSTEM).match(real) or (inside and re.compile(_PERSONAL).match(inside)):
             return "personal"
         return ""
 
-    def keeps(self, real: str) -> bool:
-        """Is the file with this real path one that nobody is sent?"""
+    def is_withheld(self, real: str) -> bool:
+        """True if this file must never be sent to anybody."""
         try:
-            return bool(self.secrecy(real)) or self.is_linked(os.stat(real))
+            return bool(self.secrecy(real)) or self.is_linked_env_file(os.stat(real))
         except OSError:
             return True
 
-    def is_linked(self, facts: os.stat_result) -> bool:
-        """Is it our file of keys under another name, by a hard link?"""
+    def is_linked_env_file(self, facts: os.stat_result) -> bool:
+        """True if it is a hard link to our .env file."""
         if facts.st_nlink < 2:
             return False
         try:
-            return os.path.samestat(facts, os.stat(os.path.join(self.own, ".env")))
+            return os.path.samestat(facts, os.stat(os.path.join(self.alipes_home, ".env")))
         except OSError:
             return False
 
 
-def _below(path: str, folder: str) -> str:
-    """`path` seen from `folder`; empty unless it is below it."""
+def _relative_to(path: str, folder: str) -> str:
+    """`path` relative to `folder`; empty if it is not inside."""
     start = os.path.realpath(folder).rstrip("/") + "/"
     return path[len(start) :] if path.startswith(start) else ""
+
+
+def describe_file_type(mode: int) -> str:
+    """Name of a file type other than a regular file."""
+    names = (
+        (stat.S_ISDIR, "a directory"),
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISBLK, "a disk"),
+    )
+    return next((name for test, name in names if test(mode)), "a device")
+
+
+def int_argument(args: Mapping[str, Json], name: str, default: int = 0) -> int:
+    """An optional integer argument of a tool call."""
+    given = args.get(name)
+    return given if isinstance(given, int) else default

@@ -1,4 +1,4 @@
-"""Give work to subagents. What they are and where they live is known to whoever is handed in."""
+"""`delegate_task`: gives tasks to subagents, which the `Delegator` runs."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -7,55 +7,55 @@ from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import Act, ToolSpec
+from alipes.kernel.ports import ToolContext, ToolSpec
 
-MOST = 16
-"""Tasks of one call."""
+MAX_TASKS = 16
+"""Maximum number of tasks in one call."""
 
 
-class Errand(Struct, frozen=True):
+class SubagentTask(Struct, frozen=True):
     """One task for one subagent."""
 
     goal: str
     context: str = ""
 
 
-class Order(Struct, frozen=True):
-    """What one call asks for."""
+class DelegationRequest(Struct, frozen=True):
+    """The tasks of one call and how to run them."""
 
-    errands: tuple[Errand, ...]
+    tasks: tuple[SubagentTask, ...]
     model: str = ""
-    """Empty: the one that asks."""
+    """Empty: the model of the caller."""
     tools: tuple[str, ...] | None = None
-    """None: those of who asks."""
+    """None: the tools of the caller."""
     background: bool = False
 
 
-class Delegates(Protocol):
-    async def delegate(self, order: Order, act: Act) -> str:
-        """Have it done; what came of it, for the model. Raises `ToolError` where nothing did.
+class Delegator(Protocol):
+    async def delegate(self, request: DelegationRequest, act: ToolContext) -> str:
+        """Run the tasks and return their reports. Raises `ToolError` if none could be run.
 
-        Cancelled, it leaves nothing at work that was not sent into the background. Asked a second
-        time for the same call, it finds what it began the first time.
+        Cancelled, it stops all subagents that are not in the background. Called again for the
+        same call id, it continues with the subagents of the first time.
         """
         ...
 
 
-class Delegate:
+class DelegateTask:
     """The `delegate_task` tool."""
 
     spec = ToolSpec(
         name="delegate_task",
-        description="Give tasks to subagents that work side by side. Each sees only its goal and context, "
-        "and answers with a report.",
+        description="Give tasks to subagents that work in parallel. Each sees only its goal and context "
+        "and returns a report.",
         schema={
             "type": "object",
             "properties": {
-                "goal": {"type": "string", "description": "the task, or what all tasks serve"},
-                "context": {"type": "string", "description": "all that they must know"},
+                "goal": {"type": "string", "description": "the task, or the common goal of tasks"},
+                "context": {"type": "string", "description": "everything they need to know"},
                 "tasks": {
                     "type": "array",
-                    "description": "several tasks",
+                    "description": "for several tasks",
                     "items": {
                         "type": "object",
                         "properties": {"goal": {"type": "string"}, "context": {"type": "string"}},
@@ -63,45 +63,45 @@ class Delegate:
                     },
                 },
                 "model": {"type": "string"},
-                "tools": {"type": "array", "items": {"type": "string"}, "description": "of yours"},
-                "background": {"type": "boolean", "description": "do not wait; reports come as notices"},
+                "tools": {"type": "array", "items": {"type": "string"}, "description": "a subset of yours"},
+                "background": {"type": "boolean", "description": "do not wait; reports arrive as notices"},
             },
         },
-        # it runs beside others, and again after a crash: then it finds the subagents that it had begun
+        # parallel with other calls, and repeated after a crash: it then finds the subagents it started
         effect="read",
     )
 
-    def __init__(self, delegates: Delegates) -> None:
+    def __init__(self, delegates: Delegator) -> None:
         self._delegates = delegates
 
-    async def run(self, args: Mapping[str, Json], act: Act) -> str:
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         tools = args.get("tools")
-        order = Order(
-            _errands(args),
+        request = DelegationRequest(
+            _parse_tasks(args),
             model=str(args.get("model") or ""),
             tools=tuple(str(each) for each in tools) if isinstance(tools, list) else None,
             background=args.get("background") is True,
         )
-        return await self._delegates.delegate(order, act)
+        return await self._delegates.delegate(request, act)
 
 
-def _errands(args: Mapping[str, Json]) -> tuple[Errand, ...]:
+def _parse_tasks(args: Mapping[str, Json]) -> tuple[SubagentTask, ...]:
     goal, context = str(args.get("goal") or "").strip(), str(args.get("context") or "").strip()
     tasks = args.get("tasks")
     if not isinstance(tasks, list) or not tasks:
         if not goal:
-            raise ToolError("what is to be done? Give a goal, or tasks with one each")
-        return (Errand(goal, context),)
-    if len(tasks) > MOST:
-        raise ToolError(f"these are {len(tasks)} tasks, and one call takes {MOST}; make several calls")
+            raise ToolError("no goal given: set goal, or tasks with a goal each")
+        return (SubagentTask(goal, context),)
+    if len(tasks) > MAX_TASKS:
+        raise ToolError(f"{len(tasks)} tasks given, the maximum is {MAX_TASKS}; make several calls")
     shared = "\n\n".join(filter(None, (goal and f"This is part of: {goal}", context)))
-    errands = tuple(_errand(task, shared) for task in tasks)
-    if not all(errand.goal for errand in errands):
-        raise ToolError("a task has no goal; say of each what is to be done")
-    return errands
+    parsed = tuple(_parse_task(task, shared) for task in tasks)
+    if not all(task.goal for task in parsed):
+        raise ToolError("every task needs a goal")
+    return parsed
 
 
-def _errand(task: Json, shared: str) -> Errand:
+def _parse_task(task: Json, shared: str) -> SubagentTask:
     own = task if isinstance(task, dict) else {"goal": task}
     context = "\n\n".join(filter(None, (str(own.get("context") or "").strip(), shared)))
-    return Errand(str(own.get("goal") or "").strip(), context)
+    return SubagentTask(str(own.get("goal") or "").strip(), context)

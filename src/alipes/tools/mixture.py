@@ -1,19 +1,19 @@
-"""Ask several models the same, and have one make an answer of theirs. Who they are is known elsewhere."""
+"""`mixture_of_agents`: asks several models and combines their answers. The `ModelMixer` runs them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import Act, ToolSpec
+from alipes.kernel.ports import ToolContext, ToolSpec
 
-MOST = 8
-"""Models of one call."""
+MAX_MODELS = 8
+"""Maximum number of models in one call."""
 
 
-class Mixes(Protocol):
+class ModelMixer(Protocol):
     async def mix(self, prompt: str, models: Sequence[str], aggregator: str) -> str:
-        """The answer. Raises `ToolError` where none of the models gave one."""
+        """Ask the models and return the combined answer. Raises `ToolError` if no model answered."""
         ...
 
 
@@ -22,11 +22,11 @@ class MixtureOfAgents:
 
     spec = ToolSpec(
         name="mixture_of_agents",
-        description="Put a hard question to several models at once; one makes an answer of theirs.",
+        description="Ask several models a hard question in parallel; an aggregator combines their answers.",
         schema={
             "type": "object",
             "properties": {
-                "prompt": {"type": "string", "description": "with all they must know"},
+                "prompt": {"type": "string", "description": "with all context needed"},
                 "models": {"type": "array", "items": {"type": "string"}},
                 "aggregator": {"type": "string"},
             },
@@ -35,14 +35,14 @@ class MixtureOfAgents:
         effect="read",
     )
 
-    def __init__(self, mixes: Mixes) -> None:
-        self._mixes = mixes
+    def __init__(self, mixer: ModelMixer) -> None:
+        self._mixer = mixer
 
-    async def run(self, args: Mapping[str, Json], act: Act) -> str:
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         prompt, models = str(args["prompt"]).strip(), args.get("models")
         names = [str(each) for each in models] if isinstance(models, list) else []
         if not prompt:
-            raise ToolError("what shall they be asked?")
-        if len(names) > MOST:
-            raise ToolError(f"these are {len(names)} models, and at most {MOST} are asked at once")
-        return await self._mixes.mix(prompt, tuple(dict.fromkeys(names)), str(args.get("aggregator") or ""))
+            raise ToolError("prompt is empty")
+        if len(names) > MAX_MODELS:
+            raise ToolError(f"{len(names)} models given, the maximum is {MAX_MODELS}")
+        return await self._mixer.mix(prompt, tuple(dict.fromkeys(names)), str(args.get("aggregator") or ""))

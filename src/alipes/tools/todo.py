@@ -1,4 +1,4 @@
-"""`todo`: what is still to be done in a conversation, written down. Where it is kept is not known here."""
+"""`todo`: the task list of a conversation. Storage is passed in."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, TypeAlias, get_args
@@ -7,27 +7,32 @@ from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import Act, ToolSpec
+from alipes.kernel.ports import ToolContext, ToolSpec
 
-State: TypeAlias = Literal["pending", "in_progress", "completed", "cancelled"]
-MOST, LONGEST = 100, 500
-_SIGNS: dict[State, str] = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}
+TodoStatus: TypeAlias = Literal["pending", "in_progress", "completed", "cancelled"]
+MAX_ITEMS, MAX_CONTENT_CHARS = 100, 500
+_MARKERS: dict[TodoStatus, str] = {
+    "pending": "[ ]",
+    "in_progress": "[>]",
+    "completed": "[x]",
+    "cancelled": "[-]",
+}
 
 
-class Item(Struct, frozen=True):
+class TodoItem(Struct, frozen=True):
     id: str
     content: str
-    status: State = "pending"
+    status: TodoStatus = "pending"
 
     @property
     def open(self) -> bool:
         return self.status in ("pending", "in_progress")
 
 
-Items: TypeAlias = tuple[Item, ...]
-Read: TypeAlias = Callable[[str], Awaitable[Items]]
-"""Of a session."""
-Write: TypeAlias = Callable[[str, Items], Awaitable[None]]
+TodoItems: TypeAlias = tuple[TodoItem, ...]
+ReadTodos: TypeAlias = Callable[[str], Awaitable[TodoItems]]
+"""Reads the list of a session."""
+WriteTodos: TypeAlias = Callable[[str, TodoItems], Awaitable[None]]
 
 
 class Todo:
@@ -35,7 +40,7 @@ class Todo:
 
     spec = ToolSpec(
         name="todo",
-        description="Keep a list of what is to be done, for work of several steps. Without todos: show it.",
+        description="Keep a todo list for multi-step work. Omit todos to read the list.",
         schema={
             "type": "object",
             "properties": {
@@ -46,51 +51,54 @@ class Todo:
                         "properties": {
                             "id": {"type": "string"},
                             "content": {"type": "string"},
-                            "status": {"type": "string", "enum": [*get_args(State)]},
+                            "status": {"type": "string", "enum": [*get_args(TodoStatus)]},
                         },
                         "required": ["id"],
                     },
                 },
-                "merge": {"type": "boolean", "description": "change items by id; else the list is replaced"},
+                "merge": {
+                    "type": "boolean",
+                    "description": "update items by id instead of replacing the list",
+                },
             },
         },
     )
 
-    def __init__(self, read: Read, write: Write) -> None:
+    def __init__(self, read: ReadTodos, write: WriteTodos) -> None:
         self._read, self._write = read, write
 
-    async def run(self, args: Mapping[str, Json], act: Act) -> str:
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         items, given = await self._read(act.session), args.get("todos")
         if isinstance(given, list):
-            items = changed(items if args.get("merge") is True else (), given)
+            items = update_todos(items if args.get("merge") is True else (), given)
             await self._write(act.session, items)
-        return shown(items)
+        return format_todos(items)
 
 
-def changed(items: Items, given: list[Json]) -> Items:
-    """The items with what was given: known ones are changed, new ones follow. Raises `ToolError`."""
+def update_todos(items: TodoItems, given: list[Json]) -> TodoItems:
+    """`items` updated by `given`: known ids are changed, new ones appended. Raises `ToolError`."""
     by_id = {item.id: item for item in items}
     for each in given:
         if not isinstance(each, dict) or not str(each.get("id", "")):
-            raise ToolError("each todo has an id, content and a status")
+            raise ToolError("each todo needs an id, content and a status")
         id = str(each["id"])
         known = by_id.get(id)
         content = str(each.get("content") or (known.content if known else "")).strip()
         status = str(each.get("status") or (known.status if known else "pending"))
         if not content:
             raise ToolError(f"todo {id} is new and has no content")
-        if status not in _SIGNS:
-            raise ToolError(f"{status!r} is no status: {', '.join(_SIGNS)}")
-        by_id[id] = Item(id, content[:LONGEST], status)
-    if len(by_id) > MOST:
-        raise ToolError(f"more than {MOST} todos: put some together")
+        if status not in _MARKERS:
+            raise ToolError(f"unknown status {status!r}; use one of {', '.join(_MARKERS)}")
+        by_id[id] = TodoItem(id, content[:MAX_CONTENT_CHARS], status)
+    if len(by_id) > MAX_ITEMS:
+        raise ToolError(f"too many todos (maximum {MAX_ITEMS}); combine some")
     return tuple(by_id.values())
 
 
-def shown(items: Items) -> str:
-    """As the model and the person read it."""
+def format_todos(items: TodoItems) -> str:
+    """The list as the model and the user read it."""
     if not items:
-        return "(nothing is to be done)"
+        return "(no todos)"
     left = sum(item.open for item in items)
-    lines = [f"{_SIGNS[item.status]} {item.id}: {item.content}" for item in items]
+    lines = [f"{_MARKERS[item.status]} {item.id}: {item.content}" for item in items]
     return "\n".join([*lines, f"({left} of {len(items)} open)"])

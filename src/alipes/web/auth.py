@@ -1,4 +1,4 @@
-"""How much, how slowly and how often a caller may ask. It knows no route."""
+"""Authentication of API callers, their rate limits, and limits on request bodies."""
 
 import asyncio
 import hashlib
@@ -12,76 +12,76 @@ from typing import TypeAlias
 from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 
-from alipes.web.endpoint import Caller, Problem
+from alipes.web.endpoint import Caller, HttpProblem
 
 OPERATOR = "operator"
-"""The name under which the one calls who has the key of the settings."""
+"""Caller name for the key from the settings."""
 
 
-class Known(Struct, frozen=True):
-    """A caller, and how often they may ask in a minute; None: as often as everyone."""
+class KeyHolder(Struct, frozen=True):
+    """A caller and its rate limit in requests per minute; None means the default."""
 
     caller: Caller
     rate: int | None = None
 
 
-Find: TypeAlias = Callable[[bytes], Awaitable[Known | None]]
-"""The named key with this hash, unless it was revoked or is too old."""
+FindKey: TypeAlias = Callable[[bytes], Awaitable[KeyHolder | None]]
+"""Returns the named key with this hash, unless it was revoked or has expired."""
 
 
-async def _nobody(_hash: bytes) -> Known | None:
+async def _find_no_key(_hash: bytes) -> KeyHolder | None:
     return None
 
 
-class Keys:
-    """`key`: the operator's; empty: there is none. `find`: asks the store for the others."""
+class Authenticator:
+    """Checks bearer keys: `key` is the operator's (may be empty), `find` looks up named keys in the store."""
 
-    def __init__(self, key: str, find: Find = _nobody) -> None:
-        self._hash, self._find = hashed(key) if key else b"", find
+    def __init__(self, key: str, find: FindKey = _find_no_key) -> None:
+        self._hash, self._find = hash_key(key) if key else b"", find
 
-    async def who(self, shown: str) -> Known | None:
-        """Who shows this `Authorization`; None where that opens nothing."""
-        scheme, _, key = shown.partition(" ")
+    async def authenticate(self, header: str) -> KeyHolder | None:
+        """The holder of the key in an `Authorization` header, or None if the key is not valid."""
+        scheme, _, key = header.partition(" ")
         key = key.strip()
         if scheme.lower() != "bearer" or not key:
             return None
-        hash = hashed(key)
-        # Hashes are compared, and in constant time: how long it takes tells nothing about the key.
+        hash = hash_key(key)
+        # Compare hashes in constant time, so that timing reveals nothing about the key.
         if self._hash and hmac.compare_digest(hash, self._hash):
-            return Known(Caller(OPERATOR, frozenset({"admin"})))
+            return KeyHolder(Caller(OPERATOR, frozenset({"admin"})))
         return await self._find(hash)
 
 
-def hashed(key: str) -> bytes:
-    """Keys are long and random, so that a plain hash is enough to keep."""
+def hash_key(key: str) -> bytes:
+    """SHA-256 of a key. Keys are long and random, so a plain hash is enough."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
-def nobody() -> Problem:
-    """What one is told who shows no key, or one that opens nothing."""
-    return Problem(
+def unauthorized_problem() -> HttpProblem:
+    """The answer to a request without a valid key."""
+    return HttpProblem(
         401,
-        "show a key: Authorization: Bearer KEY (`alipes serve key` shows it)",
+        "missing or invalid key: send Authorization: Bearer KEY (get one with `alipes serve key`)",
         code="invalid_api_key",
         headers={"www-authenticate": "Bearer"},
     )
 
 
-IGNORED, IGNORED_SECONDS = 20_000_000, 2.0
-"""Bytes of what is too long that are still read, and for how long."""
-REMEMBERED = 1024
-"""Names whose pace is kept in mind; the one that asked longest ago is forgotten first."""
+DRAIN_MAX_BYTES, DRAIN_TIMEOUT_S = 20_000_000, 2.0
+"""How much of an oversized body is still read before the response, and for how long."""
+MAX_BUCKETS = 1024
+"""Rate limit buckets kept; the least recently used one is dropped first."""
 
 
-class Limits(Struct, frozen=True):
+class RequestLimits(Struct, frozen=True):
     body: int = 20_000_000
-    """Bytes that what is sent may have."""
+    """Maximum size of a request body in bytes."""
     body_seconds: float = 30.0
-    """Seconds in which it must have arrived."""
+    """Seconds in which the whole body must arrive."""
     wait: float = 600.0
-    """Seconds that a caller waits for an answer; streams go on for as long as they like."""
+    """Seconds a caller waits for a response; streams are not limited."""
     rate: int = 1200
-    """Requests a minute that one key has, of which it may spend all at once; zero: as many as it likes."""
+    """Requests per minute and key, all of which may come at once; zero means unlimited."""
 
 
 class _Bucket(Struct):
@@ -89,66 +89,66 @@ class _Bucket(Struct):
     at: float
 
 
-class Pace:
-    """Counts by name; who asks too often is told when to come again."""
+class RateLimiter:
+    """Token bucket per name."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._buckets: dict[str, _Bucket] = {}
 
-    def spend(self, name: str, rate: int) -> None:
-        """One request more. Raises `Problem` where it is one too many; `rate` is what a minute holds."""
+    def check(self, name: str, rate: int) -> None:
+        """Count one request. Raises `HttpProblem` if it exceeds `rate` requests per minute."""
         if rate <= 0:
             return
         now, second = self._clock(), rate / 60
         bucket = self._buckets.pop(name, None) or _Bucket(rate, now)
         self._buckets[name] = bucket
-        if len(self._buckets) > REMEMBERED:
+        if len(self._buckets) > MAX_BUCKETS:
             del self._buckets[next(iter(self._buckets))]
         bucket.left = min(float(rate), bucket.left + (now - bucket.at) * second)
         bucket.at = now
         if bucket.left < 1:
             seconds = math.ceil((1 - bucket.left) / second)
-            raise Problem(
+            raise HttpProblem(
                 429,
-                f"{rate} requests a minute are enough; come again in {seconds} s",
+                f"rate limit of {rate} requests/min exceeded; retry in {seconds} s",
                 code="rate_limited",
                 headers={"retry-after": str(seconds)},
             )
         bucket.left -= 1
 
 
-async def body_of(request: Request, limits: Limits) -> bytes:
-    """What was sent, whole; `Problem` where it is too long, or comes too slowly."""
-    said = request.headers.get("content-length", "")
-    if said.isdecimal() and int(said[:19]) > limits.body:
-        raise await _too_long(request, limits)
-    pieces, length = list[bytes](), 0
+async def read_body(request: Request, limits: RequestLimits) -> bytes:
+    """The whole request body. Raises `HttpProblem` if it is too large or too slow."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:19]) > limits.body:
+        raise await _drain_too_long(request, limits)
+    chunks, length = list[bytes](), 0
     try:
         async with asyncio.timeout(limits.body_seconds):
-            async for piece in request.stream():
-                pieces.append(piece)
-                length += len(piece)
+            async for chunk in request.stream():
+                chunks.append(chunk)
+                length += len(chunk)
                 if length > limits.body:
-                    raise await _too_long(request, limits)
-    except TimeoutError as late:
-        raise Problem(
+                    raise await _drain_too_long(request, limits)
+    except TimeoutError as error:
+        raise HttpProblem(
             408,
-            f"what you send must arrive within {limits.body_seconds:g} s (api.body_seconds)",
+            f"the request body must arrive within {limits.body_seconds:g} s (api.body_seconds)",
             code="too_slow",
             headers={"connection": "close"},
-        ) from late
-    except ClientDisconnect as gone:
-        raise Problem(400, "the rest never came", code="cut_off") from gone
-    return b"".join(pieces)
+        ) from error
+    except ClientDisconnect as error:
+        raise HttpProblem(400, "incomplete request body", code="cut_off") from error
+    return b"".join(chunks)
 
 
-async def _too_long(request: Request, limits: Limits) -> Problem:
-    """Once some of the rest was read: who is still sending when the line is closed does not learn why."""
-    # Who expects to be asked first waits with it.
-    left = 0 if "expect" in request.headers else IGNORED
+async def _drain_too_long(request: Request, limits: RequestLimits) -> HttpProblem:
+    """Read some of the rest first: a client that is still sending would not see the response."""
+    # A client that sent `Expect` has not started sending the body.
+    left = 0 if "expect" in request.headers else DRAIN_MAX_BYTES
     with suppress(TimeoutError):
-        async with asyncio.timeout(IGNORED_SECONDS):
+        async with asyncio.timeout(DRAIN_TIMEOUT_S):
             while left > 0 and (message := await request.receive()).get("more_body"):
                 left -= len(message.get("body", b""))
-    return Problem(413, f"at most {limits.body} bytes are taken", code="too_long")
+    return HttpProblem(413, f"request body too large; the limit is {limits.body} bytes", code="too_long")

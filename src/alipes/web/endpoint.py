@@ -1,4 +1,4 @@
-"""What a caller is told who cannot be served: as problem+json (RFC 9457), or as OpenAI writes errors."""
+"""API endpoints as values, JSON responses, and errors as problem+json (RFC 9457) or in OpenAI's format."""
 
 import http
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,27 +11,27 @@ from starlette.responses import Response
 
 from alipes.kernel.errors import (
     AlipesError,
-    Held,
-    NotTaken,
+    MessageRejected,
     ProviderError,
     SessionError,
+    SessionHeld,
     StoreError,
     Transient,
 )
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.registry import Offers
-from alipes.providers.registry import Choice, Models
-from alipes.sessions.sessions import Lobby
+from alipes.plugins.registry import Contributions
+from alipes.providers.registry import ModelChoice, Models
+from alipes.sessions.sessions import Sessions
 from alipes.store.database import codec
 from alipes.store.store import Store
 
 Scope: TypeAlias = Literal["read", "run", "admin"]
 PLATFORM = "api"
-"""Of the addresses of conversations that are held over HTTP; `user` in them is the caller's name."""
+"""Platform name in the addresses of API conversations; their `user` is the caller's name."""
 
 
 class Caller(Struct, frozen=True):
-    """Who asks: the name of a key, and what it may do. `admin` may do everything, `run` also reads."""
+    """The name of a key and its scopes. `admin` includes everything, `run` includes `read`."""
 
     name: str
     scopes: frozenset[Scope]
@@ -40,63 +40,70 @@ class Caller(Struct, frozen=True):
         return scope in self.scopes or "admin" in self.scopes or (scope == "read" and "run" in self.scopes)
 
 
-class Call(Struct, frozen=True):
-    """One request, checked: the caller may ask this, and what was sent is of the right form."""
+class ApiCall(Struct, frozen=True):
+    """One authorized request with its decoded body and query."""
 
     request: Request
     caller: Caller
     body: Any = None
-    """Of the endpoint's `body`."""
+    """An instance of the endpoint's `body` type."""
     query: Any = None
-    """Of the endpoint's `query`."""
+    """An instance of the endpoint's `query` type."""
 
     @property
     def path(self) -> Mapping[str, str]:
-        """What stands in the path, by name."""
+        """The path parameters by name."""
         return self.request.path_params
 
 
-Handle: TypeAlias = Callable[[Call], Awaitable[Response]]
+Handler: TypeAlias = Callable[[ApiCall], Awaitable[Response]]
 
 
-class Endpoint(Struct, frozen=True, kw_only=True):
+class ApiEndpoint(Struct, frozen=True, kw_only=True):
     method: Literal["GET", "POST", "DELETE"]
     path: str
-    """With names in braces, as in `/v1/runs/{id}`."""
+    """With parameters in braces, as in `/v1/runs/{id}`."""
     scope: Scope
-    handle: Handle
+    handle: Handler
     summary: str
-    """One sentence for the document."""
+    """One sentence for the OpenAPI document."""
     body: type | None = None
-    """A Struct, decoded from JSON; what does not fit is refused before `handle`."""
+    """A Struct decoded from JSON; invalid bodies are refused before `handle` is called."""
     query: type | None = None
-    """A Struct of scalars with defaults, from the query string."""
+    """A Struct of scalars with defaults, decoded from the query string."""
     headers: Mapping[str, str] = {}
-    """Headers it heeds, by name, and what each is for."""
+    """Request headers it uses, by name, with a description."""
     answer: Any = None
-    """What it gives as JSON, as a type; None: nothing, or no JSON."""
+    """Type of the JSON response; None if there is no JSON."""
     status: int = 200
     streams: bool = False
-    """It may also give Server-Sent Events."""
+    """True if it can also return Server-Sent Events."""
     errors: tuple[int, ...] = ()
-    """Statuses it answers with beside those that every route may."""
-    shape: Literal["problem", "openai"] = "problem"
-    """How errors look: problem+json, or as OpenAI writes them."""
+    """Error statuses beyond those that every route can return."""
+    error_format: Literal["problem", "openai"] = "problem"
+    """Format of its errors: problem+json or OpenAI's."""
 
 
-class Problem(Exception):
-    """Whoever asked is told so, in the shape of the endpoint. `code` is for programs, `detail` for people."""
+class HttpProblem(Exception):
+    """An error response. `code` is for programs, `detail` for people."""
 
     def __init__(self, status: int, detail: str, *, code: str = "", headers: Mapping[str, str] | None = None):
         super().__init__(detail)
         self.status, self.detail, self.code, self.headers = status, detail, code, dict(headers or {})
 
 
-class House(Protocol):
-    """What of an app the API needs."""
+class ServerState:
+    """State that all routes share."""
+
+    shutdown_reason = ""
+    """Why no new work is accepted; empty while serving."""
+
+
+class ApiServices(Protocol):
+    """The parts of the app that the API uses."""
 
     @property
-    def lobby(self) -> Lobby: ...
+    def sessions(self) -> Sessions: ...
 
     @property
     def store(self) -> Store: ...
@@ -105,24 +112,24 @@ class House(Protocol):
     def hooks(self) -> Hooks: ...
 
     @property
-    def offers(self) -> Offers: ...
+    def contributions(self) -> Contributions: ...
 
     @property
     def models(self) -> Models: ...
 
-    async def choice(self) -> Choice: ...
+    async def choice(self) -> ModelChoice: ...
 
 
-Shape: TypeAlias = Literal["problem", "openai"]
+ErrorFormat: TypeAlias = Literal["problem", "openai"]
 JSON_PROBLEM = "application/problem+json"
-_OPENAI = tuple(f"/v1/{name}" for name in ("chat", "completions", "embeddings", "models", "responses"))
-"""Where OpenAI's clients ask, also for what is not there."""
-FRESH = {"cache-control": "no-store"}
-"""What is told of us now is not kept by anyone."""
+_OPENAI_PATHS = tuple(f"/v1/{name}" for name in ("chat", "completions", "embeddings", "models", "responses"))
+"""Paths of OpenAI clients, including those we do not serve."""
+NO_STORE = {"cache-control": "no-store"}
+"""Responses about our current state must not be cached."""
 
 
 class ProblemDocument(Struct, frozen=True, omit_defaults=True):
-    """What went wrong: `code` is for programs, `detail` for people."""
+    """An error: `code` is for programs, `detail` for people."""
 
     title: str
     status: int
@@ -139,30 +146,32 @@ class OpenAiError(Struct, frozen=True):
 
 
 class OpenAiErrorDocument(Struct, frozen=True):
-    """What went wrong, as OpenAI tells it."""
+    """An error in OpenAI's format."""
 
     error: OpenAiError
 
 
-def refusal(problem: Problem, shape: Shape = "problem") -> Response:
-    """The answer that tells of `problem`."""
-    document = _openai(problem) if shape == "openai" else _plain(problem)
+def problem_response(problem: HttpProblem, shape: ErrorFormat = "problem") -> Response:
+    """The response for `problem`."""
+    document = _openai_document(problem) if shape == "openai" else _problem_document(problem)
     media = "application/json" if shape == "openai" else JSON_PROBLEM
-    headers = {**FRESH, **problem.headers}
+    headers = {**NO_STORE, **problem.headers}
     return Response(msgspec.json.encode(document), problem.status, headers=headers, media_type=media)
 
 
-def shape_at(path: str) -> Shape:
-    """How errors look at an address that no route answers for."""
-    return "openai" if path.startswith(_OPENAI) else "problem"
+def error_format_at(path: str) -> ErrorFormat:
+    """The error format for a path that has no route."""
+    return "openai" if path.startswith(_OPENAI_PATHS) else "problem"
 
 
-def _plain(problem: Problem) -> ProblemDocument:
+def _problem_document(problem: HttpProblem) -> ProblemDocument:
     return ProblemDocument(_title(problem.status), problem.status, problem.detail, code=problem.code)
 
 
-def _openai(problem: Problem) -> OpenAiErrorDocument:
-    return OpenAiErrorDocument(OpenAiError(problem.detail, _kind(problem.status), code=problem.code or None))
+def _openai_document(problem: HttpProblem) -> OpenAiErrorDocument:
+    return OpenAiErrorDocument(
+        OpenAiError(problem.detail, _openai_type(problem.status), code=problem.code or None)
+    )
 
 
 def _title(status: int) -> str:
@@ -172,38 +181,45 @@ def _title(status: int) -> str:
         return "Error"
 
 
-_KINDS: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+_OPENAI_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
 
 
-def _kind(status: int) -> str:
-    return _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
+def _openai_type(status: int) -> str:
+    return _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
 
 
-def ours(error: AlipesError) -> Problem:
-    """One of our own errors, as a caller is told of it."""
+def problem_from_error(error: AlipesError) -> HttpProblem:
+    """Translate an error of alipes into an error response."""
     match error:
-        case NotTaken():
-            return Problem(422, str(error), code="not_taken")
-        case SessionError() | Held():
-            return Problem(409, str(error), code="session")
+        case MessageRejected():
+            return HttpProblem(422, str(error), code="not_taken")
+        case SessionError() | SessionHeld():
+            return HttpProblem(409, str(error), code="session")
         case StoreError():
-            return Problem(503, str(error), code="store")
+            return HttpProblem(503, str(error), code="store")
         case Transient(retry_after=None):
-            return Problem(503, str(error), code="provider")
+            return HttpProblem(503, str(error), code="provider")
         case Transient(retry_after=float() | int() as seconds):
             headers = {"retry-after": str(max(1, round(seconds)))}
-            return Problem(503, str(error), code="provider", headers=headers)
+            return HttpProblem(503, str(error), code="provider", headers=headers)
         case ProviderError():
-            return Problem(502, str(error), code="provider")
-    return Problem(503, str(error), code="settings")
+            return HttpProblem(502, str(error), code="provider")
+    return HttpProblem(503, str(error), code="settings")
 
 
-def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """JSON of one of our values."""
+def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """`value` as a JSON response."""
     return Response(
-        codec.encode(value), status, headers={**FRESH, **(headers or {})}, media_type="application/json"
+        codec.to_json_bytes(value),
+        status,
+        headers={**NO_STORE, **(headers or {})},
+        media_type="application/json",
     )
 
 
-def nothing() -> Response:
-    return Response(status_code=204, headers=FRESH)
+def no_content() -> Response:
+    return Response(status_code=204, headers=NO_STORE)

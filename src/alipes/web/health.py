@@ -1,4 +1,4 @@
-"""What `alipes serve` tells of itself: alive, ready, its figures; and where messengers bring messages."""
+"""Health, readiness and metrics routes of `alipes serve`, and the routes of platform webhooks."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -15,164 +15,176 @@ from starlette.types import ASGIApp
 from alipes.kernel.errors import AlipesError, ProviderError, Refused, Transient
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
-from alipes.web.auth import Keys, Limits, body_of
-from alipes.web.endpoint import FRESH, Problem, refusal
-from alipes.web.metrics import TEXT, Depths, Tally, page
-from alipes.web.openapi import document
-from alipes.web.routing import Api, unserved
-from alipes.web.server import Doorway, Porter
+from alipes.web.auth import Authenticator, RequestLimits, read_body
+from alipes.web.endpoint import NO_STORE, HttpProblem, ServerState, problem_response
+from alipes.web.metrics import CONTENT_TYPE, QueueDepths, ServerMetrics, render_metrics
+from alipes.web.openapi import openapi_document
+from alipes.web.router import ApiRouter, handle_error
+from alipes.web.server import HostPolicy, HostPolicyMiddleware
 
 MODEL_CHECK_INTERVAL_S = 60.0
-"""Seconds for which it counts that the model was reached, or not."""
-WRITTEN = 5.0
-"""Seconds for which it counts that the store could be written: who asks often costs little."""
+"""Seconds for which the last result of a model check is used."""
+STORE_CHECK_INTERVAL_S = 5.0
+"""Seconds for which a successful store check is used, so that frequent requests stay cheap."""
 Probe = Callable[[], Awaitable[str]]
-"""Looks whether something is there: empty, or why it is not."""
+"""Checks something; returns why it failed, or an empty string."""
 
 
-class Line(Struct, frozen=True):
-    """How a platform stands."""
+class PlatformHealth(Struct, frozen=True):
+    """Whether a platform is ready, and why not."""
 
     name: str
     ready: bool
     why: str = ""
 
 
-class Reach:
-    """Whether the model was reachable lately: by what turns found out, else by a look at its server."""
+class ModelHealth:
+    """Whether the model can be reached, from recent requests or by connecting to its server."""
 
     def __init__(self, probe: Probe, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._probe, self._clock = probe, clock
-        self._known, self._why, self._stays = -MODEL_CHECK_INTERVAL_S, "", False
+        self._checked_at, self._problem, self._permanent = -MODEL_CHECK_INTERVAL_S, "", False
 
-    def listen(self, hooks: Hooks) -> None:
+    def register(self, hooks: Hooks) -> None:
         hooks.add(CORE, self.request_answered)
         hooks.add(CORE, self.request_failed)
 
     async def request_answered(self) -> None:
-        self._learn("")
+        self._update("")
 
     async def request_failed(self, error: ProviderError, again: bool) -> None:
         if again or isinstance(error, Refused):
             return  # a refusal is an answer
-        # A wrong key or an empty purse is not mended by a server that can be connected to.
-        self._learn(str(error), stays=not isinstance(error, Transient))
+        # Connecting to the server says nothing about a wrong key or missing credit.
+        self._update(str(error), stays=not isinstance(error, Transient))
 
-    async def trouble(self) -> str:
-        if self._stays or self._clock() - self._known < MODEL_CHECK_INTERVAL_S:
-            return self._why
-        self._learn(await self._probe())
-        return self._why
+    async def find_problem(self) -> str:
+        if self._permanent or self._clock() - self._checked_at < MODEL_CHECK_INTERVAL_S:
+            return self._problem
+        self._update(await self._probe())
+        return self._problem
 
-    def _learn(self, why: str, *, stays: bool = False) -> None:
-        self._known, self._why, self._stays = self._clock(), why, stays
+    def _update(self, why: str, *, stays: bool = False) -> None:
+        self._checked_at, self._problem, self._permanent = self._clock(), why, stays
 
 
 class Readiness:
     def __init__(
         self,
         *,
-        lines: Callable[[], Iterable[Line]],
+        platforms: Callable[[], Iterable[PlatformHealth]],
         write: Callable[[], Awaitable[None]],
-        reach: Reach,
+        model: ModelHealth,
+        state: ServerState | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`write`: puts something on the store's disk, and raises where that fails."""
-        self.lines, self._write, self._reach, self._clock = lines, write, reach, clock
-        self._written = -WRITTEN
-        self.leaving = ""
-        """Why nothing more is taken in; empty while we serve."""
+        """`write` writes something to the store's disk and raises on failure."""
+        self.platforms, self._write, self._model, self._clock = platforms, write, model, clock
+        self._state = state or ServerState()
+        self._store_checked_at = -STORE_CHECK_INTERVAL_S
 
-    async def troubles(self) -> dict[str, str]:
-        """What does not work, and why; empty when we can receive and answer."""
-        found = {"serve": self.leaving} if self.leaving else {}
-        found |= {line.name: line.why or "not ready" for line in self.lines() if not line.ready}
+    async def find_problems(self) -> dict[str, str]:
+        """What does not work and why, by name; empty if we can receive and answer."""
+        found = {"serve": self._state.shutdown_reason} if self._state.shutdown_reason else {}
+        found |= {each.name: each.why or "not ready" for each in self.platforms() if not each.ready}
         if why := await self._store():
             found["store"] = why
-        if why := await self._reach.trouble():
+        if why := await self._model.find_problem():
             found["model"] = why
         return found
 
     async def _store(self) -> str:
-        if self._clock() - self._written < WRITTEN:
+        if self._clock() - self._store_checked_at < STORE_CHECK_INTERVAL_S:
             return ""
         try:
             await self._write()
         except AlipesError as error:
             return str(error)
-        self._written = self._clock()
+        self._store_checked_at = self._clock()
         return ""
 
 
-LARGEST = 2_000_000
-"""Bytes that one message brought to us may have."""
-Bring: TypeAlias = Callable[[Mapping[str, str], bytes], Awaitable[int]]
-"""A messenger brought something: its headers, by small letters, and its body; the status it is told."""
-BROUGHT = Limits(body=LARGEST)
+MAX_PLATFORM_BODY_BYTES = 2_000_000
+"""Maximum size of a message that a platform delivers by webhook, in bytes."""
+ReceiveWebhook: TypeAlias = Callable[[Mapping[str, str], bytes], Awaitable[int]]
+"""Handles a platform's webhook call, given its headers (lower case) and body; returns the response status."""
+PLATFORM_WEBHOOK_LIMITS = RequestLimits(body=MAX_PLATFORM_BODY_BYTES)
 
 
-class Service:
-    """The routes. `depths` asks the store what waits; `messages` counts them by platform and fate."""
+class ServiceRoutes:
+    """The routes. `depths` reads queue sizes from the store, `messages` counts by platform and result."""
 
     def __init__(
         self,
-        tally: Tally,
+        server_metrics: ServerMetrics,
         readiness: Readiness,
-        depths: Callable[[], Awaitable[Depths]],
+        depths: Callable[[], Awaitable[QueueDepths]],
         *,
         messages: Callable[[], Mapping[tuple[str, str], int]] = dict,
-        webhooks: Mapping[str, Bring] | None = None,
+        webhooks: Mapping[str, ReceiveWebhook] | None = None,
     ) -> None:
-        self._tally, self._readiness, self._depths, self._messages = tally, readiness, depths, messages
+        self._metrics, self._readiness = server_metrics, readiness
+        self._depths, self._messages = depths, messages
         self._webhooks = dict(webhooks or {})
 
     def app(
-        self, doorway: Doorway, keys: Keys, api: Api | None = None, more: Sequence[Route] = ()
+        self,
+        policy: HostPolicy,
+        keys: Authenticator,
+        api: ApiRouter | None = None,
+        more: Sequence[Route] = (),
     ) -> ASGIApp:
-        """`api`: what else can be asked, for who shows a key. `more`: routes that guard themselves."""
-        told: dict[str, Callable[[Request], Awaitable[Response]]]
-        told = {"/ready": self.ready, "/metrics": self.metrics}
+        """The whole ASGI app. `api`: routes that need a key; `more`: routes that check access themselves."""
+        guarded: dict[str, Callable[[Request], Awaitable[Response]]]
+        guarded = {"/ready": self.ready, "/metrics": self.metrics}
         if api is not None:
-            told["/openapi.json"] = _telling(document(api.endpoints))
+            guarded["/openapi.json"] = _document_handler(openapi_document(api.endpoints))
         routes = [
             Route("/health", self.health),
-            *(Route(path, tell) for path, tell in told.items()),
-            *(Route(path, self._bringing(bring), methods=["POST"]) for path, bring in self._webhooks.items()),
+            *(Route(path, handler) for path, handler in guarded.items()),
+            *(
+                Route(path, self._webhook_handler(bring), methods=["POST"])
+                for path, bring in self._webhooks.items()
+            ),
             *(api.routes() if api is not None else ()),
             *more,
         ]
-        app = Starlette(routes=routes, exception_handlers={HTTPException: unserved, Exception: unserved})
-        return Porter(app, doorway, keys, guarded=told)
+        app = Starlette(
+            routes=routes, exception_handlers={HTTPException: handle_error, Exception: handle_error}
+        )
+        return HostPolicyMiddleware(app, policy, keys, guarded=guarded)
 
     async def health(self, _request: Request) -> Response:
-        """The loop turns, or nobody would answer."""
-        return JSONResponse({"status": "alive"}, headers=FRESH)
+        """Answers as long as the event loop runs."""
+        return JSONResponse({"status": "alive"}, headers=NO_STORE)
 
     async def ready(self, _request: Request) -> Response:
-        troubles = await self._readiness.troubles()
+        troubles = await self._readiness.find_problems()
         if not troubles:
-            return JSONResponse({"status": "ready"}, headers=FRESH)
-        return JSONResponse({"status": "not ready", "because": troubles}, 503, headers=FRESH)
+            return JSONResponse({"status": "ready"}, headers=NO_STORE)
+        return JSONResponse({"status": "not ready", "because": troubles}, 503, headers=NO_STORE)
 
     async def metrics(self, _request: Request) -> Response:
-        self._tally.weigh(await self._depths(), self._messages())
-        for line in self._readiness.lines():
-            self._tally.up.set(line.ready, line.name)
-        return PlainTextResponse(page(self._tally.metrics), media_type=TEXT, headers=FRESH)
+        self._metrics.update_gauges(await self._depths(), self._messages())
+        for platform in self._readiness.platforms():
+            self._metrics.up.set(platform.ready, platform.name)
+        return PlainTextResponse(
+            render_metrics(self._metrics.metrics), media_type=CONTENT_TYPE, headers=NO_STORE
+        )
 
-    def _bringing(self, bring: Bring) -> Callable[[Request], Awaitable[Response]]:
+    def _webhook_handler(self, bring: ReceiveWebhook) -> Callable[[Request], Awaitable[Response]]:
         async def take(request: Request) -> Response:
             try:
-                body = await body_of(request, BROUGHT)
-            except Problem as problem:
-                return refusal(problem)
+                body = await read_body(request, PLATFORM_WEBHOOK_LIMITS)
+            except HttpProblem as problem:
+                return problem_response(problem)
             return Response(status_code=await bring(request.headers, body))
 
         return take
 
 
-def _telling(document: bytes) -> Callable[[Request], Awaitable[Response]]:
-    async def tell(_request: Request) -> Response:
-        return Response(document, media_type="application/json", headers=FRESH)
+def _document_handler(document: bytes) -> Callable[[Request], Awaitable[Response]]:
+    async def handler(_request: Request) -> Response:
+        return Response(document, media_type="application/json", headers=NO_STORE)
 
-    return tell
+    return handler

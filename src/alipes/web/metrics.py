@@ -1,4 +1,4 @@
-"""What happens, counted: turns, stops, tokens, messages, and how late the loop is. It decides nothing."""
+"""Metrics in Prometheus text format: turns, stops, tokens, messages, event loop lag."""
 
 import asyncio
 import time
@@ -11,11 +11,11 @@ from alipes.kernel.turns import Turn, Usage
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Sample(Struct, frozen=True):
-    """One line of the page."""
+    """One line of the output."""
 
     suffix: str
     labels: tuple[tuple[str, str], ...]
@@ -23,7 +23,7 @@ class Sample(Struct, frozen=True):
 
 
 class Metric(Protocol):
-    """A named figure, and what it is now."""
+    """A named metric with its current samples."""
 
     @property
     def name(self) -> str: ...
@@ -38,7 +38,7 @@ class Metric(Protocol):
 
 
 class Counter:
-    """Counts up, by the values of its labels."""
+    """A value per combination of labels that only grows."""
 
     kind: Literal["counter"] = "counter"
 
@@ -50,7 +50,7 @@ class Counter:
         self._values[values] = self._values.get(values, 0.0) + amount
 
     def reach(self, total: float, *values: str) -> None:
-        """Somebody else counts, and has come to `total`."""
+        """Set the total that was counted elsewhere."""
         self._values[values] = total
 
     def value(self, *values: str) -> float:
@@ -62,7 +62,7 @@ class Counter:
 
 
 class Histogram:
-    """How often a figure was at most so much."""
+    """Counts observations by upper bound."""
 
     kind: Literal["histogram"] = "histogram"
 
@@ -89,7 +89,7 @@ class Histogram:
 
 
 class Gauge:
-    """What is so now; set when the page is asked for."""
+    """A value that is set when the metrics are requested."""
 
     kind: Literal["gauge"] = "gauge"
 
@@ -105,67 +105,68 @@ class Gauge:
             yield Sample("", tuple(zip(self._labels, values, strict=True)), amount)
 
 
-def page(metrics: Iterable[Metric]) -> str:
-    """The whole page, in the text format."""
-    return "".join(line + "\n" for metric in metrics for line in _lines(metric))
+def render_metrics(metrics: Iterable[Metric]) -> str:
+    """All metrics in text format."""
+    return "".join(line + "\n" for metric in metrics for line in _format_metric(metric))
 
 
-def _lines(metric: Metric) -> Iterator[str]:
+def _format_metric(metric: Metric) -> Iterator[str]:
     yield f"# HELP {metric.name} {metric.help}"
     yield f"# TYPE {metric.name} {metric.kind}"
     for sample in metric.samples():
-        yield f"{metric.name}{sample.suffix}{_labelled(dict(sample.labels))} {_number(sample.value)}"
+        labels = _format_labels(dict(sample.labels))
+        yield f"{metric.name}{sample.suffix}{labels} {_format_number(sample.value)}"
 
 
-def _labelled(labels: Mapping[str, str]) -> str:
+def _format_labels(labels: Mapping[str, str]) -> str:
     if not labels:
         return ""
-    told = (f'{name}="{_escaped(value)}"' for name, value in labels.items())
-    return "{" + ",".join(told) + "}"
+    pairs = (f'{name}="{_escape(value)}"' for name, value in labels.items())
+    return "{" + ",".join(pairs) + "}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
-BEAT = 0.5
-"""Seconds between two looks at how late the loop is: two a second cost nothing that can be measured."""
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+LAG_INTERVAL_S = 0.5
+"""Interval of the event loop lag measurement; twice a second has no measurable cost."""
+_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
-class Depths(Struct, frozen=True):
-    """What waits, as the store knows it."""
+class QueueDepths(Struct, frozen=True):
+    """Queue sizes in the store."""
 
     turns: int = 0
     owed: int = 0
     dead: int = 0
     oldest: float = 0.0
-    """Seconds that the oldest debt has waited."""
+    """Age of the oldest unsent message in seconds."""
 
 
-class Tally:
-    """Everything that `/metrics` tells. One for the life of the process."""
+class ServerMetrics:
+    """All metrics of the process."""
 
     def __init__(self, version: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._stopped = clock, dict[str, float]()
         self.messages = Counter(
-            "alipes_messages_total", "Messages by platform and what became of them.", "platform", "fate"
+            "alipes_messages_total", "Messages by platform and result.", "platform", "fate"
         )
         self.turns = Counter("alipes_turns_total", "Turns by platform and ending.", "platform", "ending")
         self.tokens = Counter("alipes_tokens_total", "Tokens of model calls.", "kind")
-        self.cost = Counter("alipes_cost_dollars_total", "What model calls cost, as far as prices are known.")
-        self.stops = Histogram("alipes_stop_seconds", "From the stop of a turn to its end.", _SECONDS)
-        self.lag = Histogram("alipes_loop_lag_seconds", "How late the event loop was.", _SECONDS)
-        self.queue = Gauge("alipes_queue_depth", "What waits: turns, and messages to be sent.", "queue")
-        self.oldest = Gauge("alipes_oldest_debt_seconds", "How long the oldest unsent message has waited.")
+        self.cost = Counter("alipes_cost_dollars_total", "Cost of model calls, as far as prices are known.")
+        self.stops = Histogram("alipes_stop_seconds", "From the stop of a turn to its end.", _BOUNDS_S)
+        self.lag = Histogram("alipes_loop_lag_seconds", "Event loop lag.", _BOUNDS_S)
+        self.queue = Gauge("alipes_queue_depth", "Queued turns and messages to be sent.", "queue")
+        self.oldest = Gauge("alipes_oldest_debt_seconds", "Age of the oldest unsent message.")
         self.up = Gauge("alipes_platform_ready", "Whether a platform can receive and send.", "platform")
-        self.started = Gauge("alipes_start_time_seconds", "When this process began to serve.")
+        self.started = Gauge("alipes_start_time_seconds", "When this process started to serve.")
         self.started.set(round(time.time(), 3))
-        self.about = Gauge("alipes_info", "Which alipes this is.", "version")
+        self.about = Gauge("alipes_info", "Version of alipes.", "version")
         self.about.set(1, version)
 
     @property
@@ -184,8 +185,8 @@ class Tally:
             self.about,
         )
 
-    def listen(self, hooks: Hooks) -> None:
-        """Hear of turns by the same door as plugins do."""
+    def register(self, hooks: Hooks) -> None:
+        """Observe turns through hooks, like a plugin."""
         hooks.add(CORE, self.turn_ended)
         hooks.add(CORE, self.agent_loop_stopped)
 
@@ -203,8 +204,8 @@ class Tally:
     async def agent_loop_stopped(self, turn_id: str) -> None:
         self._stopped[turn_id] = self._clock()
 
-    def weigh(self, depths: Depths, messages: Mapping[tuple[str, str], int]) -> None:
-        """`messages`: by platform and fate, as whoever carries them has counted."""
+    def update_gauges(self, depths: QueueDepths, messages: Mapping[tuple[str, str], int]) -> None:
+        """`messages`: totals by platform and result."""
         for (platform, fate), count in messages.items():
             self.messages.reach(count, platform, fate)
         self.queue.set(depths.turns, "turns")
@@ -213,8 +214,8 @@ class Tally:
         self.oldest.set(round(depths.oldest, 3))
 
     async def watch_loop(self) -> None:
-        """Until cancelled, see how late a timer of ours is called."""
+        """Measure event loop lag until cancelled."""
         while True:
-            due = self._clock() + BEAT
-            await asyncio.sleep(BEAT)
+            due = self._clock() + LAG_INTERVAL_S
+            await asyncio.sleep(LAG_INTERVAL_S)
             self.lag.observe(max(self._clock() - due, 0.0))

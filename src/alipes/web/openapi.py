@@ -1,4 +1,4 @@
-"""The OpenAPI document of the endpoints, made from what each says of itself. It serves nothing."""
+"""Builds the OpenAPI document from the endpoints."""
 
 import http
 import re
@@ -8,31 +8,32 @@ from typing import Any
 import msgspec
 
 from alipes import __version__
-from alipes.web.endpoint import JSON_PROBLEM, Endpoint, OpenAiErrorDocument, ProblemDocument, Shape
+from alipes.web.endpoint import JSON_PROBLEM, ApiEndpoint, ErrorFormat, OpenAiErrorDocument, ProblemDocument
 
 _REFERENCE = "#/components/schemas/{name}"
-SHAPES: tuple[Shape, ...] = ("problem", "openai")
+ERROR_FORMATS: tuple[ErrorFormat, ...] = ("problem", "openai")
 _ALWAYS = (401, 403, 429, 503, 504)
 _WITH_BODY = (400, 408, 413, 415)
 _NAMES = re.compile(r"\{(\w+)\}")
 _HEADER = {"type": "string"}
 _EVENT = {
     "type": "object",
-    "description": "One of the events: its name, its number, and its data as text.",
+    "description": "One event: its name, its id, and its data as text.",
     "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
     "required": ["data"],
 }
 
 
-def document(endpoints: Sequence[Endpoint]) -> bytes:
-    """As JSON, with what is told of ourselves beside the endpoints."""
-    kinds = [kind for each in endpoints for kind in (each.body, each.query, each.answer) if kind is not None]
-    kinds += [ProblemDocument, OpenAiErrorDocument]
-    schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
-    known = dict(zip(map(repr, kinds), schemas, strict=True))
-    paths: dict[str, dict[str, Any]] = {path: {"get": told} for path, told in _ourselves()}
-    for each in endpoints:
-        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, known, components)
+def openapi_document(endpoints: Sequence[ApiEndpoint]) -> bytes:
+    """The document as JSON, including the health and metrics paths."""
+    used = (type_ for each in endpoints for type_ in (each.body, each.query, each.answer))
+    types = [*filter(None, used), ProblemDocument, OpenAiErrorDocument]
+    made, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
+    schemas = dict(zip(map(repr, types), made, strict=True))
+    paths: dict[str, dict[str, Any]] = {path: {"get": operation} for path, operation in _status_paths()}
+    for endpoint in endpoints:
+        operation = _operation(endpoint, schemas, components)
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
@@ -41,9 +42,9 @@ def document(endpoints: Sequence[Endpoint]) -> bytes:
             "components": {
                 "schemas": components,
                 "responses": {
-                    _refusal(status, shape): _refused(status, shape, known)
-                    for shape in SHAPES
-                    for status in sorted({status for each in endpoints for status in _refusals(each)})
+                    _error_component(status, shape): _error_response(status, shape, schemas)
+                    for shape in ERROR_FORMATS
+                    for status in sorted({status for each in endpoints for status in _error_statuses(each)})
                 },
                 "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
             },
@@ -52,65 +53,68 @@ def document(endpoints: Sequence[Endpoint]) -> bytes:
     )
 
 
-def _ourselves() -> Iterable[tuple[str, dict[str, Any]]]:
-    """How we are: on this machine without a key, from elsewhere with one, but for `/health`."""
+def _status_paths() -> Iterable[tuple[str, dict[str, Any]]]:
+    """Paths that need no key from this machine; from elsewhere all but `/health` do."""
     state = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
     json = {"application/json": {"schema": state}}
-    unknown = {"401": {"$ref": f"#/components/responses/{_refusal(401, 'problem')}"}}
-    yield "/health", {"summary": "The process lives.", "responses": _answered(json), "security": []}
-    ready = {**_answered(json), "503": {"description": "Not ready, and why.", "content": json}}
+    unknown = {"401": {"$ref": f"#/components/responses/{_error_component(401, 'problem')}"}}
+    yield "/health", {"summary": "The process is alive.", "responses": _ok_response(json), "security": []}
+    ready = {**_ok_response(json), "503": {"description": "Not ready, with the reasons.", "content": json}}
     figures = {"text/plain": {"schema": {"type": "string"}}}
     free: list[dict[str, list[str]]] = [{}, {"key": []}]
-    summary = "Can we receive and answer? Else why not."
+    summary = "Whether we can receive and answer, and if not, why."
     yield "/ready", {"summary": summary, "responses": {**ready, **unknown}, "security": free}
-    summary = "Figures, as Prometheus reads them."
-    yield "/metrics", {"summary": summary, "responses": {**_answered(figures), **unknown}, "security": free}
+    summary = "Metrics in Prometheus text format."
+    yield (
+        "/metrics",
+        {"summary": summary, "responses": {**_ok_response(figures), **unknown}, "security": free},
+    )
 
 
-def _answered(content: dict[str, Any]) -> dict[str, Any]:
+def _ok_response(content: dict[str, Any]) -> dict[str, Any]:
     return {"200": {"description": _phrase(200), "content": content}}
 
 
-def _operation(endpoint: Endpoint, known: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "operationId": _name(endpoint),
+def _operation(endpoint: ApiEndpoint, schemas: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": _operation_id(endpoint),
         "summary": endpoint.summary,
         "description": f"Needs the scope `{endpoint.scope}`.",
         "parameters": [
-            *_in_path(endpoint),
-            *_in_query(endpoint, known, components),
-            *_in_headers(endpoint),
+            *_path_parameters(endpoint),
+            *_query_parameters(endpoint, schemas, components),
+            *_header_parameters(endpoint),
         ],
-        "responses": {str(endpoint.status): _given(endpoint, known)},
+        "responses": {str(endpoint.status): _success_response(endpoint, schemas)},
     }
-    for status in sorted(_refusals(endpoint)):
-        reference = f"#/components/responses/{_refusal(status, endpoint.shape)}"
-        told["responses"][str(status)] = {"$ref": reference}
+    for status in sorted(_error_statuses(endpoint)):
+        reference = f"#/components/responses/{_error_component(status, endpoint.error_format)}"
+        operation["responses"][str(status)] = {"$ref": reference}
     if endpoint.body is not None:
         required = any(field.required for field in msgspec.structs.fields(endpoint.body))
-        content = {"application/json": {"schema": known[repr(endpoint.body)]}}
-        told["requestBody"] = {"required": required, "content": content}
-    return told
+        content = {"application/json": {"schema": schemas[repr(endpoint.body)]}}
+        operation["requestBody"] = {"required": required, "content": content}
+    return operation
 
 
-def _name(endpoint: Endpoint) -> str:
+def _operation_id(endpoint: ApiEndpoint) -> str:
     words = re.findall(r"\w+", endpoint.path)
     return "_".join([endpoint.method.lower(), *words])
 
 
-def _refusals(endpoint: Endpoint) -> set[int]:
-    return {*_ALWAYS, *_mistakes(endpoint), *endpoint.errors} - {endpoint.status}
+def _error_statuses(endpoint: ApiEndpoint) -> set[int]:
+    return {*_ALWAYS, *_request_errors(endpoint), *endpoint.errors} - {endpoint.status}
 
 
-def _refusal(status: int, shape: Shape) -> str:
-    """The name of a refusal among the components."""
+def _error_component(status: int, shape: ErrorFormat) -> str:
+    """Name of an error response in the components."""
     return f"{_phrase(status).replace(' ', '').replace('-', '')}{'AsOpenAI' if shape == 'openai' else ''}"
 
 
-def _mistakes(endpoint: Endpoint) -> Iterable[int]:
+def _request_errors(endpoint: ApiEndpoint) -> Iterable[int]:
     if endpoint.body is not None:
         yield from _WITH_BODY
-        if endpoint.shape == "problem":
+        if endpoint.error_format == "problem":
             yield 422
     if endpoint.query is not None:
         yield 422
@@ -118,51 +122,54 @@ def _mistakes(endpoint: Endpoint) -> Iterable[int]:
         yield 404
 
 
-def _in_path(endpoint: Endpoint) -> list[dict[str, Any]]:
+def _path_parameters(endpoint: ApiEndpoint) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in _NAMES.findall(endpoint.path)
     ]
 
 
-def _in_query(endpoint: Endpoint, known: dict[str, Any], components: dict[str, Any]) -> list[dict[str, Any]]:
+def _query_parameters(
+    endpoint: ApiEndpoint, schemas: dict[str, Any], components: dict[str, Any]
+) -> list[dict[str, Any]]:
     if endpoint.query is None:
         return []
-    schema = known[repr(endpoint.query)]
+    schema = schemas[repr(endpoint.query)]
     if "$ref" in schema:
         schema = components[schema["$ref"].rpartition("/")[2]]
     required = schema.get("required", ())
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": each}
-        for name, each in schema["properties"].items()
+        {"name": name, "in": "query", "required": name in required, "schema": endpoint}
+        for name, endpoint in schema["properties"].items()
     ]
 
 
-def _in_headers(endpoint: Endpoint) -> list[dict[str, Any]]:
+def _header_parameters(endpoint: ApiEndpoint) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "header", "description": what, "schema": _HEADER}
         for name, what in endpoint.headers.items()
     ]
 
 
-def _given(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
+def _success_response(endpoint: ApiEndpoint, schemas: dict[str, Any]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if endpoint.answer is not None:
-        content["application/json"] = {"schema": known[repr(endpoint.answer)]}
+        content["application/json"] = {"schema": schemas[repr(endpoint.answer)]}
     if endpoint.streams:
         content["text/event-stream"] = {"schema": _EVENT}
-    told: dict[str, Any] = {"description": _phrase(endpoint.status)}
-    return {**told, "content": content} if content else told
+    operation: dict[str, Any] = {"description": _phrase(endpoint.status)}
+    return {**operation, "content": content} if content else operation
 
 
-def _refused(status: int, shape: Shape, known: dict[str, Any]) -> dict[str, Any]:
+def _error_response(status: int, shape: ErrorFormat, schemas: dict[str, Any]) -> dict[str, Any]:
     openai = shape == "openai"
     media = "application/json" if openai else JSON_PROBLEM
-    schema = known[repr(OpenAiErrorDocument if openai else ProblemDocument)]
-    told: dict[str, Any] = {"description": _phrase(status), "content": {media: {"schema": schema}}}
+    schema = schemas[repr(OpenAiErrorDocument if openai else ProblemDocument)]
+    operation: dict[str, Any] = {"description": _phrase(status), "content": {media: {"schema": schema}}}
     if status == 429:
-        told["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds to wait."}}
-    return told
+        retry_after = {"schema": {"type": "integer"}, "description": "Seconds to wait."}
+        operation["headers"] = {"Retry-After": retry_after}
+    return operation
 
 
 def _phrase(status: int) -> str:

@@ -1,4 +1,4 @@
-"""The HTTP door: who is let in, and the server that holds it open. It answers nothing by itself."""
+"""The HTTP server: socket, Host and Origin checks, uvicorn, and the list of all API endpoints."""
 
 import asyncio
 import ipaddress
@@ -19,68 +19,77 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.http.proxies import is_loopback
 from alipes.web import sessions
-from alipes.web.auth import Keys, nobody
-from alipes.web.endpoint import FRESH, Call, Endpoint, House, Problem, Scope, refusal, shape_at
+from alipes.web.auth import Authenticator, unauthorized_problem
+from alipes.web.endpoint import (
+    NO_STORE,
+    ApiCall,
+    ApiEndpoint,
+    ApiServices,
+    HttpProblem,
+    Scope,
+    error_format_at,
+    problem_response,
+)
 from alipes.web.openai import endpoints as openai
 from alipes.web.runs import endpoints as runs
-from alipes.web.runs.events import Runs
+from alipes.web.runs.events import LiveRuns
 
-GRACE = 2
-"""Seconds that requests have to be answered when we leave."""
-PATIENCE = 20.0
-"""Seconds in which a caller must have said what they want."""
+SHUTDOWN_GRACE_S = 2
+"""Seconds that open requests have to finish at shutdown."""
+IDLE_TIMEOUT_S = 20.0
+"""Seconds in which a new connection must send a request."""
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that waits for callers; ConfigError where it cannot be had."""
+def bind_socket(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises ConfigError if the address is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    door = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((host, port))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
     except OSError as error:
-        door.close()
-        fix = (
-            "another program has it: set serve.port" if error.errno == 98 else "set serve.host and serve.port"
-        )
-        raise ConfigError(f"cannot listen on {written(host, port)} ({error.strerror}); {fix}") from error
-    return door
+        sock.close()
+        fix = "the port is in use: set serve.port" if error.errno == 98 else "set serve.host and serve.port"
+        raise ConfigError(
+            f"cannot listen on {format_address(host, port)} ({error.strerror}); {fix}"
+        ) from error
+    return sock
 
 
-def written(host: str, port: int) -> str:
+def format_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def address_of(door: socket.socket) -> str:
-    """Where callers find it."""
-    host, port, *_ = door.getsockname()
-    return f"http://{written(host, port)}"
+def server_url(sock: socket.socket) -> str:
+    """The URL at which clients reach the socket."""
+    host, port, *_ = sock.getsockname()
+    return f"http://{format_address(host, port)}"
 
 
-class Doorway(Struct, frozen=True):
-    """Where the door is, and under which names and from which pages it may be called."""
+class HostPolicy(Struct, frozen=True):
+    """Which Host and Origin headers are accepted."""
 
     host: str = "127.0.0.1"
-    """Where it listens."""
+    """The address the server listens on."""
     hosts: frozenset[str] = frozenset()
-    """Names by which it is called, beside numbers and this machine's own."""
+    """Accepted host names, besides IP addresses and this machine's own names."""
     origins: frozenset[str] = frozenset()
-    """Pages that may ask, beside our own: `https://NAME`, with a port where there is one."""
+    """Accepted origins besides our own: `https://NAME`, with a port if it has one."""
 
     @property
-    def private(self) -> bool:
-        """Only this machine can reach it."""
+    def is_local(self) -> bool:
+        """True if only this machine can connect."""
         return is_loopback(self.host)
 
-    def called(self, name: str) -> bool:
-        """May it be called by this name? One that was rebound to our number is none of ours."""
+    def allows_host(self, name: str) -> bool:
+        """True if the Host header may be `name`. Other names may be DNS rebinding attacks."""
         name = name.lower()
         if is_loopback(name) or name in self.hosts:
             return True
-        return not self.private and (name == self.host.lower() or _is_number(name))
+        return not self.is_local and (name == self.host.lower() or _is_ip_address(name))
 
-    def heeds(self, headers: Headers) -> bool:
-        """May the page ask from which this comes, if it comes from one?"""
+    def allows_origin(self, headers: Headers) -> bool:
+        """True if the request does not come from a web page, or from an accepted one."""
         origin = headers.get("origin")
         if origin is None:
             return headers.get("sec-fetch-site", "none") in ("none", "same-origin")
@@ -88,16 +97,17 @@ class Doorway(Struct, frozen=True):
         return origin in self.origins or (bool(place) and place == headers.get("host"))
 
 
-class Porter:
-    """Turns away who should not ask.
+class HostPolicyMiddleware:
+    """Rejects requests from foreign web pages.
 
-    A page in a browser must not reach us: neither under a name that was rebound to this machine, nor
-    from another origin, with a key or without. `guarded` asks for a key where the door can be reached from
-    elsewhere; all other paths guard themselves.
+    A web page must not reach us, neither through DNS rebinding nor from another origin, with or without
+    a key. `guarded` paths need a key if other machines can connect; all others check access themselves.
     """
 
-    def __init__(self, app: ASGIApp, doorway: Doorway, keys: Keys, *, guarded: Collection[str] = ()) -> None:
-        self._app, self._doorway, self._keys, self._guarded = app, doorway, keys, frozenset(guarded)
+    def __init__(
+        self, app: ASGIApp, policy: HostPolicy, keys: Authenticator, *, guarded: Collection[str] = ()
+    ) -> None:
+        self._app, self._policy, self._keys, self._guarded = app, policy, keys, frozenset(guarded)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -105,32 +115,34 @@ class Porter:
         headers = Headers(scope=scope)
         try:
             await self._check(headers, scope["path"])
-        except Problem as problem:
-            return await refusal(problem, shape_at(scope["path"]))(scope, receive, send)
+        except HttpProblem as problem:
+            return await problem_response(problem, error_format_at(scope["path"]))(scope, receive, send)
         origin = headers.get("origin", "")
-        if origin not in self._doorway.origins:
+        if origin not in self._policy.origins:
             return await self._app(scope, receive, send)
         if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            return await Response(status_code=204, headers=_allowing(origin, headers))(scope, receive, send)
-        return await self._app(scope, receive, _with_origin(send, origin))
+            return await Response(status_code=204, headers=_cors_headers(origin, headers))(
+                scope, receive, send
+            )
+        return await self._app(scope, receive, _add_cors_headers(send, origin))
 
     async def _check(self, headers: Headers, path: str) -> None:
-        if not self._doorway.called(_bare(headers.get("host", ""))):
-            raise Problem(421, "this door is not called so; its names are in api.hosts", code="host")
-        if not self._doorway.heeds(headers):
-            raise Problem(403, "pages of others may not ask, but those in api.origins", code="origin")
-        if path not in self._guarded or self._doorway.private:
+        if not self._policy.allows_host(_strip_port(headers.get("host", ""))):
+            raise HttpProblem(421, "Host not allowed; see api.hosts", code="host")
+        if not self._policy.allows_origin(headers):
+            raise HttpProblem(403, "Origin not allowed; see api.origins", code="origin")
+        if path not in self._guarded or self._policy.is_local:
             return
-        if await self._keys.who(headers.get("authorization", "")) is None:
-            raise nobody()
+        if await self._keys.authenticate(headers.get("authorization", "")) is None:
+            raise unauthorized_problem()
 
 
-def _bare(host: str) -> str:
+def _strip_port(host: str) -> str:
     """The `Host` header without its port."""
     return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
 
 
-def _is_number(host: str) -> bool:
+def _is_ip_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
     except ValueError:
@@ -138,7 +150,7 @@ def _is_number(host: str) -> bool:
     return True
 
 
-def _allowing(origin: str, headers: Headers) -> dict[str, str]:
+def _cors_headers(origin: str, headers: Headers) -> dict[str, str]:
     return {
         "access-control-allow-origin": origin,
         "access-control-allow-methods": "GET, POST, DELETE",
@@ -148,7 +160,7 @@ def _allowing(origin: str, headers: Headers) -> dict[str, str]:
     }
 
 
-def _with_origin(send: Send, origin: str) -> Send:
+def _add_cors_headers(send: Send, origin: str) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
@@ -160,37 +172,37 @@ def _with_origin(send: Send, origin: str) -> Send:
     return sending
 
 
-class _Line(H11Protocol):
-    """A connection on which it must be said in time what is wanted."""
+class _IdleTimeoutProtocol(H11Protocol):
+    """Closes connections that do not send a request in time."""
 
-    patience = PATIENCE
-    _looked = False
+    idle_timeout_s = IDLE_TIMEOUT_S
+    _checked = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._look(None)
+        self._check_idle(None)
 
-    def _look(self, before: object) -> None:
-        """Close it where nothing was asked since the last look, and nothing is being answered."""
+    def _check_idle(self, before: object) -> None:
+        """Close the connection if no request came since the last check and none is being answered."""
         if self.transport.is_closing():
             return
         idle = self.cycle is before and (before is None or self.cycle.response_complete)
-        if idle and self._looked:
+        if idle and self._checked:
             self.transport.close()
             return
-        self._looked = True
-        self.loop.call_later(self.patience, self._look, self.cycle)
+        self._checked = True
+        self.loop.call_later(self.idle_timeout_s, self._check_idle, self.cycle)
 
 
 @asynccontextmanager
-async def open_door(
-    app: Starlette | ASGIApp, door: socket.socket, *, patience: float = PATIENCE
+async def open_server(
+    app: Starlette | ASGIApp, sock: socket.socket, *, patience: float = IDLE_TIMEOUT_S
 ) -> AsyncIterator[None]:
-    """Serve `app` at `door` while entered, in the tasks of the running loop; signals stay ours."""
+    """Serve `app` on `door` while entered, on the running loop and without signal handlers."""
     config = uvicorn.Config(
         app,
         lifespan="off",
-        http=type("Line", (_Line,), {"patience": patience}),
+        http=type("Line", (_IdleTimeoutProtocol,), {"patience": patience}),
         ws="none",
         log_config=None,
         access_log=False,
@@ -201,60 +213,60 @@ async def open_door(
     config.load()
     server = uvicorn.Server(config)
     server.lifespan = config.lifespan_class(config)
-    # Not `serve`: that takes the signals, and looks ten times a second whether it is to end.
-    await server.startup(sockets=[door])
+    # Not `serve`: it installs signal handlers and polls ten times a second.
+    await server.startup(sockets=[sock])
     try:
         yield
     finally:
-        await _close(server, door)
+        await _close(server, sock)
 
 
-async def _close(server: uvicorn.Server, door: socket.socket) -> None:
-    """As its own `shutdown`, which looks ten times a second whether it is done; with the same patience."""
+async def _close(server: uvicorn.Server, sock: socket.socket) -> None:
+    """Like uvicorn's `shutdown`, but without polling."""
     for each in server.servers:
         each.close()
-    door.close()
+    sock.close()
     state = server.server_state
-    for line in tuple(state.connections):
-        line.shutdown()
+    for connection in tuple(state.connections):
+        connection.shutdown()
     if state.tasks:
-        _, late = await asyncio.wait(tuple(state.tasks), timeout=GRACE)
-        for task in late:
+        _, pending = await asyncio.wait(tuple(state.tasks), timeout=SHUTDOWN_GRACE_S)
+        for task in pending:
             task.cancel()
-        if late:
-            await asyncio.wait(late, timeout=GRACE)
-    await asyncio.sleep(0)  # what is closed is closed in the next round
+        if pending:
+            await asyncio.wait(pending, timeout=SHUTDOWN_GRACE_S)
+    await asyncio.sleep(0)  # transports close in the next iteration of the loop
 
 
-class Myself(Struct, frozen=True):
-    """Whose key it is, and what it may do."""
+class KeyInfo(Struct, frozen=True):
+    """A key's name and scopes."""
 
     name: str
     scopes: list[Scope]
 
 
-async def _myself(call: Call) -> Response:
+async def _show_key(call: ApiCall) -> Response:
     may = [scope for scope in _SCOPES if call.caller.may(scope)]
-    content = msgspec.json.encode(Myself(call.caller.name, may))
-    return Response(content, media_type="application/json", headers=FRESH)
+    content = msgspec.json.encode(KeyInfo(call.caller.name, may))
+    return Response(content, media_type="application/json", headers=NO_STORE)
 
 
 _SCOPES: tuple[Scope, ...] = ("read", "run", "admin")
-_OWN = Endpoint(
+_KEY_ENDPOINT = ApiEndpoint(
     method="GET",
     path="/v1/key",
     scope="read",
-    handle=_myself,
-    summary="Whose key is shown, and what it may do.",
-    answer=Myself,
+    handle=_show_key,
+    summary="The name and scopes of your key.",
+    answer=KeyInfo,
 )
 
 
-def endpoints(house: House, living: Runs) -> tuple[Endpoint, ...]:
-    """`living` has to serve meanwhile; where it works, tools work for all callers."""
+def endpoints(app: ApiServices, live_runs: LiveRuns) -> tuple[ApiEndpoint, ...]:
+    """All API endpoints. `live_runs` must be running; tools of all callers work in its `workdir`."""
     return (
-        _OWN,
-        *runs.endpoints(house, living),
-        *sessions.endpoints(house),
-        *openai.endpoints(house, workdir=living.workdir),
+        _KEY_ENDPOINT,
+        *runs.endpoints(app, live_runs),
+        *sessions.endpoints(app),
+        *openai.endpoints(app, workdir=live_runs.workdir),
     )

@@ -1,4 +1,4 @@
-"""Conversations over HTTP: listed, begun, read, forked, searched, exported, forgotten. It runs no turn."""
+"""Endpoints for conversations: list, create, read, fork, search, export, delete."""
 
 import os
 from typing import Annotated, Any, TypeAlias
@@ -9,9 +9,19 @@ from starlette.responses import PlainTextResponse, Response
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import Address
 from alipes.store import export
-from alipes.store.api_runs import Owner, SessionRow, SqliteRuns
-from alipes.store.export import Hit
-from alipes.web.endpoint import FRESH, PLATFORM, Call, Caller, Endpoint, House, Problem, answer, nothing
+from alipes.store.api_runs import ApiSession, SessionOwner, SqliteApiRuns
+from alipes.store.export import SearchHit
+from alipes.web.endpoint import (
+    NO_STORE,
+    PLATFORM,
+    ApiCall,
+    ApiEndpoint,
+    ApiServices,
+    Caller,
+    HttpProblem,
+    json_response,
+    no_content,
+)
 from alipes.web.runs.endpoints import may_see, owner
 from alipes.web.runs.schema import Name
 
@@ -22,7 +32,7 @@ NewName: TypeAlias = Annotated[
     Meta(
         max_length=200,
         pattern=r"^(?![0-9a-f]{12}$)[^\x00-\x1f\x7f/]*$",
-        description="Not twelve of 0-9 and a-f: that is how an id looks.",
+        description="Must not look like an id (twelve digits 0-9 or letters a-f).",
     ),
 ]
 
@@ -30,14 +40,14 @@ NewName: TypeAlias = Annotated[
 class ListQuery(Struct, frozen=True):
     limit: Limit = 50
     q: str = ""
-    """Words that occur in the title or the first message."""
+    """Words in the title or the first message."""
     before: Annotated[float, Meta(ge=0)] = 0.0
-    """Those that were changed before; for the next page, `updated` of the last one."""
+    """Only those updated before this time; for the next page, `updated` of the last one."""
 
 
 class MessagesQuery(Struct, frozen=True):
     limit: Annotated[int, Meta(ge=0, le=100_000)] = 0
-    """The last so many; zero: all."""
+    """Only the last messages; zero means all."""
 
 
 class SearchQuery(Struct, frozen=True):
@@ -47,10 +57,10 @@ class SearchQuery(Struct, frozen=True):
 
 class NewSession(Struct, frozen=True, forbid_unknown_fields=True):
     name: NewName = ""
-    """How you will call it; empty: we find a name."""
+    """Name of the conversation; empty means a generated one."""
     title: Title = ""
     model: Name = ""
-    """The model that answers in it; empty: the house's."""
+    """Model of the conversation; empty means the default."""
 
 
 class ForkBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,49 +68,49 @@ class ForkBody(Struct, frozen=True, forbid_unknown_fields=True):
     title: Title = ""
 
 
-class Session(Struct, frozen=True, omit_defaults=True):
+class SessionDocument(Struct, frozen=True, omit_defaults=True):
     id: str
     name: str
     platform: str
-    """Where it is held: `api`, or a chat's."""
+    """`api`, or the platform of a chat."""
     title: str
     created: float
     updated: float
     turns: int
     unfinished: int
-    """Runs that live or wait in it."""
+    """Running and queued runs."""
     messages: int
     model: str = ""
     parent: str = ""
-    """The session it was forked from."""
+    """Id of the session it was forked from."""
     user: str = ""
-    """Whose it is."""
+    """Name of its owner."""
 
 
-class Sessions(Struct, frozen=True):
-    sessions: tuple[Session, ...]
+class SessionList(Struct, frozen=True):
+    sessions: tuple[SessionDocument, ...]
     more: bool
-    """There are older ones."""
+    """True if there are older ones."""
 
 
-class Messages(Struct, frozen=True):
+class MessageList(Struct, frozen=True):
     messages: tuple[Message, ...]
     first: int
-    """How many came before these."""
+    """Number of earlier messages."""
 
 
-class Found(Struct, frozen=True):
-    hits: tuple[Hit, ...]
+class SearchResults(Struct, frozen=True):
+    hits: tuple[SearchHit, ...]
 
 
-class Export(Struct, frozen=True):
+class SessionExport(Struct, frozen=True):
     format: str
     session: dict[str, Any]
     turns: tuple[dict[str, Any], ...]
 
 
-def told(row: SessionRow) -> Session:
-    return Session(
+def session_document(row: ApiSession) -> SessionDocument:
+    return SessionDocument(
         id=row.id,
         name=row.address.chat,
         platform=row.address.platform,
@@ -116,182 +126,184 @@ def told(row: SessionRow) -> Session:
     )
 
 
-def endpoints(house: House) -> tuple[Endpoint, ...]:
-    room = Room(house)
-    return (*_all(room), *_each(room))
+def endpoints(app: ApiServices) -> tuple[ApiEndpoint, ...]:
+    handlers = SessionEndpoints(app)
+    return (*_collection_endpoints(handlers), *_item_endpoints(handlers))
 
 
-def _all(room: "Room") -> tuple[Endpoint, ...]:
-    """About conversations as a whole."""
+def _collection_endpoints(handlers: "SessionEndpoints") -> tuple[ApiEndpoint, ...]:
     return (
-        Endpoint(
+        ApiEndpoint(
             method="GET",
             path="/v1/sessions",
             scope="read",
-            handle=room.list,
-            summary="The conversations, the latest first.",
+            handle=handlers.list,
+            summary="List conversations, latest first.",
             query=ListQuery,
-            answer=Sessions,
+            answer=SessionList,
         ),
-        Endpoint(
+        ApiEndpoint(
             method="POST",
             path="/v1/sessions",
             scope="run",
-            handle=room.create,
-            summary="Begin a conversation.",
+            handle=handlers.create,
+            summary="Create a conversation.",
             body=NewSession,
-            answer=Session,
+            answer=SessionDocument,
             status=201,
             errors=(409,),
         ),
-        Endpoint(
+        ApiEndpoint(
             method="GET",
             path="/v1/sessions/search",
             scope="read",
-            handle=room.search,
-            summary="Messages in which all the words occur, the best first.",
+            handle=handlers.search,
+            summary="Search messages for all words, best match first.",
             query=SearchQuery,
-            answer=Found,
+            answer=SearchResults,
         ),
     )
 
 
-def _each(room: "Room") -> tuple[Endpoint, ...]:
-    """About one of them."""
+def _item_endpoints(handlers: "SessionEndpoints") -> tuple[ApiEndpoint, ...]:
     return (
-        Endpoint(
+        ApiEndpoint(
             method="GET",
             path="/v1/sessions/{id}",
             scope="read",
-            handle=room.look,
-            summary="One conversation, by its id or by the name that you gave it.",
-            answer=Session,
+            handle=handlers.look,
+            summary="Get a conversation by id or name.",
+            answer=SessionDocument,
             errors=(404,),
         ),
-        Endpoint(
+        ApiEndpoint(
             method="DELETE",
             path="/v1/sessions/{id}",
             scope="run",
-            handle=room.delete,
-            summary="Forget a conversation for good.",
+            handle=handlers.delete,
+            summary="Delete a conversation permanently.",
             status=204,
             errors=(404, 409),
         ),
-        Endpoint(
+        ApiEndpoint(
             method="GET",
             path="/v1/sessions/{id}/messages",
             scope="read",
-            handle=room.messages,
-            summary="What was said in it, as the model is told it.",
+            handle=handlers.messages,
+            summary="Get the messages of a conversation as the model sees them.",
             query=MessagesQuery,
-            answer=Messages,
+            answer=MessageList,
             errors=(404,),
         ),
-        Endpoint(
+        ApiEndpoint(
             method="POST",
             path="/v1/sessions/{id}/fork",
             scope="run",
-            handle=room.fork,
-            summary="Begin a conversation that shares what was finished in this one.",
+            handle=handlers.fork,
+            summary="Create a conversation that shares the finished turns of this one.",
             body=ForkBody,
-            answer=Session,
+            answer=SessionDocument,
             status=201,
             errors=(404, 409),
         ),
-        Endpoint(
+        ApiEndpoint(
             method="GET",
             path="/v1/sessions/{id}/export",
             scope="read",
-            handle=room.export,
-            summary="The whole of it, also what was undone.",
-            answer=Export,
+            handle=handlers.export,
+            summary="Export the whole conversation, including undone turns.",
+            answer=SessionExport,
             errors=(404,),
         ),
-        Endpoint(
+        ApiEndpoint(
             method="GET",
             path="/v1/sessions/{id}/export/markdown",
             scope="read",
-            handle=room.markdown,
-            summary="What was said in it, as a text to read.",
+            handle=handlers.markdown,
+            summary="Export the conversation as Markdown.",
             errors=(404,),
         ),
     )
 
 
-class Room:
-    def __init__(self, house: House) -> None:
-        self._house, self._store = house, SqliteRuns(house.store.database)
+class SessionEndpoints:
+    def __init__(self, app: ApiServices) -> None:
+        self._app, self._store = app, SqliteApiRuns(app.store.database)
 
-    async def list(self, call: Call) -> Response:
+    async def list(self, call: ApiCall) -> Response:
         query: ListQuery = call.query
         found = await self._store.sessions(
-            _whose(call.caller), limit=query.limit + 1, words=query.q, before=query.before
+            _owner_filter(call.caller), limit=query.limit + 1, words=query.q, before=query.before
         )
-        return answer(Sessions(tuple(map(told, found[: query.limit])), len(found) > query.limit))
+        return json_response(
+            SessionList(tuple(map(session_document, found[: query.limit])), len(found) > query.limit)
+        )
 
-    async def create(self, call: Call) -> Response:
+    async def create(self, call: ApiCall) -> Response:
         body: NewSession = call.body
-        address = await self._free(call.caller, body.name)
-        standing = await self._house.store.sessions.open(address)
+        address = await self._new_address(call.caller, body.name)
+        conversation = await self._app.store.sessions.open(address)
         if body.title or body.model:
-            await self._house.store.sessions.configure(standing.session, title=body.title, model=body.model)
-        return await self._begun(standing.session)
+            await self._app.store.sessions.configure(conversation.session, title=body.title, model=body.model)
+        return await self._created(conversation.session)
 
-    async def look(self, call: Call) -> Response:
-        return answer(told(await self._named(call)))
+    async def look(self, call: ApiCall) -> Response:
+        return json_response(session_document(await self._find_session(call)))
 
-    async def messages(self, call: Call) -> Response:
+    async def messages(self, call: ApiCall) -> Response:
         query: MessagesQuery = call.query
-        row = await self._named(call)
-        said = await self._house.store.archive.messages(row.id)
+        row = await self._find_session(call)
+        said = await self._app.store.archive.messages(row.id)
         first = max(len(said) - query.limit, 0) if query.limit else 0
-        return answer(Messages(said[first:], first))
+        return json_response(MessageList(said[first:], first))
 
-    async def fork(self, call: Call) -> Response:
+    async def fork(self, call: ApiCall) -> Response:
         body: ForkBody = call.body
-        row = await self._named(call)
-        address = await self._free(call.caller, body.name)
-        return await self._begun(await self._store.fork(row.id, address, body.title))
+        row = await self._find_session(call)
+        address = await self._new_address(call.caller, body.name)
+        return await self._created(await self._store.fork(row.id, address, body.title))
 
-    async def delete(self, call: Call) -> Response:
-        row = await self._named(call)
-        await self._house.store.archive.delete(row.id)
-        return nothing()
+    async def delete(self, call: ApiCall) -> Response:
+        row = await self._find_session(call)
+        await self._app.store.archive.delete(row.id)
+        return no_content()
 
-    async def search(self, call: Call) -> Response:
+    async def search(self, call: ApiCall) -> Response:
         query: SearchQuery = call.query
-        return answer(Found(tuple(await self._store.search(_whose(call.caller), query.q, query.limit))))
+        return json_response(
+            SearchResults(tuple(await self._store.search(_owner_filter(call.caller), query.q, query.limit)))
+        )
 
-    async def export(self, call: Call) -> Response:
-        row = await self._named(call)
-        return answer(await self._house.store.archive.export(row.id))
+    async def export(self, call: ApiCall) -> Response:
+        row = await self._find_session(call)
+        return json_response(await self._app.store.archive.export(row.id))
 
-    async def markdown(self, call: Call) -> Response:
-        row = await self._named(call)
-        text = export.markdown(await self._house.store.archive.export(row.id))
-        return PlainTextResponse(text, media_type="text/markdown", headers=FRESH)
+    async def markdown(self, call: ApiCall) -> Response:
+        row = await self._find_session(call)
+        text = export.to_markdown(await self._app.store.archive.export(row.id))
+        return PlainTextResponse(text, media_type="text/markdown", headers=NO_STORE)
 
-    async def _begun(self, session: str) -> Response:
+    async def _created(self, session: str) -> Response:
         row = await self._store.session(session)
         if row is None:
-            raise Problem(409, "it was deleted meanwhile", code="session")
-        return answer(told(row), 201, {"location": f"/v1/sessions/{row.id}"})
+            raise HttpProblem(409, "the session was deleted in the meantime", code="session")
+        return json_response(session_document(row), 201, {"location": f"/v1/sessions/{row.id}"})
 
-    async def _named(self, call: Call) -> SessionRow:
-        """The session in the path; to who may not see it, it does not exist."""
+    async def _find_session(self, call: ApiCall) -> ApiSession:
+        """The session in the path, if the caller may see it."""
         name, caller = call.path["id"], call.caller
         row = await self._store.session(name)
         if row is None or not may_see(caller, row.address):
-            row = await self._store.at(_address(caller, name))
+            row = await self._store.find_current(_address(caller, name))
         if row is None:
-            raise Problem(404, f"there is no session {name}", code="no_session")
+            raise HttpProblem(404, f"no session {name}", code="no_session")
         return row
 
-    async def _free(self, caller: Caller, name: str) -> Address:
-        """Where a conversation of this name can be begun."""
+    async def _new_address(self, caller: Caller, name: str) -> Address:
+        """The address of a new conversation. Raises `HttpProblem` if the name is taken."""
         address = _address(caller, name or f"session-{os.urandom(6).hex()}")
-        if name and await self._store.at(address) is not None:
-            raise Problem(409, f"there is a session {name} already", code="name_taken")
+        if name and await self._store.find_current(address) is not None:
+            raise HttpProblem(409, f"a session named {name} already exists", code="name_taken")
         return address
 
 
@@ -299,5 +311,5 @@ def _address(caller: Caller, name: str) -> Address:
     return Address(PLATFORM, name, user=caller.name)
 
 
-def _whose(caller: Caller) -> Owner | None:
+def _owner_filter(caller: Caller) -> SessionOwner | None:
     return None if caller.may("admin") else owner(caller)

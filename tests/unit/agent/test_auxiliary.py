@@ -8,23 +8,23 @@ from functools import partial
 import pytest
 from msgspec import structs
 
-from alipes.agent.after_turn import Aside, entitled
-from alipes.agent.model_call import Patience
+from alipes.agent.after_turn import AfterTurn, BackgroundTasks, parse_title
+from alipes.agent.model_call import RetryPolicy
 from alipes.cli.commands import usage
-from alipes.config.schema_features import AMOUNT
-from alipes.config.settings import load
-from alipes.config.settings_parts import Amount, Compacting, Errand, Side, Spend, amount
-from alipes.config.urls import Wrong
+from alipes.config.loader import load_settings, parse_amount
+from alipes.config.settings import Amount, AuxiliaryConfig, CompactionConfig, SpendConfig
+from alipes.config.urls import InvalidValue
+from alipes.config.value_types import AMOUNT
 from alipes.kernel.errors import ConfigError, Transient
 from alipes.kernel.messages import user
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.turns import Address, Inbound, Usage
-from alipes.kernel.usage import Billed
+from alipes.kernel.usage import UsageRecord
 from alipes.sessions.commands.usage_report import lines, plot, report
-from alipes.store.conversations import entitle
-from alipes.store.export import Spent
+from alipes.store.conversations import set_title_if_empty
+from alipes.store.export import UsageSum
 from alipes.store.store import open_store
-from tests.world.reader import Library, Reader, study
+from tests.world.window_model import WindowModel, WindowModels, open_compaction, settings_with
 
 
 @asynccontextmanager
@@ -32,16 +32,16 @@ async def a_study(home, library, side=None):
     async with open_store(home) as store:
         address = Address("test", "me")
         await store.turns.accept(Inbound("1", address, "me", "draw a cat", model=""))
-        turn = await store.turns.next_turn(address.key)
-        side = study(store, library, side)
-        side.auxiliary.patience = Patience(attempts=2, sleep=lambda _seconds: asyncio.sleep(0))
+        turn = await store.turns.claim_next(address.key)
+        side = open_compaction(store, library, side)
+        side.auxiliary.patience = RetryPolicy(attempts=2, sleep=lambda _seconds: asyncio.sleep(0))
         yield store, turn, side.auxiliary
 
 
 async def test_the_model_that_answers_does_it_unless_another_is_named(tmp_path):
-    first, other = Reader("main"), Reader("small")
-    library = Library(first, q_small=other, r_third=Reader("third"))
-    side = Side(auxiliary={"vision": Errand(model="q/small", max_tokens=77, effort="low")})
+    first, other = WindowModel("main"), WindowModel("small")
+    library = WindowModels(first, q_small=other, r_third=WindowModel("third"))
+    side = settings_with(auxiliary={"vision": AuxiliaryConfig(model="q/small", max_tokens=77, effort="low")})
     async with a_study(tmp_path, library, side) as (_, turn, auxiliary):
         ask = {"system": "s", "messages": (user("what?"),)}
         assert (await auxiliary.ask("web", turn, **ask)).message.text == "main"
@@ -55,7 +55,7 @@ async def test_the_model_that_answers_does_it_unless_another_is_named(tmp_path):
 
 
 async def test_every_call_is_on_the_bill_by_task_tool_and_model(tmp_path):
-    library = Library(Reader("one", "two"), ModelFacts(price_input=1.0, price_output=2.0))
+    library = WindowModels(WindowModel("one", "two"), ModelFacts(price_input=1.0, price_output=2.0))
     async with a_study(tmp_path, library) as (store, turn, auxiliary):
         await auxiliary.ask("web", turn, system="", messages=(user("x" * 400),), tool="web_extract")
         await auxiliary.ask("judge", turn, system="", messages=(user("y"),))
@@ -69,7 +69,7 @@ async def test_every_call_is_on_the_bill_by_task_tool_and_model(tmp_path):
 
 
 async def test_what_is_deleted_is_on_no_bill(tmp_path):
-    async with a_study(tmp_path, Library(Reader("one"))) as (store, turn, auxiliary):
+    async with a_study(tmp_path, WindowModels(WindowModel("one"))) as (store, turn, auxiliary):
         await auxiliary.ask("web", turn, system="", messages=(user("x"),))
         await store.turns.finish(turn, "answered", "")
         await store.archive.delete(turn.session)
@@ -77,10 +77,10 @@ async def test_what_is_deleted_is_on_no_bill(tmp_path):
 
 
 async def test_one_that_takes_too_long_is_given_up_and_one_that_is_stopped_is_closed(tmp_path):
-    reader = Reader(lambda _request: asyncio.Event().wait())
-    side = Side(auxiliary={"web": Errand(timeout=0.05)})
-    async with a_study(tmp_path, Library(reader), side) as (store, turn, auxiliary):
-        with pytest.raises(Transient, match=r"no answer within 0\.05 s"):
+    reader = WindowModel(lambda _request: asyncio.Event().wait())
+    side = settings_with(auxiliary={"web": AuxiliaryConfig(timeout=0.05)})
+    async with a_study(tmp_path, WindowModels(reader), side) as (store, turn, auxiliary):
+        with pytest.raises(Transient, match=r"did not answer within 0\.05 s"):
             await auxiliary.ask("web", turn, system="", messages=(user("x"),))
         assert not await store.archive.usage_by("task")
         reader.script = [lambda _request: asyncio.Event().wait()]
@@ -93,18 +93,19 @@ async def test_one_that_takes_too_long_is_given_up_and_one_that_is_stopped_is_cl
 
 
 async def test_trouble_that_passes_is_waited_for(tmp_path):
-    reader = Reader(Transient("busy"), "there")
-    async with a_study(tmp_path, Library(reader)) as (_, turn, auxiliary):
+    reader = WindowModel(Transient("busy"), "there")
+    async with a_study(tmp_path, WindowModels(reader)) as (_, turn, auxiliary):
         assert (await auxiliary.ask("web", turn, system="", messages=(user("x"),))).message.text == "there"
 
 
 async def test_a_new_conversation_gets_a_title_where_a_model_for_that_is_set(tmp_path):
     said = (user("how do I bake bread?"),)
-    titles = Side(auxiliary={"titles": Errand(model="q/small")}, compaction=Compacting(background=False))
-    reader = Reader("“Baking bread”\nA title.")
-    async with a_study(tmp_path, Library(Reader(), q_small=reader), titles) as (store, turn, auxiliary):
-        compaction = study(store, Library(reader), titles).compaction
-        async with Aside(auxiliary, compaction, partial(entitle, store.database)) as aside:
+    titles = settings_with(auxiliary={"titles": AuxiliaryConfig(model="q/small")}, compaction=CompactionConfig(background=False))
+    reader = WindowModel("“Baking bread”\nA title.")
+    async with a_study(tmp_path, WindowModels(WindowModel(), q_small=reader), titles) as (store, turn, auxiliary):
+        compaction = open_compaction(store, WindowModels(reader), titles).compaction
+        async with BackgroundTasks() as tasks:
+            aside = AfterTurn(auxiliary, compaction, partial(set_title_if_empty, store.database), tasks)
             await aside.turn_ended(turn, "failed", said)
             await aside.turn_ended(structs.replace(turn, history=said), "answered", said)
             assert reader.asked == []
@@ -112,7 +113,7 @@ async def test_a_new_conversation_gets_a_title_where_a_model_for_that_is_set(tmp
             while not (await store.archive.resolve(turn.session)).title.startswith("Baking"):
                 await asyncio.sleep(0.005)
         assert (await store.archive.resolve(turn.session)).title == "Baking bread"
-        assert not await entitle(store.database, turn.session, "Another")
+        assert not await set_title_if_empty(store.database, turn.session, "Another")
         assert [each.name for each in await store.archive.usage_by("task")] == ["titles"]
 
 
@@ -120,23 +121,25 @@ async def test_what_breaks_beside_a_turn_breaks_nothing_else(tmp_path):
     async def entitle(_session, _title):
         raise ValueError("a mistake of ours")
 
-    titles = Side(auxiliary={"titles": Errand(model="q/small")}, compaction=Compacting(background=False))
-    reader = Reader("Bread", "Bread")
-    async with a_study(tmp_path, Library(reader, q_small=reader), titles) as (store, turn, auxiliary):
-        compaction = study(store, Library(reader), titles).compaction
-        async with Aside(auxiliary, compaction, entitle) as aside:
+    titles = settings_with(auxiliary={"titles": AuxiliaryConfig(model="q/small")}, compaction=CompactionConfig(background=False))
+    reader = WindowModel("Bread", "Bread")
+    async with a_study(tmp_path, WindowModels(reader, q_small=reader), titles) as (store, turn, auxiliary):
+        compaction = open_compaction(store, WindowModels(reader), titles).compaction
+        async with BackgroundTasks() as tasks:
+            aside = AfterTurn(auxiliary, compaction, entitle, tasks)
             for _ in range(2):
                 await aside.turn_ended(turn, "answered", (user("hello"),))
-            while len(reader.asked) < 2 or aside._living:
+            while len(reader.asked) < 2 or tasks._tasks:
                 await asyncio.sleep(0.005)
 
 
 async def test_without_such_a_model_the_first_words_are_the_title(tmp_path):
-    settings = Side(compaction=Compacting(background=False))
-    reader = Reader()
-    async with a_study(tmp_path, Library(reader), settings) as (store, turn, auxiliary):
-        compaction = study(store, Library(reader), settings).compaction
-        async with Aside(auxiliary, compaction, partial(entitle, store.database)) as aside:
+    settings = settings_with(compaction=CompactionConfig(background=False))
+    reader = WindowModel()
+    async with a_study(tmp_path, WindowModels(reader), settings) as (store, turn, auxiliary):
+        compaction = open_compaction(store, WindowModels(reader), settings).compaction
+        async with BackgroundTasks() as tasks:
+            aside = AfterTurn(auxiliary, compaction, partial(set_title_if_empty, store.database), tasks)
             await aside.turn_ended(turn, "answered", (user("hello"),))
         assert (await store.archive.resolve(turn.session)).title == "draw a cat" and reader.asked == []
 
@@ -151,7 +154,7 @@ async def test_without_such_a_model_the_first_words_are_the_title(tmp_path):
     ],
 )
 def test_a_title_is_one_short_line(text, title):
-    assert entitled(text) == title
+    assert parse_title(text) == title
 
 
 @pytest.mark.parametrize(
@@ -166,12 +169,12 @@ def test_a_title_is_one_short_line(text, title):
     ],
 )
 def test_an_amount_is_money_or_tokens(text, value):
-    assert AMOUNT.check(text) == text and amount(text) == value
+    assert AMOUNT.check(text) == text and parse_amount(text) == value
 
 
 @pytest.mark.parametrize("wrong", [5, 0.5, "5", "5 dollars", "0.50$", "$-1", "$0.00", "0 tokens", "k tokens"])
 def test_an_amount_that_does_not_say_of_what_is_refused(wrong):
-    with pytest.raises(Wrong):
+    with pytest.raises(InvalidValue):
         AMOUNT.check(wrong)
 
 
@@ -187,31 +190,31 @@ def test_the_settings_say_who_does_what_and_what_it_may_cost(tmp_path):
         at = 0.5
         background = false
     """)
-    side = load(tmp_path, {}).side
-    assert side.errand("titles") == Errand(model="openai/gpt-small", timeout=5.0)
-    assert side.errand("vision") == Errand()
-    assert side.spend == Spend(per_turn=amount("200k tokens"), per_day=amount("$5"))
-    assert side.compaction == Compacting(0.5, False)
-    assert load(tmp_path / "other", {}).side == Side()
+    side = load_settings(tmp_path, {})
+    assert side.auxiliary_for("titles") == AuxiliaryConfig(model="openai/gpt-small", timeout=5.0)
+    assert side.auxiliary_for("vision") == AuxiliaryConfig()
+    assert side.spend == SpendConfig(per_turn=parse_amount("200k tokens"), per_day=parse_amount("$5"))
+    assert side.compaction == CompactionConfig(0.5, False)
+    assert load_settings(tmp_path / "other", {}).auxiliary == {}
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "seen"),
     [
         ("[auxiliary.title]\nmodel = 'openai/x'", "Did you mean titles?"),
-        ("[auxiliary.titles]\nmodel = 'nobody/x'", "names a provider we do not know"),
+        ("[auxiliary.titles]\nmodel = 'nobody/x'", "has an unknown provider"),
         ("[auxiliary.titles]\nmodle = 'openai/x'", "Did you mean model?"),
         ("[spend]\nper_turn = 5", 'write an amount like "$0.50" or "200k tokens"'),
     ],
 )
-def test_wrong_settings_are_explained(tmp_path, text, told):
+def test_wrong_settings_are_explained(tmp_path, text, seen):
     (tmp_path / "config.toml").write_text(text)
-    with pytest.raises(ConfigError, match=told.replace("?", r"\?").replace("$", r"\$")):
-        load(tmp_path, {})
+    with pytest.raises(ConfigError, match=seen.replace("?", r"\?").replace("$", r"\$")):
+        load_settings(tmp_path, {})
 
 
 def day(name, tokens=0, cost=None, unpriced=0):
-    return Spent(name, int(bool(tokens)), Usage(input=tokens, cost=cost), unpriced)
+    return UsageSum(name, int(bool(tokens)), Usage(input=tokens, cost=cost), unpriced)
 
 
 def test_days_are_drawn_by_cost_or_where_that_is_unknown_by_tokens():
@@ -223,14 +226,14 @@ def test_days_are_drawn_by_cost_or_where_that_is_unknown_by_tokens():
 
 async def test_the_report_tells_by_what_and_which_prices_are_unknown(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("ALIPES_HOME", str(tmp_path))
-    library = Library(Reader(), ModelFacts())
+    library = WindowModels(WindowModel(), ModelFacts())
     async with a_study(tmp_path, library) as (store, turn, _):
-        side = study(store, library)
-        await side.spending.owe(Billed(turn, "vision", "p/eye", Usage(1000, 10, cost=0.25), "vision_analyze"))
-        await side.spending.owe(Billed(turn, "compaction", "p/small", Usage(500, 20)))
-        told = await report(store.archive, 7)
-        text = "\n".join(lines(told))
-    assert len(told.by_day) == 7 and told.total.calls == 2
+        side = open_compaction(store, library)
+        await side.spending.record(UsageRecord(turn, "vision", "p/eye", Usage(1000, 10, cost=0.25), "vision_analyze"))
+        await side.spending.record(UsageRecord(turn, "compaction", "p/small", Usage(500, 20)))
+        seen = await report(store.archive, 7)
+        text = "\n".join(lines(seen))
+    assert len(seen.by_day) == 7 and seen.total.calls == 2
     for words in ("p/eye", "vision_analyze", "no tool", "compaction", "“draw a cat”", "price unknown", "#"):
         assert words in text
     assert "$0.2500 and 1 call of unknown price" in text
@@ -241,4 +244,4 @@ async def test_the_report_tells_by_what_and_which_prices_are_unknown(tmp_path, c
 
 async def test_a_home_without_calls_says_so(tmp_path):
     async with open_store(tmp_path) as store:
-        assert lines(await report(store.archive, 30)) == ["No model was asked in the last 30 days."]
+        assert lines(await report(store.archive, 30)) == ["No model calls in the last 30 days."]

@@ -7,27 +7,28 @@ from functools import partial
 
 import pytest
 
-from alipes.agent.after_turn import Aside
+from alipes.agent.after_turn import AfterTurn, BackgroundTasks
 from alipes.agent.compaction import compaction as compact_words
-from alipes.agent.compaction.plan import told
+from alipes.agent.compaction.plan import visible_messages
 from alipes.app import open_app
 from alipes.config.known_providers import KNOWN
-from alipes.config.settings import Settings
-from alipes.config.settings_parts import Compacting, Errand, Side, Spend, amount
+from alipes.config.loader import parse_amount
+from alipes.config.settings import AuxiliaryConfig, CompactionConfig, Settings, SpendConfig
 from alipes.kernel.errors import ContextTooLong, ProviderError
 from alipes.kernel.messages import Text, ToolCall
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import ToolSpec
-from alipes.kernel.turns import Digest, Noted, Said
+from alipes.kernel.turns import CompactionState, Notice, Said
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.sessions import commands
-from alipes.sessions.commands import Context, conversation
-from alipes.store.conversations import entitle
+from alipes.sessions.commands import CommandContext, conversation
+from alipes.store.conversations import set_title_if_empty
 from tests.unit.agent_harness import Hand
 from tests.unit.sessions.test_commands import Shop, choice
-from tests.world.house import inbound, open_house
-from tests.world.reader import SUMMARY, Library, Reader, study
+from tests.world.environment import LIMIT_S
+from tests.world.session_harness import inbound, open_sessions
+from tests.world.window_model import SUMMARY, WindowModel, WindowModels, open_compaction, settings_with
 
 KEY = inbound("", "").address.key
 
@@ -48,31 +49,31 @@ class Home:
         return await self.house.ask(inbound(f"{self.name} {self.count}", text))
 
     async def type(self, text, **more):
-        context = Context(
+        context = CommandContext(
             inbound(f"t{self.count}", text),
-            self.house.lobby,
+            self.house.sessions,
             self.house.store,
             Shop(),
             choice,
-            compaction=self.side.compaction,
+            compactor=self.side.compaction,
             **more,
         )
         return await commands.run(context, commands.parse(text))
 
     async def turn(self):
-        return await self.side.compaction.digests.latest(await self.session())
+        return await self.side.compaction.store.latest(await self.session())
 
     async def session(self):
-        return (await self.house.store.sessions.standing(KEY)).session
+        return (await self.house.store.sessions.active(KEY)).session
 
     def notes(self):
-        return [event.text for event in self.house.events if isinstance(event, Noted)]
+        return [event.text for event in self.house.events if isinstance(event, Notice)]
 
     async def is_kept(self):
         """Was the model told just what the journal would have it told?"""
         turn = await self.turn()
         messages, sent = (*turn.history, *turn.said), self.reader.asked[-1].messages
-        return told(messages[:-1], turn.digest) == sent
+        return visible_messages(messages[:-1], turn.compaction) == sent
 
 
 @asynccontextmanager
@@ -81,26 +82,26 @@ async def at_home(home, reader, *tools, settings=None, library=None, system="", 
     hands = {tool.spec.name: tool for tool in tools}
 
     def agent(_turn):
-        return rooms["side"].agent(hands, system=lambda _turn: system, hooks=hooks.relay)
+        return rooms["side"].agent(hands, system=lambda _turn: system, hooks=hooks.dispatcher)
 
-    async with open_house(home, None, agent=agent, hooks=hooks) as house:
-        rooms["side"] = study(house.store, library or Library(reader), settings, **more)
+    async with open_sessions(home, None, agent=agent, hooks=hooks) as house:
+        rooms["side"] = open_compaction(house.store, library or WindowModels(reader), settings, **more)
         yield Home(house, rooms["side"], reader)
 
 
 async def test_old_results_are_cut_first_and_no_model_is_asked_for_it(tmp_path):
     steps = [look(n) for n in range(8)]
-    reader = Reader(*steps, "done", window=6_000)
+    reader = WindowModel(*steps, "done", window=6_000)
     async with at_home(tmp_path, reader, Hand("look", "read", does="r" * 4_000)) as home:
         assert (await home.say("read all")).ending == "answered"
-        assert reader.summed == [] and any("shortened" in note for note in home.notes())
+        assert reader.summed == [] and any("trimmed old tool results" in note for note in home.notes())
         assert await home.is_kept()
         turn = await home.turn()
-        assert turn.digest.upto == 0 and turn.digest.trimmed > 0
+        assert turn.compaction.covered == 0 and turn.compaction.trimmed_until > 0
 
 
 async def test_what_was_said_first_is_summed_up_before_it_is_too_long(tmp_path):
-    reader = Reader(*["w" * 3_000] * 12, window=4_000)
+    reader = WindowModel(*["w" * 3_000] * 12, window=4_000)
     async with at_home(tmp_path, reader, system="the rules") as home:
         session = None
         for n in range(12):
@@ -112,20 +113,20 @@ async def test_what_was_said_first_is_summed_up_before_it_is_too_long(tmp_path):
         assert request.messages[0].text == "chapter 0" and SUMMARY in request.messages[1].text
         assert sum(SUMMARY in message.text for message in request.messages) == 1
         assert 1 <= len(reader.summed) <= 4
-        assert any("is summed up by p/m" in note for note in home.notes())
+        assert any("were summarised by p/m" in note for note in home.notes())
         messages = await home.house.store.archive.messages(session)
         assert len(messages) == 24
         assert await home.house.store.archive.search("chapter 3")
 
 
 async def test_the_next_summary_takes_the_place_of_the_one_before(tmp_path):
-    reader = Reader(*["w" * 3_000] * 14, window=4_000, sums=("one", "two", "three", "four", "five"))
+    reader = WindowModel(*["w" * 3_000] * 14, window=4_000, sums=("one", "two", "three", "four", "five"))
     async with at_home(tmp_path, reader) as home:
         for n in range(14):
             await home.say(f"chapter {n}")
         assert len(reader.summed) >= 2
         second = reader.summed[1].messages[0].text
-        assert second.startswith("The memory so far, which yours replaces:") and "one" in second
+        assert second.startswith("The memory so far (yours replaces it):") and "one" in second
         texts = [message.text for message in reader.asked[-1].messages if message.role == "notice"]
         assert len(texts) == 1
 
@@ -133,8 +134,8 @@ async def test_the_next_summary_takes_the_place_of_the_one_before(tmp_path):
 async def test_a_model_that_says_it_is_too_long_is_told_less_and_answers(tmp_path):
     """Its window is not known to us, so that nothing could be done before."""
 
-    reader = Reader(*["w" * 3_000] * 12, window=3_000)
-    async with at_home(tmp_path, reader, library=Library(reader, ModelFacts())) as home:
+    reader = WindowModel(*["w" * 3_000] * 12, window=3_000)
+    async with at_home(tmp_path, reader, library=WindowModels(reader, ModelFacts())) as home:
         for n in range(12):
             ended = await home.say(f"chapter {n}")
             assert ended.ending == "answered", ended
@@ -142,7 +143,7 @@ async def test_a_model_that_says_it_is_too_long_is_told_less_and_answers(tmp_pat
 
 
 async def test_what_runs_beside_the_words_is_told_with_the_summary(tmp_path):
-    reader = Reader(*["w" * 3_000] * 12, window=4_000)
+    reader = WindowModel(*["w" * 3_000] * 12, window=4_000)
 
     async def keeps(_session):
         return "todo: [ ] write the end", "subagent s1 looks for a title"
@@ -158,32 +159,32 @@ async def test_what_runs_beside_the_words_is_told_with_the_summary(tmp_path):
     "bad", [ProviderError("the summariser is down"), "", "x" * 200_000, ContextTooLong("too long for me")]
 )
 async def test_a_summary_that_does_not_help_is_tried_twice_and_then_it_is_told(tmp_path, bad):
-    reader = Reader(*["w" * 3_000] * 12, window=4_000, sums=(bad,))
+    reader = WindowModel(*["w" * 3_000] * 12, window=4_000, sums=(bad,))
     async with at_home(tmp_path, reader) as home:
         for n in range(12):
             ended = await home.say(f"chapter {n}")
             assert ended.ending == "answered", ended
         assert len(reader.summed) == 2
-        assert any("could not be summed up" in note for note in home.notes())
+        assert any("compaction failed" in note for note in home.notes())
         assert reader.asked[-1].messages[0].text == "chapter 0"
-        assert (await home.side.compaction.digests.tries(await home.session())).count == 2
+        assert (await home.side.compaction.store.attempts(await home.session())).count == 2
         assert await home.is_kept()
 
 
 async def test_a_summariser_that_does_not_answer_in_time_counts_as_one_that_failed(tmp_path):
-    reader = Reader(*["w" * 3_000] * 10, window=4_000, sums=(asyncio.Event(),))
-    settings = Side(auxiliary={"compaction": Errand(timeout=0.05)})
+    reader = WindowModel(*["w" * 3_000] * 10, window=4_000, sums=(asyncio.Event(),))
+    settings = settings_with(auxiliary={"compaction": AuxiliaryConfig(timeout=0.05)})
     async with at_home(tmp_path, reader, settings=settings) as home:
         for n in range(10):
             assert (await home.say(f"chapter {n}")).ending == "answered"
         assert len(reader.summed) == 2
-        assert any("no answer within 0.05 s" in note for note in home.notes())
+        assert any("did not answer within 0.05 s" in note for note in home.notes())
 
 
 async def test_at_the_second_try_the_model_that_answers_sums_up(tmp_path):
-    reader, other = Reader(*["w" * 3_000] * 10, window=4_000), Reader(sums=(ProviderError("down"),))
-    settings = Side(auxiliary={"compaction": Errand(model="q/small")})
-    library = Library(reader, q_small=other)
+    reader, other = WindowModel(*["w" * 3_000] * 10, window=4_000), WindowModel(sums=(ProviderError("down"),))
+    settings = settings_with(auxiliary={"compaction": AuxiliaryConfig(model="q/small")})
+    library = WindowModels(reader, q_small=other)
     async with at_home(tmp_path, reader, settings=settings, library=library) as home:
         for n in range(10):
             await home.say(f"chapter {n}")
@@ -195,21 +196,21 @@ async def test_at_the_second_try_the_model_that_answers_sums_up(tmp_path):
 async def test_tools_that_alone_fill_the_window_end_in_a_clear_state_and_no_summary_is_asked_for(tmp_path):
     wide = Hand("look", "read")
     wide.spec = ToolSpec("look", "d" * 20_000, {"type": "object", "properties": {}}, "read")
-    reader = Reader(*["ok"] * 6, window=6_000)
+    reader = WindowModel(*["ok"] * 6, window=6_000)
     async with at_home(tmp_path, reader, wide) as home:
         for n in range(3):
             assert (await home.say(f"question {n}")).ending == "answered"
         assert reader.summed == []
-        assert any("the instructions, the tools and the latest messages alone" in n for n in home.notes())
+        assert any("the system prompt, tools and latest messages alone" in n for n in home.notes())
     reader.window = 4_000
     async with at_home(tmp_path, reader, wide) as home:
         ended = await home.say("once more")
-        assert ended.ending == "failed" and "could not be shortened" in ended.detail
+        assert ended.ending == "failed" and "compaction failed" in ended.detail
         assert len(reader.summed) == 0
 
 
 async def test_one_result_larger_than_the_window_does_not_end_the_turn(tmp_path):
-    reader = Reader(look(1), "it was long", window=4_000)
+    reader = WindowModel(look(1), "it was long", window=4_000)
     hand = Hand("look", "read", does="x" * 40_000)
     async with at_home(tmp_path, reader, hand) as home:
         ended = await home.say("read it")
@@ -218,46 +219,46 @@ async def test_one_result_larger_than_the_window_does_not_end_the_turn(tmp_path)
 
 
 async def test_what_was_undone_is_not_told_by_a_summary_either(tmp_path):
-    reader = Reader(*["w" * 3_000] * 10, window=4_000)
+    reader = WindowModel(*["w" * 3_000] * 10, window=4_000)
     async with at_home(tmp_path, reader) as home:
         for n in range(7):
             await home.say(f"chapter {n}")
-        assert (await home.turn()).digest.upto > 0
+        assert (await home.turn()).compaction.covered > 0
         await home.type("/undo 6")
         turn = await home.turn()
-        assert turn.digest.upto == 0 and len(turn.history) == 2
+        assert turn.compaction.covered == 0 and len(turn.history) == 2
         await home.say("another way")
         assert SUMMARY not in str(reader.asked[-1].messages)
 
 
 async def test_a_branch_has_the_summary_of_what_it_shares_and_no_more(tmp_path):
-    reader = Reader(*["w" * 3_000] * 20, window=4_000, sums=("the shared part", "the rest of the old one"))
+    reader = WindowModel(*["w" * 3_000] * 20, window=4_000, sums=("the shared part", "the rest of the old one"))
     async with at_home(tmp_path, reader) as home:
         for n in range(7):
             await home.say(f"chapter {n}")
-        old, shared = await home.session(), (await home.turn()).digest
+        old, shared = await home.session(), (await home.turn()).compaction
         await home.type("/branch")
-        assert (await home.turn()).digest == shared and shared.upto
+        assert (await home.turn()).compaction == shared and shared.covered
         await home.type(f"/resume {old}")
         while len(reader.summed) < 2:
             await home.say("on")
         branch = next(each.id for each in await home.house.store.archive.sessions() if each.parent)
         await home.type(f"/resume {branch}")
-        assert (await home.turn()).digest == shared
+        assert (await home.turn()).compaction == shared
 
 
 async def test_compress_sums_up_at_once_and_keeps_what_is_asked_for(tmp_path):
-    reader = Reader(*["w" * 3_000] * 4, window=40_000)
+    reader = WindowModel(*["w" * 3_000] * 4, window=40_000)
     async with at_home(tmp_path, reader) as home:
-        assert (await home.type("/compress")).text == "Nothing was said here yet."
+        assert (await home.type("/compress")).text == "This conversation is empty."
         for n in range(3):
             await home.say(f"chapter {n}")
         preview = await home.type("/compress --preview")
-        assert "of 40,000 tokens" in preview.text and "Nothing was done" in preview.text
-        assert reader.summed == [] and (await home.turn()).digest == Digest()
+        assert "of 40,000 tokens" in preview.text and "Preview only" in preview.text
+        assert reader.summed == [] and (await home.turn()).compaction == CompactionState()
         reply = await home.type("/compress the names of people")
-        assert not reply.trouble and reply.text.startswith("What was said before is summed up by p/m")
-        assert "above all: the names of people" in reader.summed[0].messages[0].text
+        assert not reply.failed and reply.text.startswith("Earlier messages were summarised by p/m")
+        assert "keep especially: the names of people" in reader.summed[0].messages[0].text
         again = await home.type("/compress")
         assert again.text.startswith("Nothing was shortened")
         await home.say("chapter 3")
@@ -267,32 +268,31 @@ async def test_compress_sums_up_at_once_and_keeps_what_is_asked_for(tmp_path):
 async def test_a_chat_does_not_wait_long_for_a_summary(tmp_path, monkeypatch):
     monkeypatch.setattr(conversation, "PATIENCE", 0.02)
     gate = asyncio.Event()
-    reader = Reader(*["w" * 3_000] * 4, "here", "here", window=40_000, sums=(gate,))
+    reader = WindowModel(*["w" * 3_000] * 4, "here", "here", window=40_000, sums=(gate,))
     async with at_home(tmp_path, reader) as home:
-        async with Aside(
-            home.side.auxiliary, home.side.compaction, partial(entitle, home.house.store.database)
-        ):
+        async with BackgroundTasks() as tasks:
+            home.side.compaction._tasks = tasks
             for n in range(4):
                 await home.say(f"chapter {n}")
-            reply = await home.type("/compress", files=False)
-            assert reply.text.startswith("It is being summed up")
+            reply = await home.type("/compress", local_files=False)
+            assert reply.text.startswith("Compacting in the background")
             assert (await home.say("are you there?")).ending == "answered"
             gate.set()
-            while not (await home.turn()).digest.upto:
+            while not (await home.turn()).compaction.covered:
                 await asyncio.sleep(0.01)
             await home.say("and now?")
             assert SUMMARY in reader.asked[-1].messages[1].text
 
 
 async def test_compress_tries_again_what_was_given_up(tmp_path):
-    reader = Reader(*["w" * 3_000] * 12, window=4_000, sums=("", "", SUMMARY))
+    reader = WindowModel(*["w" * 3_000] * 12, window=4_000, sums=("", "", SUMMARY))
     async with at_home(tmp_path, reader) as home:
         for n in range(9):
             await home.say(f"chapter {n}")
         assert len(reader.summed) == 2
         reply = await home.type("/compress")
-        assert "is summed up" in reply.text and len(reader.summed) == 3
-        assert (await home.side.compaction.digests.tries(await home.session())).count == 0
+        assert "were summarised" in reply.text and len(reader.summed) == 3
+        assert (await home.side.compaction.store.attempts(await home.session())).count == 0
 
 
 async def test_compress_while_a_turn_runs_is_done_before_its_next_step(tmp_path):
@@ -303,9 +303,9 @@ async def test_compress_while_a_turn_runs_is_done_before_its_next_step(tmp_path)
         await on.wait()
         return "seen"
 
-    reader = Reader(*["w" * 3_000] * 3, look(1), "done", window=4_000)
+    reader = WindowModel(*["w" * 3_000] * 3, look(1), "done", window=4_000)
     async with at_home(
-        tmp_path, reader, Hand("look", "read", does=hold), settings=Side(compaction=Compacting(at=0.95))
+        tmp_path, reader, Hand("look", "read", does=hold), settings=settings_with(compaction=CompactionConfig(at=0.95))
     ) as home:
         for n in range(3):
             await home.say(f"chapter {n}")
@@ -319,11 +319,11 @@ async def test_compress_while_a_turn_runs_is_done_before_its_next_step(tmp_path)
 
 async def test_it_is_done_between_turns_where_nobody_waits_and_a_message_meanwhile_is_answered(tmp_path):
     gate = asyncio.Event()
-    reader = Reader(*["w" * 3_000] * 12, window=8_000, sums=(gate,))
+    reader = WindowModel(*["w" * 3_000] * 12, window=8_000, sums=(gate,))
     async with at_home(tmp_path, reader) as home:
-        async with Aside(
-            home.side.auxiliary, home.side.compaction, partial(entitle, home.house.store.database)
-        ) as aside:
+        async with BackgroundTasks() as tasks:
+            set_title = partial(set_title_if_empty, home.house.store.database)
+            aside = AfterTurn(home.side.auxiliary, home.side.compaction, set_title, tasks)
             home.house.hooks.add(CORE, aside.turn_ended)
             n = 0
             while not reader.summed:
@@ -331,31 +331,31 @@ async def test_it_is_done_between_turns_where_nobody_waits_and_a_message_meanwhi
                 n += 1
                 await asyncio.sleep(0.02)
             assert (await home.say("are you there?")).ending == "answered"
-            before = (await home.turn()).digest
-            assert before.upto == 0
+            before = (await home.turn()).compaction
+            assert before.covered == 0
             gate.set()
-            while (await home.turn()).digest == before:
+            while (await home.turn()).compaction == before:
                 await asyncio.sleep(0.01)
             await home.say("and now?")
             assert SUMMARY in reader.asked[-1].messages[1].text and len(reader.summed) == 1
 
 
 async def test_nothing_is_remembered_of_a_conversation_that_was_left_and_its_summary_is_kept(tmp_path):
-    reader = Reader(*["w" * 3_000] * 12, window=8_000)
+    reader = WindowModel(*["w" * 3_000] * 12, window=8_000)
     async with at_home(tmp_path, reader) as home:
         compaction = home.side.compaction
-        while not compaction.made:
+        while not compaction.background_results:
             await home.say("the next chapter")
-            await compaction.between(await home.turn())
+            await compaction.compact_between_turns(await home.turn())
         await compaction.session_left((await home.turn()).session)
-        assert not compaction.made and not compaction.fixed
+        assert not compaction.background_results and not compaction.fixed_sizes
         await home.say("and now?")
         assert SUMMARY in reader.asked[-1].messages[1].text and len(reader.summed) == 1
 
 
 async def test_a_summary_of_what_was_undone_meanwhile_is_not_kept(tmp_path):
     gate = asyncio.Event()
-    reader = Reader(*["w" * 3_000] * 8, window=40_000, sums=(gate,))
+    reader = WindowModel(*["w" * 3_000] * 8, window=40_000, sums=(gate,))
     async with at_home(tmp_path, reader) as home:
         for n in range(4):
             await home.say(f"chapter {n}")
@@ -367,28 +367,28 @@ async def test_a_summary_of_what_was_undone_meanwhile_is_not_kept(tmp_path):
             await home.say(f"another chapter {n}")
         gate.set()
         reply = await summing
-        assert reply.trouble and "was changed meanwhile" in reply.text
-        assert (await home.turn()).digest == Digest()
+        assert reply.failed and "changed meanwhile" in reply.text
+        assert (await home.turn()).compaction == CompactionState()
 
 
 async def test_nothing_is_begun_in_the_background_where_a_limit_is_met(tmp_path):
-    reader = Reader(*["w" * 3_000] * 8, window=8_000)
+    reader = WindowModel(*["w" * 3_000] * 8, window=8_000)
     async with at_home(tmp_path, reader) as home:
         for n in range(8):
             await home.say(f"chapter {n}")
-        limited = study(
+        limited = open_compaction(
             home.house.store,
-            Library(reader),
-            Side(spend=Spend(per_day=amount("10 tokens"))),
+            WindowModels(reader),
+            settings_with(spend=SpendConfig(per_day=parse_amount("10 tokens"))),
         )
-        await limited.compaction.between(await home.turn())
+        await limited.compaction.compact_between_turns(await home.turn())
         assert reader.summed == []
-        await home.side.compaction.between(await home.turn())
+        await home.side.compaction.compact_between_turns(await home.turn())
         assert len(reader.summed) == 1
 
 
 async def test_a_stop_while_it_is_summed_up_leaves_everything_as_it_was(tmp_path):
-    reader = Reader(*["w" * 3_000] * 12, window=4_000, sums=(asyncio.Event(), SUMMARY))
+    reader = WindowModel(*["w" * 3_000] * 12, window=4_000, sums=(asyncio.Event(), SUMMARY))
     async with at_home(tmp_path, reader) as home:
         n = 0
         saying = None
@@ -399,9 +399,9 @@ async def test_a_stop_while_it_is_summed_up_leaves_everything_as_it_was(tmp_path
             n += 1
         from alipes.kernel.turns import Stop
 
-        await home.house.lobby.post(KEY, Stop())
+        await home.house.sessions.post(KEY, Stop())
         assert (await saying).ending == "stopped"
-        assert (await home.turn()).digest == Digest()
+        assert (await home.turn()).compaction == CompactionState()
         assert (await home.say("go on")).ending == "answered"
         assert SUMMARY in reader.asked[-1].messages[1].text
 
@@ -415,23 +415,23 @@ async def test_a_turn_that_is_resumed_is_told_what_it_was_told_before(tmp_path):
         async def check(request):
             home = rooms["home"]
             turn = await home.turn()
-            assert told((*turn.history, *turn.said), turn.digest) == request.messages, n
+            assert visible_messages((*turn.history, *turn.said), turn.compaction) == request.messages, n
             return look(n, note="n" * 300) if n < 25 else Text("done")
 
         return check
 
-    reader = Reader(*[checked(n) for n in range(26)], window=4_000)
+    reader = WindowModel(*[checked(n) for n in range(26)], window=4_000)
     async with at_home(tmp_path, reader, hand) as home:
         rooms["home"] = home
         ended = await home.say("a long way")
         assert ended.ending == "answered", ended
-        assert reader.summed and (await home.turn()).digest.upto > 1
+        assert reader.summed and (await home.turn()).compaction.covered > 1
         assert reader.asked[-1].messages[0].text == "a long way"
         said = [event for event in home.house.events if isinstance(event, Said)]
         assert len(said) == 1 + 25 * 2 + 1
 
 
-class Parent(Reader):
+class Parent(WindowModel):
     """Has a subagent at work beside it from the first message on."""
 
     def __init__(self, **more):
@@ -460,19 +460,19 @@ async def test_a_subagent_at_work_is_told_of_beside_the_summary_and_still_report
         model="scripted/m",
         providers={"scripted": KNOWN["scripted"]},
         models={"scripted/m": ModelFacts(window=12_000)},
-        side=Side(compaction=Compacting(background=False)),
+        compaction=CompactionConfig(background=False),
     )
     async with open_app(settings, interactive=True, lent={"scripted": parent}) as app:
         for n in range(8):
             text = "begin" if not n else f"chapter {n}"
-            async with app.lobby.ask(inbound(str(n), text, workdir=str(tmp_path))) as following:
+            async with app.sessions.ask(inbound(str(n), text, workdir=str(tmp_path))) as following:
                 ending = [event async for event in following][-1]
             assert ending.ending == "answered", ending
         assert parent.summed
         notice = parent.asked[-1].messages[1].text
-        assert "a subagent in the background" in notice and "name ships that sank" in notice
+        assert "background subagent" in notice and "name ships that sank" in notice
         parent.done.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             while "Titanic" not in str(parent.asked[-1].messages[-3:]):
                 await asyncio.sleep(0.01)
-        await app.lobby.settled()
+        await app.sessions.wait_idle()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alipes.agent.model_call import Chain
+from alipes.agent.model_call import ModelCooldowns
 from alipes.kernel.errors import (
     ConfigError,
     ContextTooLong,
@@ -13,7 +13,7 @@ from alipes.kernel.errors import (
     Transient,
 )
 from alipes.kernel.messages import Text
-from alipes.kernel.turns import Noted, Retracted, Said
+from alipes.kernel.turns import Notice, Retracted, Said
 from tests.unit.agent_harness import Clock, Hand, Troupe, an_agent, call, live, play, replied, turn
 
 
@@ -24,16 +24,16 @@ def two(first, second, **more):
 
 
 def noted(scene):
-    return [event.text for event in scene.of(Noted)]
+    return [event.text for event in scene.of(Notice)]
 
 
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (OutOfCredit("pay up"), "a/x is out of credit; going on with b/y"),
-        (NotAuthorised("bad key"), "a/x does not accept our key; going on with b/y"),
-        (Refused("no"), "a/x declined to answer; going on with b/y"),
-        (ProviderError("garbled"), "a/x cannot be asked (garbled); going on with b/y"),
+        (OutOfCredit("pay up"), "a/x is out of credit; switching to b/y"),
+        (NotAuthorised("bad key"), "a/x rejected the API key; switching to b/y"),
+        (Refused("no"), "a/x declined to answer; switching to b/y"),
+        (ProviderError("garbled"), "a/x cannot be used (garbled); switching to b/y"),
     ],
 )
 async def test_what_the_first_cannot_answer_the_next_does_and_it_is_said(error, words):
@@ -47,7 +47,7 @@ async def test_an_outage_goes_on_with_the_next_after_patience_is_used_up():
     first = play(*[Transient("down")] * 4)
     scene = await live(two(first, play("hi")))
     assert scene.ending == "answered" and len(first.asked) == 4
-    assert noted(scene)[-1] == "a/x does not answer (down); going on with b/y"
+    assert noted(scene)[-1] == "a/x is unavailable (down); switching to b/y"
 
 
 async def test_a_refusal_in_words_is_withdrawn_and_the_next_model_asked_the_same():
@@ -73,13 +73,13 @@ async def test_when_nobody_can_answer_the_first_error_ends_the_turn():
 
 async def test_the_first_returns_after_its_rest_and_not_before():
     clock = Clock()
-    chain = Chain(cooldown=60, clock=clock)
+    chain = ModelCooldowns(cooldown=60, clock=clock)
     first, second = play(*[Transient("down")] * 4, "back"), play("one", "two")
-    agent = two(first, second, chain=chain, clock=clock)
+    agent = two(first, second, cooldowns=chain, clock=clock)
     await live(agent)
     resting = await live(agent)
     assert resting.said[-1].text == "two" and len(first.asked) == 4
-    assert noted(resting) == ["a/x rests after a failure; asking b/y"]
+    assert noted(resting) == ["a/x failed recently; using b/y"]
     clock.now += 61
     returned = await live(agent)
     assert returned.said[-1].text == "back" and noted(returned) == []
@@ -87,15 +87,15 @@ async def test_the_first_returns_after_its_rest_and_not_before():
 
 async def test_who_needs_a_person_rests_longer_than_who_is_only_down():
     clock = Clock()
-    chain = Chain(cooldown=60, clock=clock)
-    chain.rest("down", Transient("x"))
-    chain.rest("limited", Transient("x", retry_after=100.0))
-    chain.rest("broke", OutOfCredit("x"))
-    chain.rest("shy", Refused("x"))
+    chain = ModelCooldowns(cooldown=60, clock=clock)
+    chain.start_cooldown("down", Transient("x"))
+    chain.start_cooldown("limited", Transient("x", retry_after=100.0))
+    chain.start_cooldown("broke", OutOfCredit("x"))
+    chain.start_cooldown("shy", Refused("x"))
     awake = []
     for seconds in (0, 61, 101, 601):
         clock.now = 1000.0 + seconds
-        awake.append([n for n in ("shy", "down", "limited", "broke") if not chain.resting(n)])
+        awake.append([n for n in ("shy", "down", "limited", "broke") if not chain.is_cooling(n)])
     assert awake == [
         ["shy"],
         ["shy", "down"],
@@ -106,19 +106,19 @@ async def test_who_needs_a_person_rests_longer_than_who_is_only_down():
 
 async def test_a_resting_model_is_asked_when_all_others_fail_and_is_awake_if_it_answers():
     clock = Clock()
-    chain = Chain(clock=clock)
-    chain.rest("a/x", OutOfCredit("x"))
-    agent = two(play("paid"), play(Refused("no")), chain=chain)
+    chain = ModelCooldowns(clock=clock)
+    chain.start_cooldown("a/x", OutOfCredit("x"))
+    agent = two(play("paid"), play(Refused("no")), cooldowns=chain)
     scene = await live(agent)
     assert scene.said[-1].text == "paid"
-    assert not chain.resting("a/x")
+    assert not chain.is_cooling("a/x")
 
 
 async def test_the_model_that_a_message_names_is_asked_for_that_turn_even_while_it_rests():
-    chain = Chain(clock=Clock())
-    chain.rest("b/y", OutOfCredit("x"))
+    chain = ModelCooldowns(clock=Clock())
+    chain.start_cooldown("b/y", OutOfCredit("x"))
     first, second = play("first"), play("second")
-    agent = two(first, second, chain=chain)
+    agent = two(first, second, cooldowns=chain)
     named = await live(agent, turn(model="b/y"))
     assert (named.said[-1].text, len(first.asked)) == ("second", 0)
     assert (await live(agent)).said[-1].text == "first"
@@ -141,7 +141,7 @@ async def test_a_fallback_that_is_not_configured_is_passed_over():
     models = Troupe(a_x=play(OutOfCredit("x")), c_z=play("hi"))
     scene = await live(an_agent(play(), models=models, fallback=("b/y", "c/z")))
     assert scene.said[-1].text == "hi"
-    assert noted(scene)[-1] == "b/y cannot be asked (there is no model b/y); going on with c/z"
+    assert noted(scene)[-1] == "b/y cannot be used (there is no model b/y); switching to c/z"
 
 
 async def test_a_conversation_that_is_too_long_is_not_sent_to_the_next():

@@ -8,14 +8,23 @@ import pytest
 
 from alipes.agent import limits
 from alipes.agent.loop import run_turn
-from alipes.agent.model_call import Patience
+from alipes.agent.model_call import RetryPolicy
 from alipes.kernel.errors import ContextTooLong, Fenced, ProviderError, ToolError, Transient
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
 from alipes.kernel.models import ModelFacts
-from alipes.kernel.turns import Noted, Replied, Retracted, Said, TextDelta, ToolFinished, ToolStarted, Usage
+from alipes.kernel.turns import (
+    ModelReply,
+    Notice,
+    Retracted,
+    Said,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    Usage,
+)
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.owner import Owner
-from alipes.providers.scripted import Scripted
+from alipes.plugins.owner import PluginOwner
+from alipes.providers.scripted import ScriptedProvider
 from tests.unit.agent_harness import Hand, Scene, an_agent, call, live, play, replied, turn
 
 
@@ -77,8 +86,8 @@ async def test_a_hook_may_change_the_request():
         return type(request)(request.model, "changed", request.messages)
 
     hooks, model = Hooks(), play("hi")
-    hooks.add(Owner("filter"), before_request)
-    await live(an_agent(model, hooks=hooks.relay))
+    hooks.add(PluginOwner("filter"), before_request)
+    await live(an_agent(model, hooks=hooks.dispatcher))
     assert model.asked[0].system == "changed"
 
 
@@ -96,10 +105,10 @@ async def test_each_answer_carries_what_it_cost():
 async def test_a_price_that_is_unknown_is_not_zero_and_one_that_is_told_is_kept():
     scene = await live(an_agent(play(replied(Text("hi"), input=1))))
     assert scene.of(Said)[-1].usage.cost is None
-    told = await live(
+    seen = await live(
         an_agent(play(replied(Text("hi"), input=1, cost=0.5)), facts=ModelFacts(price_input=1.0))
     )
-    assert told.of(Said)[-1].usage.cost == 0.5
+    assert seen.of(Said)[-1].usage.cost == 0.5
 
 
 async def test_an_attempt_that_failed_leaves_no_trace_in_the_transcript():
@@ -169,8 +178,8 @@ async def test_a_call_that_keeps_failing_is_not_run_again_and_at_last_ends_the_t
     scene = await live(an_agent(model, [look]))
     assert len(look.ran) == limits.WARN_AFTER and len(model.asked) == limits.GIVE_UP_AFTER
     assert scene.ending == "failed" and "same failing call to look 5 times" in scene.detail
-    told = [part.text for message in scene.said if message.role == "tool" for part in message.parts]
-    assert told[:3] == ["nothing there"] * 3 and all("not run" in text for text in told[3:])
+    seen = [part.text for message in scene.said if message.role == "tool" for part in message.parts]
+    assert seen[:3] == ["nothing there"] * 3 and all("not run" in text for text in seen[3:])
     assert roles(scene)[-1] == "tool"
 
 
@@ -202,12 +211,12 @@ async def test_a_read_that_succeeded_does_not():
 async def test_the_limit_of_steps_ends_in_a_summary_without_tools():
     model = play(*[call("c", "look", n=n) for n in range(3)], "I did three things.")
     scene = await live(an_agent(model, [Hand("look", "read")], max_steps=3))
-    assert (scene.ending, scene.detail) == ("out_of_steps", "stopped at the limit of 3 steps")
-    assert scene.said[-2:] == (limits.SUM_UP, assistant(Text("I did three things.")))
+    assert (scene.ending, scene.detail) == ("out_of_steps", "stopped at the step limit (3)")
+    assert scene.said[-2:] == (limits.SUMMARISE, assistant(Text("I did three things.")))
     assert model.asked[-1].tools == model.asked[-2].tools != (), "the transcript shows calls of them"
     assert (model.asked[-1].tool_choice, model.asked[-2].tool_choice) == ("none", "auto")
-    assert model.asked[-1].messages[-1] == limits.SUM_UP
-    assert scene.of(Noted) == [Noted("3 steps are used up; asking for a summary")]
+    assert model.asked[-1].messages[-1] == limits.SUMMARISE
+    assert scene.of(Notice) == [Notice("step limit (3) reached; asking for a summary")]
 
 
 async def test_calls_in_a_summary_are_left_out():
@@ -217,7 +226,7 @@ async def test_calls_in_a_summary_are_left_out():
     silent = await live(
         an_agent(play(call("c", "look"), call("d", "look")), [Hand("look", "read")], max_steps=1)
     )
-    assert silent.ending == "out_of_steps" and silent.said[-1] == limits.SUM_UP
+    assert silent.ending == "out_of_steps" and silent.said[-1] == limits.SUMMARISE
 
 
 async def test_a_summary_that_cannot_be_had_does_not_hide_the_limit():
@@ -231,15 +240,15 @@ async def test_an_answer_cut_off_at_the_limit_is_continued():
     scene = await live(an_agent(model))
     assert scene.ending == "answered"
     assert [m.text for m in scene.said if m.role == "assistant"] == ["one, ", "two, ", "three"]
-    assert scene.said[2] == scene.said[4] == limits.GO_ON
-    assert len(scene.of(Noted)) == 2
+    assert scene.said[2] == scene.said[4] == limits.CONTINUE
+    assert len(scene.of(Notice)) == 2
 
 
 async def test_an_answer_that_never_ends_is_said_to_be_cut():
     model = play(*[replied(Text("and "), stop="length")] * 9)
     scene = await live(an_agent(model))
     assert scene.ending == "failed" and "max_tokens (8192)" in scene.detail
-    assert len(model.asked) == limits.MAX_CUTS + 1 and scene.said[-1].text == "and "
+    assert len(model.asked) == limits.MAX_CUTOFFS + 1 and scene.said[-1].text == "and "
 
 
 async def test_half_a_call_is_dropped_and_asked_for_in_smaller_pieces():
@@ -248,9 +257,9 @@ async def test_half_a_call_is_dropped_and_asked_for_in_smaller_pieces():
     model = play(replied(Text("Writing."), half, stop="length"), call("c2", "write"), "done")
     scene = await live(an_agent(model, [write]))
     assert scene.ending == "answered" and len(write.ran) == 1
-    assert scene.said[1:3] == (assistant(Text("Writing.")), limits.SMALLER)
+    assert scene.said[1:3] == (assistant(Text("Writing.")), limits.SMALLER_CALLS)
     alone = await live(an_agent(play(replied(half, stop="length"), "done")))
-    assert alone.said == (user("hello"), limits.SMALLER, assistant(Text("done")))
+    assert alone.said == (user("hello"), limits.SMALLER_CALLS, assistant(Text("done")))
 
 
 async def test_whole_calls_of_a_cut_answer_are_run():
@@ -265,7 +274,7 @@ async def test_whole_calls_of_a_cut_answer_are_run():
 async def test_thinking_that_used_up_the_output_is_asked_to_be_shorter():
     model = play(replied(Thinking("hmmm"), stop="length"), "short")
     scene = await live(an_agent(model))
-    assert scene.said == (user("hello"), limits.BRIEFLY, assistant(Text("short")))
+    assert scene.said == (user("hello"), limits.THINK_LESS, assistant(Text("short")))
 
 
 @pytest.mark.parametrize(
@@ -283,7 +292,7 @@ async def test_an_empty_answer_is_asked_for_again_once(empty):
 async def test_a_second_empty_answer_is_said_to_be_one():
     model = play(replied(), replied(), "never")
     scene = await live(an_agent(model))
-    assert (scene.ending, scene.detail) == ("failed", "a/x gave an empty answer, also when asked again")
+    assert (scene.ending, scene.detail) == ("failed", "a/x gave an empty answer twice")
 
 
 async def test_empty_answers_are_forgiven_between_good_ones():
@@ -294,10 +303,10 @@ async def test_empty_answers_are_forgiven_between_good_ones():
 def test_the_loop_adds_next_to_nothing_to_each_piece_of_a_stream():
     """On a loop of its own: debug mode makes every await ten times dearer and would hide what we add."""
     many = 20_000
-    reply = Replied(Message("assistant", (Text("x"),)))
-    told = []
+    reply = ModelReply(Message("assistant", (Text("x"),)))
+    seen = []
 
-    class Fast(Scripted):
+    class Fast(ScriptedProvider):
         @asynccontextmanager
         async def stream(self, request):
             async def deltas():
@@ -308,7 +317,7 @@ def test_the_loop_adds_next_to_nothing_to_each_piece_of_a_stream():
             yield deltas()
 
     async def emit(event):
-        told.append(event)
+        seen.append(event)
 
     async def bare():
         async with Fast().stream(None) as deltas:
@@ -322,11 +331,11 @@ def test_the_loop_adds_next_to_nothing_to_each_piece_of_a_stream():
 
     async def added():
         """The best of some rounds: a busy machine only ever makes it look worse."""
-        agent = an_agent(Fast(), patience=Patience())
+        agent = an_agent(Fast(), retry=RetryPolicy())
         rounds = [await cost_of(run_turn(agent, turn(), emit)) - await cost_of(bare()) for _ in range(5)]
         return min(rounds) / many * 1e6
 
     microseconds = asyncio.run(added(), debug=False)
-    assert sum(isinstance(event, TextDelta) for event in told) == 10 * many
+    assert sum(isinstance(event, TextDelta) for event in seen) == 10 * many
     print(f"the loop adds {microseconds:.2f} µs to each piece")
     assert microseconds < 2  # a raw client spends about 14 on each

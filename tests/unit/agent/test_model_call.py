@@ -5,14 +5,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from alipes.agent.model_call import Asker, Patience, ask
+from alipes.agent.model_call import ModelCallContext, RetryPolicy, call_model
 from alipes.kernel.errors import ContextTooLong, ProviderError, Refused, Transient
 from alipes.kernel.messages import Text, Thinking
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Request
-from alipes.kernel.turns import Noted, Replied, Retracted, TextDelta, ThinkingDelta
+from alipes.kernel.turns import ModelReply, Notice, Retracted, TextDelta, ThinkingDelta
 from alipes.providers.registry import Backend
-from alipes.providers.scripted import Scripted
+from alipes.providers.scripted import ScriptedProvider
 from alipes.runtime.tasks import backoff
 from tests.unit.agent_harness import Clock, Scene, play, replied, turn
 
@@ -22,10 +22,10 @@ BUSY = Transient("the server is busy")
 async def put(provider, clock=None, **patience):
     """The reply, or the error, and what was told meanwhile."""
     clock, scene = clock or Clock(), Scene()
-    patient = Patience(clock=clock, sleep=clock.sleep, dice=lambda: 0.5, **patience)
+    patient = RetryPolicy(clock=clock, sleep=clock.sleep, random=lambda: 0.5, **patience)
     backend = Backend(name="a/x", model="x", provider=provider, facts=ModelFacts())
     try:
-        return await ask(backend, Request("x", "", ()), Asker(turn(), scene.emit, patient)), scene
+        return await call_model(backend, Request("x", "", ()), ModelCallContext(turn(), scene.emit, patient)), scene
     except ProviderError as error:
         return error, scene
 
@@ -40,7 +40,7 @@ async def test_what_streams_is_shown_at_once_and_the_reply_is_whole():
 async def test_a_stream_is_read_to_its_end_so_that_its_connection_is_kept():
     read_on = []
 
-    class Careful(Scripted):
+    class Careful(ScriptedProvider):
         @asynccontextmanager
         async def stream(self, request):
             async def watched(deltas):
@@ -60,9 +60,9 @@ async def test_trouble_that_passes_is_waited_for_and_told():
     reply, scene = await put(provider, clock)
     assert reply.message.text == "hi"
     assert clock.slept == [backoff(1, lambda: 0.5), backoff(2, lambda: 0.5)]
-    told = [event.text for event in scene.of(Noted)]
-    assert len(told) == 2 and "a/x: the server is busy; asking again in" in told[0]
-    assert "attempt 3 of 4" in told[1]
+    seen = [event.text for event in scene.of(Notice)]
+    assert len(seen) == 2 and "a/x: the server is busy. Retrying in" in seen[0]
+    assert "(3/4)" in seen[1]
 
 
 async def test_the_time_the_server_asks_for_is_honoured():
@@ -95,7 +95,7 @@ async def test_text_of_an_answer_that_failed_is_withdrawn_before_the_next():
     provider = play(("half", Transient("the line broke")), "whole")
     reply, scene = await put(provider)
     assert reply.message.text == "whole"
-    assert [type(event) for event in scene.events] == [TextDelta, Retracted, Noted, TextDelta]
+    assert [type(event) for event in scene.events] == [TextDelta, Retracted, Notice, TextDelta]
     assert scene.events[1].reason == "the line broke"
 
 
@@ -104,14 +104,14 @@ async def test_nothing_is_withdrawn_where_nothing_was_shown():
     assert scene.of(Retracted) == []
 
 
-class Unended(Scripted):
+class Unended(ScriptedProvider):
     """Its first stream lacks its end."""
 
     @asynccontextmanager
     async def stream(self, request):
         async def without(deltas):
             async for delta in deltas:
-                if len(self.asked) > 1 or not isinstance(delta, Replied):
+                if len(self.asked) > 1 or not isinstance(delta, ModelReply):
                     yield delta
 
         async with super().stream(request) as deltas:

@@ -20,7 +20,7 @@ def project(tmp_path):
 
 
 def compose(home, workdir="", **more):
-    return system_prompt(home)(turn(workdir=str(workdir), began=BEGAN, **more))
+    return system_prompt(home)(turn(workdir=str(workdir), session_started=BEGAN, **more))
 
 
 def test_the_fixed_part_is_small(tmp_path):
@@ -33,7 +33,7 @@ def test_the_fixed_part_is_small(tmp_path):
 def test_it_says_where_and_since_when(tmp_path):
     prompt = compose(tmp_path, "/some/where")
     assert "Working directory: /some/where" in prompt
-    assert "began on 2026-09-2" in prompt
+    assert "started on 2026-09-2" in prompt
     assert os.uname().sysname in prompt
 
 
@@ -42,8 +42,8 @@ def test_it_is_the_same_bytes_for_every_turn_of_a_session(tmp_path, project):
     (tmp_path / "SOUL.md").write_text("be kind")
     make = system_prompt(tmp_path)
     first, later = (
-        turn("one", workdir=str(project), began=BEGAN),
-        turn("two", workdir=str(project), began=BEGAN),
+        turn("one", workdir=str(project), session_started=BEGAN),
+        turn("two", workdir=str(project), session_started=BEGAN),
     )
     assert make(first) == make(later) == system_prompt(tmp_path)(first)
 
@@ -119,7 +119,7 @@ def test_a_worktree_is_a_repository_too(tmp_path):
 
 def test_notes_are_shown_with_their_path(tmp_path, project):
     (project / "AGENTS.md").write_text("use tabs")
-    assert f"# Notes of this project ({project / 'AGENTS.md'})\nuse tabs\n" in compose(tmp_path, project)
+    assert f"# Project notes ({project / 'AGENTS.md'})\nuse tabs\n" in compose(tmp_path, project)
 
 
 def test_long_files_are_cut_with_a_note(tmp_path, project):

@@ -8,11 +8,11 @@ import pytest
 
 from alipes.agent import limits
 from alipes.agent.loop import run_turn
-from alipes.agent.transcript_repair import close
+from alipes.agent.transcript_repair import close_transcript
 from alipes.kernel.messages import Message, Text, ToolResult, assistant, user
-from alipes.kernel.turns import Replied, Said, TextDelta, ToolFinished, ToolStarted
+from alipes.kernel.turns import ModelReply, Said, TextDelta, ToolFinished, ToolStarted
 from tests.unit.agent_harness import Hand, Scene, an_agent, call, live, play, turn
-from tests.world.races import valid
+from tests.world.random_delays import check_transcript
 
 STEPS = 10
 
@@ -35,10 +35,10 @@ class Diligent:
         async def deltas():
             yield TextDelta("so")
             if step == STEPS:
-                yield Replied(assistant(Text("done")))
+                yield ModelReply(assistant(Text("done")))
             else:
                 calls = [call(f"{name}{step}", name, n=step) for name in ("look", "change", "see")]
-                yield Replied(assistant(Text("so"), *calls), stop="calls")
+                yield ModelReply(assistant(Text("so"), *calls), stop="calls")
 
         yield deltas()
 
@@ -84,7 +84,7 @@ def the_world(die_in_write=-1):
 async def crash_and_resume(agent, journal, tries=3):
     """Live the turn; where it dies, take it up from what was kept, as another process would."""
     for attempt in range(1, tries + 1):
-        lived = turn(said=journal.said, acts=dict(journal.acts), attempt=attempt)
+        lived = turn(said=journal.said, tool_results=dict(journal.acts), attempt=attempt)
         try:
             return await run_turn(agent, lived, journal.emit)
         except Crash:
@@ -110,7 +110,7 @@ async def test_a_crash_at_any_moment_repeats_no_write_and_leaves_a_valid_transcr
         ending, _ = await crash_and_resume(agent, journal)
         assert ending == "answered", moment
         assert len(done) == len(set(done)), f"a write was repeated after a crash at event {moment}"
-        valid(journal.said)
+        check_transcript(journal.said)
         assert [message.role for message in journal.said].count("user") == 1, moment
         results = [part for message in journal.said for part in message.parts if isinstance(part, ToolResult)]
         assert len(results) == 3 * STEPS
@@ -123,9 +123,9 @@ async def test_a_crash_inside_a_write_is_told_as_unknown_and_it_is_not_run_again
     journal = Journal()
     assert (await crash_and_resume(agent, journal))[0] == "answered"
     assert sorted(done) == list(range(STEPS))
-    told = {p.call_id: p.outcome for m in journal.said for p in m.parts if isinstance(p, ToolResult)}
-    assert [name for name, outcome in told.items() if outcome != "ok"] == ["change4"]
-    assert told["change4"] == "unknown"
+    seen = {p.call_id: p.outcome for m in journal.said for p in m.parts if isinstance(p, ToolResult)}
+    assert [name for name, outcome in seen.items() if outcome != "ok"] == ["change4"]
+    assert seen["change4"] == "unknown"
 
 
 ASKED = assistant(call("r1", "look"), call("w1", "change"), call("w2", "change"), call("r2", "look"))
@@ -134,7 +134,7 @@ ASKED = assistant(call("r1", "look"), call("w1", "change"), call("w2", "change")
 async def test_a_resumed_turn_runs_what_may_be_run_and_says_all_results_in_order():
     look, change = Hand("look", "read", does="seen"), Hand("change", does="changed")
     kept = ToolResult("r1", "seen before")
-    resumed = turn(said=(user("hello"), ASKED), acts={"r1": kept, "w1": None, "r2": None})
+    resumed = turn(said=(user("hello"), ASKED), tool_results={"r1": kept, "w1": None, "r2": None})
     scene = await live(an_agent(play("done"), [look, change]), resumed)
     tool, answer = scene.said
     assert [(p.call_id, p.outcome) for p in tool.parts] == [
@@ -149,7 +149,7 @@ async def test_a_resumed_turn_runs_what_may_be_run_and_says_all_results_in_order
 
 
 async def test_a_write_whose_tool_is_gone_is_unknown_too():
-    resumed = turn(said=(user("hello"), assistant(call("w1", "gone"))), acts={"w1": None})
+    resumed = turn(said=(user("hello"), assistant(call("w1", "gone"))), tool_results={"w1": None})
     scene = await live(an_agent(play("done")), resumed)
     assert scene.said[0].parts[0].outcome == "unknown"
 
@@ -162,7 +162,7 @@ async def test_a_write_whose_tool_is_gone_is_unknown_too():
             (
                 assistant(call("c", "look")),
                 Message("tool", (ToolResult("c", "x"),)),
-                limits.SUM_UP,
+                limits.SUMMARISE,
                 assistant(Text("so")),
             ),
             "out_of_steps",
@@ -179,9 +179,9 @@ async def test_the_limit_of_steps_counts_those_before_the_crash():
     answered = (assistant(call("c", "look")), Message("tool", (ToolResult("c", "x"),)))
     model = play("summary")
     scene = await live(an_agent(model, [Hand("look")], max_steps=1), turn(said=(user("hello"), *answered)))
-    assert scene.ending == "out_of_steps" and scene.said[0] == limits.SUM_UP
+    assert scene.ending == "out_of_steps" and scene.said[0] == limits.SUMMARISE
     again = await live(
-        an_agent(play("summary"), max_steps=1), turn(said=(user("hello"), *answered, limits.SUM_UP))
+        an_agent(play("summary"), max_steps=1), turn(said=(user("hello"), *answered, limits.SUMMARISE))
     )
     assert again.said == (assistant(Text("summary")),)
 
@@ -209,7 +209,7 @@ async def test_the_prefix_is_byte_stable_within_a_turn_and_over_turns():
     model = Diligent()
     hands = [Hand("look", "read"), Hand("see", "read"), Hand("change")]
     first = await live(an_agent(model, hands))
-    later = play(call("x", "look"), "two", Replied(assistant(Text("cut o")), stop="length"), "ff")
+    later = play(call("x", "look"), "two", ModelReply(assistant(Text("cut o")), stop="length"), "ff")
     second = await live(an_agent(later, hands), turn("next", history=first.said))
     await live(an_agent(later, hands), turn("last", history=(*first.said, *second.said)))
     assert len(model.asked) == STEPS + 1 and len(later.asked) == 4
@@ -228,7 +228,7 @@ async def test_the_prefix_is_byte_stable_over_a_resume_and_over_a_stop():
     journal = Journal(30)
     with pytest.raises(Crash):
         await run_turn(agent, turn(), journal.emit)
-    history = (*journal.said, *close(journal.said, journal.acts, "stopped"))
-    valid(history)
+    history = (*journal.said, *close_transcript(journal.said, journal.acts, "stopped"))
+    check_transcript(history)
     await live(agent, turn("and now?", history=history))
     prefixes_hold(agent.models._plays["a/x"].asked)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from alipes.agent.tool_calls import complaint
+from alipes.agent.tool_calls import validate_args
 
 SCHEMA = {
     "type": "object",
@@ -39,7 +39,7 @@ SCHEMA = {
     ],
 )
 def test_what_is_wrong_is_named(args, wrong):
-    assert complaint(SCHEMA, args) == wrong
+    assert validate_args(SCHEMA, args) == wrong
 
 
 @pytest.mark.parametrize(
@@ -51,21 +51,21 @@ def test_what_is_wrong_is_named(args, wrong):
     ],
 )
 def test_what_fits_passes(args):
-    assert complaint(SCHEMA, args) == ""
+    assert validate_args(SCHEMA, args) == ""
 
 
 def test_several_missing_ones_are_named_together():
-    assert complaint({"required": ["a", "b"]}, {}) == "arguments a, b missing"
+    assert validate_args({"required": ["a", "b"]}, {}) == "arguments a, b missing"
 
 
 def test_a_stranger_is_refused_only_where_the_schema_is_closed():
     closed = {**SCHEMA, "additionalProperties": False}
-    assert complaint(closed, {"path": "a", "limt": 1}) == ("there is no argument limt. Did you mean limit?")
+    assert validate_args(closed, {"path": "a", "limt": 1}) == ("unknown argument limt. Did you mean limit?")
 
 
 @pytest.mark.parametrize("schema", [{}, {"properties": None, "required": 1}, {"properties": {"a": 1}}])
 def test_a_strange_schema_forbids_nothing(schema):
-    assert complaint(schema, {"a": 1}) == ""
+    assert validate_args(schema, {"a": 1}) == ""
 
 
 def test_a_bottomless_value_ends():
@@ -74,4 +74,4 @@ def test_a_bottomless_value_ends():
     value = {}
     for _ in range(5000):
         value = {"in": value}
-    assert complaint(schema, value) == ""
+    assert validate_args(schema, value) == ""

@@ -1,11 +1,11 @@
 """Tools that whoever asked runs themselves: shown to the model, never run here, and the last word of a turn."""
 
-from alipes.agent.tool_calls import HANDED, ends_here
+from alipes.agent.tool_calls import CLIENT_RUNS_IT, is_client_call
 from alipes.kernel.messages import Message, ToolResult
-from alipes.kernel.turns import Offered
+from alipes.kernel.turns import ClientTool
 from tests.unit.agent_harness import Hand, an_agent, call, live, play, turn
 
-WEATHER = Offered(
+WEATHER = ClientTool(
     "weather", "tells the weather", {"type": "object", "properties": {"at": {"type": "string"}}}
 )
 
@@ -16,7 +16,7 @@ async def test_a_call_of_theirs_ends_the_turn_unrun_and_is_kept():
     assert (scene.ending, scene.detail) == ("answered", "")
     assert [spec.name for spec in model.asked[0].tools] == ["weather"] and len(model.asked) == 1
     assert scene.said[1].calls[0].args == {"at": "Rome"}
-    assert scene.said[2] == Message("tool", (ToolResult("c1", HANDED),))
+    assert scene.said[2] == Message("tool", (ToolResult("c1", CLIENT_RUNS_IT),))
 
 
 async def test_calls_of_the_house_beside_it_are_run_first():
@@ -24,11 +24,11 @@ async def test_calls_of_the_house_beside_it_are_run_first():
     model = play((call("c1", "look"), call("c2", "weather")))
     scene = await live(an_agent(model, [look]), turn(offered=(WEATHER,)))
     assert scene.ending == "answered" and look.ran == [{}] and len(model.asked) == 1
-    assert [part.text for part in scene.said[2].parts] == ["there", HANDED]
+    assert [part.text for part in scene.said[2].parts] == ["there", CLIENT_RUNS_IT]
 
 
 async def test_where_both_have_a_name_it_is_theirs():
-    mine, theirs = Hand("look"), Offered("look", "theirs")
+    mine, theirs = Hand("look"), ClientTool("look", "theirs")
     model = play((call("c1", "look"),))
     scene = await live(an_agent(model, [mine]), turn(offered=(theirs,)))
     assert [spec.description for spec in model.asked[0].tools] == ["theirs"] and mine.ran == []
@@ -43,5 +43,5 @@ async def test_a_turn_that_was_cut_off_after_handing_over_does_not_ask_again():
 
 
 def test_only_what_was_handed_over_ends_a_turn():
-    assert ends_here(Message("tool", (ToolResult("c1", "x"), ToolResult("c2", HANDED))))
-    assert not ends_here(Message("tool", (ToolResult("c1", "x"),)))
+    assert is_client_call(Message("tool", (ToolResult("c1", "x"), ToolResult("c2", CLIENT_RUNS_IT))))
+    assert not is_client_call(Message("tool", (ToolResult("c1", "x"),)))

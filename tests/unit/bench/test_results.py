@@ -1,9 +1,9 @@
 """The last results of the bench: a file that is read back as it was, names that stay, and what counts as worse."""
 
 import pytest
-from bench import keeping, plots
-from bench.keeping import Figure, Kept, Name, figure, named, worse
+from bench import plots, results
 from bench.measure import Row
+from bench.results import Figure, Kept, Name, figure, named, worse
 
 
 def row(what="it", ours="2.00 ms", ratio="", reach="<= 5 ms"):
@@ -41,7 +41,7 @@ def test_of_a_ratio_the_ratio_is_kept_and_of_words_nothing():
     ],
 )
 def test_worse_is_what_is_beyond_noise_in_the_wrong_direction(before, now, unit, more, bad):
-    noise = keeping.NOISE.get(unit, (0.0, 0.0))[0]
+    noise = results.NOISE.get(unit, (0.0, 0.0))[0]
     old, new = (Figure("f", value, unit, "2026-01-01", 0.1, noise, more) for value in (before, now))
     assert worse(old, new, same_machine=True) == bad
 
@@ -59,16 +59,16 @@ def test_what_is_kept_is_read_back_and_a_figure_stays_in_its_place(tmp_path):
     kept = Kept(rivals={"date": "2026-01-01", "load": "1.0", "alipes": {"cpu": 0.3}})
     for name, value in (("a", 1.0), ("b", 2.0), ("a", 3.0)):
         kept.put(Figure(name, value, "ms", "2026-01-01", 0.1))
-    keeping.save(kept, file)
-    assert keeping.load(file) == kept and [each.figure for each in kept.figures] == ["a", "b"]
+    results.save(kept, file)
+    assert results.load(file) == kept and [each.figure for each in kept.figures] == ["a", "b"]
 
 
 def test_the_pictures_show_every_contestant_and_leave_out_crowds_that_were_not_all_answered():
-    def told(wait):
+    def seen(wait):
         points = {str(n): {"answered": n, "p50": wait * n} for n in (1, 16, 256)}
         return {"first": wait, "ready": wait, "crowd": points}
 
-    rivals = {"date": "2026-01-01", "load": "1.0", "alipes": told(0.01), "nanobot": told(0.4)}
+    rivals = {"date": "2026-01-01", "load": "1.0", "alipes": seen(0.01), "nanobot": seen(0.4)}
     rivals["nanobot"]["crowd"]["256"]["answered"] = 250
     drawn = plots.latency(rivals, "note")
     assert drawn.count("<circle") == 5 and "alipes" in drawn and "nanobot" in drawn

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from alipes.cli.commands.config import run
-from alipes.config.editor import change, holds, set_secret, set_value
+from alipes.config.editor import change, has_value, set_secret, set_value
 from alipes.config.environment import parse_env
-from alipes.config.settings import load
+from alipes.config.loader import load_settings
 from alipes.config.toml_lines import split_key
 from alipes.kernel.errors import ConfigError
 
@@ -63,7 +63,7 @@ def child(*argv: str, home: Path, typed: str = "") -> subprocess.CompletedProces
     )
 
 
-def test_path_says_where_the_file_is_and_makes_nothing(config, home):
+def test_path_prints_the_path_and_creates_nothing(config, home):
     assert config("path") == (0, f"{home}/config.toml\n", "")
     assert not home.exists()
 
@@ -85,7 +85,7 @@ def test_show_is_valid_toml_with_origins_and_without_secrets(config, written, ho
     assert "chmod 600" in out
 
 
-def test_get_prints_the_bare_value(config, written):
+def test_get_prints_only_the_value(config, written):
     assert config("get", "model") == (0, "groq/llama\n", "")
     assert config("get", "serve.port") == (0, "9000\n", "")
     assert config("get", "fallback") == (0, "[]\n", "")
@@ -102,14 +102,14 @@ def test_get_looks_into_tables(config, written):
     assert config("get", "providers.groq.body.z") == (0, "", "")
 
 
-def test_an_unknown_key_is_told_with_near_ones(config, written):
+def test_an_unknown_key_is_reported_with_similar_ones(config, written):
     status, out, err = config("get", "serve.prot")
     assert (status, out) == (2, "")
     assert "Did you mean serve.port" in err
     assert config("why", "a b")[0] == 2
 
 
-def test_why_tells_value_origin_and_meaning(config, written, monkeypatch):
+def test_why_prints_value_origin_and_meaning(config, written, monkeypatch):
     _, out, _ = config("why", "serve.port")
     assert out.splitlines()[:2] == ["serve.port = 9000", f"  from {written}:5"]
     assert "default 8742; variable ALIPES_SERVE_PORT" in out
@@ -120,12 +120,12 @@ def test_why_tells_value_origin_and_meaning(config, written, monkeypatch):
     assert out.splitlines()[:3] == [
         "serve.port = 1234",
         "  from ALIPES_SERVE_PORT, environment",
-        f"  over 9000 from {written}:5",
+        f"  overrides 9000 from {written}:5",
     ]
     assert "not set" in config("why", 'models."groq/x".window')[1]
 
 
-def test_why_tells_where_a_secret_is_without_telling_it(config, written, home):
+def test_why_prints_where_a_secret_is_without_its_value(config, written, home):
     set_secret("GROQ_API_KEY", "gsk_canary")
     assert config("why", "GROQ_API_KEY") == (
         0,
@@ -159,7 +159,7 @@ def test_set_keeps_every_comment(config, written):
     }
 
 
-def test_set_makes_home_and_file_for_us_alone(config, home):
+def test_set_creates_a_private_home_and_file(config, home):
     assert config("set", "model", "groq/x")[0] == 0
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert stat.S_IMODE((home / "config.toml").stat().st_mode) == 0o600
@@ -174,25 +174,25 @@ def test_set_makes_home_and_file_for_us_alone(config, home):
         ("serve.port", "-1", "out of range"),
         ("serve.prot", "1", "Did you mean port?"),
         ("serve", "1", "must be a table"),
-        ("model", "gpt-5", "lacks its provider"),
-        ("model", "nope/x", "names a provider we do not know"),
+        ("model", "gpt-5", "needs a provider prefix"),
+        ("model", "nope/x", "has an unknown provider"),
         ("model.x", "1", "must be text"),
         ("fallback", '["groq/a", 3]', "must be text"),
         ("providers.new.api", "anthropic", "has no base_url"),
         ("providers.new.base_url", "localhost:1", "has no scheme"),
         ("providers.groq.key", "sk-canary-canary", "is a secret"),
-        ("providers.groq.headers.Authorization", "Bearer canary", "holds a secret"),
+        ("providers.groq.headers.Authorization", "Bearer canary", "contains a secret"),
         ("providers.groq.api", "openia-chat", "Did you mean openai-chat?"),
-        ("a..b", "1", "is not the name of a setting"),
+        ("a..b", "1", "is not a valid setting name"),
         ("ALIPES_MODEL", "groq/x", "config set model VALUE"),
         ("ALIPES_HOME", "/x", "set it in the environment"),
-        ("HTTP_PROXY", "canary", "is not an address"),
-        ("GROQ_API_KEY", "", "cannot be empty"),
+        ("HTTP_PROXY", "canary", "is not a URL"),
+        ("GROQ_API_KEY", "", "must not be empty"),
         ("GROQ_API_KEY", "can\nary", "control characters"),
         ("model", "groq/\udcff", "control characters"),
     ],
 )
-def test_a_bad_value_leaves_the_files_as_they_were(config, written, home, key, value, said):
+def test_a_bad_value_leaves_the_files_unchanged(config, written, home, key, value, said):
     before = written.stat()
     status, out, err = config("set", key, value)
     assert (status, out) == (2, "")
@@ -215,7 +215,7 @@ def test_set_does_not_touch_a_file_that_is_not_toml(config, written):
     written.write_text("model = \n")
     status, _, err = config("set", "serve.port", "1")
     assert status == 2
-    assert f"{written}:1: this is not valid TOML" in err
+    assert f"{written}:1: invalid TOML" in err
     assert written.read_text() == "model = \n"
 
 
@@ -230,7 +230,7 @@ def test_set_follows_a_link_and_keeps_the_mode(config, written, tmp_path):
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
 
 
-def test_a_file_that_cannot_be_replaced_is_told_and_stays(config, written, home):
+def test_a_file_that_cannot_be_replaced_is_reported_and_unchanged(config, written, home):
     (home / ".config.toml.new").mkdir()
     status, _, err = config("set", "max_steps", "3")
     assert status == 2
@@ -238,7 +238,7 @@ def test_a_file_that_cannot_be_replaced_is_told_and_stays(config, written, home)
     assert written.read_text() == COMMENTED
 
 
-def test_secrets_go_to_the_env_file_for_us_alone(config, home):
+def test_secrets_are_saved_in_a_private_env_file(config, home):
     home.mkdir()
     env = home / ".env"
     env.write_text("# keys\nexport A=1 # old\nB='two'\n")
@@ -246,7 +246,7 @@ def test_secrets_go_to_the_env_file_for_us_alone(config, home):
     assert config("set", "GROQ_API_KEY", "gsk_abcdef")[0] == 0
     assert config("set", "A", "with 'both\" quotes\\")[0] == 0
     piped = child("set", "MINE_KEY", "-", home=home, typed="from-a-pipe\n")
-    assert piped.stdout == f"MINE_KEY is kept in {env}\n"
+    assert piped.stdout == f"MINE_KEY saved in {env}\n"
     assert stat.S_IMODE(env.stat().st_mode) == 0o600
     assert env.read_text().startswith("# keys\n")
     assert {name: line.value for name, line in parse_env(env.read_text(), env).items()} == {
@@ -258,7 +258,7 @@ def test_secrets_go_to_the_env_file_for_us_alone(config, home):
     assert not (home / "config.toml").exists()
 
 
-def test_unset_takes_out_what_set_put_in_and_keeps_every_comment(config, written):
+def test_unset_removes_a_value_and_keeps_every_comment(config, written):
     status, out, err = config("unset", "serve.port")
     assert (status, err) == (0, "")
     assert out == f"serve.port is no longer set, {written}:5\nserve.port = 8742\n  from default\n"
@@ -270,22 +270,22 @@ def test_unset_takes_out_what_set_put_in_and_keeps_every_comment(config, written
 @pytest.mark.parametrize(
     "key", ["providers.mine", 'models."groq/llama"', "serve", "servee", "providers.groq.key"]
 )
-def test_unset_takes_out_tables_and_names_that_are_no_settings(config, written, key):
+def test_unset_removes_tables_and_unknown_names(config, written, key):
     written.write_text(
         "max_steps = 3 # three\n[serve]\nport = 3\n[servee]\na = 1\n[providers.groq]\nkey = 'sk-canary-canary'\n"
         "[providers.mine]\nbase_url = 'http://h/v1'\n[models.\"groq/llama\"]\nvision = true\n"
     )
     status, out, err = config("unset", key)
     assert status == 0 and out.startswith(f"{key} is no longer set, {written}:") and "canary" not in out + err
-    assert not holds(tomllib.loads(written.read_text()), split_key(key))
+    assert not has_value(tomllib.loads(written.read_text()), split_key(key))
     assert written.read_text().startswith("max_steps = 3 # three\n")
 
 
-def test_unset_does_not_take_out_what_others_stand_on(config, written):
+def test_unset_does_not_remove_what_other_settings_need(config, written):
     written.write_text('model = "mine/x"\n[providers.mine]\nbase_url = "http://h/v1"\n')
     before = written.read_text()
     for key, said in (
-        ("providers.mine", "names a provider we do not know"),
+        ("providers.mine", "has an unknown provider"),
         ("providers.mine.base_url", "no base_url"),
     ):
         status, _, err = config("unset", key)
@@ -293,7 +293,7 @@ def test_unset_does_not_take_out_what_others_stand_on(config, written):
     assert config("unset", "serve.prot")[0] == 2
 
 
-def test_unset_takes_a_secret_out_of_the_env_file(config, home):
+def test_unset_removes_a_secret_from_the_env_file(config, home):
     home.mkdir()
     (home / ".env").write_text("# keys\nA=1\nGROQ_API_KEY=gsk_canary\nB=2\n")
     status, out, err = config("unset", "GROQ_API_KEY")
@@ -306,7 +306,7 @@ def test_settings_and_secrets_are_changed_together_or_not_at_all(home):
     ways = {("model",): "mine/x", ("providers", "mine", "base_url"): "http://h/v1"}
     both = {**ways, ("providers", "mine", "key_env"): "MINE_KEY"}
     assert change(both, {"MINE_KEY": "abc-def"}, home=home, environ={}) == []
-    assert load(home, {}).providers["mine"].key.reveal() == "abc-def"
+    assert load_settings(home, {}).providers["mine"].key.reveal() == "abc-def"
     before = (home / "config.toml").read_text(), (home / ".env").read_text()
     (home / ".config.toml.new").mkdir()
     with pytest.raises(ConfigError, match="cannot be written"):
@@ -337,20 +337,20 @@ def test_settings_and_secrets_are_changed_together_or_not_at_all(home):
         ["show", "-x"],
     ],
 )
-def test_wrong_words_end_with_status_2_and_a_hint(config, argv):
+def test_wrong_usage_exits_with_status_2_and_a_hint(config, argv):
     status, out, err = config(*argv)
     assert (status, out) == (2, "")
     assert "Try `alipes config --help`." in err
 
 
-def test_help_is_an_answer(config):
+def test_help_prints_to_standard_output(config):
     status, out, err = config("--help")
     assert (status, err) == (0, "")
     assert "alipes config why KEY" in out
 
 
 @pytest.mark.parametrize("action", [["show"], ["get", "model"], ["why", "model"]])
-def test_wrong_settings_end_with_status_2(config, written, action):
+def test_wrong_settings_exit_with_status_2(config, written, action):
     written.write_text("[serve]\nport = 0\n")
     status, out, err = config(*action)
     assert (status, out) == (2, "")
@@ -405,5 +405,5 @@ def test_two_processes_that_set_at_once_lose_nothing(home):
         for key in keys
     ]
     assert [child.wait() for child in children] == [0, 0, 0]
-    loaded = load(home, {})
+    loaded = load_settings(home, {})
     assert (loaded.max_steps, loaded.serve.port, loaded.embedded.threads) == (10, 10, 10)

@@ -1,4 +1,4 @@
-"""`alipes model`, as a person runs it: a program with a home, told by its words and its exit status."""
+"""`alipes model`, run as a program."""
 
 import asyncio
 import sys
@@ -14,13 +14,13 @@ RUN = "import sys; from alipes.cli.commands.model import run; sys.exit(run(sys.a
 pytestmark = pytest.mark.deadline(60)
 
 
-class Told(Struct):
+class CommandResult(Struct):
     status: int
     out: str
     err: str
 
 
-async def alipes_model(home: Path, *words: str, **environ: str) -> Told:
+async def alipes_model(home: Path, *words: str, **environ: str) -> CommandResult:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-W", "error", "-c", RUN, *words),
         env={"ALIPES_HOME": str(home), **environ},
@@ -30,7 +30,7 @@ async def alipes_model(home: Path, *words: str, **environ: str) -> Told:
     )
     out, err = await process.communicate()
     assert process.returncode is not None
-    return Told(process.returncode, out.decode(), err.decode())
+    return CommandResult(process.returncode, out.decode(), err.decode())
 
 
 def config(home: Path) -> str:
@@ -38,33 +38,33 @@ def config(home: Path) -> str:
     return file.read_text() if file.exists() else ""
 
 
-async def test_without_a_name_it_shows_the_model_why_and_which_others_there_are(tmp_path):
-    told = await alipes_model(tmp_path, ANTHROPIC_API_KEY=KEY)
-    first, *rest = told.out.splitlines()
-    assert (told.status, told.err) == (0, "")
-    assert first == "anthropic/claude-sonnet-5-5: ANTHROPIC_API_KEY is set."
+async def test_without_a_name_it_shows_the_model_and_the_others(tmp_path):
+    seen = await alipes_model(tmp_path, ANTHROPIC_API_KEY=KEY)
+    first, *rest = seen.out.splitlines()
+    assert (seen.status, seen.err) == (0, "")
+    assert first == "Model: anthropic/claude-sonnet-5-5 (ANTHROPIC_API_KEY is set)"
     [current] = [line for line in rest if line.startswith("*")]
     assert current.split() == ["*", "anthropic/claude-sonnet-5-5", "1M", "2", "/", "0.1", "/", "10"]
-    assert "anthropic/claude-opus-5-5" in told.out and "embedded/smollm2-135m" in told.out
-    assert "openai/gpt-6.1-sol" not in told.out and "OPENAI_API_KEY" in told.out
-    assert KEY not in told.out
+    assert "anthropic/claude-opus-5-5" in seen.out and "embedded/smollm2-135m" in seen.out
+    assert "openai/gpt-6.1-sol" not in seen.out and "OPENAI_API_KEY" in seen.out
+    assert KEY not in seen.out
 
 
-async def test_all_shows_also_what_has_no_key_yet(tmp_path):
-    told = await alipes_model(tmp_path, "--all", XAI_API_KEY=KEY)
-    assert told.status == 0
+async def test_all_also_shows_providers_without_a_key(tmp_path):
+    seen = await alipes_model(tmp_path, "--all", XAI_API_KEY=KEY)
+    assert seen.status == 0
     for word in ("openai/gpt-6.1-sol", "more above 272k", "unknown", "free", "* xai/"):
-        assert word in told.out
+        assert word in seen.out
 
 
-async def test_a_name_is_kept_for_the_next_start_beside_what_else_is_in_the_file(tmp_path):
+async def test_a_name_is_saved_and_the_rest_of_the_file_is_kept(tmp_path):
     (tmp_path / "config.toml").write_text("# mine\nmax_steps = 7\n")
-    told = await alipes_model(tmp_path, "grok-4.6", XAI_API_KEY=KEY)
-    assert (told.status, told.err) == (0, "")
-    assert told.out == "xai/grok-4.6 is used from now on.\n"
+    seen = await alipes_model(tmp_path, "grok-4.6", XAI_API_KEY=KEY)
+    assert (seen.status, seen.err) == (0, "")
+    assert seen.out == "Switched to xai/grok-4.6.\n"
     assert "# mine" in config(tmp_path) and 'model = "xai/grok-4.6"' in config(tmp_path)
     again = await alipes_model(tmp_path, XAI_API_KEY=KEY)
-    assert again.out.startswith("xai/grok-4.6: It is the configured one.")
+    assert again.out.startswith("Model: xai/grok-4.6 (from config.toml)")
 
 
 @pytest.mark.parametrize(
@@ -73,65 +73,65 @@ async def test_a_name_is_kept_for_the_next_start_beside_what_else_is_in_the_file
         ("grok-4.77", "xai/grok-4.7"),
         ("xai/grok-4.77", "xai/grok-4.7"),
         ("anthropic/claude-sonnet-5-5", "ANTHROPIC_API_KEY"),
-        ("zzzz", "No model or provider"),
+        ("zzzz", "Unknown model or provider"),
         ("embedded/gpt", "smollm2-135m"),
     ],
 )
-async def test_a_name_that_cannot_be_asked_changes_nothing_and_shows_what_is_near(tmp_path, name, near):
+async def test_an_unusable_name_changes_nothing_and_shows_similar_ones(tmp_path, name, near):
     (tmp_path / "config.toml").write_text('model = "xai/grok-4.3"\n')
-    told = await alipes_model(tmp_path, name, XAI_API_KEY=KEY)
-    assert (told.status, told.out) == (2, "")
-    assert near in told.err
+    seen = await alipes_model(tmp_path, name, XAI_API_KEY=KEY)
+    assert (seen.status, seen.out) == (2, "")
+    assert near in seen.err
     assert config(tmp_path) == 'model = "xai/grok-4.3"\n'
 
 
-async def test_a_new_model_is_taken_on_the_persons_word(tmp_path):
-    told = await alipes_model(tmp_path, "--anyway", "xai/grok-5", XAI_API_KEY=KEY)
-    assert told.status == 0 and 'model = "xai/grok-5"' in config(tmp_path)
+async def test_anyway_accepts_an_unknown_model(tmp_path):
+    seen = await alipes_model(tmp_path, "--anyway", "xai/grok-5", XAI_API_KEY=KEY)
+    assert seen.status == 0 and 'model = "xai/grok-5"' in config(tmp_path)
 
 
 async def test_a_dated_name_of_a_known_model_is_known(tmp_path):
-    told = await alipes_model(tmp_path, "openai/gpt-6.1-sol-2026-09-29", OPENAI_API_KEY=KEY)
-    assert told.status == 0
+    seen = await alipes_model(tmp_path, "openai/gpt-6.1-sol-2026-09-29", OPENAI_API_KEY=KEY)
+    assert seen.status == 0
 
 
-async def test_any_model_of_ones_own_provider_is_taken(tmp_path):
+async def test_any_model_of_a_custom_provider_is_accepted(tmp_path):
     (tmp_path / "config.toml").write_text('[providers.mine]\nbase_url = "http://127.0.0.1:9/v1"\n')
-    told = await alipes_model(tmp_path, "mine/anything")
-    assert told.status == 0 and 'model = "mine/anything"' in config(tmp_path)
+    seen = await alipes_model(tmp_path, "mine/anything")
+    assert seen.status == 0 and 'model = "mine/anything"' in config(tmp_path)
 
 
-async def test_live_asks_the_provider_itself(tmp_path):
+async def test_live_asks_the_provider(tmp_path):
     async with ModelServer(models=("grok-9", "grok-9-mini"), key=KEY) as server:
         (tmp_path / "config.toml").write_text(f'[providers.xai]\nbase_url = "{server.url("openai-chat")}"\n')
         listed = await alipes_model(tmp_path, "--live", XAI_API_KEY=KEY)
         assert listed.status == 0 and "xai/grok-9-mini" in listed.out
         wrong = await alipes_model(tmp_path, "--live", "xai/grok-8", XAI_API_KEY=KEY)
-        assert wrong.status == 2 and "xai/grok-9" in wrong.err and "does not offer" in wrong.err
+        assert wrong.status == 2 and "xai/grok-9" in wrong.err and "has no model" in wrong.err
         right = await alipes_model(tmp_path, "--live", "xai/grok-9", XAI_API_KEY=KEY)
         assert right.status == 0 and 'model = "xai/grok-9"' in config(tmp_path)
 
 
-async def test_live_says_which_provider_does_not_answer_and_still_lists_the_others(tmp_path):
+async def test_live_reports_a_provider_that_does_not_answer_and_lists_the_others(tmp_path):
     (tmp_path / "config.toml").write_text('[providers.xai]\nbase_url = "http://127.0.0.1:9/v1"\n')
-    told = await alipes_model(tmp_path, "--live", XAI_API_KEY=KEY)
-    assert told.status == 0
-    assert "xai does not say" in told.out and "xai/grok-4.7" in told.out and KEY not in told.out
+    seen = await alipes_model(tmp_path, "--live", XAI_API_KEY=KEY)
+    assert seen.status == 0
+    assert "xai: no list" in seen.out and "xai/grok-4.7" in seen.out and KEY not in seen.out
 
 
-async def test_a_variable_that_wins_over_the_choice_is_named(tmp_path):
-    told = await alipes_model(tmp_path, "grok-4.7", XAI_API_KEY=KEY, ALIPES_MODEL="scripted")
-    assert told.status == 0 and "ALIPES_MODEL says scripted" in told.out
+async def test_a_variable_that_overrides_the_choice_is_named(tmp_path):
+    seen = await alipes_model(tmp_path, "grok-4.7", XAI_API_KEY=KEY, ALIPES_MODEL="scripted")
+    assert seen.status == 0 and "ALIPES_MODEL is set to scripted" in seen.out
 
 
-async def test_wrong_words_and_help(tmp_path):
+async def test_wrong_usage_and_help(tmp_path):
     assert (await alipes_model(tmp_path, "--nonsense")).status == 2
     assert (await alipes_model(tmp_path, "--all", "xai")).status == 2
     helped = await alipes_model(tmp_path, "--help")
     assert helped.status == 0 and helped.out.startswith("usage: alipes model")
 
 
-async def test_wrong_settings_are_told_and_end_with_2(tmp_path):
+async def test_wrong_settings_exit_with_status_2(tmp_path):
     (tmp_path / "config.toml").write_text("max_steps = -1\n")
-    told = await alipes_model(tmp_path)
-    assert told.status == 2 and "max_steps" in told.err and "Traceback" not in told.err
+    seen = await alipes_model(tmp_path)
+    assert seen.status == 2 and "max_steps" in seen.err and "Traceback" not in seen.err

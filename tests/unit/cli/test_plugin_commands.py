@@ -1,4 +1,4 @@
-"""Plugins in the whole app: commands, exchanging while turns run, what they ask of the house, what is left."""
+"""Plugins in the whole app: commands, reloads and their requests."""
 
 import asyncio
 import os
@@ -11,16 +11,16 @@ import pytest
 from msgspec import structs
 
 from alipes.app import open_app
+from alipes.config.loader import load_settings
 from alipes.config.paths import Paths
-from alipes.config.settings import load
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.turns import Noted, TurnEnded
-from alipes.providers.scripted import Scripted
+from alipes.kernel.turns import Notice, TurnEnded
+from alipes.providers.scripted import ScriptedProvider
 from alipes.sessions import commands
 from alipes.testing import no_leaks
-from tests.world.house import inbound
-from tests.world.lodgers import write
-from tests.world.polling import until
+from tests.world.plugin_harness import write_plugin
+from tests.world.session_harness import inbound
+from tests.world.wait import until
 
 ROOT = Path(__file__).parents[3]
 
@@ -37,20 +37,20 @@ class Table:
         return inbound(f"{os.urandom(3).hex()}-{self.count}", text, workdir=os.getcwd())
 
     async def say(self, text):
-        async with self.app.lobby.ask(self.message(text)) as following:
+        async with self.app.sessions.ask(self.message(text)) as following:
             async for event in following:
                 self.events.append(event)
         assert isinstance(event, TurnEnded)
         return event
 
     async def type(self, text, **more):
-        parsed = commands.parse(text, self.app.offers)
+        parsed = commands.parse(text, self.app.contributions)
         assert parsed is not None, text
         context = structs.replace(self.app.context(self.message(text)), **more)
         return await commands.run(context, parsed)
 
     def results(self):
-        """What the model was told by tools, in the last request."""
+        """Tool results in the last request to the model."""
         parts = (part for message in self.provider.asked[-1].messages for part in message.parts)
         return [part.text for part in parts if hasattr(part, "outcome")]
 
@@ -60,7 +60,7 @@ async def at_table(home, *script, enabled=(), more=""):
     home.mkdir(exist_ok=True)
     names = ", ".join(f'"{name}"' for name in enabled)
     Paths(home).config.write_text(f'model = "scripted"\n[plugins]\nenabled = [{names}]\n{more}\n')
-    settings, provider = load(home, {}), Scripted(script)
+    settings, provider = load_settings(home, {}), ScriptedProvider(script)
     settings.paths.make()
     async with open_app(settings, lent={"scripted": provider}) as app:
         yield Table(app, provider)
@@ -68,7 +68,7 @@ async def at_table(home, *script, enabled=(), more=""):
 
 def version(home, number):
     """A plugin that tells by tool, by hook and by command which version of it is asked."""
-    write(
+    write_plugin(
         home,
         "one",
         f"""
@@ -142,9 +142,9 @@ async def test_a_new_version_that_fails_leaves_the_old_one_as_it_was(tmp_path):
         for broken, why in (
             ("from .nowhere import x", "alipes_plugins.one_2.nowhere"),
             ("async def befor_tool(): ...", "Did you mean before_tool?"),
-            ("async def setup(ctx):\n    ctx.command('stop', None)", "the house has this command"),
+            ("async def setup(ctx):\n    ctx.command('stop', None)", "is built in command"),
         ):
-            write(home, "one", broken)
+            write_plugin(home, "one", broken)
             reply = await table.type("/plugins reload one")
             assert reply.trouble and "the one before goes on" in reply.text and why in reply.text
         assert (await table.type("/which x")).text == "command 1 x me"
@@ -153,28 +153,28 @@ async def test_a_new_version_that_fails_leaves_the_old_one_as_it_was(tmp_path):
 
 
 @pytest.mark.deadline(30)
-async def test_plugins_are_enabled_and_disabled_in_the_midst_and_for_the_next_start(tmp_path):
+async def test_plugins_are_enabled_and_disabled_at_run_time_and_for_the_next_start(tmp_path):
     home = tmp_path / "home"
     version(home, 1)
     async with at_table(home, "hi", "hi") as table:
         assert "one" in (listed := (await table.type("/plugins")).text) and "disabled: not in" in listed
         await table.say("before")
         assert "which" not in [spec.name for spec in table.provider.asked[-1].tools]
-        assert commands.parse("/which", table.app.offers) is None
+        assert commands.parse("/which", table.app.contributions) is None
         assert "loaded, and will be" in (await table.type("/plugins enable one")).text
         assert "2 tools" in (await table.type("/plugins")).text
         await table.say("after")
         assert "which" in [spec.name for spec in table.provider.asked[-1].tools]
         assert "/which WORD" in (await table.type("/help")).text
         assert (await table.type("/help which")).text == "/which WORD: tell which"
-        assert load(home, {}).plugins.enabled == ("one",)
+        assert load_settings(home, {}).plugins.enabled == ("one",)
         assert not (await table.type("/plugins disable one")).trouble
-        assert commands.parse("/which", table.app.offers) is None
+        assert commands.parse("/which", table.app.contributions) is None
         await until((home / "plugin-data" / "one" / "closed-1").exists)
-        assert load(home, {}).plugins.enabled == ()
+        assert load_settings(home, {}).plugins.enabled == ()
 
 
-async def test_what_makes_no_sense_about_plugins_is_told(tmp_path):
+async def test_wrong_plugin_commands_are_reported(tmp_path):
     home = tmp_path / "home"
     version(home, 1)
     async with at_table(home, enabled=["one"]) as table:
@@ -190,7 +190,7 @@ async def test_what_makes_no_sense_about_plugins_is_told(tmp_path):
 
 async def test_a_new_setting_is_seen_by_a_reload(tmp_path):
     home = tmp_path / "home"
-    write(
+    write_plugin(
         home,
         "one",
         """
@@ -214,9 +214,9 @@ async def test_a_new_setting_is_seen_by_a_reload(tmp_path):
         assert (await table.type("/word")).text == "new"
 
 
-async def test_a_command_that_breaks_or_hangs_is_told_and_is_a_strike(tmp_path):
+async def test_a_command_that_fails_or_hangs_is_reported_and_counted(tmp_path):
     home = tmp_path / "home"
-    write(
+    write_plugin(
         home,
         "one",
         """
@@ -239,19 +239,19 @@ async def test_a_command_that_breaks_or_hangs_is_told_and_is_a_strike(tmp_path):
         reply = await table.type("/plain")
         assert reply.trouble
         await until(lambda: table.app.plugins.facts()[0].state == "off")
-        assert commands.parse("/silent", table.app.offers) is None
+        assert commands.parse("/silent", table.app.contributions) is None
 
 
-async def test_every_command_is_told_to_plugins_and_a_slow_one_delays_no_stop(tmp_path):
+async def test_plugins_see_every_command_and_a_slow_one_delays_no_stop(tmp_path):
     home = tmp_path / "home"
-    write(
+    write_plugin(
         home,
         "one",
         """
         import asyncio
-        told, go_on = [], asyncio.Event()
+        calls, go_on = [], asyncio.Event()
         async def command_given(name, args, inbound):
-            told.append((name, args, inbound.sender))
+            calls.append((name, args, inbound.sender))
             await go_on.wait()
         async def setup(ctx):
             async def mine(args, inbound): return "done"
@@ -268,19 +268,19 @@ async def test_every_command_is_told_to_plugins_and_a_slow_one_delays_no_stop(tm
         assert (await stop).text.startswith("Stopping")
         await table.type("/mine x y")
         await table.type("/help mine")
-        assert one.told == [("stop", "", "me"), ("mine", "x y", "me"), ("help", "mine", "me")]
+        assert one.calls == [("stop", "", "me"), ("mine", "x y", "me"), ("help", "mine", "me")]
 
 
 @pytest.mark.deadline(30)
-async def test_what_a_plugin_asks_of_the_house_goes_the_way_of_everything(tmp_path):
+async def test_requests_of_a_plugin_take_the_normal_path(tmp_path):
     home = tmp_path / "home"
-    write(
+    write_plugin(
         home,
         "one",
         """
         import asyncio
         from alipes.plugin import Inbound, Address, user, tool, Verdict
-        from alipes.plugins.attribution import tasks_of
+        from alipes.plugins.interruption.attribution import tasks_of
         seen = {}
 
         async def before_tool(call, turn):
@@ -321,18 +321,18 @@ async def test_what_a_plugin_asks_of_the_house_goes_the_way_of_everything(tmp_pa
         assert seen["risky"].outcome == "denied"
         assert seen["settings"] == ["scripted", 8742, ("one",), None, None, None]
         assert seen["mine"] == 0 and seen["living"] is None
-        await table.app.lobby.settled()
+        await table.app.sessions.wait_idle()
         assert (await table.app.store.archive.turn(seen["turn"])).ending == "answered"
         ended = await table.say("who?")
         assert table.results()[-1] == ended.turn
 
 
-async def test_what_a_plugin_does_wrong_is_told_in_the_turn(tmp_path):
+async def test_errors_of_a_plugin_are_shown_in_the_turn(tmp_path):
     home = tmp_path / "home"
-    write(home, "one", "async def turn_context(context): raise ValueError('no luck')")
+    write_plugin(home, "one", "async def turn_context(context): raise ValueError('no luck')")
     async with at_table(home, "hi", enabled=["one"]) as table:
         assert (await table.say("hello")).ending == "answered"
-        notes = [event.text for event in table.events if isinstance(event, Noted)]
+        notes = [event.text for event in table.events if isinstance(event, Notice)]
         assert any("plugin one failed in turn_context" in note and "no luck" in note for note in notes)
 
 
@@ -345,9 +345,9 @@ async def test_toolsets_decide_what_a_platform_may_use(tmp_path):
         assert {spec.name for spec in table.provider.asked[0].tools} == {"which", "wait", "read_file"}
 
 
-async def test_those_that_are_not_loaded_are_noted_at_the_start(tmp_path):
+async def test_plugins_that_fail_to_load_are_noted_at_the_start(tmp_path):
     home = tmp_path / "home"
-    write(home, "one", "import not_there_at_all")
+    write_plugin(home, "one", "import not_there_at_all")
     async with at_table(home, enabled=["one", "oone"]) as table:
         assert table.app.notes == (
             "plugin one is not loaded: it needs the module not_there_at_all, which is not installed: "
@@ -357,7 +357,7 @@ async def test_those_that_are_not_loaded_are_noted_at_the_start(tmp_path):
 
 
 @pytest.mark.deadline(30)
-async def test_nothing_of_a_plugin_is_left_after_the_end(tmp_path):
+async def test_a_plugin_leaves_nothing_behind(tmp_path):
     """A background task, tasks that were just begun, an HTTP client in the midst of a request, an open file."""
     home = tmp_path / "home"
     asked = asyncio.Event()
@@ -369,7 +369,7 @@ async def test_nothing_of_a_plugin_is_left_after_the_end(tmp_path):
 
     stuck = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = stuck.sockets[0].getsockname()[1]
-    write(
+    write_plugin(
         home,
         "one",
         f"""
@@ -416,8 +416,8 @@ asyncio.run(main(sys.argv[1]))
     ("variables", "state"), [((), "[]"), (("ALIPES_SAFE=1", "ALIPES_PLUGINS_ENABLED=old,one"), "[]")]
 )
 def test_a_start_without_plugins_loads_nothing_for_them(tmp_path, variables, state):
-    write(tmp_path, "old", "def register(ctx): ...", plugin_yaml="name: old")
-    write(tmp_path, "one", "async def on_event(event): ...")
+    write_plugin(tmp_path, "old", "def register(ctx): ...", plugin_yaml="name: old")
+    write_plugin(tmp_path, "one", "async def on_event(event): ...")
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(tmp_path), *variables],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
@@ -444,8 +444,8 @@ print(*found, "importlib.metadata" in sys.modules)
 @pytest.mark.parametrize(
     ("enabled", "said"), [("", "False"), ("one", "one False"), ("one,other", "one True")]
 )
-def test_installed_packages_are_looked_through_only_for_a_name_that_no_folder_has(tmp_path, enabled, said):
-    write(tmp_path, "one", "async def on_event(event): ...")
+def test_installed_packages_are_searched_only_for_names_without_a_folder(tmp_path, enabled, said):
+    write_plugin(tmp_path, "one", "async def on_event(event): ...")
     done = subprocess.run(
         [sys.executable, "-c", LOOK, str(tmp_path), enabled],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},

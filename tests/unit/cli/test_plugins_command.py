@@ -1,4 +1,4 @@
-"""`alipes plugins`: lists, enables, disables, examines and begins plugins, in words a person can act on."""
+"""`alipes plugins`: list, enable, disable, doctor and new."""
 
 import os
 import tomllib
@@ -10,13 +10,13 @@ import pytest
 from alipes.app import open_app
 from alipes.cli import help_text
 from alipes.cli.commands import skills as skills_command
-from alipes.cli.plugins.command import ACTIONS, PluginsOptions, parse, run
-from alipes.cli.plugins.describe import lines
-from alipes.cli.plugins.list import Entry, entries, summary
-from alipes.cli.plugins.standalone import new_offers
-from alipes.config.settings import load
+from alipes.cli.plugins.command import ACTIONS, PluginsOptions, parse_plugins, run
+from alipes.cli.plugins.describe import format_rows
+from alipes.cli.plugins.list import PluginEntry, format_added, list_plugins
+from alipes.cli.plugins.standalone import make_registry
+from alipes.config.loader import load_settings
 from alipes.kernel.errors import ConfigError
-from alipes.plugins.discovery import PluginFacts, keep
+from alipes.plugins.discovery import PluginStatus, save_status
 from tests.world.plugin_sources import NATIVE, hermes, native
 
 COMMENTED = """\
@@ -67,137 +67,143 @@ def put(home: Path, *names: str, code: str = NATIVE) -> None:
 # --- enabling
 
 
-def test_enabling_keeps_every_comment_and_everything_else(home, plugins):
+def test_enabling_keeps_comments_and_other_settings(home, plugins):
     (home / "config.toml").write_text(COMMENTED)
     put(home, "ways", "other", "third")
-    assert plugins("enable", "third") == (0, "third is enabled, from the next start on.\n")
+    assert plugins("enable", "third") == (0, "third is enabled from the next start.\n")
     text = (home / "config.toml").read_text()
     assert [line for line in COMMENTED.splitlines() if line not in text.splitlines()] == []
     assert tomllib.loads(text)["plugins"]["enabled"] == ["ways", "third"]
 
 
-def test_enabling_what_was_disabled_takes_it_out_of_that_list(home, plugins):
+def test_enabling_a_disabled_plugin_removes_it_from_the_disabled_list(home, plugins):
     (home / "config.toml").write_text(COMMENTED)
     put(home, "other")
     assert plugins("enable", "other")[0] == 0
-    settings = load(home, {})
+    settings = load_settings(home, {})
     assert settings.plugins.enabled == ("ways", "other") and settings.plugins.disabled == ()
     assert "# not this one" in (home / "config.toml").read_text()
 
 
-def test_disabling_takes_out_the_line_of_that_plugin_and_no_other(home, plugins):
+def test_disabling_removes_only_that_plugin(home, plugins):
     (home / "config.toml").write_text(COMMENTED.replace('  "ways", ', '  "a", # first\n  "ways", '))
     put(home, "a", "ways")
-    assert plugins("disable", "ways") == (0, "ways is disabled, from the next start on.\n")
+    assert plugins("disable", "ways") == (0, "ways is disabled from the next start.\n")
     text = (home / "config.toml").read_text()
     assert '"a", # first' in text and "knows the way" not in text and "# not miles" in text
-    assert load(home, {}).plugins.enabled == ("a",)
+    assert load_settings(home, {}).plugins.enabled == ("a",)
 
 
-def test_a_plugin_that_is_gone_can_still_be_disabled(home, plugins):
+def test_a_deleted_plugin_can_still_be_disabled(home, plugins):
     (home / "config.toml").write_text(COMMENTED)
     assert plugins("disable", "ways")[0] == 0
-    assert load(home, {}).plugins.enabled == ()
+    assert load_settings(home, {}).plugins.enabled == ()
 
 
-def test_doing_it_twice_is_no_error(home, plugins):
+def test_enabling_twice_is_not_an_error(home, plugins):
     put(home, "ways")
     assert plugins("disable", "ways") == (0, "ways is not enabled.\n")
     plugins("enable", "ways")
     before = (home / "config.toml").read_text()
-    assert plugins("enable", "ways") == (0, "ways is enabled already.\n")
+    assert plugins("enable", "ways") == (0, "ways is already enabled.\n")
     assert (home / "config.toml").read_text() == before
 
 
-def test_an_unknown_name_is_refused_and_near_ones_are_named(home, plugins):
+def test_an_unknown_name_is_refused_with_similar_names(home, plugins):
     put(home, "ways")
     for action in ("enable", "disable", "doctor", "remove"):
         status, said = plugins(action, "wasy")
         assert status == 2 and "Did you mean ways?" in said
     assert not (home / "config.toml").exists()
-    assert "There are none yet" in plugins("enable", "x")[1] or "list" in plugins("enable", "x")[1]
+    assert "No plugins are installed" in plugins("enable", "x")[1] or "list" in plugins("enable", "x")[1]
 
 
-def test_a_variable_that_goes_over_the_file_is_told(home, plugins, monkeypatch):
+def test_a_variable_that_overrides_the_file_is_reported(home, plugins, monkeypatch):
     put(home, "ways")
     monkeypatch.setenv("ALIPES_PLUGINS_ENABLED", "other")
     status, said = plugins("enable", "ways")
     assert status == 2 and "ALIPES_PLUGINS_ENABLED" in said and not (home / "config.toml").exists()
 
 
-def test_what_it_needs_and_is_not_set_is_told_when_it_is_enabled(home, plugins):
+def test_unset_required_variables_are_reported_when_it_is_enabled(home, plugins):
     put(home, "ways")
     with open(home / "plugins" / "ways" / "plugin.toml", "a") as opened:
         opened.write('requires_env = ["WAYS_KEY"]\n')
     assert "alipes config set WAYS_KEY -" in plugins("enable", "ways")[1]
 
 
-def test_a_file_hook_is_in_use_until_it_is_disabled(home, plugins):
+def test_a_file_hook_is_enabled_by_default(home, plugins):
     folder = home / "hooks" / "greet"
     folder.mkdir(parents=True)
     (folder / "HOOK.yaml").write_text("name: greet\nevents: [agent:start]\n")
     (folder / "handler.py").write_text("def handle(event_type, context): pass\n")
-    assert [(each.name, each.state) for each in entries(load(home, {}))] == [("greet", "enabled")]
+    assert [(each.name, each.state) for each in list_plugins(load_settings(home, {}))] == [
+        ("greet", "enabled")
+    ]
     assert plugins("disable", "greet")[0] == 0
-    assert load(home, {}).plugins.disabled == ("greet",)
-    assert [(each.name, each.state) for each in entries(load(home, {}))] == [("greet", "disabled")]
+    assert load_settings(home, {}).plugins.disabled == ("greet",)
+    assert [(each.name, each.state) for each in list_plugins(load_settings(home, {}))] == [
+        ("greet", "disabled")
+    ]
 
 
 # --- listing
 
 
-def test_the_list_tells_state_origin_and_what_each_adds(home, plugins):
+def test_the_list_shows_state_source_and_what_each_adds(home, plugins):
     put(home, "ways")
     hermes(home / "plugins" / "hailer")
     plugins("enable", "hailer")
     status, said = plugins("list")
     head, first, second = said.splitlines()
     assert status == 0 and head.split() == ["NAME", "VERSION", "STATE", "FROM", "ADDS"]
-    assert first.split(maxsplit=3) == ["hailer", "0.3.0", "enabled", "by hand  1 tool, 1 hook"]
-    assert second.split(maxsplit=3) == ["ways", "1.0", "disabled", "by hand  1 tool, 1 hook, /way"]
+    assert first.split(maxsplit=3) == ["hailer", "0.3.0", "enabled", "manual  1 tool, 1 hook"]
+    assert second.split(maxsplit=3) == ["ways", "1.0", "disabled", "manual  1 tool, 1 hook, /way"]
 
 
-def test_with_no_plugin_the_list_says_how_to_get_one(plugins):
+def test_an_empty_list_says_how_to_install_a_plugin(plugins):
     status, said = plugins()
     assert status == 0 and "install" in said and "new" in said
 
 
-def test_how_a_running_process_found_them_is_told(home):
+def test_the_state_in_a_running_process_is_shown(home):
     put(home, "ways", "broken")
     (home / "config.toml").write_text('[plugins]\nenabled = ["ways", "broken"]\n')
-    settings = load(home, {})
+    settings = load_settings(home, {})
     facts = (
-        PluginFacts("ways", "on", version="1.0", tools=("a", "b"), cli=("way",), provides=("platform:foot",)),
-        PluginFacts("broken", "failed", why="it is broken", version="1.0"),
+        PluginStatus(
+            "ways", "on", version="1.0", tools=("a", "b"), cli=("way",), provides=("platform:foot",)
+        ),
+        PluginStatus("broken", "failed", why="it is broken", version="1.0"),
     )
-    keep(settings.paths, facts)
-    broken, ways = entries(settings)
-    assert ways.state == "on" and summary(ways) == "2 tools, alipes way, platform foot"
-    assert broken.state == "failed" and broken.why.startswith("it is broken (opened ")
+    save_status(settings.paths, facts)
+    broken, ways = list_plugins(settings)
+    assert ways.state == "on" and format_added(ways) == "2 tools, alipes way, platform foot"
+    assert broken.state == "failed" and broken.why.startswith("it is broken (loaded ")
 
 
-def test_what_a_process_told_of_another_version_does_not_count(home):
+def test_the_state_of_another_version_is_ignored(home):
     put(home, "ways")
     (home / "config.toml").write_text('[plugins]\nenabled = ["ways"]\n')
-    settings = load(home, {})
-    keep(settings.paths, (PluginFacts("ways", "failed", why="it was broken", version="0.9"),))
-    assert [(each.state, each.why) for each in entries(settings)] == [("enabled", "")]
+    settings = load_settings(home, {})
+    save_status(settings.paths, (PluginStatus("ways", "failed", why="it was broken", version="0.9"),))
+    assert [(each.state, each.why) for each in list_plugins(settings)] == [("enabled", "")]
 
 
 def test_an_enabled_name_without_a_plugin_and_a_broken_manifest_are_failures(home, plugins):
     put(home, "ways")
     (home / "plugins" / "ways" / "plugin.toml").write_text("name = ")
     (home / "config.toml").write_text('[plugins]\nenabled = ["ways", "nothing"]\n')
-    told = {each["name"]: each for each in msgspec.json.decode(plugins("list", "--json")[1])}
-    assert told["nothing"]["state"] == "failed" and told["ways"]["state"] == "failed"
-    assert "plugin.toml" in told["ways"]["why"]
+    seen = {each["name"]: each for each in msgspec.json.decode(plugins("list", "--json")[1])}
+    assert seen["nothing"]["state"] == "failed" and seen["ways"]["state"] == "failed"
+    assert "plugin.toml" in seen["ways"]["why"]
 
 
 def test_a_summary_counts_in_singular_and_plural():
-    entry = Entry(
+    entry = PluginEntry(
         "x", "on", adds={"tools": ("a",), "hooks": ("b", "c"), "skills": ("d",), "commands": ("/e",)}
     )
-    assert summary(entry) == "1 tool, 2 hooks, 1 skill, /e"
+    assert format_added(entry) == "1 tool, 2 hooks, 1 skill, /e"
 
 
 # --- the doctor
@@ -207,7 +213,7 @@ def findings(said: str) -> list[tuple[str, str, str]]:
     return [(each["about"], each["state"], each["says"]) for each in msgspec.json.decode(said)]
 
 
-def test_the_doctor_opens_what_is_enabled_and_reads_the_rest(home, plugins, tmp_path):
+def test_the_doctor_loads_enabled_plugins_and_scans_the_others(home, plugins, tmp_path):
     ran = tmp_path / "ran"
     put(home, "ways")
     put(home, "idle", code=f"import os\nos.mkdir({str(ran)!r})\n" + NATIVE)
@@ -222,7 +228,7 @@ def test_the_doctor_opens_what_is_enabled_and_reads_the_rest(home, plugins, tmp_
 
 
 @pytest.mark.parametrize(
-    "code, told",
+    "code, seen",
     [
         ("import nothing_of_this_name\n", "nothing_of_this_name"),
         ("async def before_tol(call): ...\n", "before_tool"),
@@ -233,12 +239,12 @@ def test_the_doctor_opens_what_is_enabled_and_reads_the_rest(home, plugins, tmp_
         (NATIVE.replace("look_up", "terminal"), "terminal"),
     ],
 )
-def test_the_doctor_tells_why_one_cannot_be_opened(home, plugins, code, told):
+def test_the_doctor_reports_why_one_cannot_be_loaded(home, plugins, code, seen):
     put(home, "ways", code=code)
     plugins("enable", "ways")
     status, said = plugins("doctor", "--json")
     wrong = [says for _, state, says in findings(said) if state == "wrong"]
-    assert status == 1 and wrong and told in " ".join(wrong)
+    assert status == 1 and wrong and seen in " ".join(wrong)
 
 
 def test_the_doctor_names_missing_variables(home, plugins):
@@ -247,10 +253,10 @@ def test_the_doctor_names_missing_variables(home, plugins):
         opened.write('requires_env = ["WAYS_KEY"]\n')
     plugins("enable", "ways")
     status, said = plugins("doctor")
-    assert status == 1 and "WAYS_KEY" in said and "FAIL" in said and "1 to be put right" in said
+    assert status == 1 and "WAYS_KEY" in said and "FAIL" in said and "1 problem found" in said
 
 
-def test_the_doctor_finds_two_that_want_the_same_name(home, plugins):
+def test_the_doctor_finds_name_conflicts(home, plugins):
     put(home, "one", "two")
     plugins("enable", "one")
     plugins("enable", "two")
@@ -260,18 +266,16 @@ def test_the_doctor_finds_two_that_want_the_same_name(home, plugins):
     assert "one" in said
 
 
-def test_the_doctor_tells_with_file_and_line_who_reaches_into_the_original(home, plugins):
+def test_the_doctor_reports_unsupported_hermes_internals_with_file_and_line(home, plugins):
     code = "def register(ctx):\n    import gateway.run\n    gateway.run.GatewayRunner = None\n"
     hermes(home / "plugins" / "hailer", code=code)
     plugins("enable", "hailer")
     status, said = plugins("doctor")
-    assert status == 1 and "out of scope" in said
+    assert status == 1 and "not supported" in said
     assert f"{home / 'plugins' / 'hailer' / '__init__.py'}:3 changes gateway.run.GatewayRunner" in said
 
 
-def test_the_doctor_tells_when_files_were_changed_and_when_a_command_cannot_be_reached(
-    home, plugins, tmp_path
-):
+def test_the_doctor_reports_changed_files_and_hidden_commands(home, plugins, tmp_path):
     code = "async def setup(ctx):\n    ctx.cli('doctor', 'help', lambda parser: None)\n"
     plugins("install", str(native(tmp_path / "here", code=code)), "--yes")
     with open(home / "plugins" / "ways" / "__init__.py", "a") as opened:
@@ -279,27 +283,27 @@ def test_the_doctor_tells_when_files_were_changed_and_when_a_command_cannot_be_r
     _, said = plugins("doctor", "--json")
     notes = [says for _, state, says in findings(said) if state == "note"]
     assert any("changed since" in says for says in notes) and any(
-        "`alipes doctor` is ours" in says for says in notes
+        "`alipes doctor` is hidden" in says for says in notes
     )
 
 
-def test_the_doctor_leaves_no_word_of_how_they_stand(home, plugins):
+def test_the_doctor_does_not_record_states(home, plugins):
     put(home, "ways")
     plugins("enable", "ways")
     plugins("doctor")
     assert not (home / "plugins" / ".state.json").exists()
 
 
-async def test_the_names_that_are_taken_here_are_those_of_a_conversation(home):
-    async with open_app(load(home, {})) as app:
-        assert set(new_offers().tools()) == set(app.offers.tools())
+async def test_the_reserved_names_are_those_of_a_conversation(home):
+    async with open_app(load_settings(home, {})) as app:
+        assert set(make_registry().tools()) == set(app.contributions.tools())
 
 
 # --- beginning one
 
 
 @pytest.mark.parametrize("words", [[], ["--hermes"]])
-def test_a_new_plugin_is_one_that_can_be_installed_and_opened(home, plugins, tmp_path, words):
+def test_a_new_plugin_can_be_installed_and_loaded(home, plugins, tmp_path, words):
     status, said = plugins("new", "my-notes", *words)
     assert status == 0 and "my-notes/__init__.py" in said and "python -m pytest my-notes" in said
     assert plugins("install", "my-notes", "--yes")[0] == 0
@@ -351,14 +355,14 @@ def test_skills_are_listed_and_shown(home, plugins, tmp_path, capfd):
     ]
 
 
-def test_without_plugins_there_are_no_skills_and_it_says_so(home, capfd):
+def test_without_plugins_there_are_no_skills(home, capfd):
     assert skills() == 0 and "No enabled plugin" in capfd.readouterr().out
 
 
 # --- words
 
 
-def test_every_action_and_option_is_in_the_manual():
+def test_every_action_and_option_is_in_the_help():
     for word in (
         *ACTIONS,
         "--ref",
@@ -374,13 +378,15 @@ def test_every_action_and_option_is_in_the_manual():
 
 
 def test_words_become_options():
-    assert parse([]) == PluginsOptions("list")
-    assert parse(["install", "x", "--ref", "v1", "-y"]) == PluginsOptions("install", "x", ref="v1", yes=True)
-    assert parse(["update", "--rollback", "x"]) == PluginsOptions("update", "x", rollback=True)
+    assert parse_plugins([]) == PluginsOptions("list")
+    assert parse_plugins(["install", "x", "--ref", "v1", "-y"]) == PluginsOptions(
+        "install", "x", ref="v1", yes=True
+    )
+    assert parse_plugins(["update", "--rollback", "x"]) == PluginsOptions("update", "x", rollback=True)
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "words, seen",
     [
         (["instal", "x"], "Did you mean install?"),
         (["install"], "needs a SOURCE"),
@@ -391,16 +397,16 @@ def test_words_become_options():
         (["remove", "x", "--rollback"], "--rollback is for `update`"),
     ],
 )
-def test_wrong_words_end_with_status_2_and_a_way_out(capsys, words, told):
+def test_wrong_usage_exits_with_status_2_and_a_hint(capsys, words, seen):
     with pytest.raises(SystemExit) as left:
-        parse(words)
+        parse_plugins(words)
     said = capsys.readouterr().err
-    assert left.value.code == 2 and told in said and "alipes plugins --help" in said
+    assert left.value.code == 2 and seen in said and "alipes plugins --help" in said
 
 
-def test_rows_are_aligned_and_broken_at_the_width_of_a_terminal():
+def test_rows_are_aligned_and_wrapped_to_the_terminal():
     rows = [("", "title"), ("from", "a"), ("commands", "word " * 30)]
-    told = list(lines(rows, 60))
-    assert told[0] == "title" and told[1] == "  from      a"
-    assert all(len(line) <= 60 for line in told) and told[3].startswith(" " * 12 + "word")
-    assert len(list(lines(rows))) == 3
+    seen = list(format_rows(rows, 60))
+    assert seen[0] == "title" and seen[1] == "  from      a"
+    assert all(len(line) <= 60 for line in seen) and seen[3].startswith(" " * 12 + "word")
+    assert len(list(format_rows(rows))) == 3

@@ -1,4 +1,4 @@
-"""Plugins are fetched, shown and only then put in place; all of it or nothing, and never our own Python."""
+"""Installing, updating, rolling back and removing plugins."""
 
 import os
 import subprocess
@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from alipes.cli.plugins.command import run
-from alipes.cli.plugins.install_dir import hash_tree, open_shelf, read_pins
-from alipes.cli.plugins.sources import Source, source_of
+from alipes.cli.plugins.install_dir import hash_tree, open_plugin_directory, read_installed
+from alipes.cli.plugins.sources import Source, parse_source
+from alipes.config.loader import load_settings
 from alipes.config.paths import Paths
-from alipes.config.settings import load
 from alipes.kernel.errors import ConfigError
-from alipes.plugins.discovery import find
+from alipes.plugins.discovery import find_plugins
 from tests.world.plugin_sources import NATIVE, commit, git, hermes, native, wheel
 
 
@@ -58,20 +58,20 @@ def rest(home: Path) -> list[str]:
 # --- from a folder
 
 
-def test_a_folder_is_shown_copied_pinned_and_enabled(home, plugins, tmp_path):
+def test_a_folder_is_described_copied_recorded_and_enabled(home, plugins, tmp_path):
     source = native(tmp_path / "here")
     (source / "__pycache__").mkdir()
     (source / "__pycache__" / "x.pyc").write_bytes(b"")
     status, said = plugins("install", str(source), "--yes")
     assert status == 0
-    for told in ("ways 1.0, by A. Walker", "a native plugin", "look_up", "turn_ended", "/way", "not run"):
-        assert told in said
+    for seen in ("ways 1.0, by A. Walker", "a native plugin", "look_up", "turn_ended", "/way", "not run"):
+        assert seen in said
     assert used(home) == ["ways"] and not (home / "plugins" / "ways" / "__pycache__").exists()
-    pin = read_pins(home / "plugins")["ways"].now
+    pin = read_installed(home / "plugins")["ways"].now
     assert pin.source == Source("folder", str(source)) and pin.version == "1.0"
     assert pin.sha256 == hash_tree(home / "plugins" / "ways") == hash_tree(source)
-    assert load(home, {}).plugins.enabled == ("ways",)
-    assert [(each.name, each.kind) for each in find(load(home, {}))] == [("ways", "native")]
+    assert load_settings(home, {}).plugins.enabled == ("ways",)
+    assert [(each.name, each.kind) for each in find_plugins(load_settings(home, {}))] == [("ways", "native")]
     assert rest(home) == []
 
 
@@ -81,24 +81,24 @@ def test_without_a_terminal_and_without_yes_nothing_is_installed(home, plugins, 
     assert used(home) == [] and rest(home) == [] and not (home / "config.toml").exists()
 
 
-def test_one_may_install_without_enabling(home, plugins, tmp_path):
+def test_no_enable_installs_without_enabling(home, plugins, tmp_path):
     assert plugins("install", str(native(tmp_path / "here")), "--yes", "--no-enable")[0] == 0
-    assert used(home) == ["ways"] and load(home, {}).plugins.enabled == ()
+    assert used(home) == ["ways"] and load_settings(home, {}).plugins.enabled == ()
 
 
-def test_a_hermes_plugin_is_told_as_one_with_what_it_reaches_for(home, plugins, tmp_path):
+def test_a_hermes_plugin_is_described_with_its_powers(home, plugins, tmp_path):
     code = "import gateway.run\ngateway.run.GatewayRunner.go = 1\nimport requests_of_nobody\nimport socket\n"
     source = hermes(
         tmp_path / "here", code=code + "def register(ctx):\n    ctx.register_tool('hail', 't', {}, f)\n"
     )
     status, said = plugins("install", str(source), "--yes")
     assert status == 0
-    for told in ("a Hermes plugin", "hail", "socket (__init__.py:4)", "__init__.py:2 changes gateway.run"):
-        assert told in said
+    for seen in ("a Hermes plugin", "hail", "socket (__init__.py:4)", "__init__.py:2 changes gateway.run"):
+        assert seen in said
     assert "lacks" in said and "requests_of_nobody (__init__.py:3)" in said
 
 
-def test_what_it_needs_and_is_not_set_is_told(home, plugins, tmp_path):
+def test_unset_required_variables_are_reported(home, plugins, tmp_path):
     source = native(tmp_path / "here")
     with open(source / "plugin.toml", "a") as opened:
         opened.write('requires_env = ["WAYS_KEY"]\n')
@@ -107,7 +107,7 @@ def test_what_it_needs_and_is_not_set_is_told(home, plugins, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["installed", "by hand"])
-def test_a_name_that_is_taken_is_refused_and_what_is_there_stays(home, plugins, tmp_path, what):
+def test_a_duplicate_name_is_refused_and_the_existing_plugin_stays(home, plugins, tmp_path, what):
     if what == "installed":
         plugins("install", str(native(tmp_path / "one")), "--yes")
     else:
@@ -119,7 +119,7 @@ def test_a_name_that_is_taken_is_refused_and_what_is_there_stays(home, plugins, 
 
 
 @pytest.mark.parametrize("name", ["../escape", "a b", ".hidden", "x" * 65, "-x"])
-def test_a_name_that_could_harm_is_refused_or_not_taken(home, plugins, tmp_path, name):
+def test_a_dangerous_name_is_refused(home, plugins, tmp_path, name):
     source = native(tmp_path / "here", name=name)
     status, _ = plugins("install", str(source), "--yes")
     assert not (tmp_path / "escape").exists()
@@ -127,7 +127,7 @@ def test_a_name_that_could_harm_is_refused_or_not_taken(home, plugins, tmp_path,
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../there", "{here}/__init__.py"])
-def test_a_link_that_leads_out_of_it_or_will_is_refused(home, plugins, tmp_path, target):
+def test_a_link_to_the_outside_is_refused(home, plugins, tmp_path, target):
     source = native(tmp_path / "here")
     (source / "secret").symlink_to(target.format(here=source))
     status, said = plugins("install", str(source), "--yes")
@@ -140,7 +140,7 @@ def test_a_link_inside_stays_a_link(home, plugins, tmp_path):
     assert (home / "plugins" / "ways" / "again.py").is_symlink()
 
 
-def test_a_folder_that_is_no_plugin_tells_where_one_is(home, plugins, tmp_path):
+def test_a_folder_that_is_not_a_plugin_shows_where_one_is(home, plugins, tmp_path):
     native(tmp_path / "many" / "first")
     hermes(tmp_path / "many" / "more" / "second")
     status, said = plugins("install", str(tmp_path / "many"), "--yes")
@@ -149,7 +149,7 @@ def test_a_folder_that_is_no_plugin_tells_where_one_is(home, plugins, tmp_path):
     assert used(home) == ["hailer"]
 
 
-def test_a_manifest_that_cannot_be_read_is_told(home, plugins, tmp_path):
+def test_an_unreadable_manifest_is_reported(home, plugins, tmp_path):
     (source := native(tmp_path / "here")).joinpath("plugin.toml").write_text("name = ")
     status, said = plugins("install", str(source), "--yes")
     assert status == 2 and "manifest" in said and used(home) == []
@@ -161,10 +161,10 @@ def test_settings_that_cannot_be_changed_leave_nothing_installed(home, plugins, 
     (home / "config.toml").chmod(0o400)
     (home / ".config.toml.new").mkdir()  # what would be written first cannot be
     status, _ = plugins("install", str(native(tmp_path / "here")), "--yes")
-    assert status == 2 and used(home) == [] and read_pins(home / "plugins") == {}
+    assert status == 2 and used(home) == [] and read_installed(home / "plugins") == {}
 
 
-def test_what_a_plugin_calls_things_cannot_harm_the_terminal(home, plugins, tmp_path):
+def test_names_in_a_plugin_cannot_control_the_terminal(home, plugins, tmp_path):
     code = "def register(ctx):\n    ctx.register_command('x\\x1b[2J', f)\n"
     source = hermes(tmp_path / "here", code=code)
     (source / "plugin.yaml").write_text('name: hailer\ndescription: "a\\e[31mb"\n')
@@ -172,7 +172,7 @@ def test_what_a_plugin_calls_things_cannot_harm_the_terminal(home, plugins, tmp_
     assert "\x1b" not in said + plugins("list")[1] + plugins("doctor")[1]
 
 
-def test_code_too_deep_to_be_read_is_told_and_ends_nothing(home, plugins, tmp_path):
+def test_too_deeply_nested_code_is_reported(home, plugins, tmp_path):
     source = native(tmp_path / "here", code="x = " + "(" * 300 + ")" * 300 + "\ny = a" + ".b" * 5000 + "\n")
     status, said = plugins("install", str(source), "--yes", "--no-enable")
     assert status == 0 and "unread" in said
@@ -181,13 +181,13 @@ def test_code_too_deep_to_be_read_is_told_and_ends_nothing(home, plugins, tmp_pa
 # --- from Git
 
 
-def test_a_repository_is_pinned_to_its_commit_and_updated_and_taken_back(home, plugins, tmp_path):
+def test_a_repository_is_installed_updated_and_rolled_back_by_commit(home, plugins, tmp_path):
     work = native(tmp_path / "work")
     first = commit(work)
     git(tmp_path, "clone", "--quiet", "--bare", str(work), "ways.git")
     git(work, "remote", "add", "there", str(tmp_path / "ways.git"))
     assert plugins("install", f"file://{tmp_path}/ways.git", "--yes")[0] == 0
-    assert read_pins(home / "plugins")["ways"].now.exact == first
+    assert read_installed(home / "plugins")["ways"].now.exact == first
     assert not (home / "plugins" / "ways" / ".git").exists()
     assert "up to date" in plugins("update", "ways")[1]
 
@@ -195,22 +195,22 @@ def test_a_repository_is_pinned_to_its_commit_and_updated_and_taken_back(home, p
     second = commit(work)
     git(work, "push", "--quiet", "there", "HEAD")
     status, said = plugins("update", "ways")
-    assert status == 2 and "--yes" in said and read_pins(home / "plugins")["ways"].now.exact == first
+    assert status == 2 and "--yes" in said and read_installed(home / "plugins")["ways"].now.exact == first
     status, said = plugins("update", "ways", "--yes")
     assert status == 0 and "new " in said and "processes: subprocess" in said and "--rollback" in said
-    pins = read_pins(home / "plugins")["ways"]
+    pins = read_installed(home / "plugins")["ways"]
     assert (pins.now.exact, pins.before.exact) == (second, first)
 
     assert plugins("update", "--rollback", "ways")[0] == 0
     assert 'version = "1.0"' in (home / "plugins" / "ways" / "plugin.toml").read_text()
-    assert hash_tree(home / "plugins" / "ways") == read_pins(home / "plugins")["ways"].now.sha256
+    assert hash_tree(home / "plugins" / "ways") == read_installed(home / "plugins")["ways"].now.sha256
     assert plugins("update", "--rollback", "ways")[0] == 0
     assert 'version = "2.0"' in (home / "plugins" / "ways" / "plugin.toml").read_text()
-    assert load(home, {}).plugins.enabled == ("ways",)
+    assert load_settings(home, {}).plugins.enabled == ("ways",)
 
 
 @pytest.mark.parametrize("ref", ["v1", "side", "commit"])
-def test_a_tag_a_branch_or_a_commit_can_be_meant(home, plugins, tmp_path, ref):
+def test_ref_is_a_tag_a_branch_or_a_commit(home, plugins, tmp_path, ref):
     work = native(tmp_path / "work")
     old = commit(work)
     git(work, "tag", "v1")
@@ -219,20 +219,18 @@ def test_a_tag_a_branch_or_a_commit_can_be_meant(home, plugins, tmp_path, ref):
     commit(work)
     words = ("--ref", old if ref == "commit" else ref, "--yes")
     assert plugins("install", f"git+file://{work}", *words)[0] == 0
-    assert read_pins(home / "plugins")["ways"].now.exact == old
+    assert read_installed(home / "plugins")["ways"].now.exact == old
 
 
-def test_a_path_to_a_repository_without_a_working_copy_is_one(home, plugins, tmp_path):
+def test_a_path_to_a_bare_repository_is_a_git_source(home, plugins, tmp_path):
     commit(native(tmp_path / "work"))
     git(tmp_path, "clone", "--quiet", "--bare", "work", "bare")
     assert plugins("install", str(tmp_path / "bare"), "--yes")[0] == 0
-    assert read_pins(home / "plugins")["ways"].now.source.kind == "git"
+    assert read_installed(home / "plugins")["ways"].now.source.kind == "git"
 
 
 @pytest.mark.parametrize("what", ["no such ref", "no such repository", "an empty one", "--upload-pack=x"])
-def test_a_repository_that_cannot_be_had_is_told_in_gits_words_and_leaves_nothing(
-    home, plugins, tmp_path, what
-):
+def test_an_unreachable_repository_is_reported_with_the_error_of_git(home, plugins, tmp_path, what):
     commit(native(tmp_path / "work"))
     (tmp_path / "empty").mkdir()
     git(tmp_path / "empty", "init", "--quiet")
@@ -247,29 +245,29 @@ def test_a_repository_that_cannot_be_had_is_told_in_gits_words_and_leaves_nothin
     assert not (home / "plugins").exists() or (used(home) == [] and rest(home) == [])
 
 
-def test_an_address_with_a_password_is_refused_and_not_repeated(plugins):
-    status, said = plugins("install", "https://me:hush@example.org/x.git", "--yes")
-    assert status == 2 and "password" in said and "hush" not in said
+def test_a_url_with_a_password_is_refused_and_not_printed(plugins):
+    status, said = plugins("install", "https://me:secret1@example.org/x.git", "--yes")
+    assert status == 2 and "password" in said and "secret1" not in said
 
 
 # --- from packages
 
 
-def test_a_wheel_is_unpacked_into_a_folder_of_its_own_and_found_as_a_plugin(home, plugins, tmp_path):
+def test_a_wheel_is_installed_into_its_own_folder(home, plugins, tmp_path):
     status, said = plugins("install", str(wheel(tmp_path / "wheels")), "--yes")
     assert (
         status == 0 and "package" in said and "look_up" in said and "site/walks" in said
     ) or "look_up" in said
-    (found,) = find(load(home, {}))
+    (found,) = find_plugins(load_settings(home, {}))
     assert (found.name, found.kind, found.manifest.version) == ("ways", "native", "1.0")
     assert found.manifest.author == "A. Walker"
-    pin = read_pins(home / "plugins")["ways"].now
+    pin = read_installed(home / "plugins")["ways"].now
     assert pin.exact == "1.0" and [(each.name, len(each.sha256)) for each in pin.packages] == [("walks", 64)]
     done = subprocess.run([sys.executable, "-c", "import walks"], capture_output=True)
     assert done.returncode, "our own Python is as it was"
 
 
-def test_a_package_is_found_by_its_name_with_what_it_needs_and_we_lack(home, plugins, tmp_path, monkeypatch):
+def test_a_package_is_installed_with_its_missing_dependencies(home, plugins, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
     wheel(tmp_path / "index", requires=("msgspec", "boots>=2"))
     wheel(tmp_path / "index", "boots", "1.0", files={"boots.py": "import subprocess\n"}, entries="")
@@ -281,12 +279,12 @@ def test_a_package_is_found_by_its_name_with_what_it_needs_and_we_lack(home, plu
     assert (site / "boots.py").exists() and not (site / "msgspec").exists()
     wheel(tmp_path / "index", version="1.2", requires=("boots",))
     assert plugins("update", "ways", "--yes")[0] == 0
-    assert read_pins(home / "plugins")["ways"].now.exact == "1.2"
+    assert read_installed(home / "plugins")["ways"].now.exact == "1.2"
     assert plugins("update", "--rollback", "ways")[0] == 0
     assert (home / "plugins" / "ways" / "site" / "walks-1.0.dist-info").is_dir()
 
 
-def test_a_package_that_would_change_what_we_stand_on_is_refused(home, plugins, tmp_path):
+def test_a_package_that_conflicts_with_our_dependencies_is_refused(home, plugins, tmp_path):
     file = wheel(tmp_path / "wheels", requires=("msgspec<0.1",))
     status, said = plugins("install", str(file), "--yes")
     assert status == 2 and "msgspec" in said and used(home) == []
@@ -309,10 +307,10 @@ def test_a_package_without_a_wheel_is_refused_because_building_it_would_run_it(
 
 def test_a_package_without_plugins_is_refused(home, plugins, tmp_path):
     status, said = plugins("install", str(wheel(tmp_path / "wheels", entries="")), "--yes")
-    assert status == 2 and "announces no plugin" in said and used(home) == []
+    assert status == 2 and "contains no plugin" in said and used(home) == []
 
 
-def test_of_a_package_with_several_plugins_one_is_chosen(home, plugins, tmp_path):
+def test_entry_chooses_one_plugin_of_a_package(home, plugins, tmp_path):
     entries = (
         "[alipes.plugins]\nways = walks\n[hermes_agent.plugins]\nhailer = walks.hail\nways = walks.hail\n"
     )
@@ -322,7 +320,9 @@ def test_of_a_package_with_several_plugins_one_is_chosen(home, plugins, tmp_path
     assert status == 2 and "ways, hailer" in said and "--entry" in said
     assert plugins("install", file, "--entry", "nothing", "--yes")[0] == 2
     assert plugins("install", file, "--entry", "hailer", "--yes")[0] == 0
-    assert [(each.name, each.kind) for each in find(load(home, {}))] == [("hailer", "hermes")]
+    assert [(each.name, each.kind) for each in find_plugins(load_settings(home, {}))] == [
+        ("hailer", "hermes")
+    ]
 
 
 LOADING = """\
@@ -347,9 +347,7 @@ print(asyncio.run(module.{what}))
         ),
     ],
 )
-def test_the_module_made_for_a_package_shows_what_its_entry_point_means(
-    home, plugins, tmp_path, entries, code, what, answer
-):
+def test_the_generated_module_exports_the_entry_point(home, plugins, tmp_path, entries, code, what, answer):
     files = {"walks/__init__.py": code, "walks/way.py": code}
     file = wheel(tmp_path / "wheels", entries=f"[alipes.plugins]\n{entries}\n", files=files)
     assert plugins("install", str(file), "--yes")[0] == 0
@@ -370,7 +368,11 @@ def test_removing_disables_and_deletes_all_versions(home, plugins, tmp_path):
     assert plugins("remove", "ways")[0] == 2, "nobody can be asked"
     assert used(home) == ["ways"]
     assert plugins("remove", "ways", "--yes")[0] == 0
-    assert used(home) == [] and load(home, {}).plugins.enabled == () and read_pins(home / "plugins") == {}
+    assert (
+        used(home) == []
+        and load_settings(home, {}).plugins.enabled == ()
+        and read_installed(home / "plugins") == {}
+    )
     assert not (home / "plugins" / ".kept" / "ways").exists()
 
 
@@ -382,18 +384,18 @@ def test_a_linked_folder_is_unlinked_and_not_deleted(home, plugins, tmp_path):
     assert (source / "__init__.py").exists() and used(home) == []
 
 
-def test_going_back_needs_something_to_go_back_to(plugins, tmp_path):
+def test_a_rollback_needs_a_previous_version(plugins, tmp_path):
     plugins("install", str(native(tmp_path / "here")), "--yes")
-    assert "No other version" in plugins("update", "--rollback", "ways")[1]
+    assert "no previous version" in plugins("update", "--rollback", "ways")[1]
     assert "Did you mean ways" in plugins("update", "way", "--yes")[1]
 
 
-def test_a_plugin_that_was_put_there_by_hand_cannot_be_updated(home, plugins):
+def test_a_manually_added_plugin_cannot_be_updated(home, plugins):
     native(home / "plugins" / "ways")
     assert "by hand" in plugins("update", "ways", "--yes")[1]
 
 
-def test_a_source_that_changed_its_name_is_no_update(home, plugins, tmp_path):
+def test_a_source_with_a_new_name_is_not_an_update(home, plugins, tmp_path):
     source = native(tmp_path / "here")
     plugins("install", str(source), "--yes")
     native(source, name="other")
@@ -402,13 +404,13 @@ def test_a_source_that_changed_its_name_is_no_update(home, plugins, tmp_path):
 
 
 @pytest.mark.parametrize("step", range(1, 12))
-def test_killed_anywhere_while_it_exchanges_versions_one_whole_version_is_left(home, plugins, tmp_path, step):
+def test_a_kill_during_an_update_leaves_one_whole_version(home, plugins, tmp_path, step):
     source = native(tmp_path / "here")
     plugins("install", str(source), "--yes")
     native(source, version="2.0")
     _killed_at(step, "update", "ways", "--yes")
-    with open_shelf(Paths(home)) as shelf:
-        pin = shelf.pins["ways"]
+    with open_plugin_directory(Paths(home)) as shelf:
+        pin = shelf.installed["ways"]
     version = 'version = "2.0"' if pin.now.version == "2.0" else 'version = "1.0"'
     assert version in (home / "plugins" / "ways" / "plugin.toml").read_text()
     assert hash_tree(home / "plugins" / "ways") == pin.now.sha256 and rest(home) == []
@@ -418,14 +420,14 @@ def test_killed_anywhere_while_it_exchanges_versions_one_whole_version_is_left(h
 
 
 @pytest.mark.parametrize("step", range(1, 10))
-def test_killed_anywhere_while_it_goes_back_both_versions_are_left(home, plugins, tmp_path, step):
+def test_a_kill_during_a_rollback_leaves_both_versions(home, plugins, tmp_path, step):
     source = native(tmp_path / "here")
     plugins("install", str(source), "--yes")
     native(source, version="2.0")
     plugins("update", "ways", "--yes")
     _killed_at(step, "update", "--rollback", "ways")
-    with open_shelf(Paths(home)) as shelf:
-        pin = shelf.pins["ways"]
+    with open_plugin_directory(Paths(home)) as shelf:
+        pin = shelf.installed["ways"]
     assert {pin.now.version, pin.before.version} == {"1.0", "2.0"} and rest(home) == []
     assert hash_tree(home / "plugins" / "ways") == pin.now.sha256
     assert hash_tree(home / "plugins" / ".kept" / "ways") == pin.before.sha256
@@ -458,14 +460,14 @@ def _killed_at(step: int, *words: str) -> None:
     assert done.returncode in (0, 9), done.stderr
 
 
-def test_two_commands_at_once_do_not_disturb_each_other(home, plugins, tmp_path):
-    with open_shelf(Paths(home)):
+def test_two_commands_at_once_exclude_each_other(home, plugins, tmp_path):
+    with open_plugin_directory(Paths(home)):
         status, said = plugins("install", str(native(tmp_path / "here")), "--yes")
     assert status == 2 and "Another" in said
     assert plugins("install", str(tmp_path / "here"), "--yes")[0] == 0
 
 
-def test_a_broken_record_is_told_and_nothing_is_done(home, plugins, tmp_path):
+def test_a_broken_record_is_reported_and_nothing_changes(home, plugins, tmp_path):
     (home / "plugins").mkdir(parents=True)
     (home / "plugins" / "installed.json").write_text("{")
     status, said = plugins("install", str(native(tmp_path / "here")), "--yes")
@@ -485,14 +487,14 @@ def test_a_broken_record_is_told_and_nothing_is_done(home, plugins, tmp_path):
         ("walks[all]>=2,<3", "package", "walks[all]>=2,<3"),
     ],
 )
-def test_a_source_is_known_by_its_shape(text, kind, place):
-    assert source_of(text) == Source(kind, place)
+def test_the_kind_of_a_source_is_detected(text, kind, place):
+    assert parse_source(text) == Source(kind, place)
 
 
 @pytest.mark.parametrize("text", ["", "./nowhere", "owner/repository", "--index-url=x", "a b c", "x;y"])
-def test_what_is_none_of_these_is_refused_with_a_way_out(text):
+def test_an_invalid_source_is_refused_with_a_hint(text):
     with pytest.raises(ConfigError, match=r"no folder|no wheel|There is no"):
-        source_of(text)
+        parse_source(text)
 
 
 def test_the_record_is_json_that_other_programs_can_read(home, plugins, tmp_path):

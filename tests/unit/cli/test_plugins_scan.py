@@ -1,22 +1,22 @@
-"""What a plugin's code says of itself is read without running it."""
+"""The static scan of plugin code."""
 
 from textwrap import dedent
 
 import pytest
 
-from alipes.cli.plugins.install_dir import files_of
-from alipes.cli.plugins.scan import Survey, is_original, is_supported, survey
+from alipes.cli.plugins.install_dir import list_files
+from alipes.cli.plugins.scan import CodeScan, is_hermes_name, is_supported, scan_code
 from alipes.compat.hermes.modules.install import NAMES
 
 
 @pytest.fixture
 def read(tmp_path):
-    def read(code: str = "", **files: str) -> Survey:
+    def read(code: str = "", **files: str) -> CodeScan:
         for name, text in {"__init__": code, **files}.items():
             file = tmp_path / f"{name.replace('__of__', '/')}.py"
             file.parent.mkdir(exist_ok=True)
             file.write_text(dedent(text))
-        return survey(tmp_path, [tmp_path / path for path in files_of(tmp_path)])
+        return scan_code(tmp_path, [tmp_path / path for path in list_files(tmp_path)])
 
     return read
 
@@ -26,7 +26,7 @@ def test_nothing_is_run(read, tmp_path):
     assert not (tmp_path / "ran").exists() and found.adds == {}
 
 
-def test_what_a_native_plugin_adds_is_found(read):
+def test_additions_of_a_native_plugin_are_found(read):
     found = read(
         """
         from alipes.plugin import Context, tool
@@ -59,7 +59,7 @@ def test_what_a_native_plugin_adds_is_found(read):
     }
 
 
-def test_what_a_hermes_plugin_adds_is_found_also_in_other_files_and_under_names_made_as_it_runs(read):
+def test_additions_of_a_hermes_plugin_are_found_in_all_files_and_with_computed_names(read):
     found = read(
         """
         from .tools import more
@@ -79,7 +79,7 @@ def test_what_a_hermes_plugin_adds_is_found_also_in_other_files_and_under_names_
     assert list(found.adds["provides"]) == ["platform irc2", "memory provider"]
 
 
-def test_the_powers_it_reaches_for_are_named_with_their_places(read):
+def test_powers_are_named_with_their_places(read):
     found = read(
         """
         import subprocess as sp, os
@@ -109,7 +109,7 @@ def test_an_ordinary_plugin_has_no_powers(read):
     assert read("import json, re, asyncio\nfrom urllib.parse import quote\nx = json.dumps({})").powers == {}
 
 
-def test_the_variables_it_asks_for_are_found_and_a_look_at_all_of_them_is_told(read):
+def test_variables_are_found_and_reading_the_whole_environment_is_reported(read):
     found = read(
         """
         import os
@@ -126,20 +126,20 @@ def test_the_variables_it_asks_for_are_found_and_a_look_at_all_of_them_is_told(r
     assert found.powers["environment"] == {"os.environ": ["__init__.py:9"]}
 
 
-def test_compiled_code_is_told_and_code_that_is_no_python_is_told(read, tmp_path):
+def test_compiled_and_unparsable_code_is_reported(read, tmp_path):
     (tmp_path / "fast.so").write_bytes(b"\x7fELF")
     found = read("x = (", good="import socket")
     assert found.powers == {"native code": {"fast.so": ["fast.so"]}, "network": {"socket": ["good.py:1"]}}
-    assert [told.partition(":")[0] for told in found.unread] == ["__init__.py"]
+    assert [seen.partition(":")[0] for seen in found.unread] == ["__init__.py"]
 
 
-def test_its_tests_are_not_looked_at(read):
+def test_its_tests_are_not_scanned(read):
     found = read("x = 1", tests__of__test_it="import subprocess", conftest="import socket")
     assert found.powers == {}
 
 
 @pytest.mark.parametrize(
-    "code, told",
+    "code, seen",
     [
         (
             "import gateway.run\ngateway.run.GatewayRunner.start = f",
@@ -158,13 +158,13 @@ def test_its_tests_are_not_looked_at(read):
         ("import toolsets\n(toolsets.validate_toolset, y) = 1, 2", "changes toolsets.validate_toolset"),
     ],
 )
-def test_whoever_changes_the_insides_of_the_original_is_named_with_the_place(read, code, told):
+def test_changes_of_hermes_internals_are_reported_with_their_place(read, code, seen):
     found = read(code)
     last = len(code.splitlines())
-    assert any(told in remark.says and remark.place == f"__init__.py:{last}" for remark in found.outside)
+    assert any(seen in remark.says and remark.place == f"__init__.py:{last}" for remark in found.unsupported)
 
 
-def test_imports_beyond_the_supported_names_are_told_and_whether_it_can_do_without(read):
+def test_unsupported_imports_are_reported_with_whether_they_are_optional(read):
     found = read(
         """
         from gateway.session import build_session_key
@@ -176,12 +176,12 @@ def test_imports_beyond_the_supported_names_are_told_and_whether_it_can_do_witho
         from . import agent, tools
         """
     )
-    first, second = found.outside
+    first, second = found.unsupported
     assert first.place == "__init__.py:3" and "gateway.run.GatewayRunner" in first.says
-    assert second.place == "__init__.py:5" and second.says.endswith("goes on without it")
+    assert second.place == "__init__.py:5" and second.says.endswith("works without it")
 
 
-def test_using_what_is_supported_is_no_remark(read):
+def test_supported_names_cause_no_remark(read):
     found = read(
         """
         import hermes_constants
@@ -196,12 +196,12 @@ def test_using_what_is_supported_is_no_remark(read):
                 self.running = True
         """
     )
-    assert found.outside == [] and list(found.adds["tools"]) == ["x"]
+    assert found.unsupported == [] and list(found.adds["tools"]) == ["x"]
 
 
-def test_what_the_compatible_door_offers_is_supported_and_nothing_else():
+def test_exactly_the_names_of_the_hermes_loader_are_supported():
     for module, names in NAMES.items():
-        assert is_original(module) and is_supported(module)
+        assert is_hermes_name(module) and is_supported(module)
         assert all(is_supported(f"{module}.{name}") for name in names)
     assert not is_supported("gateway.run.GatewayRunner") and not is_supported("run_agent")
-    assert not is_original("json")
+    assert not is_hermes_name("json")

@@ -1,4 +1,4 @@
-"""The first signal asks the turn to stop, the second leaves, and nothing of ours stays installed."""
+"""Signals during `alipes ask`."""
 
 import asyncio
 import os
@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from alipes.cli.signals import Interrupts
+from alipes.cli.signals import InterruptSignals
 from alipes.kernel.turns import Stop
 
 
@@ -18,32 +18,32 @@ from alipes.kernel.turns import Stop
         (signal.SIGHUP, Stop("disconnected", "disconnected", "t1")),
     ],
 )
-async def test_the_first_signal_asks_for_a_stop_and_says_who_asked(number, stop):
-    with Interrupts() as interrupts:
-        interrupts.begin()
+async def test_the_first_signal_requests_a_stop_with_its_reason(number, stop):
+    with InterruptSignals() as interrupts:
+        interrupts.turn_started()
         os.kill(os.getpid(), number)
-        await interrupts.asked.wait()
+        await interrupts.stop_requested.wait()
         assert interrupts.stop("t1") == stop
-        assert not interrupts.insisted.is_set()
+        assert not interrupts.exit_requested.is_set()
 
 
-async def test_the_second_signal_insists():
-    with Interrupts() as interrupts:
-        interrupts.begin()
+async def test_the_second_signal_requests_an_exit():
+    with InterruptSignals() as interrupts:
+        interrupts.turn_started()
         os.kill(os.getpid(), signal.SIGINT)
-        await interrupts.asked.wait()
+        await interrupts.stop_requested.wait()
         os.kill(os.getpid(), signal.SIGTERM)
-        await interrupts.insisted.wait()
+        await interrupts.exit_requested.wait()
         assert interrupts.stop("t").reason == "user_stop"
 
 
 @pytest.mark.parametrize("phase", ["before", "after"])
-async def test_without_a_living_turn_the_first_signal_leaves(phase):
+async def test_without_a_turn_the_first_signal_exits(phase):
     async def work() -> None:
-        with Interrupts() as interrupts:
+        with InterruptSignals() as interrupts:
             if phase == "after":
-                interrupts.begin()
-                interrupts.end()
+                interrupts.turn_started()
+                interrupts.turn_ended()
             os.kill(os.getpid(), signal.SIGTERM)
             await asyncio.Event().wait()
 
@@ -52,25 +52,25 @@ async def test_without_a_living_turn_the_first_signal_leaves(phase):
     assert working.cancelled()
 
 
-async def test_a_stop_asked_for_without_a_signal_keeps_its_first_reason():
-    with Interrupts() as interrupts:
-        interrupts.begin()
+async def test_a_stop_requested_without_a_signal_keeps_its_first_reason():
+    with InterruptSignals() as interrupts:
+        interrupts.turn_started()
         interrupts.ask("disconnected")
         interrupts.ask("user_stop", "session_interrupt")
         assert interrupts.stop("t") == Stop("disconnected", "disconnected", "t")
 
 
-async def test_a_hang_up_that_is_ignored_stays_ignored():
+async def test_an_ignored_sighup_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Interrupts():
+        with InterruptSignals():
             assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
-async def test_afterwards_signals_mean_what_they_meant():
-    with Interrupts():
+async def test_signal_handlers_are_restored():
+    with InterruptSignals():
         pass
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

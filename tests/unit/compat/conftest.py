@@ -1,8 +1,8 @@
-"""The stage, for every test of the Hermes door."""
+"""The harness, for every test of the Hermes door."""
 
 import pytest
 
-from tests.unit.compat.stage import Stage
+from tests.unit.compat.plugin_harness import PluginHarness
 
 
 @pytest.fixture
@@ -11,6 +11,6 @@ def home(tmp_path):
 
 
 @pytest.fixture
-def stage(home):
+def harness(home):
     """Made inside the test's own loop by `await`-free code, so it may be a plain fixture."""
-    return Stage(home)
+    return PluginHarness(home)

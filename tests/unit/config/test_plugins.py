@@ -86,7 +86,7 @@ def test_enabled_plugins_can_be_given_by_variable(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "told"),
+    ("text", "line", "seen"),
     [
         ('[plugins]\nenabled = "weather"', 2, "must be a list of names"),
         ('[plugins]\nenabled = [\n "a",\n "b c",\n]', 4, "letters, digits"),
@@ -107,9 +107,9 @@ def test_enabled_plugins_can_be_given_by_variable(tmp_path):
         ('[[hooks.x]]\ncommand = "a"\ntimeout = 0', 1, "out of range"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(tmp_path, text, line, told):
+def test_what_is_wrong_is_told_with_its_line(tmp_path, text, line, seen):
     problem = refused(tmp_path, text)
-    assert problem.startswith(f"{tmp_path}/config.toml:{line}: ") and told in problem
+    assert problem.startswith(f"{tmp_path}/config.toml:{line}: ") and seen in problem
     assert "abcdef" not in problem
 
 

@@ -405,7 +405,7 @@ def test_a_file_that_is_no_text_file_is_told(home, name):
         load_settings(home, {})
     file.unlink()
     os.mkfifo(file)
-    with pytest.raises(ConfigError, match="is not a file"):
+    with pytest.raises(ConfigError, match="is not a regular file"):
         load_settings(home, {})
 
 
@@ -443,8 +443,8 @@ def test_tls_trusts_the_file_of_the_setting_else_of_the_variable(home, monkeypat
 
 def test_a_surcharge_for_long_calls_can_be_told(home):
     write(home, '[models."groq/x"]\nlong_from = 9\nlong_input = 2\nlong_output = 1.5\n')
-    told = load_settings(home, {}).models["groq/x"]
-    assert told == ModelFacts(long_from=9, long_input=2.0, long_output=1.5)
+    seen = load_settings(home, {}).models["groq/x"]
+    assert seen == ModelFacts(long_from=9, long_input=2.0, long_output=1.5)
 
 
 def test_a_llama_server_is_asked_to_close_as_it_does_anyway(home):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alipes.config.display import mask, format_value
+from alipes.config.display import format_value, mask
 from alipes.config.loader import load_settings
 from alipes.config.urls import InvalidValue, check_base_url, check_no_proxy, check_proxy
 from alipes.kernel.errors import ConfigError

@@ -1,27 +1,28 @@
-"""Questions before dangerous calls, in chats: buttons and plain words, and only from those who may answer."""
+"""Approvals in chats: by button or in words, and only from people who may answer."""
 
 import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
 
-from alipes.gateway.policy import Manners
-from alipes.kernel.conversations import withheld
-from alipes.kernel.errors import DeliveryError, Gone
+from alipes.gateway.policy import PlatformPolicy
+from alipes.kernel.conversations import denial_reason
+from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import Address
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.plugins.specs import Verdict
-from alipes.providers.scripted import Scripted
-from alipes.store.outbox import unanswered
-from tests.world.gatehouse import open_gatehouse
-from tests.world.messenger import Messenger
+from alipes.providers.scripted import ScriptedProvider
+from alipes.store.outbox import find_unanswered
+from tests.world.environment import LIMIT_S
+from tests.world.fake_platform import FakePlatform
+from tests.world.gateway_harness import open_gateway
 
 KEY = Address("test", "me").key
 TEAM = {"chat": "team", "chat_type": "group", "group": True}
-PEOPLE = Manners(allow=("me", "you", "boss"), owners=("boss",), busy="queue", progress="off")
+PEOPLE = PlatformPolicy(allow=("me", "you", "boss"), owners=("boss",), busy="queue", progress="off")
 
 
 class Hand:
@@ -41,23 +42,23 @@ def call(id="c1", command="rm -rf `x`"):
 
 @asynccontextmanager
 async def open_guarded(home, *script, manners=PEOPLE, **more):
-    """Every call of `hand` is asked about."""
+    """Every call of `hand` needs approval."""
     hand, hooks = Hand(), Hooks()
 
     async def before_tool(call, turn):
-        word = await g.lobby.approvals.ask(call, "*explodes*", turn)
-        return Verdict("deny", f"not run: {withheld(word)}") if withheld(word) else None
+        word = await g.sessions.questions.ask_approval(call, "*explodes*", turn)
+        return Verdict("deny", f"not run: {denial_reason(word)}") if denial_reason(word) else None
 
     hooks.add(CORE, before_tool, patient=True)
-    async with open_gatehouse(home, Scripted(script), hand, hooks=hooks, manners=manners, **more) as g:
+    async with open_gateway(home, ScriptedProvider(script), hand, hooks=hooks, manners=manners, **more) as g:
         yield g, hand
 
 
 async def question(g, chat="me", number=1):
-    """The bubble of the question, once it is there."""
+    """The message of the question, once it was sent."""
 
     def found():
-        return [each for each in g.messenger.bubbles if each.chat == chat and "Shall I?" in each.text]
+        return [each for each in g.messenger.bubbles if each.chat == chat and "Approve?" in each.text]
 
     await g.messenger.until(lambda: len(found()) >= number)
     return found()[number - 1]
@@ -67,32 +68,32 @@ def data(bubble, label):
     return next(button.data for button in bubble.piece.buttons if button.label == label)
 
 
-async def test_a_button_answers_and_the_question_shows_it(tmp_path):
+async def test_a_button_answers_and_the_question_shows_the_result(tmp_path):
     async with open_guarded(tmp_path, call(), "ok") as (g, hand):
         await g.take("go", sender="boss")
         bubble = await question(g)
-        assert "**Shall I?** It \\*explodes\\*." in bubble.text and "hand: rm -rf `x`" in bubble.text
+        assert "**Approve?** This command \\*explodes\\*." in bubble.text and "hand: rm -rf `x`" in bubble.text
         assert [button.label for button in bubble.piece.buttons] == ["Yes", "Yes, here", "Always", "No"]
         await g.take(sender="boss", pressed=data(bubble, "Yes"))
         await g.messenger.until(lambda: "ok" in g.messenger.said())
         await g.quiet()
         assert hand.ran == ["rm -rf `x`"]
-        assert "Allowed." in bubble.text and bubble.piece.buttons == ()
+        assert "Approved." in bubble.text and bubble.piece.buttons == ()
         assert len(g.messenger.said()) == 2
 
 
 @pytest.mark.parametrize(
     ("word", "ran", "says"),
     [
-        ("yes", True, "Allowed."),
-        ("No!", False, "Not allowed."),
-        ("session", True, "Allowed in this conversation."),
-        ("/approve", True, "Allowed."),
-        ("/approve session", True, "Allowed in this conversation."),
-        ("/deny", False, "Not allowed."),
+        ("yes", True, "Approved."),
+        ("No!", False, "Denied."),
+        ("session", True, "Approved for this conversation."),
+        ("/approve", True, "Approved."),
+        ("/approve session", True, "Approved for this conversation."),
+        ("/deny", False, "Denied."),
     ],
 )
-async def test_plain_words_and_commands_answer_too(word, ran, says, tmp_path):
+async def test_words_and_commands_answer_too(word, ran, says, tmp_path):
     async with open_guarded(tmp_path, call(), "ok") as (g, hand):
         await g.take("go")
         bubble = await question(g)
@@ -103,7 +104,7 @@ async def test_plain_words_and_commands_answer_too(word, ran, says, tmp_path):
         assert says in bubble.text
 
 
-async def test_words_are_text_where_nothing_is_asked_and_a_copy_answers_nothing_else(tmp_path):
+async def test_a_word_without_a_question_is_a_message_and_a_copy_answers_nothing(tmp_path):
     async with open_guarded(tmp_path, "what yes?", call("c1"), call("c2"), "ok") as (g, hand):
         await g.take("yes")
         await g.messenger.until_said("what yes?")
@@ -118,7 +119,7 @@ async def test_words_are_text_where_nothing_is_asked_and_a_copy_answers_nothing_
         assert len(hand.ran) == 1
 
 
-async def test_session_holds_in_this_conversation(tmp_path):
+async def test_session_approval_holds_in_this_conversation(tmp_path):
     async with open_guarded(tmp_path, call("c1"), call("c2"), "ok") as (g, hand):
         await g.take("go")
         bubble = await question(g)
@@ -127,7 +128,7 @@ async def test_session_holds_in_this_conversation(tmp_path):
         assert len(hand.ran) == 2
 
 
-async def test_only_who_asked_for_it_or_an_owner_may_answer(tmp_path):
+async def test_only_the_asker_or_an_owner_may_answer(tmp_path):
     async with open_guarded(tmp_path, call(), "ok") as (g, hand):
         await g.take("go", sender="me", **TEAM)
         bubble = await question(g, "team")
@@ -139,18 +140,18 @@ async def test_only_who_asked_for_it_or_an_owner_may_answer(tmp_path):
         await g.take("yes", sender="you", addressed=False, **TEAM)
         await g.take(sender="me", pressed=yes.replace("once", "always"), **TEAM)
         await g.messenger.until(lambda: len(g.messenger.said("team")) == 4)
-        refused = "Only who asked for it, or an owner, can answer that."
+        refused = "Only the person who asked, or an owner, can answer."
         assert g.messenger.said("team")[1:] == [
             refused,
             refused,
-            "Only an owner can allow something for good.",
+            "Only an owner can choose “always”.",
         ]
         assert hand.ran == [] and bubble.piece.buttons
         await g.take(sender="boss", pressed=yes, **TEAM)
         await g.messenger.until(lambda: "ok" in g.messenger.said("team"))
 
 
-async def test_an_owner_allows_for_good(tmp_path):
+async def test_an_owner_can_choose_always(tmp_path):
     async with open_guarded(tmp_path, call("c1"), "ok", call("c2"), "ok again") as (g, hand):
         await g.take("go", sender="boss")
         await question(g)
@@ -161,7 +162,7 @@ async def test_an_owner_allows_for_good(tmp_path):
         assert len(hand.ran) == 2
 
 
-async def test_a_stop_takes_the_question_away_and_its_button_says_so(tmp_path):
+async def test_a_stop_withdraws_the_question_and_its_button_says_so(tmp_path):
     async with open_guarded(tmp_path, call()) as (g, hand):
         await g.take("go")
         bubble = await question(g)
@@ -170,7 +171,7 @@ async def test_a_stop_takes_the_question_away_and_its_button_says_so(tmp_path):
         await g.messenger.until(lambda: "Stopped." in bubble.text)
         assert bubble.piece.buttons == ()
         await g.take(pressed=yes)
-        await g.messenger.until(lambda: "That question is not open any more." in g.messenger.said())
+        await g.messenger.until(lambda: "That question has expired." in g.messenger.said())
         assert hand.ran == []
 
 
@@ -178,36 +179,36 @@ async def test_a_question_that_was_answered_before_it_was_sent_is_not_sent(tmp_p
     async with open_guarded(tmp_path, call()) as (g, _):
         g.messenger.tell("broken", "no network")
         await g.take("go")
-        while not g.lobby.approvals.open(next(iter(g.lobby._busy), "")):
+        while not g.sessions.questions.open(next(iter(g.sessions.activity.busy), "")):
             await asyncio.sleep(0.005)
         await g.take("/stop")
-        await g.lobby.settled()
-        while [debt.state for debt in await g.store.outbox.look("expired")] != ["expired"]:
+        await g.sessions.wait_idle()
+        while [debt.state for debt in await g.store.outbox.list_deliveries("expired")] != ["expired"]:
             await asyncio.sleep(0.005)
         g.messenger.tell("ready", "")
         await g.messenger.until_said("Stopping.")
 
 
-async def test_a_turn_that_is_resumed_asks_again(tmp_path):
-    from tests.world.messenger import Messenger
+async def test_a_resumed_turn_asks_again(tmp_path):
+    from tests.world.fake_platform import FakePlatform
 
-    messenger = Messenger()
+    messenger = FakePlatform()
     async with open_guarded(tmp_path, call(), messenger=messenger) as (g, _):
         await g.take("go")
         old = data(await question(g), "Yes")
     async with open_guarded(tmp_path, "ok", messenger=messenger) as (g, hand):
         second = await question(g, number=2)
         await g.take(pressed=old)
-        await messenger.until(lambda: "That question is not open any more." in messenger.said())
+        await messenger.until(lambda: "That question has expired." in messenger.said())
         await g.take(pressed=data(second, "Yes"))
         await messenger.until(lambda: "ok" in messenger.said())
         assert hand.ran == ["rm -rf `x`"]
 
 
-async def test_all_turns_that_are_resumed_ask_again_also_before_their_chats_are_watched(tmp_path):
-    from tests.world.messenger import Messenger
+async def test_all_resumed_turns_ask_again_before_their_live_views_are_open(tmp_path):
+    from tests.world.fake_platform import FakePlatform
 
-    messenger, chats = Messenger(), ("a", "b", "c", "d")
+    messenger, chats = FakePlatform(), ("a", "b", "c", "d")
     async with open_guarded(tmp_path, *[call()] * 4, messenger=messenger) as (g, _):
         for chat in chats:
             await g.take("go", chat=chat)
@@ -222,33 +223,33 @@ async def test_all_turns_that_are_resumed_ask_again_also_before_their_chats_are_
 
 @asynccontextmanager
 async def open_anew(home, *script, reason="*explodes*", command="rm -rf `x`"):
-    """A house that was cut off in the midst of a question; in this one nothing is asked before `ask` is set."""
+    """A gateway that was killed during a question; the resumed turn asks only after `ask` is set."""
     async with open_guarded(home, call(command=command)) as (g, _):
         await g.take("go", sender="me")
         await question(g)
-        while [debt.state for debt in await g.store.outbox.look()] != ["sent"]:
+        while [debt.state for debt in await g.store.outbox.list_deliveries()] != ["sent"]:
             await asyncio.sleep(0.005)
     hand, hooks, ask = Hand(), Hooks(), asyncio.Event()
 
     async def before_tool(call, turn):
         await ask.wait()
-        word = await g.lobby.approvals.ask(call, reason, turn)
-        return Verdict("deny", "not run") if withheld(word) else None
+        word = await g.sessions.questions.ask_approval(call, reason, turn)
+        return Verdict("deny", "not run") if denial_reason(word) else None
 
     hooks.add(CORE, before_tool, patient=True)
-    provider = Scripted(script)
-    async with open_gatehouse(home, provider, hand, hooks=hooks, manners=PEOPLE) as g:
+    provider = ScriptedProvider(script)
+    async with open_gateway(home, provider, hand, hooks=hooks, manners=PEOPLE) as g:
         yield g, hand, ask
 
 
 async def held(g):
-    """Until the word waits for the question."""
-    while not g.gateway._questions.standing._stood[KEY].over._waiters:
+    """Wait until the answer is held for the question."""
+    while not g.gateway._questions._earlier[KEY].resolved._waiters:
         await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize(("word", "ran"), [("yes", True), ("no", False)])
-async def test_a_word_on_a_question_that_is_not_yet_asked_anew_answers_it(tmp_path, word, ran):
+async def test_an_answer_that_arrives_before_the_question_is_asked_again_counts(tmp_path, word, ran):
     async with (
         open_anew(tmp_path, "ok", "a message?") as (g, hand, ask),
         asyncio.TaskGroup() as group,
@@ -264,9 +265,9 @@ async def test_a_word_on_a_question_that_is_not_yet_asked_anew_answers_it(tmp_pa
         assert "a message?" not in g.messenger.said()
 
 
-@pytest.mark.parametrize("other", ["another reason", "too long to be seen", "another person"])
-async def test_a_word_from_before_allows_nothing_but_what_was_seen_and_by_whom_it_may(tmp_path, other):
-    command = "x" * 2000 if other == "too long to be seen" else "x"
+@pytest.mark.parametrize("other", ["another reason", "too long to be shown", "another person"])
+async def test_an_early_answer_approves_only_what_was_seen_by_that_person(tmp_path, other):
+    command = "x" * 2000 if other == "too long to be shown" else "x"
     reason = "melts" if other == "another reason" else "*explodes*"
     opened = open_anew(tmp_path, "ok", "what yes?", reason=reason, command=command)
     async with opened as (g, hand, ask), asyncio.TaskGroup() as group:
@@ -275,14 +276,14 @@ async def test_a_word_from_before_allows_nothing_but_what_was_seen_and_by_whom_i
         ask.set()
         await taking
         await question(g)
-        assert hand.ran == [] and len(await g.lobby.unfinished(KEY)) == 2
+        assert hand.ran == [] and len(await g.sessions.unfinished(KEY)) == 2
         await g.take("/deny", sender="me")
         await g.messenger.until(lambda: "what yes?" in g.messenger.said())
         assert hand.ran == []
 
 
-async def test_a_word_is_a_message_where_nothing_is_asked_anew_for_long(tmp_path, monkeypatch):
-    monkeypatch.setattr("alipes.gateway.questions.HELD", 0.05)
+async def test_an_early_answer_becomes_a_message_if_nothing_is_asked_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("alipes.gateway.questions.HOLD_TIMEOUT", 0.05)
     async with open_anew(tmp_path, "ok", "what yes?") as (g, hand, ask):
         await g.take("yes", sender="me")
         ask.set()
@@ -291,7 +292,7 @@ async def test_a_word_is_a_message_where_nothing_is_asked_anew_for_long(tmp_path
         assert hand.ran == []
 
 
-async def test_a_command_does_not_wait_behind_a_word_that_waits(tmp_path):
+async def test_a_command_does_not_wait_behind_a_held_answer(tmp_path):
     async with open_anew(tmp_path, "ok", "what yes?") as (g, hand, ask), asyncio.TaskGroup() as group:
         group.create_task(g.take("yes", sender="me"))
         await held(g)
@@ -301,56 +302,56 @@ async def test_a_command_does_not_wait_behind_a_word_that_waits(tmp_path):
         assert hand.ran == []
 
 
-async def test_a_question_that_was_answered_does_not_stand_any_more(tmp_path):
-    """The next one may have the same words, and nobody has seen it."""
-    messenger = Messenger()
+async def test_an_answered_question_is_closed(tmp_path):
+    """The next question may have the same words, and nobody has seen it."""
+    messenger = FakePlatform()
     async with open_guarded(tmp_path, call("c1"), asyncio.Event(), messenger=messenger) as (g, hand):
         await g.take("go", sender="me")
         await question(g)
-        (turn,) = await g.lobby.unfinished(KEY)
-        while "hand: rm" not in await unanswered(g.store.database, turn):
+        (turn,) = await g.sessions.unfinished(KEY)
+        while "hand: rm" not in await find_unanswered(g.store.database, turn):
             await asyncio.sleep(0.005)
         await g.take("yes", sender="me")
         while not hand.ran:
             await asyncio.sleep(0.005)
-        assert await unanswered(g.store.database, turn) == ""
+        assert await find_unanswered(g.store.database, turn) == ""
         await g.take("/stop", sender="me")
-        await g.lobby.settled()
+        await g.sessions.wait_idle()
 
 
 async def waits(g):
-    """Until nothing lives there any more: no turn may wait for an answer that cannot come."""
-    async with asyncio.timeout(8):
-        await g.lobby.settled()
+    """Wait until no turn runs: none may wait for an answer that cannot come."""
+    async with asyncio.timeout(LIMIT_S):
+        await g.sessions.wait_idle()
 
 
-@pytest.mark.parametrize("lost", ["unanswered twice", "chat gone", "given up by hand"])
-async def test_a_question_that_reaches_nobody_counts_as_no_and_the_turn_goes_on(lost, tmp_path):
-    messenger = Messenger()
+@pytest.mark.parametrize("lost", ["unanswered twice", "chat gone", "given up by the operator"])
+async def test_an_undelivered_question_counts_as_no_and_the_turn_continues(lost, tmp_path):
+    messenger = FakePlatform()
     match lost:
         case "unanswered twice":
             messenger.fail("send", *(DeliveryError("no answer came", uncertain=True) for _ in range(2)))
         case "chat gone":
-            messenger.fail("send", Gone("no answer came"))
+            messenger.fail("send", Undeliverable("no answer came"))
         case _:
             messenger.fail("send", DeliveryError("no answer came", retry_after=600.0))
     async with open_guarded(tmp_path, call(), "then I do not", messenger=messenger) as (g, hand):
         await g.take("go", sender="me")
-        if lost == "given up by hand":
-            while not (owed := await g.store.outbox.look("owed")) or not owed[0].why:
+        if lost == "given up by the operator":
+            while not (owed := await g.store.outbox.list_deliveries("queued")) or not owed[0].why:
                 await asyncio.sleep(0.01)
-            assert await g.store.outbox.drop(owed[0].number)
+            assert await g.store.outbox.discard(owed[0].number)
         await waits(g)
         await g.messenger.until(lambda: "then I do not" in g.messenger.said())
-        (turn,) = [debt.outbound.turn for debt in await g.store.outbox.look() if debt.outbound.turn]
-        (told,) = (await g.store.archive.turn(turn)).said[-2].parts
-        assert told.outcome == "denied" and "could not be asked (the question was not delivered" in told.text
+        (turn,) = [debt.outbound.turn for debt in await g.store.outbox.list_deliveries() if debt.outbound.turn]
+        (seen,) = (await g.store.archive.turn(turn)).said[-2].parts
+        assert seen.outcome == "denied" and "could not be asked (the question was not delivered" in seen.text
         assert hand.ran == []
-        (notice,) = [text for text in g.messenger.said() if "counts as a _no_" in text]
+        (notice,) = [text for text in g.messenger.said() if "treated it as “no”" in text]
         assert "hand: rm -rf `x`" in notice
 
 
-async def test_a_copy_of_an_answer_never_becomes_a_message_also_after_the_question(tmp_path):
+async def test_a_copy_of_an_answer_never_becomes_a_message(tmp_path):
     async with open_guarded(tmp_path, call(), "ok", "hello?") as (g, hand):
         await g.take("go", sender="me")
         await question(g)
@@ -362,7 +363,7 @@ async def test_a_copy_of_an_answer_never_becomes_a_message_also_after_the_questi
 
 
 async def test_a_copy_of_a_message_answers_no_question(tmp_path):
-    """As when it was said before, and its platform brings it again while something is asked."""
+    """A message that was handled before, delivered again by its platform during a question."""
     async with open_guarded(tmp_path, call(), "ok") as (g, hand):
         await g.take("yes", id="m1", sender="me")
         await question(g)
@@ -372,12 +373,12 @@ async def test_a_copy_of_a_message_answers_no_question(tmp_path):
         assert hand.ran == []
 
 
-async def test_a_question_of_a_process_that_is_gone_is_not_sent_any_more(tmp_path):
-    messenger = Messenger()
+async def test_a_question_of_a_dead_process_is_not_sent(tmp_path):
+    messenger = FakePlatform()
     messenger.fail("send", *(DeliveryError("not now", retry_after=0.5) for _ in range(50)))
     async with open_guarded(tmp_path, call(), messenger=messenger) as (g, _):
         await g.take("go", sender="me")
-        while not await g.store.outbox.look("owed"):
+        while not await g.store.outbox.list_deliveries("queued"):
             await asyncio.sleep(0.01)
     messenger.faults["send"].clear()
     async with open_guarded(tmp_path, "ok", messenger=messenger) as (g, _):
@@ -385,4 +386,4 @@ async def test_a_question_of_a_process_that_is_gone_is_not_sent_any_more(tmp_pat
         await g.take("no", sender="me")
         await g.messenger.until(lambda: "ok" in g.messenger.said())
         await g.quiet()
-        assert sum("Shall I?" in text for text in g.messenger.said()) == 1
+        assert sum("Approve?" in text for text in g.messenger.said()) == 1

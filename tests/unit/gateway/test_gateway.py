@@ -1,4 +1,4 @@
-"""The way in: every message once, in order, from those who may speak; commands at any time."""
+"""Incoming messages: each once, in order, only from people with access; commands at any time."""
 
 import asyncio
 import os
@@ -8,30 +8,30 @@ from pathlib import Path
 
 import pytest
 
-from alipes.gateway.inbound.transcription import by_command
-from alipes.gateway.outbound.replies import clear_out
-from alipes.gateway.policy import Manners
-from alipes.kernel.errors import NotTaken, StoreError
+from alipes.gateway.inbound.transcription import command_transcriber
+from alipes.gateway.outbound.replies import delete_old_files
+from alipes.gateway.policy import PlatformPolicy
+from alipes.kernel.errors import MessageRejected, StoreError
 from alipes.kernel.messages import Image, Message, Text, ToolCall, user
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.platform import Filed
+from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import Address, Inbound, Said
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.owner import CORE, Owner
-from alipes.plugins.registry import CommandOffer
+from alipes.plugins.owner import CORE, PluginOwner
+from alipes.plugins.registry import CommandContribution
 from alipes.plugins.specs import Admission
-from alipes.providers.scripted import Scripted
+from alipes.providers.scripted import ScriptedProvider
 from alipes.store.store import open_store
-from tests.world.gatehouse import arrival, open_gatehouse
-from tests.world.messenger import Messenger
+from tests.world.fake_platform import FakePlatform
+from tests.world.gateway_harness import make_message, open_gateway
 
 NAP = ToolCall("c1", "nap", {})
-QUEUE = Manners(allow=("me",), busy="queue", progress="off")
+QUEUE = PlatformPolicy(allow=("me",), busy="queue", progress="off")
 
 
 class Nap:
-    """A tool that says when it runs, and sleeps until cancelled or woken."""
+    """A tool that reports when it runs and sleeps until cancelled or woken."""
 
     spec = ToolSpec("nap", "sleep", {"type": "object", "properties": {}})
 
@@ -49,16 +49,16 @@ class Nap:
 
 
 def asked(provider):
-    """What the person had said when the model was asked last."""
+    """The person's messages in the last model request."""
     return [message.text for message in provider.asked[-1].messages if message.role == "user"]
 
 
 def manners(**more):
-    return Manners(**{"allow": ("me",), "busy": "queue", "progress": "off", **more})
+    return PlatformPolicy(**{"allow": ("me",), "busy": "queue", "progress": "off", **more})
 
 
 async def test_a_message_is_answered_in_its_chat_and_menus_show_the_commands(tmp_path):
-    async with open_gatehouse(tmp_path, Scripted(["hi", "there"])) as g:
+    async with open_gateway(tmp_path, ScriptedProvider(["hi", "there"])) as g:
         await g.take("hello", chat="a")
         await g.take("hello", chat="b", thread="7")
         await g.messenger.until_said("hi", chat="a")
@@ -69,21 +69,21 @@ async def test_a_message_is_answered_in_its_chat_and_menus_show_the_commands(tmp
         assert len(names) == len(set(names)) and "quit" not in names
 
 
-async def test_the_second_copy_is_nothing_also_after_a_restart(tmp_path):
-    messenger = Messenger()
-    async with open_gatehouse(tmp_path, Scripted(["hi"]), messenger=messenger) as g:
+async def test_a_second_copy_is_ignored_also_after_a_restart(tmp_path):
+    messenger = FakePlatform()
+    async with open_gateway(tmp_path, ScriptedProvider(["hi"]), messenger=messenger) as g:
         for _ in range(3):
             await g.take("hello", id="1")
         await messenger.until_said("hi")
-    async with open_gatehouse(tmp_path, Scripted([]), messenger=messenger) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([]), messenger=messenger) as g:
         await g.take("hello", id="1")
         await g.quiet()
     assert messenger.said() == ["hi"]
 
 
 async def test_a_burst_is_answered_in_order_and_never_merged(tmp_path):
-    nap, provider = Nap(), Scripted([NAP, "one", "two", "three", "four", "five"])
-    async with open_gatehouse(tmp_path, provider, nap) as g:
+    nap, provider = Nap(), ScriptedProvider([NAP, "one", "two", "three", "four", "five"])
+    async with open_gateway(tmp_path, provider, nap) as g:
         await g.take("1", id="1")
         await nap.running.wait()
         for id in ("2", "3", "3", "4", "3", "5"):
@@ -93,9 +93,9 @@ async def test_a_burst_is_answered_in_order_and_never_merged(tmp_path):
         assert asked(provider) == ["1", "text 2", "text 3", "text 4", "text 5"]
 
 
-async def test_what_comes_in_side_by_side_is_served_in_the_order_it_came(tmp_path):
-    provider = Scripted([f"answer {n}" for n in range(8)])
-    async with open_gatehouse(tmp_path, provider) as g:
+async def test_concurrent_messages_are_handled_in_order(tmp_path):
+    provider = ScriptedProvider([f"answer {n}" for n in range(8)])
+    async with open_gateway(tmp_path, provider) as g:
         await asyncio.gather(*(g.take(f"text {n}", id=str(n)) for n in range(8)))
         await g.quiet()
         assert asked(provider) == [f"text {n}" for n in range(8)]
@@ -109,10 +109,10 @@ async def test_what_comes_in_side_by_side_is_served_in_the_order_it_came(tmp_pat
         ("steer", ["and you"]),
     ],
 )
-async def test_a_message_that_finds_a_turn_at_work_does_what_was_configured(busy, answers, tmp_path):
+async def test_a_message_during_a_turn_follows_the_busy_mode(busy, answers, tmp_path):
     nap = Nap()
     script = [NAP, *(["slept well"] if busy == "queue" else []), "and you"]
-    async with open_gatehouse(tmp_path, Scripted(script), nap, manners=manners(busy=busy)) as g:
+    async with open_gateway(tmp_path, ScriptedProvider(script), nap, manners=manners(busy=busy)) as g:
         await g.take("sleep")
         await nap.running.wait()
         await g.take("how are you")
@@ -125,9 +125,9 @@ async def test_a_message_that_finds_a_turn_at_work_does_what_was_configured(busy
         assert g.messenger.said() == answers
 
 
-async def test_a_chat_may_choose_another_way(tmp_path):
+async def test_a_chat_can_choose_its_busy_mode(tmp_path):
     nap = Nap()
-    async with open_gatehouse(tmp_path, Scripted([NAP, "next"]), nap) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([NAP, "next"]), nap) as g:
         await g.take("/busy interrupt")
         await g.take("sleep")
         await nap.running.wait()
@@ -136,24 +136,24 @@ async def test_a_chat_may_choose_another_way(tmp_path):
         await g.messenger.until(lambda: "next" in g.messenger.said())
 
 
-async def test_stop_ends_the_turn_and_nothing_is_said_of_it_but_the_reply(tmp_path):
+async def test_stop_ends_the_turn_and_only_the_reply_is_sent(tmp_path):
     nap = Nap()
-    async with open_gatehouse(tmp_path, Scripted([NAP, "hi"]), nap) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([NAP, "hi"]), nap) as g:
         await g.take("sleep")
         await nap.running.wait()
         await g.take("/stop")
         await nap.cancelled.wait()
-        await g.lobby.settled()
+        await g.sessions.wait_idle()
         await g.take("/stop")
         await g.take("hello")
         await g.messenger.until_said("Stopping.", "Nothing is running.", "hi")
         await g.quiet()
         assert g.messenger.said() == ["Stopping.", "Nothing is running.", "hi"]
-        assert g.gateway.counts.turns == {"stopped": 1, "answered": 1}
-        assert len(g.gateway.counts.stops) == 1
+        assert g.gateway.counters.turns == {"stopped": 1, "answered": 1}
+        assert len(g.gateway.counters.stops) == 1
 
 
-async def test_ten_stopped_chats_do_not_keep_an_eleventh_person_waiting(tmp_path):
+async def test_ten_stopped_chats_do_not_delay_an_eleventh(tmp_path):
     naps = [Nap() for _ in range(10)]
 
     class Naps(Nap):
@@ -161,8 +161,8 @@ async def test_ten_stopped_chats_do_not_keep_an_eleventh_person_waiting(tmp_path
             await naps[int(args["n"])].run(args, act)
 
     script = [ToolCall(f"c{n}", "nap", {"n": str(n)}) for n in range(10)]
-    async with open_gatehouse(
-        tmp_path, Scripted([*script, "hi"]), Naps(), manners=manners(allow=("*",))
+    async with open_gateway(
+        tmp_path, ScriptedProvider([*script, "hi"]), Naps(), manners=manners(allow=("*",))
     ) as g:
         for n, nap in enumerate(naps):
             await g.take("sleep", chat=f"c{n}", sender=f"p{n}")
@@ -173,46 +173,46 @@ async def test_ten_stopped_chats_do_not_keep_an_eleventh_person_waiting(tmp_path
         await g.messenger.until_said("hi", chat="eleven")
 
 
-async def test_new_while_something_runs_ends_it_and_begins_anew(tmp_path):
-    nap, provider = Nap(), Scripted([NAP, "hi"])
-    async with open_gatehouse(tmp_path, provider, nap) as g:
+async def test_new_during_a_turn_stops_it_and_starts_a_new_conversation(tmp_path):
+    nap, provider = Nap(), ScriptedProvider([NAP, "hi"])
+    async with open_gateway(tmp_path, provider, nap) as g:
         await g.take("sleep")
         await nap.running.wait()
         await g.take("/new")
         await nap.cancelled.wait()
         await g.take("hello")
-        await g.messenger.until_said("A new conversation. Ended: what was running.", "hi")
+        await g.messenger.until_said("Started a new conversation. Stopped: the running turn.", "hi")
         assert asked(provider) == ["hello"]
 
 
-async def test_a_redelivered_command_is_done_once_and_answered_once(tmp_path):
-    messenger, provider = Messenger(), Scripted(["one", "two", "three"])
-    async with open_gatehouse(tmp_path, provider, messenger=messenger) as g:
+async def test_a_redelivered_command_runs_once_and_is_answered_once(tmp_path):
+    messenger, provider = FakePlatform(), ScriptedProvider(["one", "two", "three"])
+    async with open_gateway(tmp_path, provider, messenger=messenger) as g:
         await g.take("hello")
         await messenger.until_said("one")
         await g.take("/new", id="n1")
         await g.take("again")
-        await messenger.until_said("one", "A new conversation.", "two")
+        await messenger.until_said("one", "Started a new conversation.", "two")
         await g.take("/new", id="n1")
-    async with open_gatehouse(tmp_path, provider, messenger=messenger) as g:
+    async with open_gateway(tmp_path, provider, messenger=messenger) as g:
         await g.take("/new", id="n1")
         await g.take("still here?")
-        await messenger.until_said("one", "A new conversation.", "two", "three")
+        await messenger.until_said("one", "Started a new conversation.", "two", "three")
         assert asked(provider) == ["again", "still here?"]
 
 
 async def test_unknown_words_with_a_slash_and_paths_are_text(tmp_path):
-    provider = Scripted(["one", "two"])
-    async with open_gatehouse(tmp_path, provider) as g:
+    provider = ScriptedProvider(["one", "two"])
+    async with open_gateway(tmp_path, provider) as g:
         await g.take("/frobnicate now")
         await g.take("/etc/passwd")
         await g.messenger.until_said("one", "two")
         assert asked(provider) == ["/frobnicate now", "/etc/passwd"]
 
 
-async def test_strangers_are_dropped_on_every_path(tmp_path):
+async def test_strangers_are_rejected_on_every_path(tmp_path):
     nap = Nap()
-    async with open_gatehouse(tmp_path, Scripted([NAP, "hi"]), nap, rules={"pairing": False}) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([NAP, "hi"]), nap, rules={"pairing": False}) as g:
         for more in (
             {"text": "hello"},
             {"text": "/stop"},
@@ -229,10 +229,10 @@ async def test_strangers_are_dropped_on_every_path(tmp_path):
         await g.messenger.until_said("hi", chat="team")
         await g.quiet()
         assert g.messenger.said("eve") == [] and g.messenger.said("team") == ["hi"]
-        assert g.gateway.counts.strangers["test"] == 9
+        assert g.gateway.counters.strangers["test"] == 9
 
 
-async def test_a_plugin_rules_before_anyone_is_asked_who_they_are(tmp_path):
+async def test_plugins_judge_a_message_before_access_is_checked(tmp_path):
     seen, hooks = [], Hooks()
 
     async def before_message(inbound):
@@ -241,39 +241,39 @@ async def test_a_plugin_rules_before_anyone_is_asked_who_they_are(tmp_path):
             return Admission("drop")
         return Admission("rewrite", "other words") if inbound.text == "change" else None
 
-    hooks.add(Owner("ruler"), before_message)
-    provider = Scripted(["hi"])
-    async with open_gatehouse(tmp_path, provider, hooks=hooks, rules={"pairing": False}) as g:
+    hooks.add(PluginOwner("ruler"), before_message)
+    provider = ScriptedProvider(["hi"])
+    async with open_gateway(tmp_path, provider, hooks=hooks, rules={"pairing": False}) as g:
         await g.take("drop")
         await g.take("psst", sender="eve")
         await g.take("change", quoted="theirs")
         await g.messenger.until_said("hi")
         assert seen == [("me", "drop"), ("eve", "psst"), ("me", "change")], (
-            "each once: the lobby does not ask again"
+            "once per message: the sessions do not ask again"
         )
-        assert asked(provider) == ["[quoted, in the words of others:]\n> theirs\n\nother words"]
+        assert asked(provider) == ["[quoted message, written by someone else:]\n> theirs\n\nother words"]
 
 
-async def test_a_plugin_that_fails_to_rule_keeps_the_message_out_and_the_person_is_told(tmp_path):
+async def test_a_failing_plugin_rejects_the_message_and_the_sender_is_informed(tmp_path):
     hooks = Hooks()
 
     async def before_message(inbound):
         raise ValueError("oops")
 
-    hooks.add(Owner("ruler"), before_message)
-    async with open_gatehouse(tmp_path, Scripted([]), hooks=hooks) as g:
+    hooks.add(PluginOwner("ruler"), before_message)
+    async with open_gateway(tmp_path, ScriptedProvider([]), hooks=hooks) as g:
         await g.take("hello")
         await g.take("hello", sender="eve", chat="eve")
         await g.messenger.until(lambda: g.messenger.said())
-        assert "the message was not taken" in g.messenger.said()[0]
+        assert "the message was rejected" in g.messenger.said()[0]
         await g.quiet()
         assert len(g.messenger.said()) == 1
 
 
-async def test_in_a_group_only_what_is_meant_for_us_is_heard_and_each_message_says_whose_it_is(tmp_path):
-    provider = Scripted(["hi", "and hi"])
+async def test_in_a_group_only_addressed_messages_count_and_each_names_its_sender(tmp_path):
+    provider = ScriptedProvider(["hi", "and hi"])
     group = {"chat": "team", "chat_type": "group", "group": True, "name": "Ann"}
-    async with open_gatehouse(tmp_path, provider) as g:
+    async with open_gateway(tmp_path, provider) as g:
         await g.take("psst", addressed=False, **group)
         await g.take("/new", addressed=False, **group)
         await g.take("hello", message="77", **group)
@@ -282,11 +282,11 @@ async def test_in_a_group_only_what_is_meant_for_us_is_heard_and_each_message_sa
         assert g.messenger.bubbles[0].piece.reply_to == "77"
         await g.take("mine", user="me", **group)
         await g.messenger.until_said("hi", "and hi", chat="team")
-        assert asked(provider) == ["mine"], "a conversation of one's own"
+        assert asked(provider) == ["mine"], "their own conversation"
 
 
-async def test_a_group_may_be_listened_to_whole(tmp_path):
-    async with open_gatehouse(tmp_path, Scripted(["hi"]), manners=manners(group="all")) as g:
+async def test_a_group_can_be_set_to_all_messages(tmp_path):
+    async with open_gateway(tmp_path, ScriptedProvider(["hi"]), manners=manners(group="all")) as g:
         await g.take("psst", chat="team", chat_type="group", group=True, addressed=False)
         await g.messenger.until_said("hi", chat="team")
 
@@ -294,13 +294,13 @@ async def test_a_group_may_be_listened_to_whole(tmp_path):
 def picture(n):
     return {
         "images": (Image("image/png", bytes([n])),),
-        "files": (Filed(f"/tmp/{n}.png", "image", f"{n}.png"),),
+        "files": (ReceivedFile(f"/tmp/{n}.png", "image", f"{n}.png"),),
     }
 
 
-async def test_an_album_is_one_message_and_a_text_behind_it_another(tmp_path):
-    provider = Scripted(["nice", "thanks"])
-    async with open_gatehouse(tmp_path, provider, rules={"burst": 30.0}) as g:
+async def test_an_album_is_one_message_and_a_text_after_it_another(tmp_path):
+    provider = ScriptedProvider(["nice", "thanks"])
+    async with open_gateway(tmp_path, provider, rules={"batch_window": 30.0}) as g:
         await g.take("look", id="p1", album="a", **picture(1))
         await g.take("", id="p2", album="a", **picture(2))
         await g.take("", id="p2", album="a", **picture(2))
@@ -318,9 +318,9 @@ async def test_an_album_is_one_message_and_a_text_behind_it_another(tmp_path):
         assert len(g.messenger.said()) == 2
 
 
-async def test_pictures_that_follow_one_another_are_one_message_and_two_albums_are_two(tmp_path):
-    provider = Scripted(["one", "two", "three"])
-    async with open_gatehouse(tmp_path, provider) as g:
+async def test_pictures_in_a_row_are_one_message_and_two_albums_are_two(tmp_path):
+    provider = ScriptedProvider(["one", "two", "three"])
+    async with open_gateway(tmp_path, provider) as g:
         await g.take("", **picture(1))
         await g.take("", **picture(2))
         await g.messenger.until_said("one")
@@ -330,30 +330,30 @@ async def test_pictures_that_follow_one_another_are_one_message_and_two_albums_a
         await g.messenger.until_said("one", "two", "three")
 
 
-async def test_pictures_that_wait_for_company_survive_a_crash(tmp_path):
-    messenger = Messenger()
-    async with open_gatehouse(tmp_path, Scripted([]), messenger=messenger, rules={"burst": 60.0}) as g:
+async def test_waiting_pictures_survive_a_crash(tmp_path):
+    messenger = FakePlatform()
+    async with open_gateway(tmp_path, ScriptedProvider([]), messenger=messenger, rules={"batch_window": 60.0}) as g:
         await g.take("look", id="p1", **picture(1))
         await g.take("", id="p2", **picture(2))
-    provider = Scripted(["nice"])
-    async with open_gatehouse(tmp_path, provider, messenger=messenger) as g:
+    provider = ScriptedProvider(["nice"])
+    async with open_gateway(tmp_path, provider, messenger=messenger) as g:
         await g.take("", id="p2", **picture(2))
         await messenger.until_said("nice")
         assert len(provider.asked[-1].messages[-1].parts) == 3
 
 
-VOICE = {"files": (Filed("/tmp/v.ogg", "voice"),)}
+VOICE = {"files": (ReceivedFile("/tmp/v.ogg", "voice"),)}
 
 
-async def test_a_voice_note_becomes_words_and_nobody_overtakes_it(tmp_path):
+async def test_a_voice_note_is_transcribed_and_keeps_its_place(tmp_path):
     spoken = asyncio.Event()
 
     async def transcribe(path):
         await spoken.wait()
         return f"words of {path}"
 
-    provider = Scripted(["one", "two"])
-    async with open_gatehouse(tmp_path, provider, transcribe=transcribe) as g:
+    provider = ScriptedProvider(["one", "two"])
+    async with open_gateway(tmp_path, provider, transcribe=transcribe) as g:
         await g.take("", **VOICE)
         await g.take("after")
         await g.take("/title waits for nobody")
@@ -363,34 +363,34 @@ async def test_a_voice_note_becomes_words_and_nobody_overtakes_it(tmp_path):
         assert asked(provider) == ["words of /tmp/v.ogg", "after"]
 
 
-async def test_where_nothing_puts_voices_into_words_the_person_is_told(tmp_path):
+async def test_without_speech_to_text_the_sender_is_informed(tmp_path):
     async def deaf(path):
-        raise NotTaken("Please write it.")
+        raise MessageRejected("Please type it.")
 
-    async with open_gatehouse(tmp_path, Scripted(["ok"])) as g:
+    async with open_gateway(tmp_path, ScriptedProvider(["ok"])) as g:
         await g.take("", id="v1", **VOICE)
         await g.messenger.until(lambda: g.messenger.said())
-        assert "cannot listen to voice notes" in g.messenger.said()[0]
+        assert "Voice notes aren't set up here" in g.messenger.said()[0]
         await g.take("", id="v1", **VOICE)
         await g.quiet()
         assert len(g.messenger.said()) == 1
-    async with open_gatehouse(tmp_path / "b", Scripted(["ok"]), transcribe=deaf) as g:
+    async with open_gateway(tmp_path / "b", ScriptedProvider(["ok"]), transcribe=deaf) as g:
         await g.take("listen to this", **VOICE)
-        await g.messenger.until_said("Please write it.", "ok")
+        await g.messenger.until_said("Please type it.", "ok")
 
 
-async def test_a_program_puts_voices_into_words(tmp_path):
+async def test_a_command_transcribes_voice_notes(tmp_path):
     (tmp_path / "v.ogg").write_text("spoken")
     command = f"{sys.executable} -c \"import sys; print('I heard', open(sys.argv[1]).read())\" {{file}}"
-    assert await by_command(command, {})(str(tmp_path / "v.ogg")) == "I heard spoken"
+    assert await command_transcriber(command, {})(str(tmp_path / "v.ogg")) == "I heard spoken"
     for broken in ("exit 3 #", f"{sys.executable} -c 'import time; time.sleep(60)' #"):
-        with pytest.raises(NotTaken, match="Please write it"):
-            await by_command(broken, {}, within=0.5)(str(tmp_path / "v.ogg"))
+        with pytest.raises(MessageRejected, match="Please type it"):
+            await command_transcriber(broken, {}, within=0.5)(str(tmp_path / "v.ogg"))
 
 
-async def test_an_edit_replaces_what_waits_and_is_told_where_that_is_too_late(tmp_path):
-    nap, provider = Nap(), Scripted([NAP, "one", "two", "three"])
-    async with open_gatehouse(tmp_path, provider, nap) as g:
+async def test_an_edit_replaces_a_waiting_message_and_is_sent_as_edited_if_too_late(tmp_path):
+    nap, provider = Nap(), ScriptedProvider([NAP, "one", "two", "three"])
+    async with open_gateway(tmp_path, provider, nap) as g:
         await g.take("sleep", id="1")
         await nap.running.wait()
         await g.take("helo", id="2")
@@ -406,63 +406,63 @@ async def test_an_edit_replaces_what_waits_and_is_told_where_that_is_too_late(tm
         assert len(g.messenger.said()) == 3, "an edit that changes nothing says nothing"
 
 
-async def test_the_edit_of_something_that_waits_for_company_replaces_it_there(tmp_path):
-    provider = Scripted(["nice"])
-    async with open_gatehouse(tmp_path, provider, rules={"burst": 0.3}) as g:
+async def test_an_edit_of_a_waiting_picture_replaces_it(tmp_path):
+    provider = ScriptedProvider(["nice"])
+    async with open_gateway(tmp_path, provider, rules={"batch_window": 0.3}) as g:
         await g.take("lok", id="p1", **picture(1))
         await g.take("look", id="p1e", edits="p1")
         await g.messenger.until_said("nice")
         assert asked(provider)[0].startswith("look\n")
 
 
-async def test_a_turn_that_fails_says_why_and_one_without_end_too(tmp_path):
-    async with open_gatehouse(tmp_path, Scripted([])) as g:
+async def test_a_failed_turn_and_one_out_of_steps_say_why(tmp_path):
+    async with open_gateway(tmp_path, ScriptedProvider([])) as g:
         await g.take("hello")
         await g.messenger.until(lambda: g.messenger.said())
-        assert g.messenger.said()[0].startswith("It failed: The script has ended")
+        assert g.messenger.said()[0].startswith("It failed: The script has no line")
 
 
-async def test_every_text_of_a_turn_is_said_as_it_is_said(tmp_path):
+async def test_every_text_of_a_turn_is_sent(tmp_path):
     nap = Nap()
     nap.woken.set()
-    async with open_gatehouse(tmp_path, Scripted([("let me sleep", NAP), "slept well"]), nap) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([("let me sleep", NAP), "slept well"]), nap) as g:
         await g.take("sleep")
         await g.messenger.until_said("let me sleep", "slept well")
 
 
-async def test_a_turn_is_resumed_after_a_crash_the_chat_is_told_and_owed_once(tmp_path):
-    messenger, nap = Messenger(), Nap()
-    async with open_gatehouse(tmp_path, Scripted([("first", NAP)]), nap, messenger=messenger) as g:
+async def test_a_resumed_turn_sends_one_notice_and_one_answer(tmp_path):
+    messenger, nap = FakePlatform(), Nap()
+    async with open_gateway(tmp_path, ScriptedProvider([("first", NAP)]), nap, messenger=messenger) as g:
         await g.take("sleep", id="1")
         await nap.running.wait()
         await messenger.until_said("first")
-    provider = Scripted(["second"])
-    async with open_gatehouse(tmp_path, provider, nap, messenger=messenger) as g:
+    provider = ScriptedProvider(["second"])
+    async with open_gateway(tmp_path, provider, nap, messenger=messenger) as g:
         await g.take("sleep", id="1")
         await messenger.until(lambda: "second" in messenger.said())
         await g.quiet()
-        told = "I was started anew, and go on with “sleep”."
-        assert messenger.said() == ["first", told, "second"]
+        seen = "I was restarted. Continuing with “sleep”."
+        assert messenger.said() == ["first", seen, "second"]
 
 
-async def test_a_turn_that_had_said_all_is_ended_without_a_word(tmp_path):
-    """The crash came between its answer and its end: there is nothing to go on with."""
-    messenger, inbound = Messenger(), Inbound("1", Address("test", "me"), "me", "hello")
+async def test_a_turn_that_was_already_answered_ends_silently(tmp_path):
+    """The crash came between the answer and the end of the turn: there is nothing to continue."""
+    messenger, inbound = FakePlatform(), Inbound("1", Address("test", "me"), "me", "hello")
     async with open_store(tmp_path) as store:
         await store.turns.accept(inbound)
-        turn = await store.turns.next_turn(inbound.address.key)
+        turn = await store.turns.claim_next(inbound.address.key)
         for message in (user("hello"), Message("assistant", (Text("Good morning."),))):
             owed = (Outbound(f"{turn.id}:0", inbound.address, message.text, turn=turn.id),)
             await store.turns.record(turn, Said(message), *(owed if message.role == "assistant" else ()))
-    async with open_gatehouse(tmp_path, Scripted([]), messenger=messenger) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([]), messenger=messenger) as g:
         await messenger.until_said("Good morning.")
         await g.quiet()
         assert (await g.store.archive.turn(turn.id)).ending == "answered"
     assert messenger.said() == ["Good morning."]
 
 
-async def test_plugins_commands_take_their_time_and_stop_does_not_wait_for_them(tmp_path):
-    from alipes.plugins.registry import CommandOffer
+async def test_stop_does_not_wait_for_slow_plugin_commands(tmp_path):
+    from alipes.plugins.registry import CommandContribution
 
     release, nap = asyncio.Event(), Nap()
 
@@ -470,8 +470,8 @@ async def test_plugins_commands_take_their_time_and_stop_does_not_wait_for_them(
         await release.wait()
         return f"did {args}"
 
-    async with open_gatehouse(tmp_path, Scripted([NAP]), nap) as g:
-        g.offers.add(CommandOffer(Owner("worker"), "work", act, help="works", hint=""))
+    async with open_gateway(tmp_path, ScriptedProvider([NAP]), nap) as g:
+        g.contributions.add(CommandContribution(PluginOwner("worker"), "work", act, help="works", hint=""))
         await g.take("sleep")
         await nap.running.wait()
         await g.take("/work hard")
@@ -479,11 +479,11 @@ async def test_plugins_commands_take_their_time_and_stop_does_not_wait_for_them(
         await nap.cancelled.wait()
         release.set()
         await g.messenger.until_said("Stopping.", "did hard")
-        g.offers.remove(Owner("worker"))
+        g.contributions.remove(PluginOwner("worker"))
 
 
-async def test_commands_of_the_chat(tmp_path):
-    async with open_gatehouse(tmp_path, Scripted(["hi"])) as g:
+async def test_chat_commands_reply(tmp_path):
+    async with open_gateway(tmp_path, ScriptedProvider(["hi"])) as g:
         await g.take("/sethome")
         await g.take("/platforms")
         await g.take("/progress full")
@@ -497,28 +497,28 @@ async def test_commands_of_the_chat(tmp_path):
         await g.take("/restart")
         await g.messenger.until(lambda: len(g.messenger.said()) == 11)
         home, platforms, *rest = g.messenger.said()
-        assert home == "This chat is written to when only test is named."
+        assert home == "This is now the default chat for test."
         assert platforms.startswith("test  ready, just now")
         assert rest == [
-            "From now on every tool is shown here.",
-            "full: every tool is shown. /progress takes one of off, short, full.",
-            "“much” is none of off, short, full.",
-            "Nobody waits to be let in.",
-            "/pair \\[CODE\\] \\[owner\\]  let in who was shown the code",
-            "There is no /nothing. /help shows all.",
-            "Here is nothing to leave: just write no more.",
-            "Nothing waits for your word.",
-            "Starting anew. What runs goes on in a moment.",
+            "Tool progress in this chat: full.",
+            "Tool progress in this chat: full. Modes: off, short, full.",
+            "Unknown mode “much”. Modes: off, short, full.",
+            "No pairing requests.",
+            "/pair \\[CODE\\] \\[owner\\]  list pairing requests, or approve one",
+            "Unknown command /nothing. /help lists all commands.",
+            "There is nothing to quit here; just stop writing.",
+            "There is nothing to approve.",
+            "Restarting. Running tasks will resume in a moment.",
         ]
         assert g.restarted == 1
         await g.take("/restart", id="r1")
         await g.take("/restart", id="r1")
         assert g.restarted == 2
-        assert (await g.store.people.homes())["test"] == Address("test", "me")
+        assert (await g.store.people.default_chats())["test"] == Address("test", "me")
 
 
-async def test_what_is_exported_comes_as_a_file(tmp_path):
-    async with open_gatehouse(tmp_path, Scripted(["hi"])) as g:
+async def test_an_export_is_sent_as_a_file(tmp_path):
+    async with open_gateway(tmp_path, ScriptedProvider(["hi"])) as g:
         await g.take("hello")
         await g.messenger.until_said("hi")
         await g.take("/export talk.md", id="../e1")
@@ -528,9 +528,9 @@ async def test_what_is_exported_comes_as_a_file(tmp_path):
         assert path.startswith(str(tmp_path / "outgoing")) and "hello" in Path(path).read_text()
 
 
-async def test_conversations_of_others_are_not_shown_and_not_resumed(tmp_path):
+async def test_conversations_of_others_are_neither_shown_nor_resumed(tmp_path):
     both = manners(allow=("me", "you"), owners=("me",))
-    async with open_gatehouse(tmp_path, Scripted(["secret answer", "mine"]), manners=both) as g:
+    async with open_gateway(tmp_path, ScriptedProvider(["secret answer", "mine"]), manners=both) as g:
         await g.take("the secret question")
         await g.messenger.until_said("secret answer")
         other = (await g.store.archive.sessions())[0].id
@@ -549,27 +549,27 @@ async def test_conversations_of_others_are_not_shown_and_not_resumed(tmp_path):
         await g.messenger.until(lambda: len(g.messenger.said("you")) == 8)
         listed, nothing, found, refused, *owners = g.messenger.said("you")[1:]
         assert "my own words" in listed and "secret" not in listed
-        assert nothing.startswith("Nothing was said here") and "own" in found
-        assert refused.startswith("There is no conversation here")
+        assert nothing.startswith("No messages match") and "own" in found
+        assert refused.startswith("No conversation in this chat")
         assert owners == ["/plugins is for owners.", "/pair is for owners.", "/restart is for owners."]
         await g.take("/sessions")
         await g.take("/sessions", chat="team", chat_type="group", group=True)
         await g.messenger.until(lambda: g.messenger.said("team") and len(g.messenger.said()) == 2)
-        assert "my own words" in g.messenger.said()[1], "an owner alone sees all"
-        assert g.messenger.said("team") == ["There is none here."], "a group does not"
+        assert "my own words" in g.messenger.said()[1], "an owner in a direct chat sees all"
+        assert g.messenger.said("team") == ["No conversations in this chat."], "not in a group"
 
 
-async def test_something_is_said_without_a_turn(tmp_path):
-    async with open_gatehouse(tmp_path, Scripted([])) as g:
+async def test_a_message_can_be_sent_without_a_turn(tmp_path):
+    async with open_gateway(tmp_path, ScriptedProvider([])) as g:
         for wrong, why in {
-            "test": "has no home yet",
+            "test": "has no default chat",
             "tset:1": "Did you mean",
             "home": "/sethome",
-            "": "is no platform",
+            "": "unknown platform",
         }.items():
-            with pytest.raises(NotTaken, match=why):
+            with pytest.raises(MessageRejected, match=why):
                 await g.gateway.send(wrong, "psst")
-        with pytest.raises(NotTaken, match="nothing to send"):
+        with pytest.raises(MessageRejected, match="nothing to send"):
             await g.gateway.send("test:a", " ")
         await g.gateway.send("test:a", "one")
         await g.gateway.send("test:a:7", "two")
@@ -580,8 +580,8 @@ async def test_something_is_said_without_a_turn(tmp_path):
         await g.messenger.until(lambda: g.messenger.said()[1:] == ["three", "four"])
 
 
-async def test_a_platform_that_breaks_is_started_anew_and_the_other_goes_on(tmp_path):
-    async with open_gatehouse(tmp_path, Scripted(["hi", "there"])) as g:
+async def test_a_broken_platform_is_restarted_and_the_other_continues(tmp_path):
+    async with open_gateway(tmp_path, ScriptedProvider(["hi", "there"])) as g:
         await g.take("hello")
         await g.messenger.until_said("hi")
         g.messenger.connected.clear()
@@ -593,16 +593,16 @@ async def test_a_platform_that_breaks_is_started_anew_and_the_other_goes_on(tmp_
         await g.messenger.until_said("hi", "there")
 
 
-async def test_a_platform_that_gives_no_sign_of_life_is_started_anew(tmp_path):
-    async with open_gatehouse(tmp_path, Scripted([]), rules={"deaf": 0.1}) as g:
+async def test_a_silent_platform_is_restarted(tmp_path):
+    async with open_gateway(tmp_path, ScriptedProvider([]), rules={"silence_timeout": 0.1}) as g:
         while g.messenger.starts < 2:
             g.messenger.connected.clear()
             await g.messenger.connected.wait()
         assert g.messenger.starts >= 2
 
 
-async def test_a_broken_platform_tells_its_cause(tmp_path):
-    async with open_gatehouse(tmp_path, Scripted([])) as g:
+async def test_a_broken_platform_reports_its_cause(tmp_path):
+    async with open_gateway(tmp_path, ScriptedProvider([])) as g:
         g.messenger.tell("broken", "401 Unauthorized")
         (state,) = g.gateway.states()
         assert (state.condition, state.cause) == ("broken", "401 Unauthorized")
@@ -612,65 +612,65 @@ async def test_a_broken_platform_tells_its_cause(tmp_path):
         await g.messenger.until(lambda: g.messenger.said())
 
 
-async def test_a_store_that_fails_ends_the_gateway(tmp_path):
+async def test_a_store_failure_ends_the_gateway(tmp_path):
     with pytest.raises(StoreError):
-        async with open_gatehouse(tmp_path, Scripted([])) as g:
+        async with open_gateway(tmp_path, ScriptedProvider([])) as g:
             await g.store.database.close()
             with pytest.raises(StoreError):
-                await g.messenger.take(arrival("hello"))
+                await g.messenger.take(make_message("hello"))
             g.messenger.cut()
             await asyncio.sleep(0.5)
 
 
-async def test_the_end_can_wait_for_what_was_said(tmp_path):
+async def test_shutdown_can_wait_for_the_outbox(tmp_path):
     held = asyncio.Event()
-    async with open_gatehouse(tmp_path, Scripted(["hi"])) as g:
+    async with open_gateway(tmp_path, ScriptedProvider(["hi"])) as g:
         g.messenger.fail("send", held)
         await g.take("hello")
         await g.messenger.until(lambda: ("send", "me", "hi") in g.messenger.log)
         asyncio.get_running_loop().call_later(0.05, held.set)
-        await g.gateway.delivery.drained()
+        await g.gateway.delivery.wait_idle()
         assert g.messenger.said() == ["hi"]
 
 
-async def test_the_gateway_tells_plugins_that_it_serves(tmp_path):
-    told, hooks = [], Hooks()
+async def test_plugins_are_notified_when_the_gateway_starts(tmp_path):
+    seen, hooks = [], Hooks()
 
     async def gateway_started(platforms):
-        told.append(platforms)
+        seen.append(platforms)
 
     hooks.add(CORE, gateway_started)
-    async with open_gatehouse(tmp_path, Scripted([]), hooks=hooks) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([]), hooks=hooks) as g:
         await g.messenger.until(lambda: g.messenger.commands)
-        assert told == [("test",)]
+        assert seen == [("test",)]
 
 
-async def test_a_chat_is_told_the_mode_that_is_usual_there_not_the_terminals(tmp_path):
-    async with open_gatehouse(tmp_path, Scripted([]), manners=manners(busy="steer"), busy="interrupt") as g:
+async def test_busy_shows_the_default_mode_of_the_chat(tmp_path):
+    async with open_gateway(tmp_path, ScriptedProvider([]), manners=manners(busy="steer"), busy="interrupt") as g:
         await g.take("/busy")
         await g.messenger.until(lambda: g.messenger.said())
         assert g.messenger.said()[0].startswith("steer:")
 
 
-async def test_commands_of_plugins_that_come_and_go_are_in_the_menu_while_they_are_there(tmp_path):
+async def test_the_menu_follows_loaded_plugins(tmp_path):
     async def act(*_):
         return ""
 
-    async with open_gatehouse(tmp_path, Scripted([]), rules={"menus": 0.01}) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([]), rules={"menu_interval": 0.01}) as g:
         await g.messenger.until(lambda: g.messenger.commands)
-        lamp = Owner("lamp")
-        g.offers.add(CommandOffer(lamp, "lamp", act, help="light it"))
+        lamp = PluginOwner("lamp")
+        g.contributions.add(CommandContribution(lamp, "lamp", act, help="light it"))
         await g.messenger.until(lambda: ("lamp", "light it") in g.messenger.commands)
-        g.offers.remove(lamp)
+        g.contributions.remove(lamp)
         await g.messenger.until(lambda: ("lamp", "light it") not in g.messenger.commands)
 
 
-def test_files_that_were_sent_long_ago_are_taken_away_and_the_others_stay(tmp_path):
+def test_old_outgoing_files_are_deleted_and_recent_ones_stay(tmp_path):
     old, new = tmp_path / "a" / "old.md", tmp_path / "b" / "new.md"
     for path, age in ((old, 100.0), (new, 0.0)):
         path.parent.mkdir()
         path.write_text("words")
         os.utime(path, (time.time() - age,) * 2)
-    assert clear_out(str(tmp_path), time.time() - 50) == 1
+    assert delete_old_files(str(tmp_path), time.time() - 50) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["b"] and new.exists()
-    assert clear_out("", time.time()) == 0
+    assert delete_old_files("", time.time()) == 0

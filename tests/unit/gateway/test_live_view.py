@@ -1,27 +1,27 @@
-"""What a chat is shown while turns live there: rarely changed, made whole once, and silent after a stop."""
+"""Live views: few edits, completed once, and nothing after a stop."""
 
 import asyncio
 import time
 
 import pytest
 
-from alipes.gateway.live.drafts import Bubble
-from alipes.gateway.policy import Manners, Pace
+from alipes.gateway.live.drafts import ToolProgressView
+from alipes.gateway.policy import EditRateLimiter, PlatformPolicy
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.outbox import lane
-from alipes.kernel.platform import Talents
+from alipes.kernel.platform import Capabilities
 from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import Address
-from alipes.providers.scripted import Pause, Scripted
-from tests.world.gatehouse import open_gatehouse
-from tests.world.messenger import Lost, Messenger
+from alipes.providers.scripted import Pause, ScriptedProvider
+from tests.world.fake_platform import FakePlatform, ReplyLost
+from tests.world.gateway_harness import open_gateway
 
 ME = lane(Address("test", "me"))
 
 
 class Walk:
-    """A tool in steps: `go` lets it end."""
+    """A tool in steps; `go` lets it finish."""
 
     spec = ToolSpec("walk", "walk", {"type": "object", "properties": {"path": {"type": "string"}}})
 
@@ -40,57 +40,57 @@ def walk(n=1):
 
 
 def shown(progress):
-    return Manners(allow=("me",), busy="queue", progress=progress)
+    return PlatformPolicy(allow=("me",), busy="queue", progress=progress)
 
 
-async def test_an_answer_is_shown_as_it_grows_and_becomes_whole_in_the_same_message(tmp_path):
+async def test_an_answer_grows_and_is_completed_in_the_same_message(tmp_path):
     more, most = asyncio.Event(), asyncio.Event()
-    async with open_gatehouse(tmp_path, Scripted([("one ", more, "two ", most, "three")])) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([("one ", more, "two ", most, "three")])) as g:
         await g.take("count")
         await g.messenger.until_said("one …")
         more.set()
         await g.messenger.until_said("one two …")
-        assert await g.store.drafts.of(ME, (await g.store.archive.sessions())[0].id) == ()
+        assert await g.store.drafts.list_ids(ME, (await g.store.archive.sessions())[0].id) == ()
         most.set()
         await g.messenger.until_said("one two three")
         await g.quiet()
         assert len(g.messenger.bubbles) == 1 and g.messenger.bubbles[0].edits <= 3
 
 
-async def test_a_quick_answer_comes_whole(tmp_path):
-    async with open_gatehouse(tmp_path, Scripted([("one ", Pause(0.05), "two")]), rules={"first": 30.0}) as g:
+async def test_a_quick_answer_arrives_in_one_piece(tmp_path):
+    async with open_gateway(tmp_path, ScriptedProvider([("one ", Pause(0.05), "two")]), rules={"draft_delay": 30.0}) as g:
         await g.take("count")
         await g.messenger.until_said("one two")
         assert g.messenger.bubbles[0].edits == 0
 
 
-async def test_many_tokens_are_few_changes(tmp_path):
+async def test_many_tokens_cause_few_edits(tmp_path):
     script = tuple(each for n in range(100) for each in (f"{n} ", Pause(0.002)))
-    messenger = Messenger(talents=Talents(longest=4000, edits=True, pace=0.1))
-    async with open_gatehouse(tmp_path, Scripted([script]), messenger=messenger) as g:
+    messenger = FakePlatform(talents=Capabilities(max_length=4000, can_edit=True, edit_interval=0.1))
+    async with open_gateway(tmp_path, ScriptedProvider([script]), messenger=messenger) as g:
         await g.take("count")
         await messenger.until(lambda: messenger.said() and messenger.said()[0].endswith("99 "))
         assert messenger.bubbles[0].edits < 20 and len(messenger.bubbles) == 1
 
 
-@pytest.mark.parametrize("fault", [DeliveryError("flood", retry_after=0.2), Lost()], ids=["429", "lost"])
-async def test_flood_on_the_last_change_still_gives_exactly_one_whole_text(fault, tmp_path):
+@pytest.mark.parametrize("fault", [DeliveryError("flood", retry_after=0.2), ReplyLost()], ids=["429", "lost"])
+async def test_a_rate_limit_on_the_last_edit_still_gives_one_complete_text(fault, tmp_path):
     rest = asyncio.Event()
-    async with open_gatehouse(tmp_path, Scripted([("one ", rest, "two")])) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([("one ", rest, "two")])) as g:
         await g.take("count")
         await g.messenger.until_said("one …")
         g.messenger.fail("edit", fault)
         rest.set()
         await g.messenger.until_said("one two")
-        while not (sent := await g.store.outbox.look("sent")):
+        while not (sent := await g.store.outbox.list_deliveries("sent")):
             await asyncio.sleep(0.01)
         assert g.messenger.said() == ["one two"] and len(g.messenger.bubbles) == 1
         assert sent[0].paid == ("m1",) and not sent[0].uncertain
 
 
-async def test_flood_while_it_grows_is_waited_out_and_the_whole_text_comes(tmp_path):
+async def test_a_rate_limit_while_it_grows_is_waited_for_and_the_text_completes(tmp_path):
     more, rest = asyncio.Event(), asyncio.Event()
-    async with open_gatehouse(tmp_path, Scripted([("one ", more, "two ", rest, "three")])) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([("one ", more, "two ", rest, "three")])) as g:
         g.messenger.fail("edit", DeliveryError("flood", retry_after=34.0))
         await g.take("count")
         await g.messenger.until_said("one …")
@@ -101,23 +101,23 @@ async def test_flood_while_it_grows_is_waited_out_and_the_whole_text_comes(tmp_p
         assert len(g.messenger.bubbles) == 1
 
 
-async def test_a_draft_that_was_lost_on_the_way_makes_the_answer_uncertain(tmp_path):
+async def test_a_lost_draft_makes_the_answer_uncertain(tmp_path):
     rest = asyncio.Event()
-    async with open_gatehouse(tmp_path, Scripted([("one ", rest, "two")])) as g:
-        g.messenger.fail("send", Lost())
+    async with open_gateway(tmp_path, ScriptedProvider([("one ", rest, "two")])) as g:
+        g.messenger.fail("send", ReplyLost())
         await g.take("count")
         await g.messenger.until_said("one …")
         rest.set()
         await g.messenger.until_said("one …", "one two")
         await g.quiet()
-        (debt,) = await g.store.outbox.look("sent")
+        (debt,) = await g.store.outbox.list_deliveries("sent")
         assert debt.uncertain
 
 
-async def test_a_draft_that_was_lost_stays_in_doubt_though_the_next_one_arrives(tmp_path):
-    more, rest, lost = asyncio.Event(), asyncio.Event(), Lost()
+async def test_a_lost_draft_stays_uncertain_after_the_next_one_arrives(tmp_path):
+    more, rest, lost = asyncio.Event(), asyncio.Event(), ReplyLost()
     lost.retry_after = 0.01
-    async with open_gatehouse(tmp_path, Scripted([("one ", more, "two ", rest, "three")])) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([("one ", more, "two ", rest, "three")])) as g:
         g.messenger.fail("send", lost)
         await g.take("count")
         await g.messenger.until_said("one …")
@@ -126,13 +126,13 @@ async def test_a_draft_that_was_lost_stays_in_doubt_though_the_next_one_arrives(
         rest.set()
         await g.messenger.until_said("one …", "one two three")
         await g.quiet()
-        (debt,) = await g.store.outbox.look("sent")
+        (debt,) = await g.store.outbox.list_deliveries("sent")
         assert debt.uncertain
 
 
 async def test_a_long_answer_grows_over_several_messages(tmp_path):
     rest = asyncio.Event()
-    async with open_gatehouse(tmp_path, Scripted([("a" * 200 + "b" * 100, rest, "c" * 120)])) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([("a" * 200 + "b" * 100, rest, "c" * 120)])) as g:
         await g.take("count")
         await g.messenger.until_said("a" * 200, "b" * 100 + " …")
         rest.set()
@@ -141,7 +141,7 @@ async def test_a_long_answer_grows_over_several_messages(tmp_path):
 
 async def test_after_a_stop_nothing_more_is_shown(tmp_path):
     stuck = asyncio.Event()
-    async with open_gatehouse(tmp_path, Scripted([("one ", stuck), "hi"])) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([("one ", stuck), "hi"])) as g:
         await g.take("count")
         await g.messenger.until_said("one …")
         await g.take("/stop")
@@ -152,12 +152,12 @@ async def test_after_a_stop_nothing_more_is_shown(tmp_path):
         await g.messenger.until_said("one …", "Stopping.", "hi")
 
 
-async def test_an_answer_that_is_taken_back_is_shown_anew_in_the_same_message(tmp_path):
+async def test_a_retracted_answer_is_replaced_in_the_same_message(tmp_path):
     from alipes.kernel.errors import Transient
 
     rest = asyncio.Event()
     script = [("wrong ", rest, Transient("cut", 0.01)), ("right ", "way")]
-    async with open_gatehouse(tmp_path, Scripted(script)) as g:
+    async with open_gateway(tmp_path, ScriptedProvider(script)) as g:
         await g.take("go")
         await g.messenger.until_said("wrong …")
         rest.set()
@@ -165,9 +165,9 @@ async def test_an_answer_that_is_taken_back_is_shown_anew_in_the_same_message(tm
         assert len(g.messenger.bubbles) == 1
 
 
-async def test_what_was_said_before_a_stop_becomes_whole_though_it_was_held_up(tmp_path):
+async def test_a_text_said_before_a_stop_is_completed_although_it_was_delayed(tmp_path):
     tool, rest = Walk(), asyncio.Event()
-    async with open_gatehouse(tmp_path, Scripted([("one ", rest, "two", walk())]), tool) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([("one ", rest, "two", walk())]), tool) as g:
         await g.take("go")
         await g.messenger.until_said("one …")
         g.messenger.fail("edit", *(DeliveryError("flood", retry_after=0.1) for _ in range(3)))
@@ -178,12 +178,12 @@ async def test_what_was_said_before_a_stop_becomes_whole_though_it_was_held_up(t
         assert len(g.messenger.bubbles) == 2
 
 
-async def test_a_turn_that_came_in_by_another_door_is_shown_and_owed_as_well(tmp_path):
+async def test_a_turn_of_another_front_end_is_shown_and_delivered(tmp_path):
     from alipes.kernel.turns import Inbound
 
     rest = asyncio.Event()
-    async with open_gatehouse(tmp_path, Scripted([("one ", rest, "two")])) as g:
-        await g.lobby.submit(Inbound("cron-1", Address("test", "me"), "cron", "count"))
+    async with open_gateway(tmp_path, ScriptedProvider([("one ", rest, "two")])) as g:
+        await g.sessions.submit(Inbound("cron-1", Address("test", "me"), "cron", "count"))
         await g.messenger.until_said("one …")
         rest.set()
         await g.messenger.until_said("one two")
@@ -193,7 +193,7 @@ async def test_each_text_of_a_turn_is_a_message_of_its_own_in_order(tmp_path):
     tool, rest = Walk(), asyncio.Event()
     tool.go.set()
     script = [("first ", rest, "words", walk()), ("second ", Pause(0.1), "words")]
-    async with open_gatehouse(tmp_path, Scripted(script), tool) as g:
+    async with open_gateway(tmp_path, ScriptedProvider(script), tool) as g:
         await g.take("go")
         await g.messenger.until_said("first …")
         rest.set()
@@ -201,10 +201,10 @@ async def test_each_text_of_a_turn_is_a_message_of_its_own_in_order(tmp_path):
         assert len(g.messenger.bubbles) == 2
 
 
-async def test_nothing_is_shown_before_what_was_said_has_arrived(tmp_path):
+async def test_no_draft_is_shown_before_earlier_messages_arrived(tmp_path):
     tool, held, rest = Walk(), asyncio.Event(), asyncio.Event()
     script = [("first", walk()), ("second ", rest, "words")]
-    async with open_gatehouse(tmp_path, Scripted(script), tool, rules={"first": 0.05}) as g:
+    async with open_gateway(tmp_path, ScriptedProvider(script), tool, rules={"draft_delay": 0.05}) as g:
         g.messenger.fail("send", DeliveryError("flood", retry_after=0.4), held)
         await g.take("go")
         await tool.running.wait()
@@ -217,25 +217,25 @@ async def test_nothing_is_shown_before_what_was_said_has_arrived(tmp_path):
         await g.messenger.until_said("first", "second words")
 
 
-async def test_a_plugin_that_is_slow_to_hear_of_an_answer_does_not_let_a_draft_overwrite_it(tmp_path):
-    """The debt is paid before the stage is told that the answer is whole."""
+async def test_a_slow_plugin_does_not_let_a_draft_overwrite_the_answer(tmp_path):
+    """The message is delivered before the live view learns that the answer is complete."""
     from alipes.kernel.turns import Said
     from alipes.plugins.dispatch import Hooks
-    from alipes.plugins.owner import Owner
+    from alipes.plugins.owner import PluginOwner
 
-    hooks, told, go, rest = Hooks(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    hooks, seen, go, rest = Hooks(), asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def on_event(event):
         if isinstance(event, Said) and event.message.role == "assistant":
-            told.set()
+            seen.set()
             await go.wait()
 
-    hooks.add(Owner("slow"), on_event)
-    async with open_gatehouse(tmp_path, Scripted([("one ", rest, "two")]), hooks=hooks) as g:
+    hooks.add(PluginOwner("slow"), on_event)
+    async with open_gateway(tmp_path, ScriptedProvider([("one ", rest, "two")]), hooks=hooks) as g:
         await g.take("count")
         await g.messenger.until_said("one …")
         rest.set()
-        await told.wait()
+        await seen.wait()
         await g.messenger.until_said("one two")
         await asyncio.sleep(0.1)
         assert g.messenger.said() == ["one two"]
@@ -245,24 +245,24 @@ async def test_a_plugin_that_is_slow_to_hear_of_an_answer_does_not_let_a_draft_o
 
 
 async def test_after_a_crash_the_draft_becomes_the_answer_and_there_is_no_second_message(tmp_path):
-    messenger, stuck = Messenger(), asyncio.Event()
-    async with open_gatehouse(tmp_path, Scripted([("one ", stuck)]), messenger=messenger) as g:
+    messenger, stuck = FakePlatform(), asyncio.Event()
+    async with open_gateway(tmp_path, ScriptedProvider([("one ", stuck)]), messenger=messenger) as g:
         await g.take("count")
         await messenger.until_said("one …")
     rest = asyncio.Event()
-    provider = Scripted([("another ", rest, "answer")])
-    async with open_gatehouse(tmp_path, provider, messenger=messenger) as g:
+    provider = ScriptedProvider([("another ", rest, "answer")])
+    async with open_gateway(tmp_path, provider, messenger=messenger) as g:
         await messenger.until(lambda: "another …" in messenger.said() or len(messenger.said()) > 1)
         rest.set()
         await messenger.until(lambda: "another answer" in messenger.said())
         await g.quiet()
-        assert messenger.said() == ["another answer", "I was started anew, and go on with “count”."]
+        assert messenger.said() == ["another answer", "I was restarted. Continuing with “count”."]
 
 
-async def test_tools_are_shown_in_one_bubble_as_the_chat_wants_it(tmp_path):
+async def test_tool_progress_is_one_message_in_the_chosen_mode(tmp_path):
     tool = Walk()
     script = [walk(1), walk(2), "done"]
-    async with open_gatehouse(tmp_path, Scripted(script), tool, manners=shown("full")) as g:
+    async with open_gateway(tmp_path, ScriptedProvider(script), tool, manners=shown("full")) as g:
         await g.take("go")
         await g.messenger.until(lambda: g.messenger.said())
         await g.messenger.until(lambda: "half-way" in g.messenger.said()[0])
@@ -270,13 +270,13 @@ async def test_tools_are_shown_in_one_bubble_as_the_chat_wants_it(tmp_path):
         tool.go.set()
         await g.messenger.until(lambda: "done" in g.messenger.said())
         await g.quiet()
-        assert len(g.messenger.bubbles) == 2, "one bubble and the answer"
+        assert len(g.messenger.bubbles) == 2, "one progress message and the answer"
         await g.messenger.until(lambda: g.messenger.said()[0].count("✓") == 2)
 
 
-async def test_a_chat_may_want_to_see_nothing_of_the_tools(tmp_path):
+async def test_a_chat_can_hide_tool_progress(tmp_path):
     tool = Walk()
-    async with open_gatehouse(tmp_path, Scripted([walk(1), "done"]), tool, manners=shown("short")) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([walk(1), "done"]), tool, manners=shown("short")) as g:
         await g.take("/progress off")
         await g.take("go")
         await tool.running.wait()
@@ -284,15 +284,15 @@ async def test_a_chat_may_want_to_see_nothing_of_the_tools(tmp_path):
         tool.go.set()
         await g.messenger.until(lambda: "done" in g.messenger.said())
         assert len(g.messenger.bubbles) == 2
-    async with open_gatehouse(tmp_path, Scripted([walk(1), "done"]), Walk(), manners=shown("short")) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([walk(1), "done"]), Walk(), manners=shown("short")) as g:
         await g.take("go")
         await asyncio.sleep(0.2)
-        assert g.messenger.bubbles == [], "it is remembered"
+        assert g.messenger.bubbles == [], "it is stored"
 
 
-async def test_after_a_stop_the_bubble_stays_as_it_is(tmp_path):
+async def test_after_a_stop_the_tool_progress_stays(tmp_path):
     tool = Walk()
-    async with open_gatehouse(tmp_path, Scripted([walk()]), tool, manners=shown("short")) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([walk()]), tool, manners=shown("short")) as g:
         await g.take("go")
         await g.messenger.until(lambda: g.messenger.said())
         await g.take("/stop")
@@ -302,26 +302,26 @@ async def test_after_a_stop_the_bubble_stays_as_it_is(tmp_path):
         assert g.messenger.said() == before and before[-1] == "Stopping." and len(before) == 2
 
 
-async def test_a_sign_of_typing_is_given_while_it_takes_long(tmp_path):
+async def test_the_typing_indicator_is_shown_during_a_long_turn(tmp_path):
     stuck = asyncio.Event()
-    async with open_gatehouse(tmp_path, Scripted([stuck, "hi"])) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([stuck, "hi"])) as g:
         await g.take("hello")
         await g.messenger.until(lambda: ("typing", "me", "") in g.messenger.log)
         stuck.set()
         await g.messenger.until_said("hi")
 
 
-async def test_a_platform_without_edits_is_sent_only_what_is_whole(tmp_path):
-    messenger = Messenger(talents=Talents(longest=200))
-    async with open_gatehouse(tmp_path, Scripted([("one ", Pause(0.1), "two")]), messenger=messenger) as g:
+async def test_a_platform_without_edits_gets_only_complete_texts(tmp_path):
+    messenger = FakePlatform(talents=Capabilities(max_length=200))
+    async with open_gateway(tmp_path, ScriptedProvider([("one ", Pause(0.1), "two")]), messenger=messenger) as g:
         await g.take("count")
         await messenger.until_said("one two")
         assert [verb for verb, *_ in messenger.log if verb not in ("listen", "menu")] == ["send"]
 
 
-async def test_a_broken_show_does_not_disturb_the_answer(tmp_path):
+async def test_a_failing_live_view_does_not_affect_the_answer(tmp_path):
     rest = asyncio.Event()
-    async with open_gatehouse(tmp_path, Scripted([("one ", rest, "two")])) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([("one ", rest, "two")])) as g:
         g.messenger.fail("typing", ValueError("a bug"))
         g.messenger.fail("send", ValueError("a bug"))
         await g.take("count")
@@ -331,17 +331,17 @@ async def test_a_broken_show_does_not_disturb_the_answer(tmp_path):
 
 
 @pytest.mark.deadline(60)
-async def test_many_chats_that_are_shown_something_at_once_share_the_pace_and_all_end_whole(tmp_path):
+async def test_many_live_views_share_the_rate_limit_and_all_answers_complete(tmp_path):
     chats, script = 100, tuple(each for n in range(40) for each in (f"{n} ", Pause(0.01)))
-    messenger = Messenger(talents=Talents(longest=4000, edits=True, pace=0.05, typing=5.0))
-    everyone = Manners(allow=("*",), busy="queue")
-    rules = {"edits": 50.0, "first": 0.1}
+    messenger = FakePlatform(talents=Capabilities(max_length=4000, can_edit=True, edit_interval=0.05, typing_seconds=5.0))
+    everyone = PlatformPolicy(allow=("*",), busy="queue")
+    rules = {"edits_per_second": 50.0, "draft_delay": 0.1}
 
-    class Everybody(Scripted):
+    class Everybody(ScriptedProvider):
         async def _next(self, request):
             return script
 
-    async with open_gatehouse(
+    async with open_gateway(
         tmp_path, Everybody([]), messenger=messenger, manners=everyone, rules=rules
     ) as g:
         began = time.monotonic()
@@ -354,14 +354,14 @@ async def test_many_chats_that_are_shown_something_at_once_share_the_pace_and_al
         assert live <= 50 * took + 10
 
 
-def test_a_bubble_folds_what_tools_do():
-    bubble = Bubble()
+def test_tool_progress_is_built_from_events():
+    bubble = ToolProgressView()
     assert bubble.text("full") == ""
     for n in range(15):
-        bubble.started(ToolCall(f"c{n}", "look_up", {"query": f"`q{n}`\nmore"}))
-        bubble.finished(ToolCall(f"c{n}", "look_up", {"query": f"`q{n}`\nmore"}), ToolResult(f"c{n}", "x"))
-    bubble.started(ToolCall("last", "nothing", {}))
-    bubble.progressed("last", "line 1\nline_2")
+        bubble.start(ToolCall(f"c{n}", "look_up", {"query": f"`q{n}`\nmore"}))
+        bubble.finish(ToolCall(f"c{n}", "look_up", {"query": f"`q{n}`\nmore"}), ToolResult(f"c{n}", "x"))
+    bubble.start(ToolCall("last", "nothing", {}))
+    bubble.update("last", "line 1\nline_2")
     lines = bubble.text("full").split("  \n")
     assert lines[0] == "(4 before)" and lines[-1] == "_line\\_2_" and lines[-2] == "… **nothing**"
     assert lines[1] == "✓ **look\\_up** `` `q4` more ``"
@@ -369,10 +369,10 @@ def test_a_bubble_folds_what_tools_do():
     assert bubble.text("off") == ""
 
 
-def test_a_pace_gives_everyone_a_moment_of_their_own():
+def test_the_rate_limiter_gives_everyone_their_own_slot():
     now = [10.0]
-    pace = Pace(10.0, lambda: now[0])
+    pace = EditRateLimiter(10.0, lambda: now[0])
     assert [round(pace.reserve(), 3) for _ in range(3)] == [0.0, 0.1, 0.2]
-    assert not pace.spare()
+    assert not pace.try_reserve()
     now[0] += 1
-    assert pace.spare() and not pace.spare()
+    assert pace.try_reserve() and not pace.try_reserve()

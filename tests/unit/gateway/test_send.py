@@ -1,9 +1,9 @@
-"""Where the name of a target leads."""
+"""Resolving targets of `alipes send`."""
 
 import pytest
 
-from alipes.gateway.outbound.send import addressed
-from alipes.kernel.errors import NotTaken
+from alipes.gateway.outbound.send import address_message
+from alipes.kernel.errors import MessageRejected
 from alipes.kernel.turns import Address
 
 HOME = Address("telegram", "7")
@@ -13,12 +13,12 @@ class People:
     def __init__(self, **homes):
         self._homes = homes
 
-    async def homes(self):
+    async def default_chats(self):
         return self._homes
 
 
 async def place(to, **homes):
-    return (await addressed(People(**homes), to, "hello", ("telegram", "matrix", "irc"))).address
+    return (await address_message(People(**homes), to, "hello", ("telegram", "matrix", "irc"))).address
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ async def place(to, **homes):
         ("irc:#house", "#house", ""),
     ],
 )
-async def test_a_chat_and_its_thread_are_named_with_colons_between_them(to, chat, thread):
+async def test_a_target_names_chat_and_thread_with_colons(to, chat, thread):
     found = await place(to)
     assert (found.platform, found.chat, found.thread) == (to.partition(":")[0], chat, thread)
 
 
-async def test_a_platform_alone_means_its_home_and_home_the_only_one():
+async def test_a_platform_means_its_default_chat_and_home_the_only_one():
     assert await place("telegram", telegram=HOME) == HOME == await place("home", telegram=HOME)
 
 
@@ -46,14 +46,14 @@ async def test_a_platform_alone_means_its_home_and_home_the_only_one():
     [
         ("telegramm:1", "Did you mean telegram"),
         ("telegram", "/sethome"),
-        ("home", "no chat was made the home"),
+        ("home", "there is no default chat"),
     ],
 )
-async def test_what_names_nothing_is_told(to, why):
-    with pytest.raises(NotTaken, match=why):
+async def test_an_unknown_target_is_rejected(to, why):
+    with pytest.raises(MessageRejected, match=why):
         await place(to)
 
 
-async def test_several_homes_have_to_be_named():
-    with pytest.raises(NotTaken, match="several homes"):
+async def test_several_default_chats_must_be_named():
+    with pytest.raises(MessageRejected, match="several platforms have a default chat"):
         await place("home", telegram=HOME, irc=Address("irc", "#house"))

@@ -5,9 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from alipes.platforms.markup.markdown import DEEPEST, read
-from alipes.platforms.markup.spans import Flow, Span, cut, harmless, plain, utf16
-from alipes.platforms.telegram.markup import ENTITIES, pieces
+from alipes.platforms.markup.markdown import DEEPEST, parse_markdown
+from alipes.platforms.markup.spans import (
+    MarkedText,
+    Span,
+    plain_text,
+    split_text,
+    strip_controls,
+    utf16_length,
+)
+from alipes.platforms.telegram.markup import ENTITIES, format_markdown
 from tests.world.telegram_markup import parse, units
 
 FRAGMENTS = (
@@ -23,7 +30,7 @@ markdowns = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=30), max_size
 
 
 def letters(text: str) -> str:
-    return "".join(char for char in harmless(text) if char.isalnum())
+    return "".join(char for char in strip_controls(text) if char.isalnum())
 
 
 def source_text(markdown: str) -> list[str]:
@@ -47,14 +54,14 @@ def source_text(markdown: str) -> list[str]:
 
 @settings(deadline=None, max_examples=300)
 @given(markdowns, st.sampled_from((64, 200, 4096)))
-def test_any_markdown_gives_messages_that_telegram_accepts_and_loses_no_word(
+def test_any_markdown_gives_valid_telegram_messages_and_loses_no_text(
     markdown: str, longest: int
 ) -> None:
-    made = pieces(markdown, longest)
+    made = format_markdown(markdown, longest)
     shown = []
     for piece in made:
         text, entities = parse(piece.text, "HTML")
-        assert text.strip() and units(text) <= longest and utf16(piece.plain) <= longest
+        assert text.strip() and units(text) <= longest and utf16_length(piece.plain) <= longest
         assert len(entities) <= ENTITIES
         shown.append(piece.plain)
     everything = letters("".join(shown))
@@ -64,16 +71,16 @@ def test_any_markdown_gives_messages_that_telegram_accepts_and_loses_no_word(
 
 @settings(deadline=None, max_examples=200)
 @given(st.text(max_size=400), st.integers(8, 60))
-def test_a_cut_loses_blanks_only(text: str, longest: int) -> None:
-    text = harmless(text)
-    parts = cut(Flow((Span(text),)), lambda spans: utf16(plain(spans)) <= longest, longest)
-    joined = "".join(plain(part) for part in parts)
+def test_a_split_loses_only_whitespace(text: str, longest: int) -> None:
+    text = strip_controls(text)
+    parts = split_text(MarkedText((Span(text),)), lambda spans: utf16_length(plain_text(spans)) <= longest, longest)
+    joined = "".join(plain_text(part) for part in parts)
     assert letters(joined) == letters(text)
-    assert all(utf16(plain(part)) <= longest for part in parts)
+    assert all(utf16_length(plain_text(part)) <= longest for part in parts)
 
 
 def only(markdown: str) -> str:
-    (piece,) = pieces(markdown)
+    (piece,) = format_markdown(markdown)
     return piece.text
 
 
@@ -106,31 +113,31 @@ def only(markdown: str) -> str:
         ("- [ ] open\n- [x] done", "• [ ] open\n• [x] done"),
     ],
 )  # fmt: skip
-def test_each_kind_of_block_and_mark(markdown: str, html: str) -> None:
+def test_each_kind_of_block_and_mark_is_formatted(markdown: str, html: str) -> None:
     assert only(markdown) == html
 
 
-def test_a_wide_table_becomes_lines_with_the_names_of_its_columns() -> None:
+def test_a_wide_table_becomes_lines_with_column_names() -> None:
     wide = "| Name | What it is |\n|--|--|\n| one | " + "very long words " * 5 + " |\n| two | **short** |"
     assert only(wide).startswith("<b>Name</b>: one\n<b>What it is</b>: very long")
     assert only(wide).endswith("<b>Name</b>: two\n<b>What it is</b>: <b>short</b>")
 
 
-def test_messages_end_at_the_borders_of_blocks() -> None:
+def test_messages_end_between_blocks() -> None:
     paragraphs = [f"Paragraph {n}. " + "words and words. " * 8 for n in range(12)]
-    made = pieces("\n\n".join(paragraphs), 600)
+    made = format_markdown("\n\n".join(paragraphs), 600)
     assert len(made) >= 3
     assert all(piece.text.startswith("Paragraph") and piece.text.endswith("words.") for piece in made)
 
 
-def test_a_heading_stays_with_what_it_heads() -> None:
-    made = pieces("word " * 70 + "\n\n## Head\n\n" + "text " * 60, 500)
+def test_a_heading_stays_with_its_text() -> None:
+    made = format_markdown("word " * 70 + "\n\n## Head\n\n" + "text " * 60, 500)
     assert [piece.text.startswith("<b>Head</b>") for piece in made] == [False, True]
 
 
 def test_code_over_the_limit_is_closed_and_opened_again_at_a_line() -> None:
     code = "\n".join(f"    line {n}" for n in range(200))
-    made = pieces(f"Before:\n\n```py\n{code}\n```\n\nafter", 900)
+    made = format_markdown(f"Before:\n\n```py\n{code}\n```\n\nafter", 900)
     opening = '<pre><code class="language-py">'
     inside = [piece for piece in made if opening in piece.text]
     assert len(inside) > 2
@@ -139,22 +146,22 @@ def test_code_over_the_limit_is_closed_and_opened_again_at_a_line() -> None:
     assert [line for line in text.split("\n") if line.startswith("    line")] == code.split("\n")
 
 
-def test_long_words_are_cut_between_characters_that_people_see() -> None:
-    made = pieces("👨‍👩‍👧" * 40, 50)
-    assert all(utf16(piece.plain) <= 50 and not piece.plain.startswith("\u200d") for piece in made)
+def test_long_words_are_split_between_visible_characters() -> None:
+    made = format_markdown("👨‍👩‍👧" * 40, 50)
+    assert all(utf16_length(piece.plain) <= 50 and not piece.plain.startswith("\u200d") for piece in made)
     assert "".join(piece.plain for piece in made) == "👨‍👩‍👧" * 40
 
 
 def test_more_marks_than_telegram_shows_are_spread_over_messages() -> None:
-    made = pieces(" ".join(f"**b{n}** x" for n in range(150)))
+    made = format_markdown(" ".join(f"**b{n}** x" for n in range(150)))
     assert len(made) == 2
     assert sum(len(parse(piece.text, "HTML")[1]) for piece in made) == 150
 
 
-def test_what_is_nested_deeper_than_the_parser_reads_is_shown_as_written() -> None:
+def test_too_deep_nesting_is_shown_as_written() -> None:
     text = ">" * (DEEPEST + 5) + " deep words"
-    assert "deep words" in plain(read(text).spans)
+    assert "deep words" in plain_text(parse_markdown(text).spans)
 
 
-def test_nothing_to_see_is_no_message() -> None:
-    assert pieces("") == pieces(" \n\n ") == pieces("\u202e") == pieces("```\n```") == ()
+def test_an_invisible_text_is_no_message() -> None:
+    assert format_markdown("") == format_markdown(" \n\n ") == format_markdown("\u202e") == format_markdown("```\n```") == ()

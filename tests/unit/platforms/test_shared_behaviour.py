@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from alipes.kernel.platform import Piece
+from alipes.kernel.platform import MessagePart
 from alipes.platforms.discord import receive as discord_seen
 from alipes.platforms.slack import receive as slack_seen
 from tests.unit.platforms.discord import harness as discord_harness
 from tests.unit.platforms.slack import harness as slack_harness
-from tests.world.ears import Ears, listening
+from tests.world.recording_gateway import RecordingGateway, receive
 
 
 @pytest.fixture(params=[discord_harness, slack_harness], ids=["discord", "slack"])
@@ -17,8 +17,8 @@ def desk(request):
     return request.param
 
 
-async def test_a_person_may_have_a_conversation_of_their_own_in_a_channel(tmp_path, desk):
-    async with desk.at_work(tmp_path, per_user=True) as (server, _, ears):
+async def test_people_may_have_their_own_conversation_in_a_channel(tmp_path, desk):
+    async with desk.is_busy(tmp_path, per_user=True) as (server, _, ears):
         server.say("@alipes hi", who="bob", where="general")
         server.say("hi", who="bob")
         await server.until(lambda: len(ears.arrivals) == 2)
@@ -26,8 +26,8 @@ async def test_a_person_may_have_a_conversation_of_their_own_in_a_channel(tmp_pa
         assert users == {True: server.world.person("bob").id, False: ""}
 
 
-async def test_pictures_are_seen_and_other_files_are_saved(tmp_path, leaks, desk):
-    async with desk.at_work(tmp_path, picture=20, largest=100) as (server, _, ears):
+async def test_pictures_reach_the_model_and_other_files_are_saved(tmp_path, leaks, desk):
+    async with desk.is_busy(tmp_path, picture=20, largest=100) as (server, _, ears):
         server.say(
             "look",
             files=[
@@ -50,16 +50,16 @@ async def test_pictures_are_seen_and_other_files_are_saved(tmp_path, leaks, desk
         assert voice.files[0].kind == "voice"
 
 
-async def test_files_of_strangers_are_not_fetched(tmp_path, desk):
+async def test_files_of_strangers_are_not_downloaded(tmp_path, desk):
     async with desk.Server() as server:
-        ears, platform = Ears(), desk.opened(server, tmp_path)
+        ears, platform = RecordingGateway(), desk.opened(server, tmp_path)
         known = server.world.person("ada").id
 
         async def welcome(arrival):
             return arrival.sender == known
 
-        platform.fetch_only_for(welcome)
-        async with listening(platform, ears):
+        platform.set_fetch_policy(welcome)
+        async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             for who in ("ada", "mallory"):
                 server.say("look", who=who, files=[(f"{who}.txt", "text/plain", b"text")])
@@ -67,21 +67,21 @@ async def test_files_of_strangers_are_not_fetched(tmp_path, desk):
         assert server.downloads == ["ada.txt"]
 
 
-async def test_two_of_them_beside_each_other_keep_to_their_own_address(tmp_path, desk):
+async def test_two_instances_use_their_own_addresses(tmp_path, desk):
     async with (
-        desk.at_work(tmp_path / "one") as (one, first, _),
-        desk.at_work(tmp_path / "two") as (two, second, _),
+        desk.is_busy(tmp_path / "one") as (one, first, _),
+        desk.is_busy(tmp_path / "two") as (two, second, _),
     ):
-        await first.send(desk.where(one), Piece("first"))
-        await second.send(desk.where(two), Piece("second"))
+        await first.send(desk.where(one), MessagePart("first"))
+        await second.send(desk.where(two), MessagePart("second"))
         assert (one.said(), two.said()) == (["first"], ["second"])
 
 
-async def test_leaving_at_any_moment_leaves_nothing_behind(tmp_path, leaks, desk):
+async def test_cancelling_at_any_moment_leaves_nothing_behind(tmp_path, leaks, desk):
     async with desk.Server() as server:
         platform = desk.opened(server, tmp_path)
         for number in range(12):
-            ears = Ears()
+            ears = RecordingGateway()
             async with asyncio.TaskGroup() as tasks:
                 task = tasks.create_task(platform.listen(ears.take, ears.tell))
                 await asyncio.sleep(number * 0.005)
@@ -91,14 +91,14 @@ async def test_leaving_at_any_moment_leaves_nothing_behind(tmp_path, leaks, desk
         await server.until(lambda: not server.lines)
 
 
-@pytest.mark.parametrize("kind", [discord_seen.Seen, slack_seen.Seen], ids=["discord", "slack"])
-async def test_how_far_we_have_listened_is_written_by_itself(tmp_path, kind):
+@pytest.mark.parametrize("kind", [discord_seen.DiscordReadPosition, slack_seen.SlackReadPosition], ids=["discord", "slack"])
+async def test_the_read_position_is_saved_periodically(tmp_path, kind):
     path = tmp_path / "seen.json"
     seen = kind(path)
     async with asyncio.TaskGroup() as tasks:
-        keeping = tasks.create_task(seen.keep(0.01))
+        keeping = tasks.create_task(seen.save_periodically(0.01))
         for each in (1, 2, 3):
-            seen.done(seen.begin(each))
+            seen.finish(seen.start(each))
             while kind(path).mark != each:
                 await asyncio.sleep(0.01)
         keeping.cancel()

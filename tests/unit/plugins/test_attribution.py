@@ -7,9 +7,16 @@ import time
 
 import pytest
 
-from alipes.plugins.attribution import PLUGIN, done_by, end_tasks, on_behalf_of, tasks_of, tracking
-from alipes.plugins.owner import Owner
-from alipes.runtime.watchdog import Watch
+from alipes.plugins.interruption.attribution import (
+    PLUGIN,
+    cancel_tasks,
+    on_behalf_of,
+    run_as,
+    tasks_of,
+    track_tasks,
+)
+from alipes.plugins.owner import PluginOwner
+from alipes.runtime.watchdog import LoopActivity
 
 
 async def forever() -> None:
@@ -17,8 +24,8 @@ async def forever() -> None:
 
 
 async def test_a_task_begun_in_a_plugins_course_is_the_plugins_and_ends_with_it():
-    owner = Owner("p")
-    async with tracking(owner):
+    owner = PluginOwner("p")
+    async with track_tasks(owner):
         with on_behalf_of(owner):
             task = asyncio.create_task(forever(), name="hers")
         others = asyncio.create_task(forever())
@@ -29,13 +36,13 @@ async def test_a_task_begun_in_a_plugins_course_is_the_plugins_and_ends_with_it(
 
 
 async def test_what_such_a_task_begins_is_the_plugins_too():
-    owner, begun = Owner("p"), []
+    owner, begun = PluginOwner("p"), []
 
     async def parent() -> None:
         await asyncio.sleep(0)
         begun.append(asyncio.create_task(forever()))
 
-    async with tracking(owner):
+    async with track_tasks(owner):
         with on_behalf_of(owner):
             kept = asyncio.create_task(parent())
         while not begun:
@@ -45,8 +52,8 @@ async def test_what_such_a_task_begins_is_the_plugins_too():
 
 
 async def test_what_the_house_does_for_a_plugin_is_the_houses():
-    owner = Owner("p")
-    async with tracking(owner):
+    owner = PluginOwner("p")
+    async with track_tasks(owner):
         with on_behalf_of(owner), on_behalf_of(None):
             task = asyncio.create_task(forever())
         assert tasks_of(owner) == frozenset()
@@ -55,9 +62,9 @@ async def test_what_the_house_does_for_a_plugin_is_the_houses():
 
 
 async def test_of_two_plugins_only_the_one_that_closes_loses_its_tasks():
-    one, two = Owner("one"), Owner("two")
-    async with tracking(one):
-        async with tracking(two):
+    one, two = PluginOwner("one"), PluginOwner("two")
+    async with track_tasks(one):
+        async with track_tasks(two):
             with on_behalf_of(one):
                 first = asyncio.create_task(forever())
             with on_behalf_of(two):
@@ -75,10 +82,10 @@ async def test_the_former_factory_is_put_back_with_the_last_plugin():
 
     for former in (None, factory):
         loop.set_task_factory(former)
-        async with tracking(Owner("one")):
+        async with track_tasks(PluginOwner("one")):
             ours = loop.get_task_factory()
             assert ours is not former
-            async with tracking(Owner("two")):
+            async with track_tasks(PluginOwner("two")):
                 assert loop.get_task_factory() is ours
                 await asyncio.create_task(asyncio.sleep(0))
             assert loop.get_task_factory() is ours
@@ -88,8 +95,8 @@ async def test_the_former_factory_is_put_back_with_the_last_plugin():
 
 
 async def test_a_factory_that_somebody_put_on_top_of_ours_stays():
-    loop, owner = asyncio.get_running_loop(), Owner("p")
-    async with tracking(owner):
+    loop, owner = asyncio.get_running_loop(), PluginOwner("p")
+    async with track_tasks(owner):
         under = loop.get_task_factory()
 
         def theirs(loop, coro, **more):
@@ -102,7 +109,7 @@ async def test_a_factory_that_somebody_put_on_top_of_ours_stays():
 
 
 async def test_groups_timeouts_and_contexts_work_as_ever():
-    owner, colour = Owner("p"), contextvars.ContextVar("colour", default="none")
+    owner, colour = PluginOwner("p"), contextvars.ContextVar("colour", default="none")
 
     async def tells() -> str:
         await asyncio.sleep(0)
@@ -131,7 +138,7 @@ async def test_groups_timeouts_and_contexts_work_as_ever():
             await asyncio.wait_for(forever(), 0.01)
         assert await asyncio.gather(tells(), tells()) == ["none", "none"]
 
-    async with tracking(owner):
+    async with track_tasks(owner):
         with on_behalf_of(owner):
             task = asyncio.create_task(work())
         await task
@@ -139,8 +146,8 @@ async def test_groups_timeouts_and_contexts_work_as_ever():
 
 
 async def test_a_context_given_with_the_task_says_whose_it_is():
-    owner = Owner("p")
-    async with tracking(owner):
+    owner = PluginOwner("p")
+    async with track_tasks(owner):
         with on_behalf_of(owner):
             context = contextvars.copy_context()
             elsewhere = contextvars.Context()
@@ -151,15 +158,15 @@ async def test_a_context_given_with_the_task_says_whose_it_is():
 
 
 async def test_what_is_no_coroutine_is_refused_as_ever():
-    owner = Owner("p")
-    async with tracking(owner):
+    owner = PluginOwner("p")
+    async with track_tasks(owner):
         with on_behalf_of(owner), pytest.raises(TypeError, match="coroutine was expected"):
             asyncio.get_running_loop().create_task(3)
 
 
 async def test_a_task_that_nobody_keeps_is_not_kept_by_us():
-    owner = Owner("p")
-    async with tracking(owner):
+    owner = PluginOwner("p")
+    async with track_tasks(owner):
         with on_behalf_of(owner):
             await asyncio.create_task(asyncio.sleep(0))
         await asyncio.sleep(0)
@@ -167,7 +174,7 @@ async def test_a_task_that_nobody_keeps_is_not_kept_by_us():
 
 
 async def test_one_that_swallows_its_cancellation_is_named_and_given_up(caplog):
-    owner, go = Owner("mule"), asyncio.Event()
+    owner, go = PluginOwner("mule"), asyncio.Event()
 
     async def stubborn() -> None:
         while not go.is_set():
@@ -177,11 +184,11 @@ async def test_one_that_swallows_its_cancellation_is_named_and_given_up(caplog):
                 continue
 
     with on_behalf_of(owner):
-        async with tracking(owner):
+        async with track_tasks(owner):
             mule = asyncio.create_task(stubborn(), name="mule's work")
             meek = asyncio.create_task(forever())
             await asyncio.sleep(0)
-            assert await end_tasks(owner, patience=0.02) == ("mule's work",)
+            assert await cancel_tasks(owner, patience=0.02) == ("mule's work",)
             assert meek.cancelled() and not mule.done()
             assert "mule" in caplog.text and "mule's work" in caplog.text
             go.set()
@@ -189,7 +196,7 @@ async def test_one_that_swallows_its_cancellation_is_named_and_given_up(caplog):
 
 
 async def test_what_is_begun_while_ending_is_ended_too():
-    owner, late = Owner("p"), []
+    owner, late = PluginOwner("p"), []
 
     async def farewell() -> None:
         try:
@@ -197,7 +204,7 @@ async def test_what_is_begun_while_ending_is_ended_too():
         finally:
             late.append(asyncio.create_task(forever()))
 
-    async with tracking(owner):
+    async with track_tasks(owner):
         with on_behalf_of(owner):
             kept = asyncio.create_task(farewell())
         await asyncio.sleep(0)
@@ -205,7 +212,7 @@ async def test_what_is_begun_while_ending_is_ended_too():
 
 
 async def test_what_breaks_while_ending_is_told_with_the_plugins_name(caplog):
-    owner = Owner("clumsy")
+    owner = PluginOwner("clumsy")
 
     async def breaks() -> None:
         try:
@@ -213,7 +220,7 @@ async def test_what_breaks_while_ending_is_told_with_the_plugins_name(caplog):
         finally:
             raise ZeroDivisionError
 
-    async with tracking(owner):
+    async with track_tasks(owner):
         with on_behalf_of(owner):
             kept = asyncio.create_task(breaks())
         await asyncio.sleep(0)
@@ -221,21 +228,21 @@ async def test_what_breaks_while_ending_is_told_with_the_plugins_name(caplog):
 
 
 async def test_who_ends_a_plugins_tasks_does_not_end_itself():
-    owner = Owner("p")
-    async with tracking(owner):
+    owner = PluginOwner("p")
+    async with track_tasks(owner):
         with on_behalf_of(owner):
-            assert await asyncio.create_task(end_tasks(owner)) == ()
+            assert await asyncio.create_task(cancel_tasks(owner)) == ()
 
 
 async def test_a_task_that_blocks_the_loop_is_named(caplog):
-    owner = Owner("sleepy")
+    owner = PluginOwner("sleepy")
 
     async def sleeps() -> None:
         await asyncio.sleep(0)
         time.sleep(0.3)
 
     caplog.set_level(logging.WARNING, "alipes.runtime.watchdog")
-    async with tracking(owner):
+    async with track_tasks(owner):
         with on_behalf_of(owner):
             task = asyncio.create_task(sleeps())
         await task
@@ -244,25 +251,25 @@ async def test_a_task_that_blocks_the_loop_is_named(caplog):
 
 
 async def test_what_is_done_by_a_plugin_is_done_in_its_name_and_watched(caplog):
-    owner, watch = Owner("p"), Watch(limit=0.01)
+    owner, watch = PluginOwner("p"), LoopActivity(limit=0.01)
 
-    async def work() -> Owner | None:
+    async def work() -> PluginOwner | None:
         await asyncio.sleep(0)
         time.sleep(0.02)
         return PLUGIN.get()
 
-    assert await done_by(owner, "tool x", work(), watch=watch) is owner
+    assert await run_as(owner, "tool x", work(), watch=watch) is owner
     assert PLUGIN.get() is None
-    assert "plugin p in tool x blocked the loop" in caplog.text
+    assert "plugin p in tool x blocked the event loop" in caplog.text
     future = asyncio.get_running_loop().create_future()
     future.set_result(3)
-    assert await done_by(owner, "tool y", future) == 3
+    assert await run_as(owner, "tool y", future) == 3
 
     async def breaks() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await done_by(owner, "tool z", breaks())
+        await run_as(owner, "tool z", breaks())
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await done_by(owner, "tool f", forever())
+            await run_as(owner, "tool f", forever())

@@ -5,27 +5,27 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from alipes.agent.tool_calls import Desk, perform
-from alipes.kernel.errors import NotTaken, Refused, ToolError, Transient
+from alipes.agent.tool_calls import ToolRunner, run_calls
+from alipes.kernel.errors import MessageRejected, Refused, ToolError, Transient
 from alipes.kernel.messages import Message, Text, Thinking, ToolResult
 from alipes.kernel.turns import Retracted, Said, ToolFinished, ToolStarted
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.owner import Owner
+from alipes.plugins.owner import PluginOwner
 from alipes.plugins.specs import Admission, Verdict
-from alipes.providers.scripted import Scripted
+from alipes.providers.scripted import ScriptedProvider
 from tests.unit.agent.test_loop import an_agent, live
 from tests.unit.agent_harness import Clock, Hand, Scene, call, play, replied, turn
-from tests.world.house import inbound, open_house
+from tests.world.session_harness import inbound, open_sessions
 
 PATHS = {"type": "object", "properties": {"path": {"type": "string"}, "content": {"type": "string"}}}
 
 
 def hooked(**hooks):
     """A relay with hooks of one plugin, by the names of the specs."""
-    registry, owner = Hooks(), Owner("p")
+    registry, owner = Hooks(), PluginOwner("p")
     for name, hook in hooks.items():
         registry.add(owner, hook, name=name)
-    return registry.relay
+    return registry.dispatcher
 
 
 def noting(diary, *names):
@@ -48,11 +48,11 @@ async def test_context_stands_beside_the_persons_message_in_every_request_of_the
         return f"{context}It rains."
 
     registry = Hooks()
-    registry.add(Owner("a"), one, name="turn_context")
-    registry.add(Owner("b"), other, name="turn_context")
+    registry.add(PluginOwner("a"), one, name="turn_context")
+    registry.add(PluginOwner("b"), other, name="turn_context")
     model = play(call("c1", "look"), "done")
     scene = await live(
-        an_agent(model, [Hand("look", "read")], hooks=registry.relay),
+        an_agent(model, [Hand("look", "read")], hooks=registry.dispatcher),
         turn("hello", history=(Message("user", (Text("before"),)), Message("assistant", (Text("yes"),)))),
     )
     for request in model.asked:
@@ -75,7 +75,7 @@ async def test_the_arguments_may_be_changed_before_anyone_rules_on_them():
     hand = Hand("look", schema=PATHS)
     scene = Scene()
     relay = hooked(tool_arguments=tool_arguments, before_tool=before_tool)
-    await perform(Desk({"look": hand}, relay, turn(), scene.emit), (call("c1", "look", path="a"),), {})
+    await run_calls(ToolRunner({"look": hand}, relay, turn(), scene.emit), (call("c1", "look", path="a"),), {})
     assert hand.ran == ruled == [{"path": "a.txt"}]
     assert scene.of(ToolStarted)[0].call.args == {"path": "a.txt"}, "what is kept is what was done"
 
@@ -88,8 +88,8 @@ async def test_a_result_may_be_changed_and_those_who_observe_see_the_first():
 
     scene = Scene()
     relay = hooked(tool_result=tool_result, after_tool=noting(seen, "result", "seconds", "error"))
-    desk = Desk({"look": Hand("look")}, relay, turn(), scene.emit, clock=Clock())
-    results = await perform(desk, (call("c1", "look"),), {})
+    desk = ToolRunner({"look": Hand("look")}, relay, turn(), scene.emit, clock=Clock())
+    results = await run_calls(desk, (call("c1", "look"),), {})
     assert results == {"c1": ToolResult("c1", "DONE")}
     assert seen == [(ToolResult("c1", "done"), 0.0, None)]
     assert scene.of(ToolFinished)[0].result.text == "DONE"
@@ -108,10 +108,10 @@ async def test_every_call_is_told_however_it_ended(end):
     does, outcome, kind = ENDS[end]
     seen = []
     relay = hooked(after_tool=noting(seen, "call", "result", "error"))
-    desk = Desk({"look": Hand("look", does=does)}, relay, turn(), Scene().emit)
-    await perform(desk, (call("c1", "look"),), {})
-    ((told, result, error),) = seen
-    assert (told.id, result.outcome, type(error)) == ("c1", outcome, kind)
+    desk = ToolRunner({"look": Hand("look", does=does)}, relay, turn(), Scene().emit)
+    await run_calls(desk, (call("c1", "look"),), {})
+    ((reported, result, error),) = seen
+    assert (reported.id, result.outcome, type(error)) == ("c1", outcome, kind)
 
 
 async def test_calls_that_were_not_run_are_told_too():
@@ -120,8 +120,8 @@ async def test_calls_that_were_not_run_are_told_too():
 
     seen = []
     relay = hooked(before_tool=before_tool, after_tool=noting(seen, "result"))
-    desk = Desk({"look": Hand("look")}, relay, turn(), Scene().emit)
-    await perform(desk, (call("c1", "look"), call("c2", "lok")), {})
+    desk = ToolRunner({"look": Hand("look")}, relay, turn(), Scene().emit)
+    await run_calls(desk, (call("c1", "look"), call("c2", "lok")), {})
     assert sorted((result.call_id, result.outcome) for (result,) in seen) == [
         ("c1", "denied"),
         ("c2", "failed"),
@@ -140,8 +140,8 @@ async def test_a_plugin_may_want_a_person_asked(word, ran):
         return word
 
     hand = Hand("buy")
-    desk = Desk({"buy": hand}, hooked(before_tool=before_tool), turn(), Scene().emit, consent=consent)
-    results = await perform(desk, (call("c1", "buy"),), {})
+    desk = ToolRunner({"buy": hand}, hooked(before_tool=before_tool), turn(), Scene().emit, ask_approval=consent)
+    results = await run_calls(desk, (call("c1", "buy"),), {})
     assert bool(hand.ran) is ran
     assert results["c1"].outcome == ("ok" if ran else "denied")
 
@@ -152,8 +152,8 @@ async def test_who_said_yes_beforehand_is_not_asked():
 
     hand, living = Hand("buy"), turn()
     living = structs.replace(living, inbound=structs.replace(living.inbound, trusted=True))
-    await perform(
-        Desk({"buy": hand}, hooked(before_tool=before_tool), living, Scene().emit), (call("c1", "buy"),), {}
+    await run_calls(
+        ToolRunner({"buy": hand}, hooked(before_tool=before_tool), living, Scene().emit), (call("c1", "buy"),), {}
     )
     assert hand.ran
 
@@ -165,15 +165,15 @@ async def test_an_act_may_be_wrapped_replaced_and_called_otherwise():
         return f"<{await go({'path': 'other'})}>"
 
     hand = Hand("look", schema=PATHS, does=lambda args, act: args["path"])
-    desk = Desk({"look": hand}, hooked(around_tool=around_tool), turn(), Scene().emit)
+    desk = ToolRunner({"look": hand}, hooked(around_tool=around_tool), turn(), Scene().emit)
     calls = call("c1", "look", path="cached"), call("c2", "look", path="x")
-    results = await perform(desk, calls, {})
+    results = await run_calls(desk, calls, {})
     assert [results[each].text for each in ("c1", "c2")] == ["from the cache", "<other>"]
     assert hand.ran == [{"path": "other"}]
 
 
 async def test_a_wrapper_that_breaks_is_as_if_it_were_not_there_and_nothing_is_done_twice():
-    registry, before, after = Hooks(), Owner("before"), Owner("after")
+    registry, before, after = Hooks(), PluginOwner("before"), PluginOwner("after")
 
     async def breaks_before(go, call):
         raise RuntimeError("early")
@@ -185,8 +185,8 @@ async def test_a_wrapper_that_breaks_is_as_if_it_were_not_there_and_nothing_is_d
     registry.add(before, breaks_before, name="around_tool")
     registry.add(after, breaks_after, name="around_tool")
     hand = Hand("look")
-    results = await perform(
-        Desk({"look": hand}, registry.relay, turn(), Scene().emit), (call("c1", "look"),), {}
+    results = await run_calls(
+        ToolRunner({"look": hand}, registry.dispatcher, turn(), Scene().emit), (call("c1", "look"),), {}
     )
     assert (results["c1"].text, len(hand.ran)) == ("done", 1)
     assert (before.strikes, after.strikes) == (1, 1)
@@ -196,10 +196,10 @@ async def test_what_a_wrapped_act_raises_is_not_the_wrappers_fault():
     async def around_tool(go, call):
         return await go(call.args)
 
-    registry, owner = Hooks(), Owner("p")
+    registry, owner = Hooks(), PluginOwner("p")
     registry.add(owner, around_tool)
-    desk = Desk({"look": Hand("look", does=ToolError("no such file"))}, registry.relay, turn(), Scene().emit)
-    results = await perform(desk, (call("c1", "look"),), {})
+    desk = ToolRunner({"look": Hand("look", does=ToolError("no such file"))}, registry.dispatcher, turn(), Scene().emit)
+    results = await run_calls(desk, (call("c1", "look"),), {})
     assert (results["c1"].text, owner.strikes) == ("no such file", 0)
 
 
@@ -291,11 +291,11 @@ async def test_a_message_may_be_rewritten_or_dropped_before_it_is_a_turn(tmp_pat
         return Admission("rewrite", inbound.text.upper()) if "loud" in inbound.text else None
 
     registry = Hooks()
-    registry.add(Owner("p"), before_message)
-    provider = Scripted(["one", "two"])
-    async with open_house(tmp_path, provider, hooks=registry) as house:
-        with pytest.raises(NotTaken) as dropped:
-            await house.lobby.submit(inbound("1", "spam"))
+    registry.add(PluginOwner("p"), before_message)
+    provider = ScriptedProvider(["one", "two"])
+    async with open_sessions(tmp_path, provider, hooks=registry) as house:
+        with pytest.raises(MessageRejected) as dropped:
+            await house.sessions.submit(inbound("1", "spam"))
         assert dropped.value.by_choice
         assert (await house.ask(inbound("2", "say it loud"))).ending == "answered"
         assert (await house.ask(inbound("3", "plainly"))).ending == "answered"
@@ -306,21 +306,21 @@ async def test_a_message_that_nobody_could_rule_on_is_not_taken_and_its_sender_i
     async def before_message(inbound):
         raise RuntimeError("no list")
 
-    registry, owner = Hooks(), Owner("lists")
+    registry, owner = Hooks(), PluginOwner("lists")
     registry.add(owner, before_message)
-    async with open_house(tmp_path, Scripted(["hi"]), hooks=registry) as house:
+    async with open_sessions(tmp_path, ScriptedProvider(["hi"]), hooks=registry) as house:
         for number in range(3):
-            with pytest.raises(NotTaken, match="plugin lists failed in before_message") as refused:
-                await house.lobby.submit(inbound(str(number), "hello"))
+            with pytest.raises(MessageRejected, match="plugin lists failed in before_message") as refused:
+                await house.sessions.submit(inbound(str(number), "hello"))
             assert not refused.value.by_choice
-        assert owner.off
+        assert owner.disabled
         assert (await house.ask(inbound("9", "hello"))).ending == "answered", "it is switched off by now"
 
 
 async def test_a_conversation_begins_once(tmp_path):
     diary, registry = [], Hooks()
-    registry.add(Owner("p"), noting(diary, "session", "session_key"), name="session_began")
-    async with open_house(tmp_path, Scripted(["one", "two", "three"]), hooks=registry) as house:
+    registry.add(PluginOwner("p"), noting(diary, "session", "session_key"), name="session_began")
+    async with open_sessions(tmp_path, ScriptedProvider(["one", "two", "three"]), hooks=registry) as house:
         for number in "12":
             await house.ask(inbound(number, "hello"))
         left = await house.store.sessions.reset(inbound("", "").address.key)
@@ -331,7 +331,7 @@ async def test_a_conversation_begins_once(tmp_path):
 
 @pytest.mark.parametrize("how", ["answered", "failed"])
 async def test_the_end_of_a_turn_is_told_before_the_next_begins(how, tmp_path):
-    diary, registry, owner = [], Hooks(), Owner("p")
+    diary, registry, owner = [], Hooks(), PluginOwner("p")
 
     async def turn_ended(turn, ending, said, usage):
         await asyncio.sleep(0.02)
@@ -343,10 +343,10 @@ async def test_the_end_of_a_turn_is_told_before_the_next_begins(how, tmp_path):
     registry.add(owner, turn_ended)
     registry.add(owner, turn_context)
     script = ["one", "two"] if how == "answered" else [Refused("no"), "two"]
-    async with open_house(tmp_path, Scripted(script), hooks=registry) as house:
-        await house.lobby.submit(inbound("1", "first"))
+    async with open_sessions(tmp_path, ScriptedProvider(script), hooks=registry) as house:
+        await house.sessions.submit(inbound("1", "first"))
         await house.ask(inbound("2", "second"))
-        await house.lobby.settled()
+        await house.sessions.wait_idle()
     said = "assistant" if how == "answered" else "user"
     assert diary == [
         ("first", "begins"),

@@ -15,13 +15,19 @@ import pytest
 
 from alipes.kernel.errors import PluginError
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.turns import Address, Inbound, Noted, Turn
+from alipes.kernel.turns import Address, Inbound, Notice, Turn
 from alipes.plugins import specs
-from alipes.plugins.attribution import called_by, done_by, on_behalf_of, tracking
 from alipes.plugins.dispatch import Hooks, guard
-from alipes.plugins.owner import CORE, Owner
+from alipes.plugins.interruption.attribution import call_as, on_behalf_of, run_as, track_tasks
+from alipes.plugins.owner import CORE, PluginOwner
 from alipes.plugins.specs import Verdict
-from alipes.runtime.watchdog import KNOCK, LOOP, Interrupted, Watch, Watchdog
+from alipes.runtime.watchdog import (
+    INTERRUPT_SIGNAL,
+    LOOP_ACTIVITY,
+    LoopActivity,
+    LoopBlockInterrupted,
+    Watchdog,
+)
 
 TURN = Turn("t", "s", Inbound("1", Address("test", "me"), "me", "hi"))
 CALL = ToolCall("c", "terminal", {})
@@ -35,16 +41,16 @@ class House:
 
     def __init__(self, *hooks, name: str = "on_event", limit: float = LIMIT) -> None:
         self.words: list[str] = []
-        self.watch = Watch(limit=limit)
+        self.watch = LoopActivity(limit=limit)
         self.hooks = Hooks(report=lambda words, _: self.words.append(words), watch=self.watch)
-        self.owners = [Owner(f"plugin{n}") for n in range(len(hooks))]
+        self.owners = [PluginOwner(f"plugin{n}") for n in range(len(hooks))]
         for owner, hook in zip(self.owners, hooks, strict=True):
             self.hooks.add(owner, hook, name=name)
 
     async def tell(self) -> float:
         """Seconds it took."""
         began = time.monotonic()
-        await self.hooks.relay.tell(specs.on_event, event=Noted("x"), turn=TURN)
+        await self.hooks.dispatcher.notify(specs.on_event, event=Notice("x"), turn=TURN)
         return time.monotonic() - began
 
 
@@ -144,8 +150,8 @@ async def test_a_hook_that_never_returns_is_broken_off_and_named_with_its_place(
         assert await house.tell() < FOREVER / 2
     assert [owner.strikes for owner in house.owners] == [1, 1, 1, 0] and len(heard) == 1
     for n, words in enumerate(house.words):
-        assert f"plugin{n} failed in on_event: held everybody up for 0." in words
-        assert "test_interrupting.py" in words, "the place is told"
+        assert f"plugin{n} failed in on_event: blocked the event loop for 0." in words
+        assert "test_interruption.py" in words, "the place is told"
     assert house.watch.deed is None and house.watch.hit is None
 
 
@@ -166,11 +172,11 @@ async def test_a_gate_that_never_returns_is_closed():
 
     house = House(before_tool, name="before_tool")
     async with Watchdog(house.watch):
-        verdict = await house.hooks.relay.decide(
+        verdict = await house.hooks.dispatcher.decide(
             specs.before_tool, lambda why: Verdict("deny", why), call=CALL, turn=TURN
         )
     assert verdict is not None and verdict.ruling == "deny"
-    assert "plugin0 failed in before_tool: held everybody up" in verdict.reason
+    assert "plugin0 failed in before_tool: blocked the event loop" in verdict.reason
 
 
 async def test_a_plain_hook_leaves_the_loop_afterwards_and_an_async_one_is_off_the_third_time():
@@ -190,8 +196,8 @@ async def test_a_plain_hook_leaves_the_loop_afterwards_and_an_async_one_is_off_t
         for _ in range(4):
             await house.tell()
     assert [each is threading.main_thread() for each in threads] == [True, False, False, False]
-    assert [(owner.strikes, owner.off) for owner in house.owners] == [(1, False), (3, True)]
-    assert "switched off after 3 failures" in house.words[-1]
+    assert [(owner.strikes, owner.disabled) for owner in house.owners] == [(1, False), (3, True)]
+    assert "disabled after 3 failures" in house.words[-1]
 
 
 @pytest.mark.parametrize("spec", [specs.on_event, specs.turn_ended])
@@ -200,7 +206,7 @@ async def test_others_have_their_turn_between_two_that_hold_the_loop(spec):
         time.sleep(FOREVER)
 
     house = House(hang, hang, hang, name=spec.__name__)
-    given = {"event": Noted("x"), "turn": TURN} if spec is specs.on_event else END
+    given = {"event": Notice("x"), "turn": TURN} if spec is specs.on_event else END
     beats = []
 
     async def beat() -> None:
@@ -210,7 +216,7 @@ async def test_others_have_their_turn_between_two_that_hold_the_loop(spec):
 
     async with Watchdog(house.watch), asyncio.TaskGroup() as group:
         beating = group.create_task(beat())
-        await house.hooks.relay.tell(spec, **given)
+        await house.hooks.dispatcher.notify(spec, **given)
         beating.cancel()
     assert {1, 2} <= set(beats)
 
@@ -225,7 +231,7 @@ async def test_one_that_keeps_it_to_itself_and_returns_has_its_strike_too():
     house = House(on_event)
     async with Watchdog(house.watch):
         await house.tell()
-    assert house.owners[0].strikes == 1 and "blocked everybody for 0." in house.words[0]
+    assert house.owners[0].strikes == 1 and "blocked the event loop for 0." in house.words[0]
 
 
 async def test_an_except_clause_for_errors_does_not_see_it_and_a_finally_does():
@@ -242,7 +248,7 @@ async def test_an_except_clause_for_errors_does_not_see_it_and_a_finally_does():
     house = House(on_event)
     async with Watchdog(house.watch):
         await house.tell()
-    assert seen == ["finally"] and not issubclass(Interrupted, Exception)
+    assert seen == ["finally"] and not issubclass(LoopBlockInterrupted, Exception)
 
 
 @pytest.mark.parametrize("module", ["alipes.pretended", "pdb"])
@@ -263,7 +269,7 @@ async def test_the_houses_own_code_and_a_debugger_are_never_broken_off_whoever_c
     async with Watchdog(house.watch):
         await house.tell()
     assert got == ["whole", "core"]
-    assert "blocked everybody" in house.words[0], "it is named, and has its strike, as ever"
+    assert "blocked the event loop" in house.words[0], "it is named, and has its strike, as ever"
 
 
 async def test_an_import_is_not_cut_in_two(tmp_path, monkeypatch):
@@ -288,7 +294,7 @@ async def test_who_was_meant_is_hit_and_nobody_who_comes_after():
         done.append(1)
 
     house, rounds = House(on_event, limit=0.01), 150
-    entry = house.hooks.relay._entries["on_event"][0]
+    entry = house.hooks.dispatcher._entries["on_event"][0]
     async with Watchdog(house.watch):
         for _ in range(rounds):
             entry.off_loop, house.owners[0].strikes = False, 0
@@ -299,78 +305,78 @@ async def test_who_was_meant_is_hit_and_nobody_who_comes_after():
 
 
 async def test_a_tool_that_holds_the_loop_fails_and_is_a_strike():
-    owner = Owner("heavy")
+    owner = PluginOwner("heavy")
 
     async def works():
         time.sleep(FOREVER)
 
     async with Watchdog():
-        with pytest.raises(PluginError, match=r"the tool x: held everybody up for 1.*interrupted at"):
-            await done_by(owner, "the tool x", works())
-    assert owner.strikes == 1 and LOOP.deed is None
+        with pytest.raises(PluginError, match=r"the tool x: blocked the event loop for 1.*interrupted at"):
+            await run_as(owner, "the tool x", works())
+    assert owner.strikes == 1 and LOOP_ACTIVITY.deed is None
 
 
 async def test_a_plain_call_that_holds_the_loop_fails_and_is_a_strike():
-    owner = Owner("heavy")
+    owner = PluginOwner("heavy")
     async with Watchdog():
-        with pytest.raises(PluginError, match=r"lines\.pieces: held everybody up"):
-            called_by(owner, "lines.pieces", sleeps)
-        assert called_by(owner, "lines.pieces", lambda: 3) == 3
-    assert owner.strikes == 1 and LOOP.deed is None
+        with pytest.raises(PluginError, match=r"lines\.pieces: blocked the event loop"):
+            call_as(owner, "lines.pieces", sleeps)
+        assert call_as(owner, "lines.pieces", lambda: 3) == 3
+    assert owner.strikes == 1 and LOOP_ACTIVITY.deed is None
 
 
 async def test_a_command_that_holds_the_loop_fails_and_is_a_strike():
-    owner = Owner("heavy")
+    owner = PluginOwner("heavy")
 
     async def works():
         await asyncio.sleep(0)
         time.sleep(FOREVER)
 
     async with Watchdog():
-        with pytest.raises(PluginError, match="held everybody up"):
-            await guard(owner, "/x", works(), holding=0.1)
+        with pytest.raises(PluginError, match="blocked the event loop"):
+            await guard(owner, "/x", works(), max_block=0.1)
     assert owner.strikes == 1
 
 
 async def test_a_task_of_a_plugin_that_holds_the_loop_ends_and_is_a_strike():
-    owner = Owner("heavy")
+    owner = PluginOwner("heavy")
 
     async def works():
         time.sleep(FOREVER)
 
-    async with Watchdog(), tracking(owner):
+    async with Watchdog(), track_tasks(owner):
         with on_behalf_of(owner):
             task = asyncio.create_task(works())
         await asyncio.wait({task})
-        assert isinstance(task.exception(), Interrupted) and owner.strikes == 1
+        assert isinstance(task.exception(), LoopBlockInterrupted) and owner.strikes == 1
 
 
 async def test_a_knock_that_comes_late_is_nothing_and_all_is_put_back_at_the_end():
-    before = signal.getsignal(KNOCK), signal.getsignal(signal.SIGVTALRM)
+    before = signal.getsignal(INTERRUPT_SIGNAL), signal.getsignal(signal.SIGVTALRM)
     house = House(lambda event: None)
     async with Watchdog(house.watch):
         await house.tell()
         for _ in range(3):
-            signal.pthread_kill(threading.get_ident(), KNOCK)
+            signal.pthread_kill(threading.get_ident(), INTERRUPT_SIGNAL)
             await asyncio.sleep(0)
         signal.raise_signal(signal.SIGVTALRM)
-    assert (signal.getsignal(KNOCK), signal.getsignal(signal.SIGVTALRM)) == before
+    assert (signal.getsignal(INTERRUPT_SIGNAL), signal.getsignal(signal.SIGVTALRM)) == before
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
 
 
 def test_a_loop_on_another_thread_is_left_as_it_is():
-    before, told = signal.getsignal(KNOCK), []
+    before, seen = signal.getsignal(INTERRUPT_SIGNAL), []
 
     def runs() -> None:
         async def main() -> None:
             house = House(lambda event: time.sleep(LIMIT * 3))
             async with Watchdog(house.watch):
                 await house.tell()
-            told.extend(house.words)
+            seen.extend(house.words)
 
         asyncio.run(main())
 
     thread = threading.Thread(target=runs)
     thread.start()
     thread.join()
-    assert signal.getsignal(KNOCK) == before and "blocked everybody" in told[0]
+    assert signal.getsignal(INTERRUPT_SIGNAL) == before and "blocked the event loop" in seen[0]

@@ -5,27 +5,33 @@ import sys
 
 import pytest
 
+from alipes.config.loader import load_settings
 from alipes.config.paths import Paths
-from alipes.config.settings import load
 from alipes.kernel.messages import ToolCall
 from alipes.plugins import specs
-from alipes.plugins.discovery import find, last_known
-from alipes.plugins.registry import CliOffer, CommandOffer, ProviderOffer, SkillOffer, ToolOffer
+from alipes.plugins.discovery import find_plugins, read_status
+from alipes.plugins.registry import (
+    CliContribution,
+    CommandContribution,
+    ProviderContribution,
+    SkillContribution,
+    ToolContribution,
+)
 from alipes.plugins.specs import Verdict
-from tests.world.lodgers import open_place, settings_for, write
-from tests.world.polling import until
+from tests.world.plugin_harness import open_plugin_harness, settings_for, write_plugin
+from tests.world.wait import until
 
 CALL = ToolCall("1", "x", {})
 
 
 async def rule(place):
-    return await place.hooks.relay.decide(
+    return await place.hooks.dispatcher.decide(
         specs.before_tool, lambda why: Verdict("deny", why), call=CALL, turn=None
     )
 
 
 async def test_hooks_tools_and_setup_of_a_module_are_found_by_name(tmp_path):
-    write(
+    write_plugin(
         tmp_path,
         "weather",
         """
@@ -58,7 +64,7 @@ async def test_hooks_tools_and_setup_of_a_module_are_found_by_name(tmp_path):
         deeper_py="from . import __name__ as name\ndef helper(): return name",
         plugin_toml='version = "1.2"\ndescription = "Sun"',
     )
-    async with open_place(settings_for(tmp_path, "weather")) as place:
+    async with open_plugin_harness(settings_for(tmp_path, "weather")) as place:
         fact = place.fact("weather")
         assert (fact.state, fact.why, fact.version, fact.description) == ("on", "", "1.2", "Sun")
         assert (fact.hooks, fact.tools, fact.commands) == (("before_tool",), ("look",), ("greet",))
@@ -68,34 +74,34 @@ async def test_hooks_tools_and_setup_of_a_module_are_found_by_name(tmp_path):
             ("platform:barometer",),
         )
         assert (await rule(place)).reason == "alipes_plugins.weather"
-        assert await place.offers.tools()["look"].run({"day": 3}, None) == "sun 3"
-        assert await place.offers.find(CommandOffer, "greet").act("you", None) == "hello you from Lisbon"
+        assert await place.contributions.tools()["look"].run({"day": 3}, None) == "sun 3"
+        assert await place.contributions.find(CommandContribution, "greet").act("you", None) == "hello you from Lisbon"
         assert (tmp_path / "plugin-data" / "weather").is_dir()
-        assert place.offers.find(ToolOffer, "look").toolset == "weather"
-        for kind in (CliOffer, SkillOffer, ProviderOffer):
-            assert len(place.offers.all(kind)) == 1
+        assert place.contributions.find(ToolContribution, "look").toolset == "weather"
+        for kind in (CliContribution, SkillContribution, ProviderContribution):
+            assert len(place.contributions.all(kind)) == 1
     assert not [name for name in sys.modules if name.startswith("alipes_plugins.weather")]
-    assert place.hooks.relay.listens(specs.before_tool) is False and place.offers.all(ToolOffer) == ()
+    assert place.hooks.dispatcher.has_hooks(specs.before_tool) is False and place.contributions.all(ToolContribution) == ()
 
 
 async def test_nothing_is_opened_that_was_not_asked_for(tmp_path):
-    write(tmp_path, "one", "raise SystemExit('imported')")
-    write(tmp_path, "two", "raise SystemExit('imported')")
-    async with open_place(settings_for(tmp_path)) as place:
-        assert place.plugins.facts() == ()
-        listed = {each.name: (each.state, each.why) for each in await place.plugins.listing()}
+    write_plugin(tmp_path, "one", "raise SystemExit('imported')")
+    write_plugin(tmp_path, "two", "raise SystemExit('imported')")
+    async with open_plugin_harness(settings_for(tmp_path)) as place:
+        assert place.plugins.statuses() == ()
+        listed = {each.name: (each.state, each.why) for each in await place.plugins.list_all()}
     assert listed == dict.fromkeys(("one", "two"), ("disabled", "not in plugins.enabled"))
     assert not (tmp_path / "plugins" / ".state.json").exists()
 
 
 async def test_disabled_wins_over_enabled_and_safe_mode_over_all(tmp_path):
-    write(tmp_path, "one", "async def on_event(event): ...")
-    async with open_place(settings_for(tmp_path, "one", disabled=("one",))) as place:
-        assert place.plugins.facts() == ()
-        assert [each.why for each in await place.plugins.listing()] == ["in plugins.disabled"]
-    async with open_place(settings_for(tmp_path, "one", safe=True)) as place:
-        assert place.plugins.facts() == ()
-        assert [each.why for each in await place.plugins.listing()] == ["safe mode"]
+    write_plugin(tmp_path, "one", "async def on_event(event): ...")
+    async with open_plugin_harness(settings_for(tmp_path, "one", disabled=("one",))) as place:
+        assert place.plugins.statuses() == ()
+        assert [each.why for each in await place.plugins.list_all()] == ["in plugins.disabled"]
+    async with open_plugin_harness(settings_for(tmp_path, "one", safe=True)) as place:
+        assert place.plugins.statuses() == ()
+        assert [each.why for each in await place.plugins.list_all()] == ["safe mode"]
         with pytest.raises(Exception, match="safe mode"):
             await place.plugins.enable("one")
 
@@ -104,7 +110,7 @@ BROKEN = {
     "raises": ("x = 1\nraise ValueError('no luck')", ["raises/__init__.py:2: ValueError: no luck"]),
     "syntax": ("x = 1\ndef f(:", ["syntax/__init__.py:2: invalid syntax"]),
     "missing": ("import not_there_at_all.deep", ["needs the module not_there_at_all", "pip install"]),
-    "empty": ("x = 1", ["needs a hook, a tool marked @tool, or `async def setup(ctx)`"]),
+    "empty": ("x = 1", ["no hook, @tool or `async def setup(ctx)` found"]),
     "misspelt": ("async def befor_tool(call): ...", ["befor_tool", "Did you mean before_tool?"]),
     "parameter": ("async def before_tool(cal): ...", ["before_tool: unknown parameters ['cal']"]),
     "sync": ("def before_tool(call): ...", ["before_tool: a hook must be `async def`"]),
@@ -112,16 +118,16 @@ BROKEN = {
     "late": ("async def setup(ctx):\n    1 / 0", ["late/__init__.py:2: ZeroDivisionError"]),
     "exits": ("import sys\nsys.exit(3)", ["SystemExit: 3"]),
     "badtool": ("from alipes.plugin import tool\n@tool()\ndef f(): ...", ["the tool f must be `async def`"]),
-    "badcommand": ("async def setup(ctx):\n    ctx.command('stop', None)", ["/stop", "the house has this"]),
+    "badcommand": ("async def setup(ctx):\n    ctx.command('stop', None)", ["/stop", "is built in"]),
     "nohook": ("async def setup(ctx):\n    ctx.hook(print, name='on_evnt')", ["Did you mean on_event?"]),
 }
 
 
 async def test_what_is_broken_is_told_and_disturbs_nobody(tmp_path):
     for name, (code, _) in BROKEN.items():
-        write(tmp_path, name, code)
-    write(tmp_path, "good", "async def on_event(event): ...")
-    async with open_place(settings_for(tmp_path, *BROKEN, "good"), reserved=("stop",)) as place:
+        write_plugin(tmp_path, name, code)
+    write_plugin(tmp_path, "good", "async def on_event(event): ...")
+    async with open_plugin_harness(settings_for(tmp_path, *BROKEN, "good"), reserved=("stop",)) as place:
         for name, (_, said) in BROKEN.items():
             fact = place.fact(name)
             assert fact.state == "failed", name
@@ -129,7 +135,7 @@ async def test_what_is_broken_is_told_and_disturbs_nobody(tmp_path):
                 assert words in fact.why, (name, fact.why)
         assert place.fact("good").state == "on"
         assert not [m for m in sys.modules if m.startswith("alipes_plugins.") and not m.endswith(".good")]
-        known = last_known(Paths(tmp_path))
+        known = read_status(Paths(tmp_path))
         assert {each.name: each.state for each in known.plugins} == {
             **dict.fromkeys(BROKEN, "failed"),
             "good": "on",
@@ -137,8 +143,8 @@ async def test_what_is_broken_is_told_and_disturbs_nobody(tmp_path):
 
 
 async def test_an_unknown_name_is_told_with_the_nearest(tmp_path):
-    write(tmp_path, "weather", "async def on_event(event): ...")
-    async with open_place(settings_for(tmp_path, "wether", "else")) as place:
+    write_plugin(tmp_path, "weather", "async def on_event(event): ...")
+    async with open_plugin_harness(settings_for(tmp_path, "wether", "else")) as place:
         assert place.fact("wether").why == "there is no plugin wether. Did you mean weather?"
         assert "`alipes plugins list` shows which there are" in place.fact("else").why
         with pytest.raises(Exception, match="Did you mean weather"):
@@ -146,7 +152,7 @@ async def test_an_unknown_name_is_told_with_the_nearest(tmp_path):
 
 
 async def test_a_setup_that_hangs_is_given_up_and_its_scope_is_closed(tmp_path):
-    write(
+    write_plugin(
         tmp_path,
         "slow",
         """
@@ -157,14 +163,14 @@ async def test_a_setup_that_hangs_is_given_up_and_its_scope_is_closed(tmp_path):
             await asyncio.Event().wait()
         """,
     )
-    async with open_place(settings_for(tmp_path, "slow"), opening=0.2) as place:
+    async with open_plugin_harness(settings_for(tmp_path, "slow"), opening=0.2) as place:
         assert place.fact("slow").state == "failed" and "took longer than 0.2 s" in place.fact("slow").why
         await until(lambda: (tmp_path / "plugin-data" / "slow" / "closed").exists())
 
 
 async def test_plugins_open_side_by_side_and_count_in_the_order_named(tmp_path):
     for name, pause in (("first", 0.2), ("second", 0.0)):
-        write(
+        write_plugin(
             tmp_path,
             name,
             f"""
@@ -175,25 +181,25 @@ async def test_plugins_open_side_by_side_and_count_in_the_order_named(tmp_path):
                 await asyncio.sleep({pause})
             """,
         )
-    async with open_place(settings_for(tmp_path, "first", "second")) as place:
-        assert await place.hooks.relay.filter(specs.turn_context, "", turn=None) == "first second "
+    async with open_plugin_harness(settings_for(tmp_path, "first", "second")) as place:
+        assert await place.hooks.dispatcher.filter(specs.turn_context, "", turn=None) == "first second "
 
 
 async def test_of_two_with_the_same_tool_the_first_named_has_it(tmp_path):
     for name in ("one", "two"):
-        write(tmp_path, name, "from alipes.plugin import tool\n@tool()\nasync def look() -> str: ...")
-    async with open_place(settings_for(tmp_path, "two", "one")) as place:
+        write_plugin(tmp_path, name, "from alipes.plugin import tool\n@tool()\nasync def look() -> str: ...")
+    async with open_plugin_harness(settings_for(tmp_path, "two", "one")) as place:
         assert place.fact("two").state == "on"
         assert place.fact("one").state == "failed" and "plugin two has this tool" in place.fact("one").why
 
 
 async def test_unset_variables_are_named_with_what_to_do(tmp_path, monkeypatch):
-    write(tmp_path, "one", "async def on_event(event): ...", plugin_toml='requires_env = ["SOME_TOKEN"]')
-    async with open_place(settings_for(tmp_path, "one")) as place:
+    write_plugin(tmp_path, "one", "async def on_event(event): ...", plugin_toml='requires_env = ["SOME_TOKEN"]')
+    async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
         assert "it needs SOME_TOKEN, which is not set" in place.fact("one").why
         assert "alipes config set SOME_TOKEN -" in place.fact("one").why
     (tmp_path / ".env").write_text("SOME_TOKEN=abc\n")
-    async with open_place(settings_for(tmp_path, "one")) as place:
+    async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
         assert place.fact("one").state == "on"
 
 
@@ -230,20 +236,20 @@ async def setup(ctx):
     ],
 )
 async def test_a_wrong_setting_is_told_with_file_and_line(tmp_path, table, line, said):
-    write(tmp_path, "one", CONFIG)
+    write_plugin(tmp_path, "one", CONFIG)
     Paths(tmp_path).config.write_text(f'[plugins]\nenabled = ["one"]\n\n[plugins.entries.one]\n{table}\n')
-    async with open_place(load(tmp_path, {})) as place:
+    async with open_plugin_harness(load_settings(tmp_path, {})) as place:
         assert place.fact("one").why.startswith(f"{tmp_path}/config.toml:{line}: ")
         assert said in place.fact("one").why
 
 
 async def test_right_settings_reach_the_plugin_with_variables_filled_in(tmp_path):
-    write(tmp_path, "one", CONFIG)
+    write_plugin(tmp_path, "one", CONFIG)
     (tmp_path / ".env").write_text("TOKEN=abc\nHOST_NAME=there\n")
     Paths(tmp_path).config.write_text(
         '[plugins]\nenabled = ["one"]\n[plugins.entries.one]\nhost = "${HOST_NAME}"\nport = 1\n'
     )
-    async with open_place(load(tmp_path, {})) as place:
+    async with open_plugin_harness(load_settings(tmp_path, {})) as place:
         assert place.fact("one").state == "on"
     assert (tmp_path / "plugin-data" / "one" / "seen").read_text() == "there:1:abc"
 
@@ -254,22 +260,22 @@ async def test_a_tool_of_the_house_is_replaced_only_where_the_operator_allows_it
     async def setup(ctx):
         ctx.tool(read_file, override=True)
     """
-    write(tmp_path, "one", code)
+    write_plugin(tmp_path, "one", code)
     from tests.unit.plugins.test_registry import a_tool
 
-    async with open_place(settings_for(tmp_path)) as place:
-        place.offers.build_in(a_tool("read_file", "house"))
+    async with open_plugin_harness(settings_for(tmp_path)) as place:
+        place.contributions.add_builtin(a_tool("read_file", "house"))
         with pytest.raises(Exception, match="allow_tool_override"):
             await place.plugins.enable("one")
     entries = {"one": {"allow_tool_override": True}}
-    async with open_place(settings_for(tmp_path, entries=entries)) as place:
-        place.offers.build_in(a_tool("read_file", "house"))
+    async with open_plugin_harness(settings_for(tmp_path, entries=entries)) as place:
+        place.contributions.add_builtin(a_tool("read_file", "house"))
         await place.plugins.enable("one")
-        assert await place.offers.tools()["read_file"].run({}, None) == "mine"
+        assert await place.contributions.tools()["read_file"].run({}, None) == "mine"
 
 
 async def test_what_is_registered_later_is_seen_by_the_next_turn(tmp_path):
-    write(
+    write_plugin(
         tmp_path,
         "one",
         """
@@ -289,19 +295,19 @@ async def test_what_is_registered_later_is_seen_by_the_next_turn(tmp_path):
         async def turn_context(context): return context + "x"
         """,
     )
-    async with open_place(settings_for(tmp_path, "one")) as place:
-        before, relay = place.offers.tools(), place.hooks.relay
+    async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
+        before, relay = place.contributions.tools(), place.hooks.dispatcher
         assert not before
-        await place.offers.find(CommandOffer, "more").act("", None)
-        assert list(place.offers.tools()) == ["late"] and not before
+        await place.contributions.find(CommandContribution, "more").act("", None)
+        assert list(place.contributions.tools()) == ["late"] and not before
         assert await relay.filter(specs.turn_context, "", turn=None) == "x"
-        assert await place.hooks.relay.filter(specs.turn_context, "", turn=None) == "xx"
-        await place.offers.find(CommandOffer, "less").act("", None)
-        assert not place.offers.tools()
+        assert await place.hooks.dispatcher.filter(specs.turn_context, "", turn=None) == "xx"
+        await place.contributions.find(CommandContribution, "less").act("", None)
+        assert not place.contributions.tools()
 
 
 async def test_deadlines_of_the_operator_go_over_those_of_the_plugin(tmp_path):
-    write(
+    write_plugin(
         tmp_path,
         "one",
         """
@@ -312,12 +318,12 @@ async def test_deadlines_of_the_operator_go_over_those_of_the_plugin(tmp_path):
             await asyncio.Event().wait()
         """.replace("before_tool_", "_gate"),
     )
-    async with open_place(settings_for(tmp_path, "one", deadlines={"before_tool": 0.1})) as place:
+    async with open_plugin_harness(settings_for(tmp_path, "one", deadlines={"before_tool": 0.1})) as place:
         assert "took longer than 0.1 s" in (await rule(place)).reason
 
 
 async def test_a_plugin_that_fails_three_times_is_closed_and_what_it_offered_is_gone(tmp_path):
-    write(
+    write_plugin(
         tmp_path,
         "one",
         """
@@ -329,24 +335,24 @@ async def test_a_plugin_that_fails_three_times_is_closed_and_what_it_offered_is_
             ctx.stack.callback((ctx.folder / "closed").touch)
         """,
     )
-    async with open_place(settings_for(tmp_path, "one")) as place:
-        relay = place.hooks.relay
+    async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
+        relay = place.hooks.dispatcher
         relay.hold()
         for _ in range(3):
-            await relay.tell(specs.on_event, event=None, turn=None)
+            await relay.notify(specs.on_event, event=None, turn=None)
         await until(lambda: place.fact("one").state == "off")
-        assert "switched off after 3 failures" in place.fact("one").why and "again" in place.fact("one").why
-        assert not place.offers.tools() and not place.hooks.relay.listens(specs.on_event)
+        assert "disabled after 3 failures" in place.fact("one").why and "again" in place.fact("one").why
+        assert not place.contributions.tools() and not place.hooks.dispatcher.has_hooks(specs.on_event)
         assert not (tmp_path / "plugin-data" / "one" / "closed").exists()  # a turn still uses it
         relay.release()
         await until((tmp_path / "plugin-data" / "one" / "closed").exists)
-        assert last_known(Paths(tmp_path)).plugins[0].state == "off"
-        assert "is loaded anew" in await place.plugins.reload("one")
-        assert place.fact("one").state == "on" and list(place.offers.tools()) == ["look"]
+        assert read_status(Paths(tmp_path)).plugins[0].state == "off"
+        assert "was reloaded" in await place.plugins.reload("one")
+        assert place.fact("one").state == "on" and list(place.contributions.tools()) == ["look"]
 
 
 async def test_a_background_task_that_fails_is_a_strike_and_the_others_go_on(tmp_path):
-    write(
+    write_plugin(
         tmp_path,
         "one",
         """
@@ -365,7 +371,7 @@ async def test_a_background_task_that_fails_is_a_strike_and_the_others_go_on(tmp
         """,
     )
     data = tmp_path / "plugin-data" / "one"
-    async with open_place(settings_for(tmp_path, "one")) as place:
+    async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
         await until(lambda: place.fact("one").strikes == 1 and (data / "began").exists())
         assert place.fact("one").state == "on" and not (data / "ended").exists()
         tasks = len(asyncio.all_tasks())
@@ -374,7 +380,7 @@ async def test_a_background_task_that_fails_is_a_strike_and_the_others_go_on(tmp
 
 
 async def test_a_task_that_refuses_to_end_holds_nobody_up_for_long(tmp_path):
-    write(
+    write_plugin(
         tmp_path,
         "one",
         """
@@ -389,13 +395,13 @@ async def test_a_task_that_refuses_to_end_holds_nobody_up_for_long(tmp_path):
             ctx.run(stubborn(), "stubborn")
         """,
     )
-    async with open_place(settings_for(tmp_path, "one")) as place:
+    async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
         assert place.fact("one").state == "on"
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_closing_goes_in_reverse_and_survives_what_raises_or_hangs(tmp_path):
-    write(
+    write_plugin(
         tmp_path,
         "one",
         """
@@ -412,13 +418,13 @@ async def test_closing_goes_in_reverse_and_survives_what_raises_or_hangs(tmp_pat
             ctx.stack.callback(note, "third")
         """,
     )
-    async with open_place(settings_for(tmp_path, "one")):
+    async with open_plugin_harness(settings_for(tmp_path, "one")):
         pass
     assert (tmp_path / "plugin-data" / "one" / "closed").read_text() == "third second first "
 
 
 async def test_a_task_group_of_the_plugins_own_may_stand_on_its_stack(tmp_path):
-    write(
+    write_plugin(
         tmp_path,
         "one",
         """
@@ -431,14 +437,14 @@ async def test_a_task_group_of_the_plugins_own_may_stand_on_its_stack(tmp_path):
             group.create_task(work())
         """,
     )
-    async with open_place(settings_for(tmp_path, "one")) as place:
+    async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
         await until((tmp_path / "plugin-data" / "one" / "worked").exists)
         assert place.fact("one").state == "on"
 
 
 async def test_a_door_for_another_kind_is_made_when_it_is_first_needed(tmp_path):
-    write(tmp_path, "old", "def register(ctx): ...")
-    write(
+    write_plugin(tmp_path, "old", "def register(ctx): ...")
+    write_plugin(
         tmp_path, "older", "x = 1", plugin_yaml="name: renamed\nversion: 2\nrequires_env:\n  - name: HOME\n"
     )
     made, opened = [], []
@@ -449,12 +455,12 @@ async def test_a_door_for_another_kind_is_made_when_it_is_first_needed(tmp_path)
             context.hook(lambda event: None, name="on_event")
 
     doors = {"hermes": lambda: made.append(1) or Door()}
-    async with open_place(settings_for(tmp_path), doors=doors) as place:
+    async with open_plugin_harness(settings_for(tmp_path), doors=doors) as place:
         assert not made
-    async with open_place(settings_for(tmp_path, "old", "renamed"), doors=doors) as place:
-        assert {each.state for each in place.plugins.facts()} == {"on"}
+    async with open_plugin_harness(settings_for(tmp_path, "old", "renamed"), doors=doors) as place:
+        assert {each.state for each in place.plugins.statuses()} == {"on"}
     assert sorted(opened) == [("old", "hermes", "", "old"), ("renamed", "hermes", "2", "renamed")]
-    async with open_place(settings_for(tmp_path, "old")) as place:
+    async with open_plugin_harness(settings_for(tmp_path, "old")) as place:
         assert "no door for hermes" in place.fact("old").why
 
 
@@ -470,14 +476,14 @@ async def test_file_hooks_and_shell_hooks_need_not_be_enabled_and_can_be_disable
             opened.append((found.name, found.kind, found.path))
 
     doors = dict.fromkeys(("file-hook", "shell-hooks"), Door)
-    settings = load(tmp_path, {})
-    async with open_place(settings, doors=doors) as place:
-        assert {each.state for each in place.plugins.facts()} == {"on"}
+    settings = load_settings(tmp_path, {})
+    async with open_plugin_harness(settings, doors=doors) as place:
+        assert {each.state for each in place.plugins.statuses()} == {"on"}
         await place.plugins.disable("notes")
     assert opened == [("notes", "file-hook", hook), ("shell-hooks", "shell-hooks", None)]
-    assert load(tmp_path, {}).plugins.disabled == ("notes",)
+    assert load_settings(tmp_path, {}).plugins.disabled == ("notes",)
     opened.clear()
-    async with open_place(load(tmp_path, {}), doors=doors):
+    async with open_plugin_harness(load_settings(tmp_path, {}), doors=doors):
         assert [name for name, _, _ in opened] == ["shell-hooks"]
 
 
@@ -491,15 +497,15 @@ def test_a_later_place_goes_over_an_earlier_one(tmp_path, monkeypatch):
         (home, "c"),
         (work / ".alipes", "c"),
     ):
-        write(root, name, "async def on_event(event): ...")
-    write(home, "family/member", "async def on_event(event): ...")
-    write(home, ".kept/x", "x = 1")
+        write_plugin(root, name, "async def on_event(event): ...")
+    write_plugin(home, "family/member", "async def on_event(event): ...")
+    write_plugin(home, ".kept/x", "x = 1")
 
     def found(**more):
         from msgspec import structs
 
         settings = structs.replace(settings_for(home, **more), workdir=str(work))
-        return {each.name: each.source for each in find(settings) if each.path is not None}
+        return {each.name: each.source for each in find_plugins(settings) if each.path is not None}
 
     assert found() == {"b": "home", "c": "home", "member": "home"}
     everything = found(import_hermes=True, project=True)
@@ -516,26 +522,26 @@ async def test_a_package_brings_a_plugin_by_entry_point_which_goes_over_a_folder
         "class inside:\n    @staticmethod\n    async def turn_context(context): return 'sun'\n"
     )
     monkeypatch.syspath_prepend(str(site))
-    write(tmp_path / "home", "sun", "async def turn_context(context): return 'the folder'")
-    async with open_place(settings_for(tmp_path / "home", "sun")) as place:
+    write_plugin(tmp_path / "home", "sun", "async def turn_context(context): return 'the folder'")
+    async with open_plugin_harness(settings_for(tmp_path / "home", "sun")) as place:
         fact = place.fact("sun")
         assert (fact.state, fact.version, fact.source) == ("on", "1.5", "package sunny")
-        assert await place.hooks.relay.filter(specs.turn_context, "", turn=None) == "sun"
+        assert await place.hooks.dispatcher.filter(specs.turn_context, "", turn=None) == "sun"
         with pytest.raises(Exception, match="start alipes again"):
             await place.plugins.reload("sun")
     sys.modules.pop("sunny_plugin", None)
 
 
 async def test_what_the_body_raises_comes_out_as_it_is(tmp_path):
-    write(tmp_path, "one", "async def on_event(event): ...")
+    write_plugin(tmp_path, "one", "async def on_event(event): ...")
     with pytest.raises(KeyError, match="mine"):
-        async with open_place(settings_for(tmp_path, "one")):
+        async with open_plugin_harness(settings_for(tmp_path, "one")):
             raise KeyError("mine")
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_who_is_cancelled_while_plugins_open_closes_those_that_began(tmp_path):
-    write(
+    write_plugin(
         tmp_path,
         "one",
         """
@@ -548,7 +554,7 @@ async def test_who_is_cancelled_while_plugins_open_closes_those_that_began(tmp_p
     )
 
     async def open_it():
-        async with open_place(settings_for(tmp_path, "one"), opening=60):
+        async with open_plugin_harness(settings_for(tmp_path, "one"), opening=60):
             raise AssertionError("it is never open")
 
     data = tmp_path / "plugin-data" / "one"
@@ -562,7 +568,7 @@ async def test_who_is_cancelled_while_plugins_open_closes_those_that_began(tmp_p
 
 async def test_exchanging_often_and_at_once_leaves_one_of_it(tmp_path):
     def version(number):
-        write(
+        write_plugin(
             tmp_path,
             "one",
             """
@@ -577,13 +583,13 @@ async def test_exchanging_often_and_at_once_leaves_one_of_it(tmp_path):
         )
 
     version(0)
-    async with open_place(settings_for(tmp_path, "one")) as place:
+    async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
         await asyncio.sleep(0)
         tasks = len(asyncio.all_tasks())
         for number in range(1, 10):
             version(number)  # of the same size, in the same second
             await place.plugins.reload("one")
-            assert await place.hooks.relay.filter(specs.turn_context, "", turn=None) == str(number)
+            assert await place.hooks.dispatcher.filter(specs.turn_context, "", turn=None) == str(number)
         await asyncio.gather(*(place.plugins.reload("one") for _ in range(4)))
         await until(lambda: len([n for n in sys.modules if n.startswith("alipes_plugins.one")]) == 2)
         await until(lambda: len(asyncio.all_tasks()) == tasks)

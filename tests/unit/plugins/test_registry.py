@@ -5,10 +5,16 @@ import threading
 import pytest
 
 from alipes.kernel.errors import PluginError, ToolError
-from alipes.plugins.attribution import PLUGIN
-from alipes.plugins.owner import Owner
-from alipes.plugins.registry import CommandOffer, Offers, ProviderOffer, SkillOffer, ToolOffer
-from alipes.plugins.tool_decorator import tool_of
+from alipes.plugins.interruption.attribution import PLUGIN
+from alipes.plugins.owner import PluginOwner
+from alipes.plugins.registry import (
+    CommandContribution,
+    Contributions,
+    ProviderContribution,
+    SkillContribution,
+    ToolContribution,
+)
+from alipes.plugins.tool_decorator import make_tool
 
 
 def a_tool(name, answer="done"):
@@ -16,11 +22,11 @@ def a_tool(name, answer="done"):
         return answer
 
     run.__name__ = name
-    return tool_of(run)
+    return make_tool(run)
 
 
 def offer(owner, name, **more):
-    return ToolOffer(owner, a_tool(name, owner.name), more.pop("toolset", owner.name), **more)
+    return ToolContribution(owner, a_tool(name, owner.name), more.pop("toolset", owner.name), **more)
 
 
 async def nothing(args, inbound):
@@ -28,69 +34,69 @@ async def nothing(args, inbound):
 
 
 def test_a_name_belongs_to_who_came_first_until_they_are_gone():
-    offers, one, other = Offers(), Owner("one"), Owner("other")
+    offers, one, other = Contributions(), PluginOwner("one"), PluginOwner("other")
     offers.add(offer(one, "look"))
     with pytest.raises(PluginError, match="plugin other: look: plugin one has this tool already"):
         offers.add(offer(other, "look"))
-    offers.add(SkillOffer(other, "look", "/x"))  # another kind of thing has names of its own
-    one.switch_off("why")
+    offers.add(SkillContribution(other, "look", "/x"))  # another kind of thing has names of its own
+    one.disable("why")
     offers.add(offer(other, "look"))
-    assert offers.find(ToolOffer, "look").owner is other
+    assert offers.find(ToolContribution, "look").owner is other
     offers.remove(other)
-    assert offers.all(ToolOffer) == () and offers.all(SkillOffer) == ()
+    assert offers.all(ToolContribution) == () and offers.all(SkillContribution) == ()
 
 
 def test_a_newer_version_of_the_same_plugin_takes_its_names_over():
-    offers, old, new = Offers(), Owner("one"), Owner("one")
+    offers, old, new = Contributions(), PluginOwner("one"), PluginOwner("one")
     offers.add(offer(old, "look"))
     offers.add(offer(old, "gone"))
     offers.add(offer(new, "look"))
     offers.remove(old)
-    assert [each.name for each in offers.all(ToolOffer)] == ["look"]
-    assert offers.of(new)[0].name == "look" and offers.of(old) == ()
+    assert [each.name for each in offers.all(ToolContribution)] == ["look"]
+    assert offers.by_owner(new)[0].name == "look" and offers.by_owner(old) == ()
 
 
 @pytest.mark.parametrize("name", ["Look", "two words", "", "a/b", "x" * 33, "é"])
 def test_a_command_that_nobody_could_type_is_refused(name):
-    with pytest.raises(PluginError, match="a command has"):
-        Offers().add(CommandOffer(Owner("one"), name, nothing))
+    with pytest.raises(PluginError, match="a command name may have"):
+        Contributions().add(CommandContribution(PluginOwner("one"), name, nothing))
 
 
 @pytest.mark.parametrize("name", ["two words", "", "x" * 65, "é"])
 def test_a_tool_that_no_model_could_call_is_refused(name):
-    with pytest.raises(PluginError, match="a tool's name has"):
-        Offers().add(offer(Owner("one"), name))
+    with pytest.raises(PluginError, match="a tool name may have"):
+        Contributions().add(offer(PluginOwner("one"), name))
 
 
 def test_commands_of_the_house_are_its_own():
-    offers = Offers(lambda: ("stop",))
-    with pytest.raises(PluginError, match="plugin one: /stop: the house has this command already"):
-        offers.add(CommandOffer(Owner("one"), "stop", nothing))
+    offers = Contributions(lambda: ("stop",))
+    with pytest.raises(PluginError, match="plugin one: /stop: is built in command already"):
+        offers.add(CommandContribution(PluginOwner("one"), "stop", nothing))
 
 
 def test_providers_have_names_by_kind():
-    offers, one, other = Offers(), Owner("one"), Owner("other")
-    offers.add(ProviderOffer(one, "tts", "x", object()))
-    offers.add(ProviderOffer(other, "platform", "x", object()))
+    offers, one, other = Contributions(), PluginOwner("one"), PluginOwner("other")
+    offers.add(ProviderContribution(one, "tts", "x", object()))
+    offers.add(ProviderContribution(other, "platform", "x", object()))
     with pytest.raises(PluginError, match="plugin one has this tts already"):
-        offers.add(ProviderOffer(other, "tts", "x", object()))
+        offers.add(ProviderContribution(other, "tts", "x", object()))
 
 
 def test_replacing_a_tool_of_the_house_needs_two_words_of_consent():
-    offers, one = Offers(), Owner("one")
-    offers.build_in(a_tool("read_file", "house"))
+    offers, one = Contributions(), PluginOwner("one")
+    offers.add_builtin(a_tool("read_file", "house"))
     with pytest.raises(PluginError, match=r"allow_tool_override = true in \[plugins.entries.one\]"):
         offers.add(offer(one, "read_file"))
     offers.add(offer(one, "read_file", override=True))
     assert list(offers.tools()) == ["read_file"]
     assert list(offers.tools(["core"])) == ["read_file"]
-    one.switch_off("why")
+    one.disable("why")
     assert offers.tools()["read_file"].spec.name == "read_file"
 
 
 async def test_an_override_speaks_and_its_absence_brings_the_house_back():
-    offers, one = Offers(), Owner("one")
-    offers.build_in(a_tool("read_file", "house"))
+    offers, one = Contributions(), PluginOwner("one")
+    offers.add_builtin(a_tool("read_file", "house"))
     offers.add(offer(one, "read_file", override=True))
     assert await offers.tools()["read_file"].run({}, None) == "one"
     offers.remove(one)
@@ -98,8 +104,8 @@ async def test_an_override_speaks_and_its_absence_brings_the_house_back():
 
 
 def test_toolsets_narrow_what_a_turn_sees():
-    offers, one, other = Offers(), Owner("one"), Owner("other")
-    offers.build_in(a_tool("read_file"), a_tool("terminal"))
+    offers, one, other = Contributions(), PluginOwner("one"), PluginOwner("other")
+    offers.add_builtin(a_tool("read_file"), a_tool("terminal"))
     offers.add(offer(one, "a"))
     offers.add(offer(one, "b", toolset="special"))
     offers.add(offer(other, "c"))
@@ -112,7 +118,7 @@ def test_toolsets_narrow_what_a_turn_sees():
 
 
 async def test_a_tool_says_whether_it_is_available_in_a_thread_and_one_that_breaks_is_not():
-    offers, one, threads = Offers(), Owner("one"), []
+    offers, one, threads = Contributions(), PluginOwner("one"), []
 
     def no():
         threads.append(threading.get_ident())
@@ -130,22 +136,22 @@ async def test_a_tool_says_whether_it_is_available_in_a_thread_and_one_that_brea
 
 
 async def test_a_tool_runs_on_behalf_of_its_plugin_and_not_when_that_is_off():
-    offers, one = Offers(), Owner("one")
+    offers, one = Contributions(), PluginOwner("one")
 
     async def who() -> str:
         return PLUGIN.get().name
 
-    offers.add(ToolOffer(one, tool_of(who), "one"))
+    offers.add(ToolContribution(one, make_tool(who), "one"))
     tool = offers.tools()["who"]
     assert await tool.run({}, None) == "one" and PLUGIN.get() is None
-    one.switch_off("switched off for a reason")
+    one.disable("switched off for a reason")
     with pytest.raises(ToolError, match="the plugin one is switched off for a reason"):
         await tool.run({}, None)
     assert dict(offers.tools()) == {}
 
 
 def test_only_its_owner_takes_an_offer_back():
-    offers, one, other = Offers(), Owner("one"), Owner("other")
+    offers, one, other = Contributions(), PluginOwner("one"), PluginOwner("other")
     offers.add(offer(one, "a"))
-    assert not offers.drop(other, ToolOffer, "a") and offers.drop(one, ToolOffer, "a")
-    assert not offers.drop(one, ToolOffer, "a")
+    assert not offers.remove_one(other, ToolContribution, "a") and offers.remove_one(one, ToolContribution, "a")
+    assert not offers.remove_one(one, ToolContribution, "a")

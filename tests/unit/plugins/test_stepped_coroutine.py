@@ -6,9 +6,10 @@ import math
 
 import pytest
 
-from alipes.plugins import stepped_coroutine
-from alipes.plugins.stepped_coroutine import Rest, Watched, start
-from alipes.runtime.watchdog import Watch
+from alipes.plugins.interruption import stepped_coroutine
+from alipes.plugins.interruption.stepped_coroutine import SteppedCoroutine, WatchedCoroutine, start_task
+from alipes.runtime.watchdog import LoopActivity
+from tests.world.environment import LIMIT_S
 
 
 class Deed:
@@ -23,10 +24,10 @@ async def forever() -> None:
     await asyncio.Event().wait()
 
 
-def rest_of(work, deadline: float | None = None, *, patience: float = 5.0) -> Rest:
-    rest = Rest(work, work.send(None), Deed(), Watch())
+def rest_of(work, deadline: float | None = None, *, patience: float = 5.0) -> SteppedCoroutine:
+    rest = SteppedCoroutine(work, work.send(None), Deed(), LoopActivity())
     rest.patience = patience
-    return rest.within(deadline)
+    return rest.with_deadline(deadline)
 
 
 async def test_it_gives_and_raises_what_the_coroutine_does():
@@ -123,7 +124,7 @@ async def test_at_its_deadline_it_is_cancelled_and_may_clean_up():
         rest = rest_of(works(wait), 0.01)
         with pytest.raises(asyncio.CancelledError):
             await rest
-        assert rest.overran
+        assert rest.timed_out
     assert cleaned == [forever, spins, child]
     assert asyncio.current_task().cancelling() == 0
 
@@ -159,7 +160,7 @@ async def test_one_that_will_not_end_is_closed():
         rest = rest_of(work, 0.01)
         with pytest.raises(asyncio.CancelledError):
             await rest
-        assert rest.overran and work.cr_frame is None, "closed"
+        assert rest.timed_out and work.cr_frame is None, "closed"
     assert closed[-1] == "waits" and not stubborn.done()
     stubborn.get_coro().close()
     stubborn.cancel()
@@ -180,7 +181,7 @@ async def test_even_one_that_ignores_that_holds_nobody():
     rest = rest_of(ignores(), 0.01)
     with pytest.raises(RuntimeError, match="ignored GeneratorExit"):
         await rest
-    assert rest.overran
+    assert rest.timed_out
     patient.clear()
     del rest
     gc.collect()
@@ -197,9 +198,9 @@ async def test_what_is_the_houses_own_is_never_closed():
             done.append(1)
 
     rest = rest_of(finishes(), 0.01)
-    rest.lasting = True
+    rest.permanent = True
     await rest
-    assert rest.overran and done == [1]
+    assert rest.timed_out and done == [1]
 
 
 async def test_the_cancellation_of_its_task_reaches_it_and_what_it_waits_for():
@@ -247,7 +248,7 @@ async def test_without_a_deadline_it_has_a_while_after_its_task_was_cancelled():
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait({task}, timeout=5)
-    assert task.cancelled() and rests[0].overran
+    assert task.cancelled() and rests[0].timed_out
 
 
 async def test_timeouts_of_its_own_are_no_cancellation_of_its_task():
@@ -263,7 +264,7 @@ async def test_timeouts_of_its_own_are_no_cancellation_of_its_task():
 
     rest = rest_of(works(), patience=0.01)
     assert await rest == "done"
-    assert not rest.overran and not rest.cancelled_meanwhile()
+    assert not rest.timed_out and not rest.task_was_cancelled()
 
 
 async def test_a_group_whose_child_broke_is_no_cancellation_of_its_task():
@@ -284,7 +285,7 @@ async def test_a_group_whose_child_broke_is_no_cancellation_of_its_task():
 
     rest = rest_of(works(), patience=0.01)
     assert await rest == "done"
-    assert not rest.overran and not rest.cancelled_meanwhile()
+    assert not rest.timed_out and not rest.task_was_cancelled()
 
 
 async def test_a_cancellation_beside_the_one_of_its_group_counts():
@@ -305,7 +306,7 @@ async def test_a_cancellation_beside_the_one_of_its_group_counts():
 
     async def awaits():
         rest = rest_of(works())
-        return await rest, rest.cancelled_meanwhile()
+        return await rest, rest.task_was_cancelled()
 
     task = asyncio.create_task(awaits())
     await asyncio.sleep(0.01)
@@ -331,7 +332,7 @@ async def test_started_work_begins_before_the_call_returns_and_has_its_own_task(
     async def works(name):
         mine = asyncio.current_task()
         seen.append((name, mine))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             await asyncio.sleep(0)
         assert asyncio.current_task() is mine
         seen.append((name, mine))
@@ -341,8 +342,8 @@ async def test_started_work_begins_before_the_call_returns_and_has_its_own_task(
 
     me = asyncio.current_task()
     async with asyncio.TaskGroup() as group:
-        start(group, works("a"), "task a")
-        start(group, at_once("b"), "task b")
+        start_task(group, works("a"), "task a")
+        start_task(group, at_once("b"), "task b")
         assert [name for name, _ in seen] == ["a", "b"]
         assert asyncio.current_task() is me
     tasks = [task for _, task in seen]
@@ -360,7 +361,7 @@ async def test_started_work_can_be_cancelled_before_its_second_step():
             ended.append(1)
 
     async with asyncio.TaskGroup() as group:
-        start(group, works(), "x")
+        start_task(group, works(), "x")
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             if task.get_name() == "x":
                 task.cancel()
@@ -373,12 +374,12 @@ async def test_a_watched_coroutine_is_one_for_everybody_who_asks():
         return 3
 
     work = works()
-    watched = Watched(work, Deed())
+    watched = WatchedCoroutine(work, Deed())
     assert asyncio.iscoroutine(watched) and watched.cr_code is work.cr_code
     assert await asyncio.create_task(watched) == 3
-    unused = Watched(forever(), Deed())
+    unused = WatchedCoroutine(forever(), Deed())
     unused.close()
     with pytest.raises(ValueError, match="thrown"):
-        Watched(forever(), Deed()).throw(ValueError, ValueError("thrown"), None)
+        WatchedCoroutine(forever(), Deed()).throw(ValueError, ValueError("thrown"), None)
     with pytest.raises(ValueError):
-        Watched(forever(), Deed()).throw(ValueError)
+        WatchedCoroutine(forever(), Deed()).throw(ValueError)

@@ -7,8 +7,8 @@ import pytest
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image
-from alipes.kernel.ports import Output
-from alipes.plugins.tool_decorator import as_text, marked, tool, tool_of
+from alipes.kernel.ports import ToolOutput
+from alipes.plugins.tool_decorator import make_tool, to_output, tool, tool_mark
 
 
 class Point(msgspec.Struct):
@@ -30,7 +30,7 @@ async def look(
 
 
 def test_what_a_function_says_of_itself_is_what_the_model_reads():
-    spec = tool_of(look).spec
+    spec = make_tool(look).spec
     assert (spec.name, spec.effect) == ("look", "read")
     assert spec.description == "The weather.\n\nMore about it."
     assert spec.schema["required"] == ["city"] and spec.schema["additionalProperties"] is False
@@ -44,27 +44,27 @@ def test_the_mark_goes_over_the_function():
     @tool(name="other", description="Said so.", schema={"type": "object"})
     async def one() -> None: ...
 
-    spec = tool_of(one).spec
+    spec = make_tool(one).spec
     assert (spec.name, spec.description, spec.schema, spec.effect) == (
         "other",
         "Said so.",
         {"type": "object"},
         "write",
     )
-    assert marked(one) is not None and marked(test_the_mark_goes_over_the_function) is None
+    assert tool_mark(one) is not None and tool_mark(test_the_mark_goes_over_the_function) is None
 
 
 async def test_arguments_become_what_the_types_say():
     async def move(to: Point, by: list[Point] | None = None) -> dict:
         return {"x": to.x, "more": len(by or [])}
 
-    made = tool_of(move)
+    made = make_tool(move)
     assert made.spec.schema["$defs"]["Point"]["properties"]["y"]["default"] == 0
     assert await made.run({"to": {"x": 1}, "by": [{"x": 2}]}, None) == '{"x":1,"more":1}'
 
 
 async def test_a_wrong_argument_is_told_to_the_model_and_the_function_is_not_called():
-    made = tool_of(look)
+    made = make_tool(look)
     for args in ({}, {"city": 3}, {"city": "x", "days": 9}, {"city": "x", "more": 1}):
         with pytest.raises(ToolError, match="not run"):
             await made.run(args, None)
@@ -75,7 +75,7 @@ async def test_a_parameter_called_act_is_told_about_the_call():
     async def go(act) -> str:
         return act
 
-    made = tool_of(go)
+    made = make_tool(go)
     assert made.spec.schema["properties"] == {} and await made.run({}, "the call") == "the call"
 
 
@@ -88,10 +88,10 @@ async def test_functions_that_cannot_be_tools_are_refused_with_a_sentence():
 
     for wrong, why in ((plain, "async def"), (many, r"\*rest"), (any_name, r"\*\*rest")):
         with pytest.raises(TypeError, match=why):
-            tool_of(wrong)
+            make_tool(wrong)
 
 
 def test_what_is_given_is_text_for_the_model():
-    picture = Output("seen", (Image("image/png", b"x"),))
-    assert as_text("x") == "x" and as_text(picture) is picture and as_text(None) == "done"
-    assert as_text([1, {"a": None}]) == '[1,{"a":null}]' and as_text(Point(1)) == '{"x":1,"y":0}'
+    picture = ToolOutput("seen", (Image("image/png", b"x"),))
+    assert to_output("x") == "x" and to_output(picture) is picture and to_output(None) == "done"
+    assert to_output([1, {"a": None}]) == '[1,{"a":null}]' and to_output(Point(1)) == '{"x":1,"y":0}'

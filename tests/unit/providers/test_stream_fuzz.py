@@ -13,10 +13,10 @@ from alipes.kernel.messages import ToolCall
 from alipes.kernel.models import Endpoint
 from alipes.kernel.turns import ModelReply, TextDelta
 from alipes.providers.anthropic import AnthropicStreamParser
-from alipes.providers.errors import ModelTarget, parse_error, translate_error, retry_after_seconds
+from alipes.providers.errors import ModelTarget, parse_error, retry_after_seconds, translate_error
 from alipes.providers.openai_chat import ChatStreamParser
 from alipes.providers.openai_responses import ResponsesStreamParser
-from alipes.providers.wire import SseParser, NotAnEventStream, EventTooLong
+from alipes.providers.wire import EventTooLong, NotAnEventStream, SseParser
 from tests.world.model_replies import Broken, Call, Calls, Refusal, Say, Tokens, Truncated
 from tests.world.model_wires import frames
 

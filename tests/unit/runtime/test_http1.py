@@ -132,9 +132,9 @@ def test_no_method_breaks_out_of_its_line(method):
 def test_a_question_without_a_host_is_not_sent_and_no_secret_is_told():
     with pytest.raises(httpx2.LocalProtocolError):
         RequestEncoder("GET", b"/", [])
-    with pytest.raises(httpx2.LocalProtocolError) as told:
+    with pytest.raises(httpx2.LocalProtocolError) as raised:
         asked((b"authorization", b"Bearer secret\n"))
-    assert "secret" not in str(told.value) and "authorization" in str(told.value)
+    assert "secret" not in str(raised.value) and "authorization" in str(raised.value)
 
 
 def test_a_body_is_neither_longer_nor_shorter_than_promised():

@@ -212,9 +212,9 @@ def test_what_a_stalled_disk_leaves_no_room_for_is_counted_and_warnings_go_first
         f"{number}" for number in range(100)
     ]
     kept = [int(each["message"]) for each in written if each["level"] == "info"]
-    told = [each["message"] for each in written if each["logger"] != "x"]
+    seen = [each["message"] for each in written if each["logger"] != "x"]
     assert kept == sorted(kept)
-    missing = sum(int(each.split()[5]) for each in told)
+    missing = sum(int(each.split()[5]) for each in seen)
     assert len(kept) + missing == 8000 and missing > 2000
 
 

@@ -128,9 +128,9 @@ async def test_what_is_too_large_missing_slow_or_endless_is_told():
             "/broken": "could not be fetched",
         }.items():
             seconds = 0.3 if "slow" in path else 9.0
-            with pytest.raises(FetchError, match=why) as told:
+            with pytest.raises(FetchError, match=why) as raised:
                 await fetcher.fetch(f"http://{place}{path}", largest=ROOM, seconds=seconds)
-            assert "secret" not in str(told.value)
+            assert "secret" not in str(raised.value)
     assert asked.count("/round") == 6
 
 

@@ -39,8 +39,8 @@ def test_what_programs_make_of_a_secret_is_masked(way, back):
     written = shell(way)
     if not written:
         pytest.skip(f"{way} is not on this machine")
-    told = back(written)
-    assert SECRET in (told if isinstance(told, str) else told.decode()), "it was there"
+    seen = back(written)
+    assert SECRET in (seen if isinstance(seen, str) else seen.decode()), "it was there"
     kept = make_mask([SECRET])(written)
     assert "***" in kept
     try:

@@ -48,16 +48,16 @@ def run(*words: str, drop: bool = False) -> str:
 
 @by_proc
 def test_a_child_does_not_see_what_we_were_started_with_not_even_as_root():
-    told = run("open")
-    assert CANARY not in told
-    assert "OTHER=plain" in told and "THE_KEY=" + "*" * len(CANARY) in told
+    seen = run("open")
+    assert CANARY not in seen
+    assert "OTHER=plain" in seen and "THE_KEY=" + "*" * len(CANARY) in seen
 
 
 @by_proc
 def test_a_child_that_is_not_root_looks_neither_into_our_environment_nor_our_memory():
-    told = run(drop=True)
-    assert CANARY not in told and "OTHER=plain" not in told
-    assert told.count("PermissionError") == 2
+    seen = run(drop=True)
+    assert CANARY not in seen and "OTHER=plain" not in seen
+    assert seen.count("PermissionError") == 2
 
 
 @pytest.mark.parametrize(

@@ -249,5 +249,5 @@ def test_our_front_ends_leave_our_exception_handler_in_its_place():
         calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
         for call in calls:
             if isinstance(call.func, ast.Attribute) and call.func.attr in ("prompt_async", "run_async"):
-                told = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
-                assert told.get("set_exception_handler") == "False", f"{path.name}:{call.lineno}"
+                seen = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+                assert seen.get("set_exception_handler") == "False", f"{path.name}:{call.lineno}"

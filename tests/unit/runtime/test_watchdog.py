@@ -28,13 +28,13 @@ class Nap:
     patience = math.inf
 
     def __init__(self, name: str = "the nap") -> None:
-        self.name, self.told = name, []
+        self.name, self.received = name, []
 
     def __str__(self) -> str:
         return self.name
 
     def blocked(self, seconds: float) -> None:
-        self.told.append(round(seconds, 6))
+        self.received.append(round(seconds, 6))
 
     def interrupted(self, seconds: float) -> None:
         raise AssertionError("nobody may interrupt it")
@@ -65,8 +65,8 @@ def threads() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name.startswith("watchdog")]
 
 
-def naps_until(told: threading.Event) -> None:
-    assert told.wait(5), "nobody was named while it blocked"
+def naps_until(seen: threading.Event) -> None:
+    assert seen.wait(5), "nobody was named while it blocked"
 
 
 def test_a_short_deed_costs_nothing_but_its_time(heard):
@@ -76,7 +76,7 @@ def test_a_short_deed_costs_nothing_but_its_time(heard):
     assert watch.deed is nap
     clock.now += 0.25
     assert watch.end(before) == pytest.approx(0.25)
-    assert watch.deed is None and nap.told == [] and heard.lines == []
+    assert watch.deed is None and nap.received == [] and heard.lines == []
 
 
 def test_a_long_deed_is_told_with_its_total_when_it_ends(heard):
@@ -85,7 +85,7 @@ def test_a_long_deed_is_told_with_its_total_when_it_ends(heard):
     before = watch.begin(nap)
     clock.now += 2
     watch.end(before)
-    assert nap.told == [2.0]
+    assert nap.received == [2.0]
     assert heard.lines == ["the nap blocked the event loop for 2.00 s"]
 
 
@@ -100,7 +100,7 @@ def test_the_time_of_an_inner_deed_is_not_the_outer_ones():
     assert watch.deed is outer
     clock.now += 0.04
     assert watch.end(first) == pytest.approx(0.24)
-    assert outer.told == [] and inner.told == [1.0]
+    assert outer.received == [] and inner.received == [1.0]
 
 
 def test_what_the_house_does_inside_a_deed_is_nobodys_fault(heard):
@@ -111,7 +111,7 @@ def test_what_the_house_does_inside_a_deed_is_nobodys_fault(heard):
     clock.now += 1
     watch.end(second)
     assert watch.end(first) == 0
-    assert outer.told == [] and heard.lines == []
+    assert outer.received == [] and heard.lines == []
 
 
 async def test_who_blocks_is_named_while_it_blocks_with_the_place_where_it_stands(heard):
@@ -125,7 +125,7 @@ async def test_who_blocks_is_named_while_it_blocks_with_the_place_where_it_stand
     assert "naps_until" in while_it_blocked and "test_watchdog.py" in while_it_blocked
     assert while_it_blocked.count("called from") <= 3
     assert at_its_end.startswith("plugin sleepy in on_event blocked the event loop for ")
-    assert len(nap.told) == 1
+    assert len(nap.received) == 1
 
 
 async def test_the_second_who_blocks_is_named_too_and_each_once(heard):
@@ -211,7 +211,7 @@ async def test_without_a_watchdog_a_block_is_still_told_when_it_ends(heard):
     before = watch.begin(nap)
     time.sleep(0.02)
     watch.end(before)
-    assert len(heard.lines) == 1 and len(nap.told) == 1
+    assert len(heard.lines) == 1 and len(nap.received) == 1
 
 
 def test_the_house_watches_one_loop_and_allows_a_quarter_of_a_second():

@@ -8,17 +8,25 @@ from contextlib import asynccontextmanager
 import pytest
 
 from alipes.app import open_app
-from alipes.config.settings import load
+from alipes.config.loader import load_settings
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.ports import ToolSpec
-from alipes.kernel.turns import Answer, ApprovalAnswered, ApprovalAsked, Said, Stop, ToolFinished, TurnEnded
+from alipes.kernel.turns import (
+    AnswerApproval,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Said,
+    Stop,
+    ToolFinished,
+    TurnEnded,
+)
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.plugins.specs import Verdict
-from alipes.providers.scripted import Scripted
-from alipes.sessions.questions import exactly
+from alipes.providers.scripted import ScriptedProvider
+from alipes.sessions.questions import rule_for
 from tests.unit.agent_harness import turn as a_turn
-from tests.world.house import inbound, open_house
+from tests.world.session_harness import inbound, open_sessions
 
 KEY = inbound("", "").address.key
 
@@ -46,22 +54,22 @@ async def open_guarded(home, *script, interactive=True, hand=None):
     hand, hooks = hand or Hand(), Hooks(deadline=0.05)
 
     async def before_tool(call, turn):
-        word = await house.lobby.approvals.ask(call, "it explodes", turn)
+        word = await house.sessions.questions.ask_approval(call, "it explodes", turn)
         return None if word not in (None, "no") else Verdict("deny", f"the word was {word}")
 
     hooks.add(CORE, before_tool, patient=True)
-    async with open_house(home, Scripted(script), hand, hooks=hooks, interactive=interactive) as house:
+    async with open_sessions(home, ScriptedProvider(script), hand, hooks=hooks, interactive=interactive) as house:
         yield house, hand
 
 
 async def answered(house, message, *choices):
     """Ask, answer the questions as they come, and give all events."""
     words, events = list(choices), []
-    async with house.lobby.ask(message) as following:
+    async with house.sessions.ask(message) as following:
         async for event in following:
             events.append(event)
             if isinstance(event, ApprovalAsked) and words:
-                await house.lobby.post(KEY, Answer(event.ask, words.pop(0), "me"))
+                await house.sessions.post(KEY, AnswerApproval(event.ask, words.pop(0), "me"))
     return events
 
 
@@ -77,7 +85,7 @@ async def test_the_call_runs_after_a_yes_and_everyone_is_told(tmp_path):
         assert asked.rule == 'hand {"x":"boom"}'
         assert of(events, ApprovalAnswered) == [ApprovalAnswered(asked.ask, "once", "me")]
         assert hand.ran == ["boom"]
-        assert house.lobby.approvals.open(KEY) == ()
+        assert house.sessions.questions.open(KEY) == ()
 
 
 async def test_a_no_is_told_to_the_model_and_nothing_runs(tmp_path):
@@ -102,7 +110,7 @@ async def test_session_holds_for_this_call_in_this_session_and_this_process(tmp_
         assert [asked.call.id for asked in of(events, ApprovalAsked)] == ["c1", "c3"]
         assert hand.ran == ["boom", "boom"]
         left = await house.store.sessions.reset(KEY)
-        await house.lobby.left(KEY, left, "new")
+        await house.sessions.announce_switch(KEY, left, "new")
         events = await answered(house, inbound("2", "go"), "no")
         assert len(of(events, ApprovalAsked)) == 1, "another session is asked again"
     async with open_guarded(tmp_path, call("c5"), "ok") as (house, hand):
@@ -119,12 +127,12 @@ async def test_always_holds_for_exactly_this_call_also_later_and_where_nobody_ca
 
 
 async def test_a_rule_names_the_folder_and_all_arguments():
-    one = exactly(call("c1"), a_turn(workdir="/a"))
+    one = rule_for(call("c1"), a_turn(workdir="/a"))
     assert one == 'hand {"x":"boom"} in /a'
-    assert one == exactly(call("c2"), a_turn(workdir="/a"))
-    assert one != exactly(call("c1"), a_turn(workdir="/b"))
-    assert one != exactly(ToolCall("c", "hand", {"x": "boom", "y": 1}), a_turn(workdir="/a"))
-    assert one != exactly(call("c", 'boom"} in /a'), a_turn())
+    assert one == rule_for(call("c2"), a_turn(workdir="/a"))
+    assert one != rule_for(call("c1"), a_turn(workdir="/b"))
+    assert one != rule_for(ToolCall("c", "hand", {"x": "boom", "y": 1}), a_turn(workdir="/a"))
+    assert one != rule_for(call("c", 'boom"} in /a'), a_turn())
 
 
 async def test_where_nobody_could_answer_nobody_is_asked(tmp_path):
@@ -136,8 +144,8 @@ async def test_where_nobody_could_answer_nobody_is_asked(tmp_path):
 
 async def test_where_nobody_watches_nobody_is_asked(tmp_path):
     async with open_guarded(tmp_path, call("c1"), "ok") as (house, hand):
-        turn = await house.lobby.submit(inbound("1", "go"))
-        await house.lobby.settled()
+        turn = await house.sessions.submit(inbound("1", "go"))
+        await house.sessions.wait_idle()
         facts = await house.store.archive.turn(turn)
         assert facts.ending == "answered" and facts.said[2].parts[0].outcome == "denied"
         assert hand.ran == []
@@ -154,43 +162,43 @@ async def test_calls_side_by_side_are_asked_about_one_after_another(tmp_path):
 
 async def test_a_stop_while_waiting_is_a_no_and_takes_the_question_away(tmp_path):
     async with open_guarded(tmp_path, call("c1"), "hello") as (house, hand):
-        async with house.lobby.ask(inbound("1", "go")) as following:
+        async with house.sessions.ask(inbound("1", "go")) as following:
             events = []
             async for event in following:
                 events.append(event)
                 if isinstance(event, ApprovalAsked):
-                    assert house.lobby.approvals.open(KEY) == (event,)
-                    await house.lobby.post(KEY, Stop(turn=following.turn))
+                    assert [asked for _, asked in house.sessions.questions.open(KEY)] == [event]
+                    await house.sessions.post(KEY, Stop(turn=following.turn))
         (asked,) = of(events, ApprovalAsked)
         assert of(events, ApprovalAnswered) == [ApprovalAnswered(asked.ask, "no", "stop")]
         assert events[-1].ending == "stopped" and hand.ran == []
-        await house.lobby.post(KEY, Answer(asked.ask, "always"))
+        await house.sessions.post(KEY, AnswerApproval(asked.ask, "always"))
         assert (await house.ask(inbound("2", "hi"))).ending == "answered"
         assert await house.store.grants.rules() == ()
 
 
 async def test_only_the_first_word_counts(tmp_path):
     async with open_guarded(tmp_path, call("c1"), "ok") as (house, hand):
-        async with house.lobby.ask(inbound("1", "go")) as following:
+        async with house.sessions.ask(inbound("1", "go")) as following:
             async for event in following:
                 if isinstance(event, ApprovalAsked):
                     for choice in ("no", "always"):
-                        await house.lobby.post(KEY, Answer(event.ask, choice))
-                    await house.lobby.post(KEY, Answer("another question", "always"))
+                        await house.sessions.post(KEY, AnswerApproval(event.ask, choice))
+                    await house.sessions.post(KEY, AnswerApproval("another question", "always"))
         assert hand.ran == [] and await house.store.grants.rules() == ()
 
 
 async def test_a_question_cut_off_by_the_end_of_the_process_is_asked_again(tmp_path):
     async with open_guarded(tmp_path, call("c1")) as (house, hand):
-        async with house.lobby.ask(inbound("1", "go")) as following:
+        async with house.sessions.ask(inbound("1", "go")) as following:
             async for event in following:
                 if isinstance(event, ApprovalAsked):
                     break
     async with open_guarded(tmp_path, "ok") as (house, hand):
-        async with house.lobby.watch(KEY) as envelopes:
+        async with house.sessions.watch(KEY) as envelopes:
             async for envelope in envelopes:
                 if isinstance(envelope.event, ApprovalAsked):
-                    await house.lobby.post(KEY, Answer(envelope.event.ask, "once"))
+                    await house.sessions.post(KEY, AnswerApproval(envelope.event.ask, "once"))
                 if isinstance(envelope.event, TurnEnded):
                     break
         assert hand.ran == ["boom"]
@@ -200,16 +208,16 @@ async def test_a_question_cut_off_by_the_end_of_the_process_is_asked_again(tmp_p
 @pytest.mark.parametrize("choice", ["once", "no", None])
 async def test_the_whole_app_asks_before_it_runs_what_is_dangerous(tmp_path, choice):
     """`None`: the app was opened by who cannot answer."""
-    settings = load(tmp_path / "home", {"ALIPES_MODEL": "scripted"})
+    settings = load_settings(tmp_path / "home", {"ALIPES_MODEL": "scripted"})
     order = f'!call terminal {{"command": "touch {tmp_path}/ran; sudo --version || true"}}'
     message = inbound("1", order, workdir=str(tmp_path))
     async with open_app(settings, interactive=choice is not None) as app:
         events = []
-        async with app.lobby.ask(message) as following:
+        async with app.sessions.ask(message) as following:
             async for event in following:
                 events.append(event)
                 if isinstance(event, ApprovalAsked):
-                    await app.lobby.post(KEY, Answer(event.ask, choice))
+                    await app.sessions.post(KEY, AnswerApproval(event.ask, choice))
     assert len(of(events, ApprovalAsked)) == (choice is not None)
     assert (tmp_path / "ran").exists() is (choice == "once")
     (finished,) = of(events, ToolFinished)
@@ -221,11 +229,11 @@ OTHER = """
 import asyncio, sys
 from pathlib import Path
 from tests.unit.sessions.test_approvals import call, open_guarded
-from tests.world.house import inbound
+from tests.world.session_harness import inbound
 
 async def main(home):
     async with open_guarded(Path(home), call("c1"), "ok") as (house, hand):
-        turn = await house.lobby.submit(inbound("1", "go"))
+        turn = await house.sessions.submit(inbound("1", "go"))
         await asyncio.to_thread(sys.stdin.readline)
 
 asyncio.run(main(sys.argv[1]))
@@ -235,7 +243,7 @@ asyncio.run(main(sys.argv[1]))
 @pytest.mark.deadline(60)
 @pytest.mark.parametrize("choice", ["once", "no"])
 async def test_the_word_may_come_from_another_process(tmp_path, choice):
-    async with open_house(tmp_path, Scripted([])) as house, house.lobby.watch(KEY) as envelopes:
+    async with open_sessions(tmp_path, ScriptedProvider([])) as house, house.sessions.watch(KEY) as envelopes:
         child = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
@@ -248,7 +256,7 @@ async def test_the_word_may_come_from_another_process(tmp_path, choice):
         async for envelope in envelopes:
             seen.append(envelope.event)
             if isinstance(envelope.event, ApprovalAsked):
-                await house.lobby.post(KEY, Answer(envelope.event.ask, choice, "next door"))
+                await house.sessions.post(KEY, AnswerApproval(envelope.event.ask, choice, "next door"))
             if isinstance(envelope.event, TurnEnded):
                 break
         child.stdin.write(b"\n")

@@ -2,20 +2,20 @@
 
 import asyncio
 
-from alipes.config.settings_parts import DelegationSettings
+from alipes.config.settings import DelegationConfig
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.turns import Answer, ApprovalAsked, Envelope, Noted, Said, Stop, TurnEnded
+from alipes.kernel.turns import AnswerApproval, ApprovalAsked, Envelope, Notice, Said, Stop, TurnEnded
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.owner import Owner
+from alipes.plugins.owner import PluginOwner
 from alipes.plugins.specs import Verdict
-from alipes.sessions.subagents.delegation import beside
+from alipes.sessions.subagents.delegation import background_task
 from alipes.store.store import open_store
 from tests.unit.sessions.test_subagents import KEY, NAP, no_trace, parent_and, results
-from tests.world.delegates import HERE, Mind, Nap, delegate, message, open_family
+from tests.world.subagent_harness import HERE, RuleModel, SleepTool, delegate, message, open_subagents
 
 
 async def transcript(family):
-    standing = await family.store.sessions.standing(KEY)
+    standing = await family.store.sessions.active(KEY)
     return [(m.role, m.text) for m in await family.store.archive.messages(standing.session) if m.text]
 
 
@@ -25,26 +25,26 @@ class Gate:
     def __init__(self, *, call=None, last="sent off"):
         self.open, self.waiting = asyncio.Event(), asyncio.Event()
 
-        def answer(told, request):
-            if told.role == "notice":
+        def answer(seen, request):
+            if seen.role == "notice":
                 return "I was told"
-            if told.role == "tool":
+            if seen.role == "tool":
                 return last
             return (
-                (call or delegate(goal="look", background=True)) if told.text == "go" else self._child(told)
+                (call or delegate(goal="look", background=True)) if seen.text == "go" else self._child(seen)
             )
 
-        self.mind = Mind(answer)
+        self.mind = RuleModel(answer)
 
-    async def _child(self, told):
+    async def _child(self, seen):
         self.waiting.set()
         await self.open.wait()
-        return f"I did {told.text}"
+        return f"I did {seen.text}"
 
 
 async def heard(family, kind, key=KEY):
     """The next event of a kind under a key."""
-    async with family.lobby.watch(key) as envelopes:
+    async with family.sessions.watch(key) as envelopes:
         async for envelope in envelopes:
             if isinstance(envelope.event, kind):
                 return envelope.event
@@ -53,57 +53,57 @@ async def heard(family, kind, key=KEY):
 
 async def test_a_detached_subagent_reports_by_a_notice_that_the_model_answers(tmp_path):
     gate = Gate()
-    async with open_family(tmp_path, gate.mind) as family:
+    async with open_subagents(tmp_path, gate.mind) as family:
         end = await family.ask(message("1", "go", model="mine/m"))
         assert end.ending == "answered" and "each will report" in results(family)[0].text
-        async with family.lobby.watch(KEY) as envelopes:
+        async with family.sessions.watch(KEY) as envelopes:
             gate.open.set()
             async for envelope in envelopes:
                 if isinstance(envelope.event, TurnEnded):
                     break
-        told = await transcript(family)
-        assert [role for role, _ in told] == ["user", "assistant", "notice", "assistant"]
-        assert "“look”" in told[2][1] and "I did look" in told[2][1] and "no instruction" in told[2][1]
-        assert told[3] == ("assistant", "I was told")
+        seen = await transcript(family)
+        assert [role for role, _ in seen] == ["user", "assistant", "notice", "assistant"]
+        assert "“look”" in seen[2][1] and "I did look" in seen[2][1] and "not an instruction" in seen[2][1]
+        assert seen[3] == ("assistant", "I was told")
         report = family.begun[-1].inbound
         assert report.notice == "answered" and report.address == HERE and report.model == "mine/m"
         await no_trace(family)
 
 
 async def test_a_stop_leaves_what_was_detached_at_work_and_names_it(tmp_path):
-    def answer(told, request):
-        if told.text == "go":
+    def answer(seen, request):
+        if seen.text == "go":
             return delegate(goal="look", background=True), NAP
-        return "I was told" if told.role == "notice" else NAP
+        return "I was told" if seen.role == "notice" else NAP
 
-    nap = Nap()
-    async with open_family(tmp_path, Mind(answer), nap) as family:
-        async with family.lobby.ask(message("1", "go")) as following:
+    nap = SleepTool()
+    async with open_subagents(tmp_path, RuleModel(answer), nap) as family:
+        async with family.sessions.ask(message("1", "go")) as following:
             await nap.until(2)
-            await family.lobby.post(KEY, Stop())
+            await family.sessions.post(KEY, Stop())
             events = [event async for event in following]
         assert events[-1].ending == "stopped" and nap.asleep == 1
-        (note,) = [event.text for event in events if isinstance(event, Noted)]
-        assert note.startswith("goes on in the background: subagent") and "“look”" in note
+        (note,) = [event.text for event in events if isinstance(event, Notice)]
+        assert note.startswith("still running in the background: subagent") and "“look”" in note
         (child,) = await family.store.subagents.unfinished(place=KEY)
-        async with family.lobby.watch(KEY) as envelopes:
-            await family.lobby.post(child.key, Stop("user_stop", "session_interrupt", child.id))
+        async with family.sessions.watch(KEY) as envelopes:
+            await family.sessions.post(child.key, Stop("user_stop", "session_interrupt", child.id))
             async for envelope in envelopes:
                 if isinstance(envelope.event, TurnEnded):
                     break
-        assert "was stopped before it was done: the person stopped it" in (await transcript(family))[-2][1]
+        assert "was stopped before it finished: by the user" in (await transcript(family))[-2][1]
 
 
 async def test_a_report_is_taken_in_by_the_turn_that_lives(tmp_path):
-    gate, nap = Gate(), Nap()
-    async with open_family(tmp_path, gate.mind, nap) as family:
+    gate, nap = Gate(), SleepTool()
+    async with open_subagents(tmp_path, gate.mind, nap) as family:
         await family.ask(message("1", "go"))
         await gate.waiting.wait()
         pause = asyncio.Event()
-        gate.mind._answer = lambda told, request: (
-            _after(pause, "I heard it") if told.text == "wait" else "and took it in"
+        gate.mind._answer = lambda seen, request: (
+            _after(pause, "I heard it") if seen.text == "wait" else "and took it in"
         )
-        async with family.lobby.ask(message("2", "wait")) as following:
+        async with family.sessions.ask(message("2", "wait")) as following:
             child = asyncio.create_task(
                 heard(family, TurnEnded, (await family.store.subagents.unfinished())[0].key)
             )
@@ -124,7 +124,7 @@ async def _after(event, words):
 async def test_no_more_is_sent_off_than_the_limit_says(tmp_path):
     call = delegate(tasks=[{"goal": "one"}, {"goal": "two"}], background=True)
     gate = Gate(call=call)
-    async with open_family(tmp_path, gate.mind, limits=DelegationSettings(parallel=1)) as family:
+    async with open_subagents(tmp_path, gate.mind, limits=DelegationConfig(parallel=1)) as family:
         await family.ask(message("1", "go"))
         assert results(family)[0].outcome == "failed" and len(family.begun) == 1
 
@@ -133,38 +133,38 @@ async def test_what_a_person_has_done_beside_is_shown_at_once_and_only_kept_for_
     owed, gate = [], Gate()
 
     def owes(turn, event):
-        if turn.inbound.address == HERE and isinstance(event, Noted):
+        if turn.inbound.address == HERE and isinstance(event, Notice):
             owed.append(event.text)
             return (Outbound(f"{turn.id}:told", HERE, event.text),)
         return ()
 
-    async with open_family(tmp_path, gate.mind, owes=owes) as family:
+    async with open_subagents(tmp_path, gate.mind, outbound=owes) as family:
         standing = await family.store.sessions.open(HERE)
-        asked = beside(message("1", "look it up"), standing.session)
-        assert await family.lobby.submit(asked, "queue", ruled=True)
-        assert await family.lobby.submit(asked, "queue", ruled=True) is None
-        async with family.lobby.watch(KEY) as envelopes:
+        asked = background_task(message("1", "look it up"), standing.session)
+        assert await family.sessions.submit(asked, "queue", ruled=True)
+        assert await family.sessions.submit(asked, "queue", ruled=True) is None
+        async with family.sessions.watch(KEY) as envelopes:
             gate.open.set()
             seen = [await anext(envelopes) for _ in range(3)]
-        shown = [each for each in seen if isinstance(each.event, Noted)]
-        assert shown == [Envelope(KEY, "", Noted(owed[0]))]
+        shown = [each for each in seen if isinstance(each.event, Notice)]
+        assert shown == [Envelope(KEY, "", Notice(owed[0]))]
         assert "look it up" in owed[0] and "I did look it up" in owed[0]
-        assert (await family.store.outbox.look())[0].outbound.text == owed[0]
-        (told,) = await transcript(family)
-        assert told[0] == "notice" and "I did look it up" in told[1]
+        assert (await family.store.outbox.list_deliveries())[0].outbound.text == owed[0]
+        (reported,) = await transcript(family)
+        assert reported[0] == "notice" and "I did look it up" in reported[1]
         assert len(gate.mind.asked) == 1
         await no_trace(family)
 
 
 async def test_a_parent_taken_up_after_a_crash_finds_its_children_and_begins_none_twice(tmp_path):
     gate = Gate(call=delegate(tasks=[{"goal": "one"}, {"goal": "two"}]))
-    async with open_family(tmp_path, gate.mind) as family:
-        async with family.lobby.ask(message("1", "go")) as following:
+    async with open_subagents(tmp_path, gate.mind) as family:
+        async with family.sessions.ask(message("1", "go")) as following:
             await gate.waiting.wait()
         ids = {turn.id for turn in family.begun}
     again = parent_and(lambda text: f"I did {text} again")
-    async with open_family(tmp_path, again) as family:
-        await family.lobby.settled()
+    async with open_subagents(tmp_path, again) as family:
+        await family.sessions.wait_idle()
         facts = await family.store.archive.turn(following.turn)
         assert facts.ending == "answered"
         (result,) = [part for part in facts.said[2].parts]
@@ -176,26 +176,26 @@ async def test_a_parent_taken_up_after_a_crash_finds_its_children_and_begins_non
 async def test_a_child_that_was_done_before_the_crash_is_not_asked_again(tmp_path):
     gate, once = asyncio.Event(), []
 
-    async def child(told):
-        once.append(told.text)
-        if told.text == "two":
+    async def child(seen):
+        once.append(seen.text)
+        if seen.text == "two":
             gate.set()
             await asyncio.Event().wait()
-        return f"I did {told.text}"
+        return f"I did {seen.text}"
 
-    def answer(told, request):
-        if told.text == "go":
+    def answer(seen, request):
+        if seen.text == "go":
             return delegate(tasks=[{"goal": "one"}, {"goal": "two"}])
-        return "done" if told.role == "tool" else child(told)
+        return "done" if seen.role == "tool" else child(seen)
 
-    async with open_family(tmp_path, Mind(answer)) as family:
-        async with family.lobby.ask(message("1", "go")) as following:
+    async with open_subagents(tmp_path, RuleModel(answer)) as family:
+        async with family.sessions.ask(message("1", "go")) as following:
             async for event in following:
                 if getattr(event, "text", "").startswith("1. “one”: done"):
                     break
             await gate.wait()
-    async with open_family(tmp_path, parent_and(lambda text: f"late {text}")) as family:
-        await family.lobby.settled()
+    async with open_subagents(tmp_path, parent_and(lambda text: f"late {text}")) as family:
+        await family.sessions.wait_idle()
         facts = await family.store.archive.turn(following.turn)
         (result,) = facts.said[2].parts
         assert "I did one" in result.text and "late two" in result.text
@@ -204,51 +204,51 @@ async def test_a_child_that_was_done_before_the_crash_is_not_asked_again(tmp_pat
 
 async def test_a_child_whose_parent_is_over_is_not_taken_up_again(tmp_path):
     gate = Gate(call=delegate(goal="one"))
-    async with open_family(tmp_path, gate.mind) as family:
-        async with family.lobby.ask(message("1", "go")) as following:
+    async with open_subagents(tmp_path, gate.mind) as family:
+        async with family.sessions.ask(message("1", "go")) as following:
             await gate.waiting.wait()
     async with open_store(tmp_path) as store:  # as if killed between the two endings
-        turn = await store.turns.next_turn(KEY)
+        turn = await store.turns.claim_next(KEY)
         await store.turns.finish(turn, "stopped", "user_stop")
         await store.turns.release(KEY)
-    mind, told = parent_and("never"), []
+    mind, seen = parent_and("never"), []
 
     async def subagent_ended(ending):
-        told.append(ending)
+        seen.append(ending)
 
     hooks = Hooks()
-    hooks.add(Owner("listener"), subagent_ended)
-    async with open_family(tmp_path, mind, hooks=hooks) as family:
-        await family.lobby.settled()
-        assert mind.asked == [] and family.begun == [] and told == ["stopped"]
+    hooks.add(PluginOwner("listener"), subagent_ended)
+    async with open_subagents(tmp_path, mind, hooks=hooks) as family:
+        await family.sessions.wait_idle()
+        assert mind.asked == [] and family.begun == [] and seen == ["stopped"]
         assert (await family.store.archive.turn(following.turn)).ending == "stopped"
         await no_trace(family)
 
 
 async def test_a_parent_that_was_stopped_while_nobody_lived_it_takes_its_children_along(tmp_path):
     gate = Gate(call=delegate(goal="one"))
-    async with open_family(tmp_path, gate.mind) as family:
-        async with family.lobby.ask(message("1", "go")) as following:
+    async with open_subagents(tmp_path, gate.mind) as family:
+        async with family.sessions.ask(message("1", "go")) as following:
             await gate.waiting.wait()
-        await family.store.turns.put_control(KEY, Stop("user_stop", "session_interrupt", following.turn))
+        await family.store.turns.put_op(KEY, Stop("user_stop", "session_interrupt", following.turn))
     mind = parent_and(lambda text: asyncio.Event().wait())
-    async with open_family(tmp_path, mind) as family:
-        await family.lobby.settled()
+    async with open_subagents(tmp_path, mind) as family:
+        await family.sessions.wait_idle()
         assert (await family.store.archive.turn(following.turn)).ending == "stopped"
         await no_trace(family)
 
 
 async def test_a_detached_subagent_goes_on_at_the_next_start_and_reports_once(tmp_path):
     gate = Gate()
-    async with open_family(tmp_path, gate.mind) as family:
+    async with open_subagents(tmp_path, gate.mind) as family:
         await family.ask(message("1", "go"))
         await gate.waiting.wait()
     gate.open.set()
     for _ in range(2):
-        async with open_family(tmp_path, gate.mind) as family:
-            await family.lobby.settled()
-            told = await transcript(family)
-            assert [role for role, _ in told] == ["user", "assistant", "notice", "assistant"]
+        async with open_subagents(tmp_path, gate.mind) as family:
+            await family.sessions.wait_idle()
+            seen = await transcript(family)
+            assert [role for role, _ in seen] == ["user", "assistant", "notice", "assistant"]
             await no_trace(family)
 
 
@@ -256,21 +256,21 @@ async def test_a_question_of_what_is_detached_is_answered_from_another_process(t
     async def before_tool(call):
         return Verdict("ask", "sleeps") if call.name == "nap" else None
 
-    def answer(told, request):
-        if told.text == "go":
+    def answer(seen, request):
+        if seen.text == "go":
             return delegate(goal="look", background=True)
-        return NAP if told.text == "look" else "so be it"
+        return NAP if seen.text == "look" else "so be it"
 
-    hooks, nap = Hooks(), Nap()
-    hooks.add(Owner("gate"), before_tool)
+    hooks, nap = Hooks(), SleepTool()
+    hooks.add(PluginOwner("gate"), before_tool)
     async with (
-        open_family(tmp_path, Mind(answer), nap, hooks=hooks, interactive=True, linger=0.01) as family,
-        open_family(tmp_path, Mind(answer), interactive=True) as other,
+        open_subagents(tmp_path, RuleModel(answer), nap, hooks=hooks, interactive=True, idle_seconds=0.01) as family,
+        open_subagents(tmp_path, RuleModel(answer), interactive=True) as other,
     ):
-        async with other.lobby.watch(KEY) as envelopes:
+        async with other.sessions.watch(KEY) as envelopes:
             await family.ask(message("1", "go"))
             async for envelope in envelopes:
                 if isinstance(envelope.event, ApprovalAsked):
                     break
-            await other.lobby.post(KEY, Answer(envelope.event.ask, "once", "me"))
+            await other.sessions.post(KEY, AnswerApproval(envelope.event.ask, "once", "me"))
             await nap.until(1)

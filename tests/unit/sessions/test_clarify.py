@@ -4,19 +4,20 @@ import asyncio
 
 import pytest
 
-from alipes.gateway.policy import Manners
+from alipes.gateway.policy import PlatformPolicy
 from alipes.kernel.errors import DeliveryError, ToolError
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.turns import Asked
-from alipes.plugins.attribution import TURN
-from alipes.providers.scripted import Scripted
+from alipes.kernel.turns import QuestionAsked
+from alipes.plugins.interruption.attribution import TURN
+from alipes.providers.scripted import ScriptedProvider
 from alipes.tools.clarify import Clarify
-from tests.world.gatehouse import open_gatehouse
-from tests.world.messenger import Messenger
+from tests.world.environment import LIMIT_S
+from tests.world.fake_platform import FakePlatform
+from tests.world.gateway_harness import open_gateway
 
 ASK = ToolCall("c1", "clarify", {"question": "Which *one*?", "choices": ["the red", "the blue"]})
 OPEN = ToolCall("c1", "clarify", {"question": "What is its name?"})
-PEOPLE = Manners(allow=("me", "you", "boss"), owners=("boss",), busy="interrupt", progress="off")
+PEOPLE = PlatformPolicy(allow=("me", "you", "boss"), owners=("boss",), busy="interrupt", progress="off")
 TEAM = {"chat": "team", "chat_type": "group", "group": True}
 
 
@@ -25,10 +26,10 @@ class Curious(Clarify):
 
     def __init__(self, seconds=30.0):
         super().__init__(self._put)
-        self.seconds, self.lobby = seconds, None
+        self.seconds, self.sessions = seconds, None
 
     async def _put(self, question, choices):
-        reply = await self.lobby.questions.ask(TURN.get(), question, choices, self.seconds)
+        reply = await self.sessions.questions.ask_question(TURN.get(), question, choices, self.seconds)
         if reply is not None and reply.unasked:
             raise ToolError(reply.unasked)
         return None if reply is None else reply.text
@@ -46,9 +47,9 @@ async def question(g, words, chat="me"):
     ("answer", "means"), [("2", "the blue"), ("1.", "the red"), ("neither", "neither"), ("7", "7")]
 )
 async def test_words_or_a_number_answer_in_a_chat_and_begin_no_turn(tmp_path, answer, means):
-    provider, tool = Scripted([ASK, "thanks"]), Curious()
-    async with open_gatehouse(tmp_path, provider, tool, manners=PEOPLE) as g:
-        tool.lobby = g.lobby
+    provider, tool = ScriptedProvider([ASK, "thanks"]), Curious()
+    async with open_gateway(tmp_path, provider, tool, manners=PEOPLE) as g:
+        tool.sessions = g.sessions
         await g.take("paint it", sender="me")
         bubble = await question(g, "Which")
         assert "1. the red" in bubble.text and [each.label for each in bubble.piece.buttons] == [
@@ -65,62 +66,62 @@ async def test_words_or_a_number_answer_in_a_chat_and_begin_no_turn(tmp_path, an
 
 
 async def test_a_button_answers_and_only_for_who_may(tmp_path):
-    provider, tool = Scripted([ASK, "thanks"]), Curious()
-    async with open_gatehouse(tmp_path, provider, tool, manners=PEOPLE) as g:
-        tool.lobby = g.lobby
+    provider, tool = ScriptedProvider([ASK, "thanks"]), Curious()
+    async with open_gateway(tmp_path, provider, tool, manners=PEOPLE) as g:
+        tool.sessions = g.sessions
         await g.take("paint it", sender="me", **TEAM)
         bubble = await question(g, "Which", chat="team")
         blue = bubble.piece.buttons[1].data
         await g.take(sender="you", pressed=blue, **TEAM)
-        await g.messenger.until(lambda: any("Only who asked" in each for each in g.messenger.said("team")))
+        await g.messenger.until(lambda: any("Only the person who asked" in each for each in g.messenger.said("team")))
         await g.take("good morning", sender="you", addressed=False, **TEAM)  # no answer of theirs
         await g.take(sender="boss", pressed=blue, **TEAM)
         await g.messenger.until(lambda: "thanks" in g.messenger.said("team"))
         await g.take(sender="me", pressed=blue, **TEAM)
-        await g.messenger.until(lambda: any("not open any more" in each for each in g.messenger.said("team")))
+        await g.messenger.until(lambda: any("has expired" in each for each in g.messenger.said("team")))
 
 
 async def test_a_command_is_no_answer_and_stop_ends_the_question(tmp_path):
-    provider, tool = Scripted([OPEN, "later"]), Curious()
-    async with open_gatehouse(tmp_path, provider, tool, manners=PEOPLE) as g:
-        tool.lobby = g.lobby
+    provider, tool = ScriptedProvider([OPEN, "later"]), Curious()
+    async with open_gateway(tmp_path, provider, tool, manners=PEOPLE) as g:
+        tool.sessions = g.sessions
         await g.take("name it", sender="me")
         await question(g, "its name")
         await g.take("/stop", sender="me")
-        await g.lobby.settled()
-        assert g.lobby.questions.open("agent:main:test:dm:me") is None
+        await g.sessions.wait_idle()
+        assert g.sessions.questions.open("agent:main:test:dm:me") == ()
         await g.take("good evening", sender="me")
         await g.messenger.until(lambda: "later" in g.messenger.said())
 
 
 async def test_nobody_answers_in_time_and_the_work_goes_on(tmp_path):
-    provider, tool = Scripted([OPEN, "I took Max."]), Curious(seconds=0.05)
-    async with open_gatehouse(tmp_path, provider, tool, manners=PEOPLE) as g:
-        tool.lobby = g.lobby
+    provider, tool = ScriptedProvider([OPEN, "I took Max."]), Curious(seconds=0.05)
+    async with open_gateway(tmp_path, provider, tool, manners=PEOPLE) as g:
+        tool.sessions = g.sessions
         await g.take("name it", sender="me")
         await g.messenger.until(lambda: "I took Max." in g.messenger.said())
-        assert provider.asked[-1].messages[-1].parts[0].text.startswith("No answer came")
+        assert provider.asked[-1].messages[-1].parts[0].text.startswith("No answer.")
 
 
 async def test_a_question_that_reaches_nobody_is_not_waited_for(tmp_path):
-    provider, tool = Scripted([OPEN, "I took Max."]), Curious(seconds=1000)
-    messenger = Messenger()
+    provider, tool = ScriptedProvider([OPEN, "I took Max."]), Curious(seconds=1000)
+    messenger = FakePlatform()
     messenger.fail("send", *(DeliveryError("no answer came", uncertain=True) for _ in range(2)))
-    async with open_gatehouse(tmp_path, provider, tool, manners=PEOPLE, messenger=messenger) as g:
-        tool.lobby = g.lobby
+    async with open_gateway(tmp_path, provider, tool, manners=PEOPLE, messenger=messenger) as g:
+        tool.sessions = g.sessions
         await g.take("name it", sender="me")
         await g.messenger.until(lambda: "I took Max." in g.messenger.said())
-        (told,) = provider.asked[-1].messages[-1].parts
-        assert told.outcome == "failed" and "the question was not delivered" in told.text
-        assert any("go on without an answer" in text for text in g.messenger.said())
+        (seen,) = provider.asked[-1].messages[-1].parts
+        assert seen.outcome == "failed" and "the question was not delivered" in seen.text
+        assert any("continued without an answer" in text for text in g.messenger.said())
 
 
 async def test_where_nobody_could_answer_nobody_is_asked(tmp_path):
-    provider, tool = Scripted([OPEN, "I took Max."]), Curious(seconds=1000)
-    async with open_gatehouse(tmp_path, provider, tool, manners=PEOPLE, interactive=False) as g:
-        tool.lobby = g.lobby
+    provider, tool = ScriptedProvider([OPEN, "I took Max."]), Curious(seconds=1000)
+    async with open_gateway(tmp_path, provider, tool, manners=PEOPLE, interactive=False) as g:
+        tool.sessions = g.sessions
         await g.take("name it", sender="me")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             await g.messenger.until(lambda: "I took Max." in g.messenger.said())
         assert not any("its name" in each for each in g.messenger.said())
 
@@ -128,7 +129,7 @@ async def test_where_nobody_could_answer_nobody_is_asked(tmp_path):
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        ({"question": "  "}, "what is asked"),
+        ({"question": "  "}, "question is empty"),
         ({"question": "?", "choices": ["a"] * 7}, "at most"),
         ({"question": "?", "choices": ["x" * 81]}, "at most"),
         ({"question": "?", "choices": [""]}, "at most"),
@@ -140,5 +141,5 @@ async def test_what_cannot_be_asked_is_said(args, why):
 
 
 def test_a_number_means_a_choice_only_where_there_is_one():
-    asked = Asked("a", "?", ("x", "y"))
-    assert [asked.meant(each) for each in ("1", " 2) ", "3", "0", "1x", "")] == ["x", "y", "3", "0", "1x", ""]
+    asked = QuestionAsked("a", "?", ("x", "y"))
+    assert [asked.interpret(each) for each in ("1", " 2) ", "3", "0", "1x", "")] == ["x", "y", "3", "0", "1x", ""]

@@ -13,13 +13,14 @@ from msgspec import structs
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Text, assistant
 from alipes.kernel.models import ModelFacts
-from alipes.kernel.turns import Replied, SessionChanged, TurnEnded, Usage
-from alipes.providers.registry import Backend, Choice
-from alipes.providers.scripted import Scripted
+from alipes.kernel.turns import ModelReply, SessionChanged, TurnEnded, Usage
+from alipes.providers.registry import Backend, ModelChoice
+from alipes.providers.scripted import ScriptedProvider
 from alipes.sessions import commands
-from alipes.sessions.commands import Context, Copy, Document, Quit, Show
+from alipes.sessions.commands import CommandContext, CopyText, Quit, SendFile, ShowConversation
 from tests.unit.sessions.test_steer import Gate, call
-from tests.world.house import inbound, open_house
+from tests.world.environment import LIMIT_S
+from tests.world.session_harness import inbound, open_sessions
 
 KEY = inbound("", "").address.key
 
@@ -33,14 +34,14 @@ class Shop:
     async def open(self, name):
         if name not in self.known:
             raise ConfigError(f"No model is called {name!r}. Did you mean p/big?")
-        return Backend(name, name.partition("/")[2], Scripted([]), self.known[name])
+        return Backend(name, name.partition("/")[2], ScriptedProvider([]), self.known[name])
 
     def names(self):
         return tuple(self.known)
 
 
 async def choice():
-    return Choice("p/small", "It is the configured one.")
+    return ModelChoice("p/small", "from config.toml")
 
 
 class Desk:
@@ -48,7 +49,7 @@ class Desk:
 
     def __init__(self, house, **more):
         self.house, self.count, self.name = house, 0, os.urandom(4).hex()
-        self.context = Context(inbound("", ""), house.lobby, house.store, Shop(), choice, **more)
+        self.context = CommandContext(inbound("", ""), house.sessions, house.store, Shop(), choice, **more)
 
     async def type(self, text):
         """Run a command as a front end does; its reply."""
@@ -64,27 +65,27 @@ class Desk:
         return await self.house.ask(inbound(f"{self.name} said {self.count}", text))
 
     async def ended(self, turn):
-        async with self.house.lobby.follow(KEY, turn) as following:
+        async with self.house.sessions.follow(KEY, turn) as following:
             return [event async for event in following][-1]
 
-    async def told(self):
-        standing = await self.house.store.sessions.standing(KEY)
+    async def received(self):
+        standing = await self.house.store.sessions.active(KEY)
         return [m.text for m in await self.house.store.archive.messages(standing.session) if m.text]
 
 
 @asynccontextmanager
 async def at_desk(home, *script, **more):
-    async with open_house(home, Scripted(script)) as house:
+    async with open_sessions(home, ScriptedProvider(script)) as house:
         yield Desk(house, **more)
 
 
 @asynccontextmanager
 async def at_work(home, *script, **more):
     """A desk in front of a turn inside its tool; desk, gate, provider and the turn's id."""
-    gate, provider = Gate(), Scripted([call(), *script])
-    async with open_house(home, provider, gate) as house:
+    gate, provider = Gate(), ScriptedProvider([call(), *script])
+    async with open_sessions(home, provider, gate) as house:
         desk = Desk(house, **more)
-        turn = await house.lobby.submit(inbound(f"{desk.name} first", "first"))
+        turn = await house.sessions.submit(inbound(f"{desk.name} first", "first"))
         await gate.running.wait()
         yield desk, gate, provider, turn
 
@@ -125,18 +126,18 @@ async def test_help_shows_all_or_one(tmp_path):
     async with at_desk(tmp_path) as desk:
         lines = (await desk.type("/help")).text.splitlines()
         assert len(lines) == len(commands.COMMANDS) and lines[8].startswith("/undo [N] ")
-        assert (await desk.type("/help undo")).text.startswith("/undo [N]: take back")
+        assert (await desk.type("/help undo")).text.startswith("/undo [N]: undo")
         assert (await desk.type("/help /undo")).text.startswith("/undo [N]: ")
         wrong = await desk.type("/help und")
-        assert wrong.trouble and "Did you mean undo?" in wrong.text
+        assert wrong.failed and "Did you mean undo?" in wrong.text
 
 
 async def test_words_after_a_command_that_takes_none_are_not_swallowed(tmp_path):
     async with at_desk(tmp_path, "hi") as desk:
         await desk.say("hello")
         reply = await desk.type("/new idea: write a book")
-        assert reply.trouble and "nothing was done" in reply.text
-        assert await desk.told() == ["hello", "hi"]
+        assert reply.failed and "takes no arguments" in reply.text
+        assert await desk.received() == ["hello", "hi"]
 
 
 async def test_quit_is_for_the_front_end_to_do(tmp_path):
@@ -154,7 +155,7 @@ async def test_stop_says_when_nothing_runs(tmp_path):
 async def test_stop_ends_what_runs_and_names_what_waits(tmp_path):
     async with at_work(tmp_path, "two") as (desk, _, _, turn):
         queued = (await desk.type("/queue second")).turns[0]
-        assert (await desk.type("/stop")).text == "Stopping. 1 message still waiting, and answered next."
+        assert (await desk.type("/stop")).text == "Stopping. 1 message queued, answered next."
         assert (await desk.ended(turn)).ending == "stopped"
         assert (await desk.ended(queued)).ending == "answered"
 
@@ -162,12 +163,12 @@ async def test_stop_ends_what_runs_and_names_what_waits(tmp_path):
 async def test_new_begins_another_conversation_also_while_a_turn_runs(tmp_path):
     async with at_work(tmp_path, "fresh") as (desk, _, provider, turn):
         await desk.type("/queue second")
-        async with desk.house.lobby.watch(KEY) as events:
+        async with desk.house.sessions.watch(KEY) as events:
             reply = await desk.type("/new")
             event = (await anext(events)).event
             while not isinstance(event, SessionChanged):
                 event = (await anext(events)).event
-        assert reply.text == "A new conversation. Ended: what was running and 1 message that waited."
+        assert reply.text == "Started a new conversation. Stopped: the running turn and 1 message in the queue."
         assert event.why == "new"
         assert (await desk.ended(turn)).detail == "reset"
         assert (await desk.say("third")).ending == "answered"
@@ -176,7 +177,7 @@ async def test_new_begins_another_conversation_also_while_a_turn_runs(tmp_path):
 
 async def test_new_before_anything_was_said_is_harmless_and_leaves_no_trace(tmp_path):
     async with at_desk(tmp_path) as desk:
-        assert (await desk.type("/new")).text == "This is a new conversation already."
+        assert (await desk.type("/new")).text == "This conversation is already empty."
         await desk.type("/busy steer")
         await desk.type("/new")
         await desk.type("/new")
@@ -186,14 +187,14 @@ async def test_new_before_anything_was_said_is_harmless_and_leaves_no_trace(tmp_
 
 
 async def test_status_tells_how_things_stand(tmp_path):
-    reply = Replied(assistant(Text("hi")), Usage(input=200, output=50, cost=0.0123))
+    reply = ModelReply(assistant(Text("hi")), Usage(input=200, output=50, cost=0.0123))
     async with at_desk(tmp_path, reply, background=lambda session: "p1 (make)") as desk:
         fresh = dict(line.split(None, 1) for line in (await desk.type("/status")).text.splitlines())
-        assert (fresh["model"], fresh["conversation"]) == ("p/small", "a new one")
+        assert (fresh["model"], fresh["conversation"]) == ("p/small", "new")
         await desk.say("hello there")
         text = (await desk.type("/status")).text
-        session = (await desk.house.store.sessions.standing(KEY)).session
-        assert f"conversation  {session[:6]} “hello there”, 1 turn, begun just now" in text
+        session = (await desk.house.store.sessions.active(KEY)).session
+        assert f"conversation  {session[:6]} “hello there”, 1 turn, started just now" in text
         assert "now           nothing is running" in text and "waiting" not in text
         assert "context       250 of 1,000 tokens (25 %)" in text
         assert "cost          $0.0123" in text and "background    p1 (make)" in text
@@ -203,7 +204,7 @@ async def test_status_tells_what_runs_for_how_long_and_what_waits(tmp_path):
     async with at_work(tmp_path) as (desk, _, _, _):
         await desk.type("/queue second")
         late = structs.replace(desk.context, clock=lambda: desk.later + 3725)
-        desk.later = (await desk.house.store.sessions.unfinished(KEY))[0].begun
+        desk.later = (await desk.house.store.sessions.unfinished(KEY))[0].started_at
         desk.context = late
         text = (await desk.type("/status")).text
         assert "working for 1 h 2 min on “first”" in text and "waiting       “second”" in text
@@ -213,26 +214,26 @@ async def test_status_says_when_the_window_is_not_known(tmp_path):
     async with at_desk(tmp_path, "hi") as desk:
         await desk.say("hello")
         await desk.type("/model p/big")
-        assert "tokens; the window of p/big is not known" in (await desk.type("/status")).text
-        session = (await desk.house.store.sessions.standing(KEY)).session
+        assert "tokens; the context window of p/big is not known" in (await desk.type("/status")).text
+        session = (await desk.house.store.sessions.active(KEY)).session
         await desk.house.store.sessions.configure(session, model="gone/away")
-        assert "the window of gone/away is not known" in (await desk.type("/status")).text
+        assert "the context window of gone/away is not known" in (await desk.type("/status")).text
 
 
 async def test_a_model_is_chosen_for_this_conversation_only(tmp_path):
     async with at_desk(tmp_path) as desk:
         shown = (await desk.type("/model")).text
-        assert shown.startswith("p/small answers. It is the configured one.") and "Others: p/big." in shown
-        assert (await desk.type("/model p/big")).text == "p/big answers in this conversation."
+        assert shown.startswith("Model: p/small (from config.toml)") and "Others: p/big." in shown
+        assert (await desk.type("/model p/big")).text == "Switched to p/big."
         assert "chosen for this conversation" in (await desk.type("/model")).text
         wrong = await desk.type("/model p/bigg")
-        assert wrong.trouble and "Did you mean p/big?" in wrong.text
-        assert (await desk.type("/model")).text.startswith("p/big answers"), "the old one stays"
-        assert (await desk.type("/model default")).text == "p/small answers here again."
+        assert wrong.failed and "Did you mean p/big?" in wrong.text
+        assert (await desk.type("/model")).text.startswith("Model: p/big"), "the old one stays"
+        assert (await desk.type("/model default")).text == "p/small is used again."
         await desk.type("/model p/big")
         await desk.say("x")
         await desk.type("/new")
-        assert (await desk.type("/model")).text.startswith("p/small answers")
+        assert (await desk.type("/model")).text.startswith("Model: p/small")
 
 
 async def test_a_model_chosen_while_a_turn_runs_answers_the_next_message(tmp_path):
@@ -246,8 +247,8 @@ async def test_a_model_chosen_while_a_turn_runs_answers_the_next_message(tmp_pat
 
 
 async def test_usage_tells_tokens_and_cost_and_which_prices_are_unknown(tmp_path):
-    priced = Replied(assistant(Text("hi")), Usage(input=1000, output=50, cached=900, cost=0.5))
-    free = Replied(assistant(Text("hi")), Usage(input=10, output=5, reasoning=2))
+    priced = ModelReply(assistant(Text("hi")), Usage(input=1000, output=50, cached=900, cost=0.5))
+    free = ModelReply(assistant(Text("hi")), Usage(input=10, output=5, reasoning=2))
     async with at_desk(tmp_path, priced, free, free) as desk:
         assert "this conversation" not in (await desk.type("/usage")).text
         await desk.say("one")
@@ -264,13 +265,13 @@ async def test_usage_tells_tokens_and_cost_and_which_prices_are_unknown(tmp_path
 
 async def test_undo_takes_back_turns(tmp_path):
     async with at_desk(tmp_path, "1", "2", "3") as desk:
-        assert (await desk.type("/undo")).text == "There is nothing to undo."
+        assert (await desk.type("/undo")).text == "Nothing to undo."
         for text in ("one", "two", "three"):
             await desk.say(text)
         assert (await desk.type("/undo")).text.startswith("Undone: “three”.")
         assert (await desk.type("/undo 5")).text.startswith("Undone: “two”, “one”.")
         for wrong in ("0", "-1", "x", "9999999999", "²"):
-            assert (await desk.type(f"/undo {wrong}")).trouble, wrong
+            assert (await desk.type(f"/undo {wrong}")).failed, wrong
         assert "three" in (await desk.type("/search three")).text
 
 
@@ -284,12 +285,12 @@ async def test_undo_stops_the_turn_that_runs(tmp_path):
 
 async def test_retry_asks_the_last_message_again(tmp_path):
     async with at_desk(tmp_path, "bad", "good") as desk:
-        assert (await desk.type("/retry")).text == "There is nothing to ask again."
+        assert (await desk.type("/retry")).text == "Nothing to retry."
         await desk.say("hello")
         reply = await desk.type("/retry")
-        assert reply.text == "Asking again: “hello”"
+        assert reply.text == "Retrying: “hello”"
         assert (await desk.ended(reply.turns[0])).ending == "answered"
-        assert await desk.told() == ["hello", "good"]
+        assert await desk.received() == ["hello", "good"]
 
 
 async def test_retry_stops_the_turn_that_runs_and_steers_again_what_was_steered(tmp_path):
@@ -298,29 +299,29 @@ async def test_retry_stops_the_turn_that_runs_and_steers_again_what_was_steered(
         await desk.type("/steer second")
         gate.open.set()
         await gate.running.wait()
-        assert await desk.told() == ["first", "second"]
+        assert await desk.received() == ["first", "second"]
         reply = await desk.type("/retry")
         assert len(reply.turns) == 2
         assert (await desk.ended(turn)).ending == "stopped"
         assert (await desk.ended(reply.turns[0])).ending == "answered"
         assert (await desk.ended(reply.turns[1])).ending == "steered"
-        assert await desk.told() == ["first", "second", "good"]
+        assert await desk.received() == ["first", "second", "good"]
 
 
 async def test_a_branch_leaves_the_original_as_it_is(tmp_path):
     async with at_desk(tmp_path, "1", "2", "3") as desk:
-        assert (await desk.type("/branch")).trouble
+        assert (await desk.type("/branch")).failed
         await desk.say("one")
-        trunk = (await desk.house.store.sessions.standing(KEY)).session
+        trunk = (await desk.house.store.sessions.active(KEY)).session
         reply = await desk.type("/branch another way")
-        assert f"/resume {trunk[:6]} goes back" in reply.text
+        assert f"/resume {trunk[:6]} to go back" in reply.text
         await desk.say("two")
-        assert await desk.told() == ["one", "1", "two", "2"]
+        assert await desk.received() == ["one", "1", "two", "2"]
         assert "“another way”" in (await desk.type("/status")).text
         assert f"a branch of {trunk[:6]}" in (await desk.type("/status")).text
         back = await desk.type(f"/resume {trunk[:6]}")
-        assert back.text == "Back in “one”, 2 messages." and back.action == Show(trunk)
-        assert await desk.told() == ["one", "1"]
+        assert back.text == "Resumed “one”, 2 messages." and back.action == ShowConversation(trunk)
+        assert await desk.received() == ["one", "1"]
 
 
 async def test_branching_while_a_turn_runs_ends_it_and_shares_what_was_finished(tmp_path):
@@ -330,28 +331,28 @@ async def test_branching_while_a_turn_runs_ends_it_and_shares_what_was_finished(
         await desk.ended(turn)
         second = (await desk.type("/queue second")).turns[0]
         await gate.running.wait()
-        assert "Ended: what was running." in (await desk.type("/branch")).text
+        assert "Stopped: the running turn." in (await desk.type("/branch")).text
         assert (await desk.ended(second)).ending == "stopped"
         await desk.say("third")
-        assert await desk.told() == ["first", "1", "third", "3"]
+        assert await desk.received() == ["first", "1", "third", "3"]
 
 
 async def test_resume_finds_a_conversation_by_title_and_says_what_it_cannot(tmp_path):
     async with at_desk(tmp_path, "1", "2") as desk:
         await desk.say("one")
         await desk.type("/title The Roof")
-        assert "is this conversation" in (await desk.type("/resume the roof")).text
+        assert "is the current conversation" in (await desk.type("/resume the roof")).text
         await desk.type("/new")
         await desk.say("two")
-        assert (await desk.type("/resume")).trouble
+        assert (await desk.type("/resume")).failed
         wrong = await desk.type("/resume nobody")
-        assert wrong.trouble and "nobody" in wrong.text
-        assert (await desk.type("/resume the roof")).text == "Back in “The Roof”, 2 messages."
+        assert wrong.failed and "nobody" in wrong.text
+        assert (await desk.type("/resume the roof")).text == "Resumed “The Roof”, 2 messages."
 
 
 async def test_sessions_are_listed_with_the_one_here_marked(tmp_path):
     async with at_desk(tmp_path, "1", "2") as desk:
-        assert (await desk.type("/sessions")).text == "There is no conversation yet."
+        assert (await desk.type("/sessions")).text == "No conversations yet."
         await desk.say("mend the roof")
         await desk.type("/new")
         await desk.say("bake bread")
@@ -359,7 +360,7 @@ async def test_sessions_are_listed_with_the_one_here_marked(tmp_path):
         assert first.startswith("* ") and first.endswith("just now  bake bread")
         assert second.startswith("  ") and second.endswith("mend the roof") and "/resume" in hint
         assert "bake" not in (await desk.type("/sessions ROOF")).text
-        assert (await desk.type("/sessions cake")).text == "No conversation is called “cake”."
+        assert (await desk.type("/sessions cake")).text == "No conversation matches “cake”."
 
 
 async def test_a_title_is_shown_and_set(tmp_path):
@@ -367,10 +368,10 @@ async def test_a_title_is_shown_and_set(tmp_path):
         assert "no title yet" in (await desk.type("/title")).text
         await desk.say("mend the roof")
         assert (await desk.type("/title")).text == (
-            "This conversation has no title; it begins “mend the roof”."
+            "This conversation has no title; it starts with “mend the roof”."
         )
         await desk.type("/title  Roof ")
-        assert (await desk.type("/title")).text == "This conversation is called “Roof”."
+        assert (await desk.type("/title")).text == "This conversation has the title “Roof”."
 
 
 async def test_search_finds_what_was_said_anywhere(tmp_path):
@@ -379,19 +380,19 @@ async def test_search_finds_what_was_said_anywhere(tmp_path):
         await desk.type("/new")
         found = (await desk.type("/search shingles")).text
         assert "mend the roof" in found and "with tar and [shingles]" in found
-        assert (await desk.type("/search mortar")).text == "Nothing was said about “mortar”."
-        assert (await desk.type("/search")).trouble
+        assert (await desk.type("/search mortar")).text == "No matches for “mortar”."
+        assert (await desk.type("/search")).failed
 
 
 async def test_queue_and_steer_work_whether_or_not_a_turn_runs(tmp_path):
     async with at_desk(tmp_path, "1", "2") as desk:
         for word in ("queue", "steer"):
-            assert (await desk.type(f"/{word}")).trouble
+            assert (await desk.type(f"/{word}")).failed
             reply = await desk.type(f"/{word} hello")
             assert reply.text == "" and (await desk.ended(reply.turns[0])).ending == "answered"
     async with at_work(tmp_path, "done", "later") as (desk, gate, provider, turn):
         queued, steered = await desk.type("/queue later"), await desk.type("/steer now")
-        assert (queued.text, steered.text) == ("Queued.", "Passed on to what is running.")
+        assert (queued.text, steered.text) == ("Queued.", "Sent to the running turn.")
         gate.open.set()
         assert isinstance(await desk.ended(turn), TurnEnded)
         assert (await desk.ended(steered.turns[0])).ending == "steered"
@@ -408,22 +409,22 @@ async def test_a_command_that_comes_twice_is_done_once(tmp_path):
 
 async def test_the_busy_mode_is_shown_and_set(tmp_path):
     async with at_desk(tmp_path) as desk:
-        assert (await desk.type("/busy")).text.startswith("queue: what is said while something runs waits")
+        assert (await desk.type("/busy")).text.startswith("queue: messages you send while a turn runs wait")
         assert (await desk.type("/busy Steer")).text.startswith("steer: ")
         assert (await desk.type("/busy")).text.startswith("steer: ")
         wrong = await desk.type("/busy ster")
-        assert wrong.trouble and "Did you mean steer?" in wrong.text
+        assert wrong.failed and "Did you mean steer?" in wrong.text
 
 
 async def test_copy_gives_answers_from_the_last_one_on(tmp_path):
     async with at_desk(tmp_path, "first answer", "second answer") as desk:
-        assert (await desk.type("/copy")).trouble
+        assert (await desk.type("/copy")).failed
         await desk.say("one")
         await desk.say("two")
-        assert (await desk.type("/copy")).action == Copy("second answer")
-        assert (await desk.type("/copy 2")).action == Copy("first answer")
+        assert (await desk.type("/copy")).action == CopyText("second answer")
+        assert (await desk.type("/copy 2")).action == CopyText("first answer")
         assert (await desk.type("/copy 3")).text == "There are only 2 answers here."
-        assert (await desk.type("/copy x")).trouble and (await desk.type("/copy 0")).trouble
+        assert (await desk.type("/copy x")).failed and (await desk.type("/copy 0")).failed
 
 
 async def test_export_writes_a_file_and_replaces_none_unasked(tmp_path):
@@ -431,17 +432,17 @@ async def test_export_writes_a_file_and_replaces_none_unasked(tmp_path):
     folder.mkdir()
     async with at_desk(tmp_path / "home", "hi") as desk:
         desk.context = structs.replace(desk.context, inbound=inbound("", "", workdir=str(folder)))
-        assert (await desk.type("/export")).trouble
+        assert (await desk.type("/export")).failed
         await desk.say("Hello, World / etc.")
-        session = (await desk.house.store.sessions.standing(KEY)).session
+        session = (await desk.house.store.sessions.active(KEY)).session
         usual = folder / f"hello-world-etc-{session[:6]}.md"
         assert (await desk.type("/export")).text == f"Written to {usual}."
         assert usual.read_text().startswith("# Hello, World / etc.")
         again = await desk.type("/export")
-        assert again.trouble and "is there already" in again.text
+        assert again.failed and "already exists" in again.text
         usual.write_text("precious")
-        assert (await desk.type(f"/export {usual.name}")).trouble and usual.read_text() == "precious"
-        assert not (await desk.type(f"/export {usual.name} --force")).trouble
+        assert (await desk.type(f"/export {usual.name}")).failed and usual.read_text() == "precious"
+        assert not (await desk.type(f"/export {usual.name} --force")).failed
         assert usual.read_text() != "precious"
         await desk.type("/export talk of today.json")
         assert json.loads((folder / "talk of today.json").read_text())["format"] == "alipes.session/1"
@@ -449,15 +450,15 @@ async def test_export_writes_a_file_and_replaces_none_unasked(tmp_path):
         await desk.type("/export sub")
         assert (folder / "sub" / usual.name).exists()
         lost = await desk.type("/export nowhere/x.md")
-        assert lost.trouble and "could not be written" in lost.text
-        assert (await desk.type("/export a\0b")).trouble
+        assert lost.failed and "could not be written" in lost.text
+        assert (await desk.type("/export a\0b")).failed
 
 
 async def test_export_gives_a_document_where_the_person_is_elsewhere(tmp_path):
-    async with at_desk(tmp_path, "hi", files=False) as desk:
+    async with at_desk(tmp_path, "hi", local_files=False) as desk:
         await desk.say("hello")
         action = (await desk.type("/export ../../etc/talk.json")).action
-        assert isinstance(action, Document) and action.name == "talk.json"
+        assert isinstance(action, SendFile) and action.name == "talk.json"
         assert json.loads(action.text)["turns"]
 
 
@@ -475,7 +476,7 @@ async def test_every_command_answers_at_once_while_a_turn_runs(tmp_path):
                 "title": "T",
                 "export": f"{tmp_path}/x.md",
             }
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(LIMIT_S):
                 reply = await desk.type(f"/{command.name} {args.get(command.name, '')}")
             assert reply.text or reply.action, command.name
             assert (await desk.house.store.archive.turn(turn)).ending is None, command.name
@@ -511,10 +512,10 @@ async def test_commands_reach_a_turn_in_another_process(tmp_path, command):
     )
     try:
         turn = (await child.stdout.readline()).decode().strip()
-        async with at_desk(tmp_path) as desk, desk.house.lobby.follow(KEY, turn) as following:
+        async with at_desk(tmp_path) as desk, desk.house.sessions.follow(KEY, turn) as following:
             reply = await desk.type(command)
             end = [event async for event in following][-1]
-            assert (end.turn, end.ending) == (turn, "stopped") and not reply.trouble
+            assert (end.turn, end.ending) == (turn, "stopped") and not reply.failed
             if command == "/retry":
                 assert (await desk.ended(reply.turns[0])).ending == "answered"
     finally:

@@ -6,13 +6,13 @@ import pytest
 
 from alipes.kernel.messages import ToolCall, ToolResult, user
 from alipes.kernel.ports import ToolSpec
-from alipes.kernel.turns import Noted, Said, Stop, TextDelta, TurnEnded, TurnStarted
+from alipes.kernel.turns import Notice, Said, Stop, TextDelta, TurnEnded, TurnStarted
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.owner import Owner
-from alipes.providers.scripted import Scripted
-from alipes.sessions.sessions import Lobby
+from alipes.plugins.owner import PluginOwner
+from alipes.providers.scripted import ScriptedProvider
+from alipes.sessions.sessions import Sessions
 from alipes.store.store import open_store
-from tests.world.house import an_agent, inbound, open_house
+from tests.world.session_harness import Running, inbound, make_agent, open_sessions
 
 
 class Nap:
@@ -36,11 +36,11 @@ NAP = ToolCall("c1", "nap", {})
 
 
 async def unfinished(house):
-    return await house.store.turns.orphans()
+    return await house.store.turns.list_orphans()
 
 
 async def test_a_question_is_answered_and_kept(tmp_path):
-    async with open_house(tmp_path, Scripted(["hi"])) as house:
+    async with open_sessions(tmp_path, ScriptedProvider(["hi"])) as house:
         end = await house.ask(inbound("1", "hello"))
         assert end.ending == "answered"
         said = [event.message.text for event in house.events if isinstance(event, Said)]
@@ -52,15 +52,15 @@ async def test_a_question_is_answered_and_kept(tmp_path):
 
 
 async def test_the_same_inbound_is_lived_once(tmp_path):
-    async with open_house(tmp_path, Scripted(["hi"])) as house:
+    async with open_sessions(tmp_path, ScriptedProvider(["hi"])) as house:
         await house.ask(inbound("1", "hello"))
-        assert await house.lobby.submit(inbound("1", "hello")) is None
-        await house.lobby.settled()
+        assert await house.sessions.submit(inbound("1", "hello")) is None
+        await house.sessions.wait_idle()
 
 
 async def test_the_next_turn_knows_what_was_said_before(tmp_path):
-    provider = Scripted(["one", "two"])
-    async with open_house(tmp_path, provider) as house:
+    provider = ScriptedProvider(["one", "two"])
+    async with open_sessions(tmp_path, provider) as house:
         await house.ask(inbound("1", "first"))
         await house.ask(inbound("2", "second"))
     assert [message.text for message in provider.asked[1].messages] == ["first", "one", "second"]
@@ -68,16 +68,16 @@ async def test_the_next_turn_knows_what_was_said_before(tmp_path):
 
 async def test_stop_ends_the_turn_and_the_next_one_runs(tmp_path):
     nap = Nap()
-    async with open_house(tmp_path, Scripted([NAP, "hi"]), nap) as house:
-        async with house.lobby.ask(inbound("1", "sleep")) as first:
-            await house.lobby.submit(inbound("2", "hello"))
+    async with open_sessions(tmp_path, ScriptedProvider([NAP, "hi"]), nap) as house:
+        async with house.sessions.ask(inbound("1", "sleep")) as first:
+            await house.sessions.submit(inbound("2", "hello"))
             await nap.running.wait()
             key = inbound("1", "").address.key
-            await house.lobby.post(key, Stop("user_stop", "stop_command"))
+            await house.sessions.post(key, Stop("user_stop", "stop_command"))
             ends = [event async for event in first if isinstance(event, TurnEnded)]
         assert ends == [TurnEnded(first.turn, "stopped", "user_stop", ends[0].usage)]
         assert nap.cancelled.is_set()
-        await house.lobby.settled()
+        await house.sessions.wait_idle()
         facts = await house.store.archive.turn(first.turn)
         (result,) = facts.said[-1].parts
         assert isinstance(result, ToolResult) and result.outcome == "cancelled"
@@ -91,12 +91,12 @@ async def test_stop_reaches_the_plugin_before_the_tool_is_cancelled(tmp_path):
         order.append(("hook", reason, nap.cancelled.is_set()))
 
     hooks = Hooks()
-    hooks.add(Owner("listener"), agent_loop_stopped)
-    async with open_house(tmp_path, Scripted([NAP]), nap, hooks=hooks) as house:
-        async with house.lobby.ask(inbound("1", "sleep")) as following:
+    hooks.add(PluginOwner("listener"), agent_loop_stopped)
+    async with open_sessions(tmp_path, ScriptedProvider([NAP]), nap, hooks=hooks) as house:
+        async with house.sessions.ask(inbound("1", "sleep")) as following:
             await nap.running.wait()
             for _ in range(2):  # the second stop finds the turn already marked
-                await house.lobby.post(inbound("1", "").address.key, Stop())
+                await house.sessions.post(inbound("1", "").address.key, Stop())
             async for event in following:
                 if isinstance(event, TurnEnded):
                     assert event.ending == "stopped"
@@ -104,28 +104,28 @@ async def test_stop_reaches_the_plugin_before_the_tool_is_cancelled(tmp_path):
 
 
 async def test_stop_with_nothing_running_is_harmless(tmp_path):
-    told = []
+    seen = []
 
     async def agent_loop_stopped(reason):
-        told.append(reason)
+        seen.append(reason)
 
     hooks = Hooks()
-    hooks.add(Owner("listener"), agent_loop_stopped)
-    async with open_house(tmp_path, Scripted(["hi", "again"]), hooks=hooks) as house:
-        await house.lobby.post(inbound("1", "").address.key, Stop())
+    hooks.add(PluginOwner("listener"), agent_loop_stopped)
+    async with open_sessions(tmp_path, ScriptedProvider(["hi", "again"]), hooks=hooks) as house:
+        await house.sessions.post(inbound("1", "").address.key, Stop())
         assert (await house.ask(inbound("1", "hello"))).ending == "answered"
-        await house.lobby.post(inbound("1", "").address.key, Stop())
+        await house.sessions.post(inbound("1", "").address.key, Stop())
         assert (await house.ask(inbound("2", "hello"))).ending == "answered"
-    assert told == []
+    assert seen == []
 
 
 async def test_a_turn_that_waits_can_be_stopped_before_it_begins(tmp_path):
     gate = asyncio.Event()
-    provider = Scripted([gate, "first"])
-    async with open_house(tmp_path, provider) as house:
-        one = await house.lobby.submit(inbound("1", "first"))
-        async with house.lobby.ask(inbound("2", "second")) as second:
-            await house.lobby.post(inbound("1", "").address.key, Stop(turn=second.turn))
+    provider = ScriptedProvider([gate, "first"])
+    async with open_sessions(tmp_path, provider) as house:
+        one = await house.sessions.submit(inbound("1", "first"))
+        async with house.sessions.ask(inbound("2", "second")) as second:
+            await house.sessions.post(inbound("1", "").address.key, Stop(turn=second.turn))
             while not provider.asked:
                 await asyncio.sleep(0)
             gate.set()
@@ -135,15 +135,15 @@ async def test_a_turn_that_waits_can_be_stopped_before_it_begins(tmp_path):
 
 
 async def test_shutdown_leaves_the_turn_unfinished_and_the_next_start_finishes_it(tmp_path):
-    async with open_house(tmp_path, Scripted([asyncio.Event()])) as house:
-        async with house.lobby.ask(inbound("1", "hello")) as following:
+    async with open_sessions(tmp_path, ScriptedProvider([asyncio.Event()])) as house:
+        async with house.sessions.ask(inbound("1", "hello")) as following:
             async for event in following:
                 if isinstance(event, Said):
                     break
-    provider = Scripted(["hi again"])
-    async with open_house(tmp_path, provider) as house:
-        await house.lobby.settled()
-        assert house.lobby.recovered == (inbound("1", "").address.key,)
+    provider = ScriptedProvider(["hi again"])
+    async with open_sessions(tmp_path, provider) as house:
+        await house.sessions.wait_idle()
+        assert house.sessions.recovered == (inbound("1", "").address.key,)
         facts = await house.store.archive.turn(following.turn)
         assert facts.ending == "answered"
         assert [message.text for message in facts.said] == ["hello", "hi again"]
@@ -152,12 +152,12 @@ async def test_shutdown_leaves_the_turn_unfinished_and_the_next_start_finishes_i
 
 async def test_a_write_tool_cut_off_by_the_end_of_the_process_is_not_run_again(tmp_path):
     nap = Nap()
-    async with open_house(tmp_path, Scripted([NAP]), nap) as house:
-        turn = await house.lobby.submit(inbound("1", "sleep"))
+    async with open_sessions(tmp_path, ScriptedProvider([NAP]), nap) as house:
+        turn = await house.sessions.submit(inbound("1", "sleep"))
         await nap.running.wait()
     again = Nap()
-    async with open_house(tmp_path, Scripted(["I cannot tell."]), again) as house:
-        await house.lobby.settled()
+    async with open_sessions(tmp_path, ScriptedProvider(["I cannot tell."]), again) as house:
+        await house.sessions.wait_idle()
         facts = await house.store.archive.turn(turn)
         assert facts.ending == "answered"
         (result,) = facts.said[2].parts
@@ -168,13 +168,13 @@ async def test_a_write_tool_cut_off_by_the_end_of_the_process_is_not_run_again(t
 async def test_a_turn_is_given_up_after_three_attempts_and_says_so(tmp_path):
     turn = None
     for _ in range(3):
-        provider = Scripted([asyncio.Event()])
-        async with open_house(tmp_path, provider) as house:
-            turn = await house.lobby.submit(inbound("1", "hello")) or turn
+        provider = ScriptedProvider([asyncio.Event()])
+        async with open_sessions(tmp_path, provider) as house:
+            turn = await house.sessions.submit(inbound("1", "hello")) or turn
             while not provider.asked:
                 await asyncio.sleep(0.001)
-    async with open_house(tmp_path, Scripted([])) as house:
-        await house.lobby.settled()
+    async with open_sessions(tmp_path, ScriptedProvider([])) as house:
+        await house.sessions.wait_idle()
         facts = await house.store.archive.turn(turn)
         assert facts.ending == "failed" and "3 attempts" in facts.detail
 
@@ -184,7 +184,7 @@ async def test_a_broken_turn_ends_as_failed_and_the_session_lives_on(tmp_path):
         def stream(self, request):
             raise ZeroDivisionError("oh")
 
-    provider = Scripted(["fine"])
+    provider = ScriptedProvider(["fine"])
     seen = []
 
     class First:
@@ -192,7 +192,7 @@ async def test_a_broken_turn_ends_as_failed_and_the_session_lives_on(tmp_path):
             seen.append(request)
             return (Broken() if len(seen) == 1 else provider).stream(request)
 
-    async with open_house(tmp_path, First()) as house:
+    async with open_sessions(tmp_path, First()) as house:
         end = await house.ask(inbound("1", "hello"))
         assert end.ending == "failed" and "ZeroDivisionError" in end.detail
         assert (await house.ask(inbound("2", "again"))).ending == "answered"
@@ -205,39 +205,39 @@ async def test_a_tool_that_cancels_itself_fails_the_turn_and_stops_nobody_else(t
         async def run(self, args, act):
             raise asyncio.CancelledError
 
-    async with open_house(tmp_path, Scripted([ToolCall("c", "odd", {}), "ok"]), Odd()) as house:
+    async with open_sessions(tmp_path, ScriptedProvider([ToolCall("c", "odd", {}), "ok"]), Odd()) as house:
         end = await house.ask(inbound("1", "hello"))
         assert end.ending in ("failed", "answered")
-        assert (await house.store.turns.orphans()) == ()
+        assert (await house.store.turns.list_orphans()) == ()
 
 
 async def test_sessions_do_not_wait_for_each_other(tmp_path):
     class Picky:
         def __init__(self):
-            self.slow, self.fast = Scripted([asyncio.Event()]), Scripted(["quick"])
+            self.slow, self.fast = ScriptedProvider([asyncio.Event()]), ScriptedProvider(["quick"])
 
         def stream(self, request):
             return (self.slow if request.messages[-1].text == "slow" else self.fast).stream(request)
 
-    async with open_house(tmp_path, Picky()) as house:
-        await house.lobby.submit(inbound("1", "slow", chat="a"))
+    async with open_sessions(tmp_path, Picky()) as house:
+        await house.sessions.submit(inbound("1", "slow", chat="a"))
         assert (await house.ask(inbound("2", "fast", chat="b"))).ending == "answered"
 
 
 async def test_an_idle_session_leaves_memory_and_comes_back(tmp_path):
-    async with open_house(tmp_path, Scripted(["one", "two"]), linger=0.01) as house:
+    async with open_sessions(tmp_path, ScriptedProvider(["one", "two"]), idle_seconds=0.01) as house:
         await house.ask(inbound("1", "hello"))
-        while house.lobby._sessions:
+        while house.sessions._sessions:
             await asyncio.sleep(0.005)
         assert (await house.ask(inbound("2", "hello"))).ending == "answered"
 
 
 async def test_words_of_the_house_are_shown_and_not_kept(tmp_path):
-    async with open_house(tmp_path, Scripted(["hi"])) as house:
+    async with open_sessions(tmp_path, ScriptedProvider(["hi"])) as house:
         end = await house.ask(inbound("1", "hello"))
         facts = await house.store.archive.turn(end.turn)
         assert facts.said[0] == user("hello")
-        assert not any(isinstance(event, Noted) for event in house.events)
+        assert not any(isinstance(event, Notice) for event in house.events)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -245,20 +245,20 @@ async def test_any_moment_is_a_good_moment_to_stop(seed, tmp_path):
     """Memory and journal tell the same story, and every call is answered before anything else is said."""
     import random
 
-    from tests.world.races import Napper, Slow, valid
+    from tests.world.random_delays import SlowModel, SlowTool, check_transcript
 
     dice = random.Random(seed)
-    async with open_house(tmp_path, Slow(dice), Napper()) as house:
+    async with open_sessions(tmp_path, SlowModel(dice), SlowTool()) as house:
         key, turns = inbound("0", "").address.key, []
         for n in range(8):
-            turns.append(await house.lobby.submit(inbound(str(n), f"q{n}")))
+            turns.append(await house.sessions.submit(inbound(str(n), f"q{n}")))
             await asyncio.sleep(dice.random() * 0.008)
-            await house.lobby.post(key, Stop())
-        await house.lobby.settled()
+            await house.sessions.post(key, Stop())
+        await house.sessions.wait_idle()
         facts = [await house.store.archive.turn(turn) for turn in turns]
         assert {fact.ending for fact in facts} <= {"answered", "stopped"}
         assert await unfinished(house) == ()
-        valid([message for fact in facts for message in fact.said])
+        check_transcript([message for fact in facts for message in fact.said])
 
 
 class Slow:
@@ -283,13 +283,13 @@ async def test_a_lobby_is_not_settled_while_something_came_at_the_last_moment(tm
             turns.append(await lobby.submit(inbound("2", "second")))
 
     async def agent(turn):
-        return an_agent(Scripted(["one"]) if not turn.history else Scripted([gate, "two"]))
+        return make_agent(ScriptedProvider(["one"]) if not turn.history else ScriptedProvider([gate, "two"]))
 
     async with open_store(tmp_path) as store, asyncio.TaskGroup() as group:
-        lobby = Lobby(store._replace(turns=Slow(store.turns, meanwhile)), hooks=Hooks(), agent=agent)
+        lobby = Sessions(store._replace(turns=Slow(store.turns, meanwhile)), hooks=Hooks(), agent=agent)
         serving = group.create_task(lobby.run())
         turns.append(await lobby.submit(inbound("1", "first")))
-        settled = group.create_task(lobby.settled())
+        settled = group.create_task(lobby.wait_idle())
         while len(turns) < 2 or (await store.archive.turn(turns[1])).attempts == 0:
             await asyncio.sleep(0.005)
         assert not settled.done()
@@ -301,20 +301,20 @@ async def test_a_lobby_is_not_settled_while_something_came_at_the_last_moment(tm
 
 async def test_what_goes_on_after_a_stop_is_named(tmp_path):
     nap = Nap()
-    async with open_house(
-        tmp_path, Scripted([NAP]), nap, keeps=lambda _session: "in the background: p1"
+    async with open_sessions(
+        tmp_path, ScriptedProvider([NAP]), nap, background=Running(lambda: "in the background: p1")
     ) as house:
-        async with house.lobby.ask(inbound("1", "sleep")) as following:
+        async with house.sessions.ask(inbound("1", "sleep")) as following:
             await nap.running.wait()
-            await house.lobby.post(inbound("1", "").address.key, Stop())
-            told = [event async for event in following if isinstance(event, Noted | TurnEnded)]
-    assert [type(event) for event in told] == [Noted, TurnEnded]
-    assert told[0].text == "goes on in the background: p1"
+            await house.sessions.post(inbound("1", "").address.key, Stop())
+            seen = [event async for event in following if isinstance(event, Notice | TurnEnded)]
+    assert [type(event) for event in seen] == [Notice, TurnEnded]
+    assert seen[0].text == "still running in the background: p1"
 
 
 async def test_a_message_whose_bringer_was_cut_off_is_answered_when_it_is_brought_again(tmp_path):
-    async with open_house(tmp_path, Scripted(["hello"])) as house:
+    async with open_sessions(tmp_path, ScriptedProvider(["hello"])) as house:
         turn = await house.store.turns.accept(inbound("1", "hi"))  # and then its platform broke
-        assert await house.lobby.submit(inbound("1", "hi")) is None
-        await house.lobby.settled()
+        assert await house.sessions.submit(inbound("1", "hi")) is None
+        await house.sessions.wait_idle()
         assert (await house.store.archive.turn(turn)).ending == "answered"

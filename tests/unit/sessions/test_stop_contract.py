@@ -7,14 +7,15 @@ import pytest
 
 from alipes.kernel.messages import ToolCall, ToolResult, user
 from alipes.kernel.ports import ToolSpec
-from alipes.kernel.turns import Answer, ApprovalAnswered, ApprovalAsked, Noted, Said, Stop, TurnEnded
+from alipes.kernel.turns import AnswerApproval, ApprovalAnswered, ApprovalAsked, Notice, Said, Stop, TurnEnded
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.owner import Owner
-from alipes.providers.scripted import Scripted
+from alipes.plugins.owner import PluginOwner
+from alipes.providers.scripted import ScriptedProvider
 from alipes.sessions import session as actor
 from alipes.sessions.commands import conversation
-from tests.world.house import an_agent, inbound, open_house
-from tests.world.races import valid
+from tests.world.environment import LIMIT_S
+from tests.world.random_delays import check_transcript
+from tests.world.session_harness import inbound, make_agent, open_sessions
 
 KEY = inbound("", "").address.key
 CALL = ToolCall("c1", "remote", {})
@@ -42,7 +43,7 @@ class Diary(list):
 
     def __init__(self, *names):
         super().__init__()
-        self.hooks, self.owner = Hooks(), Owner("diarist")
+        self.hooks, self.owner = Hooks(), PluginOwner("diarist")
         for name in names or ("agent_loop_stopped", "after_tool", "turn_ended"):
             self.hooks.add(self.owner, getattr(self, f"_{name}"), name=name)
 
@@ -68,11 +69,11 @@ class Diary(list):
 
 def house(home, diary, *script, tool=None, **more):
     diary.tool = tool or Remote(diary)
-    return open_house(home, Scripted([CALL, *script]), diary.tool, hooks=diary.hooks, **more)
+    return open_sessions(home, ScriptedProvider([CALL, *script]), diary.tool, hooks=diary.hooks, **more)
 
 
 async def ended(the_house, turn):
-    async with the_house.lobby.follow(KEY, turn) as following:
+    async with the_house.sessions.follow(KEY, turn) as following:
         return [event async for event in following][-1]
 
 
@@ -98,16 +99,16 @@ async def test_each_way_to_stop_is_the_same_five_steps(way, tmp_path):
     op, reason, invalidation = WAYS[way]
     diary = Diary()
     async with house(tmp_path, diary, "next") as the:
-        turn = await the.lobby.submit(inbound("1", "first"))
+        turn = await the.sessions.submit(inbound("1", "first"))
         await diary.tool.running.wait()
-        await the.lobby.post(KEY, op)
+        await the.sessions.post(KEY, op)
         assert (await ended(the, turn)).ending == "stopped"
         assert (await the.ask(inbound("2", "second"))).ending == "answered"
         facts = await the.store.archive.turn(turn)
         assert [part.outcome for part in facts.said[-1].parts if isinstance(part, ToolResult)] == [
             "cancelled"
         ]
-        valid(facts.said)
+        check_transcript(facts.said)
     assert diary == [*stopped(reason, invalidation), ("ended", "second", "answered", "")]
 
 
@@ -117,7 +118,7 @@ async def test_the_stop_command_is_told_from_one_that_the_handler_found(tmp_path
         home = tmp_path / command
         home.mkdir()
         async with house(home, diary) as the:
-            turn = await the.lobby.submit(inbound("1", "first"))
+            turn = await the.sessions.submit(inbound("1", "first"))
             await diary.tool.running.wait()
             context = Surface(the, found)
             assert (await conversation.stop(context, "")).text == "Stopping."
@@ -133,14 +134,14 @@ class Surface:
     key = KEY
 
     def __init__(self, the, found):
-        self.store, self.lobby, self._the, self._found = the.store, self, the, found
-        self.delegated = the.lobby.delegated
+        self.store, self.sessions, self._the, self._found = the.store, self, the, found
+        self.subagents = the.sessions.subagents
 
-    def at_work(self, key):
+    def is_busy(self, key):
         return self._found
 
     async def post(self, key, op):
-        await self._the.lobby.post(key, op)
+        await self._the.sessions.post(key, op)
 
 
 async def test_a_turn_that_is_still_being_set_up_is_stopped_and_told_as_such(tmp_path):
@@ -149,12 +150,12 @@ async def test_a_turn_that_is_still_being_set_up_is_stopped_and_told_as_such(tmp
     async def agent(turn):
         asked.set()
         await ready.wait()
-        return an_agent(Scripted(["hi"]), hooks=diary.hooks.relay)
+        return make_agent(ScriptedProvider(["hi"]), hooks=diary.hooks.dispatcher)
 
-    async with open_house(tmp_path, Scripted([]), hooks=diary.hooks, agent=agent) as the:
-        async with the.lobby.ask(inbound("1", "first")) as following:
+    async with open_sessions(tmp_path, ScriptedProvider([]), hooks=diary.hooks, agent=agent) as the:
+        async with the.sessions.ask(inbound("1", "first")) as following:
             await asked.wait()
-            await the.lobby.post(KEY, Stop("user_stop", "stop_command"))
+            await the.sessions.post(KEY, Stop("user_stop", "stop_command"))
             events = [event async for event in following]
         assert events[:-1] == [Said(user("first"))] and events[-1].ending == "stopped"
         ready.set()
@@ -169,9 +170,9 @@ async def test_a_turn_that_is_still_being_set_up_is_stopped_and_told_as_such(tmp
 async def test_a_new_conversation_stops_the_turn_and_tells_of_both_conversations(tmp_path):
     diary = Diary("agent_loop_stopped", "after_tool", "turn_ended", "session_left", "session_reset")
     async with house(tmp_path, diary, "fresh") as the:
-        turn = await the.lobby.submit(inbound("1", "first"))
+        turn = await the.sessions.submit(inbound("1", "first"))
         await diary.tool.running.wait()
-        await the.lobby.left(KEY, await the.store.sessions.reset(KEY), "new")
+        await the.sessions.announce_switch(KEY, await the.store.sessions.reset(KEY), "new")
         assert (await ended(the, turn)).detail == "reset"
         assert (await the.ask(inbound("2", "second"))).ending == "answered"
         while ("reset", True) not in diary:
@@ -184,12 +185,12 @@ async def test_a_new_conversation_stops_the_turn_and_tells_of_both_conversations
 
 
 async def test_a_new_conversation_on_an_idle_one_tells_of_it_without_a_stop(tmp_path):
-    diary, said = Diary("agent_loop_stopped", "session_left", "session_reset"), Scripted(["hi"])
-    async with open_house(tmp_path, said, hooks=diary.hooks, linger=0.01) as the:
+    diary, said = Diary("agent_loop_stopped", "session_left", "session_reset"), ScriptedProvider(["hi"])
+    async with open_sessions(tmp_path, said, hooks=diary.hooks, idle_seconds=0.01) as the:
         assert (await the.ask(inbound("1", "first"))).ending == "answered"
         while not diary:  # idle for long: it is left in memory, not in the store
             await asyncio.sleep(0.01)
-        await the.lobby.left(KEY, await the.store.sessions.reset(KEY), "new")
+        await the.sessions.announce_switch(KEY, await the.store.sessions.reset(KEY), "new")
         while ("reset", True) not in diary:
             await asyncio.sleep(0.01)
     assert diary == [("left", "idle", False), ("left", "reset", True), ("reset", True)]
@@ -198,7 +199,7 @@ async def test_a_new_conversation_on_an_idle_one_tells_of_it_without_a_stop(tmp_
 async def test_a_message_in_interrupt_mode_stops_the_turn_and_is_answered(tmp_path):
     diary = Diary()
     async with house(tmp_path, diary, "second answer", busy="interrupt") as the:
-        turn = await the.lobby.submit(inbound("1", "first"))
+        turn = await the.sessions.submit(inbound("1", "first"))
         await diary.tool.running.wait()
         assert (await the.ask(inbound("2", "second"))).ending == "answered"
         assert (await ended(the, turn)).detail == "superseded"
@@ -207,12 +208,12 @@ async def test_a_message_in_interrupt_mode_stops_the_turn_and_is_answered(tmp_pa
 
 async def test_a_turn_that_tells_nothing_for_too_long_is_stopped(tmp_path):
     diary = Diary()
-    async with house(tmp_path, diary, "next", silence=0.15) as the:
-        async with the.lobby.ask(inbound("1", "first")) as following:
+    async with house(tmp_path, diary, "next", max_silence=0.15) as the:
+        async with the.sessions.ask(inbound("1", "first")) as following:
             events = [event async for event in following]
         assert (events[-1].ending, events[-1].detail) == ("stopped", "timeout")
-        assert [event.text for event in events if isinstance(event, Noted)] == [
-            "nothing happened for 0 s, so it is stopped"
+        assert [event.text for event in events if isinstance(event, Notice)] == [
+            "stopped: no activity for 0 s"
         ]
         assert (await the.ask(inbound("2", "second"))).ending == "answered"
     assert diary == [*stopped("timeout", "timeout"), ("ended", "second", "answered", "")]
@@ -220,16 +221,16 @@ async def test_a_turn_that_tells_nothing_for_too_long_is_stopped(tmp_path):
 
 async def test_who_waits_for_a_person_is_not_silent(tmp_path):
     async def ask(call, turn):
-        await the.lobby.approvals.ask(call, "it explodes", turn)
+        await the.sessions.questions.ask_approval(call, "it explodes", turn)
 
     diary = Diary("agent_loop_stopped")
     diary.hooks.add(diary.owner, ask, name="before_tool", patient=True)
-    async with house(tmp_path, diary, silence=0.6, interactive=True) as the:
-        async with the.lobby.ask(inbound("1", "first")) as following:
+    async with house(tmp_path, diary, max_silence=0.6, interactive=True) as the:
+        async with the.sessions.ask(inbound("1", "first")) as following:
             async for event in following:
                 if isinstance(event, ApprovalAsked):
                     await asyncio.sleep(1.0)
-                    await the.lobby.post(KEY, Answer(event.ask, "once"))
+                    await the.sessions.post(KEY, AnswerApproval(event.ask, "once"))
                     diary.tool.answer.set()
                     break
         await diary.tool.running.wait()
@@ -239,7 +240,7 @@ async def test_who_waits_for_a_person_is_not_silent(tmp_path):
 async def test_shutdown_tells_the_plugin_writes_nothing_and_the_turn_goes_on_at_the_next_start(tmp_path):
     diary = Diary("agent_loop_stopped", "after_tool", "turn_ended", "session_left")
     async with house(tmp_path, diary) as the:
-        turn = await the.lobby.submit(inbound("1", "first"))
+        turn = await the.sessions.submit(inbound("1", "first"))
         await diary.tool.running.wait()
     assert diary == [
         ("stopped", "shutdown", "shutdown", ("c1",), ""),
@@ -249,7 +250,7 @@ async def test_shutdown_tells_the_plugin_writes_nothing_and_the_turn_goes_on_at_
         ("left", "shutdown", False),
     ]
     again = Diary()
-    async with open_house(tmp_path, Scripted(["done"]), Remote(again), hooks=again.hooks) as the:
+    async with open_sessions(tmp_path, ScriptedProvider(["done"]), Remote(again), hooks=again.hooks) as the:
         assert (await ended(the, turn)).ending == "answered"
     assert again == [("tool", "c1", "unknown"), ("ended", "first", "answered", "")]
 
@@ -257,28 +258,28 @@ async def test_shutdown_tells_the_plugin_writes_nothing_and_the_turn_goes_on_at_
 async def test_stop_twice_and_with_nothing_running_tells_once_and_never(tmp_path):
     diary = Diary("agent_loop_stopped")
     async with house(tmp_path, diary, "next") as the:
-        await the.lobby.post(KEY, Stop())
-        turn = await the.lobby.submit(inbound("1", "first"))
+        await the.sessions.post(KEY, Stop())
+        turn = await the.sessions.submit(inbound("1", "first"))
         await diary.tool.running.wait()
         for _ in range(3):
-            await the.lobby.post(KEY, Stop())
+            await the.sessions.post(KEY, Stop())
         assert (await ended(the, turn)).ending == "stopped"
-        await the.lobby.post(KEY, Stop())
+        await the.sessions.post(KEY, Stop())
         assert (await the.ask(inbound("2", "second"))).ending == "answered"
     assert diary == [("stopped", "user_stop", "session_interrupt", ("c1",), ""), "tool over"]
 
 
 async def test_stop_while_a_person_is_asked_is_a_no_and_the_plugin_hears_it(tmp_path):
     async def ask(call, turn):
-        await the.lobby.approvals.ask(call, "it explodes", turn)
+        await the.sessions.questions.ask_approval(call, "it explodes", turn)
 
     diary = Diary("on_event", "agent_loop_stopped", "after_tool")
     diary.hooks.add(diary.owner, ask, name="before_tool", patient=True)
     async with house(tmp_path, diary, interactive=True) as the:
-        async with the.lobby.ask(inbound("1", "first")) as following:
+        async with the.sessions.ask(inbound("1", "first")) as following:
             async for event in following:
                 if isinstance(event, ApprovalAsked):
-                    await the.lobby.post(KEY, Stop())
+                    await the.sessions.post(KEY, Stop())
                 if isinstance(event, ApprovalAnswered):
                     assert (event.choice, event.by) == ("no", "stop")
                 if isinstance(event, TurnEnded):
@@ -292,26 +293,26 @@ async def test_stop_while_a_person_is_asked_is_a_no_and_the_plugin_hears_it(tmp_
 
 async def test_what_the_model_had_said_so_far_is_told(tmp_path):
     diary, gate = Diary("agent_loop_stopped"), asyncio.Event()
-    async with open_house(tmp_path, Scripted([("Half an ", "answer", gate)]), hooks=diary.hooks) as the:
-        async with the.lobby.ask(inbound("1", "first")) as following:
+    async with open_sessions(tmp_path, ScriptedProvider([("Half an ", "answer", gate)]), hooks=diary.hooks) as the:
+        async with the.sessions.ask(inbound("1", "first")) as following:
             async for event in following:
                 if getattr(event, "text", "") == "answer":
-                    await the.lobby.post(KEY, Stop())
+                    await the.sessions.post(KEY, Stop())
     assert diary == [("stopped", "user_stop", "session_interrupt", (), "Half an answer")]
 
 
 async def test_stopping_one_session_leaves_the_others_alone(tmp_path):
     diary = Diary("agent_loop_stopped")
     tool = Remote(diary)
-    async with open_house(tmp_path, Scripted([CALL, CALL, "other"]), tool, hooks=diary.hooks) as the:
+    async with open_sessions(tmp_path, ScriptedProvider([CALL, CALL, "other"]), tool, hooks=diary.hooks) as the:
         other = inbound("2", "other", chat="someone else")
-        one = await the.lobby.submit(inbound("1", "first"))
-        two = await the.lobby.submit(other)
+        one = await the.sessions.submit(inbound("1", "first"))
+        two = await the.sessions.submit(other)
         await tool.running.wait()
-        await the.lobby.post(KEY, Stop())
+        await the.sessions.post(KEY, Stop())
         assert (await ended(the, one)).ending == "stopped"
         tool.answer.set()
-        async with the.lobby.follow(other.address.key, two) as following:
+        async with the.sessions.follow(other.address.key, two) as following:
             assert [event async for event in following][-1].ending == "answered"
     assert len([entry for entry in diary if entry != "tool over"]) == 1
 
@@ -341,13 +342,13 @@ async def test_a_tool_that_swallows_its_cancellation_holds_nobody_up(forever, tm
     tool = Stubborn(diary, forever)
     with caplog.at_level(logging.INFO):
         async with house(tmp_path, diary, "next", tool=tool) as the:
-            turn = await the.lobby.submit(inbound("1", "first"))
+            turn = await the.sessions.submit(inbound("1", "first"))
             await tool.running.wait()
-            await the.lobby.post(KEY, Stop())
+            await the.sessions.post(KEY, Stop())
             assert (await ended(the, turn)).ending == "stopped"
             assert (await the.ask(inbound("2", "second"))).ending == "answered"
             facts = await the.store.archive.turn(turn)
-            valid(facts.said)
+            check_transcript(facts.said)
             assert "never mind" not in str(facts.said)
             tool.answer.set()
     assert diary == [
@@ -356,13 +357,13 @@ async def test_a_tool_that_swallows_its_cancellation_holds_nobody_up(forever, tm
         ("ended", "first", "stopped", "user_stop"),
         ("ended", "second", "answered", ""),
     ]
-    said = "is left behind" if forever else "after its stop, from remote, was dropped"
+    said = "was abandoned" if forever else "after its stop, from remote, was dropped"
     assert said in caplog.text
 
 
 async def test_a_hook_that_raises_or_hangs_delays_the_stop_by_its_deadline_and_no_more(tmp_path, caplog):
     diary, hooks = Diary("agent_loop_stopped"), None
-    raising, hanging = Owner("raising"), Owner("hanging")
+    raising, hanging = PluginOwner("raising"), PluginOwner("hanging")
 
     async def raises():
         raise RuntimeError("no")
@@ -374,12 +375,12 @@ async def test_a_hook_that_raises_or_hangs_delays_the_stop_by_its_deadline_and_n
     hooks.add(raising, raises, name="agent_loop_stopped")
     hooks.add(hanging, hangs, name="agent_loop_stopped", deadline=0.1)
     async with house(tmp_path, diary, "next") as the:
-        turn = await the.lobby.submit(inbound("1", "first"))
+        turn = await the.sessions.submit(inbound("1", "first"))
         await diary.tool.running.wait()
         began = asyncio.get_running_loop().time()
-        await the.lobby.post(KEY, Stop())
+        await the.sessions.post(KEY, Stop())
         assert (await ended(the, turn)).ending == "stopped"
-        assert asyncio.get_running_loop().time() - began < 2
+        assert asyncio.get_running_loop().time() - began < LIMIT_S
         assert (await the.ask(inbound("2", "second"))).ending == "answered"
     assert diary == [("stopped", "user_stop", "session_interrupt", ("c1",), ""), "tool over"]
     assert (raising.strikes, hanging.strikes, diary.owner.strikes) == (1, 1, 0)
@@ -390,11 +391,11 @@ async def test_a_hook_that_raises_or_hangs_delays_the_stop_by_its_deadline_and_n
 async def test_the_turn_keeps_the_plugins_it_began_with_until_its_end_is_told(tmp_path):
     diary = Diary()
     async with house(tmp_path, diary, "next") as the:
-        turn = await the.lobby.submit(inbound("1", "first"))
+        turn = await the.sessions.submit(inbound("1", "first"))
         await diary.tool.running.wait()
         diary.hooks.remove(diary.owner)  # as a reload does
-        waiting = asyncio.create_task(diary.owner.unused())
-        await the.lobby.post(KEY, Stop())
+        waiting = asyncio.create_task(diary.owner.wait_unused())
+        await the.sessions.post(KEY, Stop())
         assert (await ended(the, turn)).ending == "stopped"
         await waiting
         assert diary == stopped("user_stop", "session_interrupt")
@@ -410,11 +411,11 @@ async def test_what_was_kept_is_shown_also_if_the_stop_comes_while_a_plugin_hear
             heard.set()
             await asyncio.Event().wait()
 
-    hooks.add(Owner("slow"), on_event)
-    async with open_house(tmp_path, Scripted(["the answer"]), hooks=hooks) as the:
-        async with the.lobby.ask(inbound("1", "first")) as following:
+    hooks.add(PluginOwner("slow"), on_event)
+    async with open_sessions(tmp_path, ScriptedProvider(["the answer"]), hooks=hooks) as the:
+        async with the.sessions.ask(inbound("1", "first")) as following:
             await heard.wait()
-            await the.lobby.post(KEY, Stop())
+            await the.sessions.post(KEY, Stop())
             said = [event.message.text async for event in following if isinstance(event, Said)]
         facts = await the.store.archive.turn(following.turn)
     assert said == [message.text for message in facts.said] == ["first", "the answer"]

@@ -4,15 +4,16 @@ import asyncio
 
 import pytest
 
-from alipes.config.settings_parts import DelegationSettings
+from alipes.config.settings import DelegationConfig
 from alipes.kernel.errors import ProviderError
 from alipes.kernel.messages import ToolCall, ToolResult
-from alipes.kernel.turns import Answer, ApprovalAsked, Said, Stop, ToolProgress, TurnEnded
+from alipes.kernel.turns import AnswerApproval, ApprovalAsked, Said, Stop, ToolProgress, TurnEnded
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.owner import Owner
+from alipes.plugins.owner import PluginOwner
 from alipes.plugins.specs import Verdict
 from alipes.store.subagents import PLATFORM
-from tests.world.delegates import HERE, Mind, Nap, delegate, message, open_family
+from tests.world.environment import LIMIT_S
+from tests.world.subagent_harness import HERE, RuleModel, SleepTool, delegate, message, open_subagents
 
 KEY = HERE.key
 NAP = ToolCall("n1", "nap", {})
@@ -27,28 +28,28 @@ def results(family):
 def parent_and(child, *, last="done", call=None):
     """A mind: the person's word begins subagents, each of which answers by `child(text)`."""
 
-    def answer(told, request):
-        if told.role == "tool":
+    def answer(seen, request):
+        if seen.role == "tool":
             return last
-        if told.text == "go":
+        if seen.text == "go":
             return call or delegate(tasks=[{"goal": "one"}, {"goal": "two"}])
-        return child(told.text) if callable(child) else child
+        return child(seen.text) if callable(child) else child
 
-    return Mind(answer)
+    return RuleModel(answer)
 
 
 async def no_trace(family):
     """Nothing is left of subagents: no row that waits, no session, nothing kept in mind."""
     assert await family.store.subagents.unfinished() == ()
-    assert family.lobby.delegated._children == {}
-    async with asyncio.timeout(5):
-        while [key for key in family.lobby._sessions if PLATFORM in key]:
+    assert family.sessions.subagents._runs == {}
+    async with asyncio.timeout(LIMIT_S):
+        while [key for key in family.sessions._sessions if PLATFORM in key]:
             await asyncio.sleep(0)
 
 
 async def test_each_task_is_a_turn_of_its_own_and_its_last_words_are_the_result(tmp_path):
     mind = parent_and(lambda text: f"I did {text}")
-    async with open_family(tmp_path, mind, Nap()) as family:
+    async with open_subagents(tmp_path, mind, SleepTool()) as family:
         end = await family.ask(message("1", "go", workdir="/tmp"))
         assert end.ending == "answered"
         (result,) = results(family)
@@ -65,24 +66,24 @@ async def test_each_task_is_a_turn_of_its_own_and_its_last_words_are_the_result(
 async def test_a_subagent_sees_its_goal_and_context_and_nothing_else(tmp_path):
     call = delegate(goal="count the files", context="they are in /srv", tools=["nap"], model="other/m")
     mind = parent_and("three", call=call)
-    async with open_family(tmp_path, mind, Nap()) as family:
+    async with open_subagents(tmp_path, mind, SleepTool()) as family:
         await family.ask(message("1", "go"))
         child = family.begun[1].inbound
         assert child.only == ("nap",) and child.model == "other/m" and "subagent" in child.instructions
         (request,) = [each for each in mind.asked if "count the files" in each.messages[0].text]
-        assert [told.text for told in request.messages] == ["count the files\n\n# Context\nthey are in /srv"]
+        assert [seen.text for seen in request.messages] == ["count the files\n\n# Context\nthey are in /srv"]
         assert [tool.name for tool in request.tools] == ["nap"]
 
 
 async def test_a_subagent_is_never_given_more_than_its_parent_has(tmp_path):
     mind = parent_and("never", call=delegate(goal="x", tools=["nap"]))
-    async with open_family(tmp_path, mind, Nap()) as family:
+    async with open_subagents(tmp_path, mind, SleepTool()) as family:
         await family.ask(message("1", "go", only=("delegate_task",)))
         (result,) = results(family)
         assert result.outcome == "failed" and "nap" in result.text
         assert len(family.begun) == 1
         mind = parent_and("fine", call=delegate("c2", goal="x"))
-    async with open_family(tmp_path, mind, Nap()) as family:
+    async with open_subagents(tmp_path, mind, SleepTool()) as family:
         await family.ask(message("2", "go", only=("delegate_task",)))
         assert family.begun[1].inbound.only == ("delegate_task",)
 
@@ -92,7 +93,7 @@ async def test_at_the_last_depth_nobody_can_delegate(tmp_path):
         return delegate("deep", goal="deeper")
 
     mind = parent_and(child, call=delegate(goal="one"))
-    async with open_family(tmp_path, mind, Nap(), limits=DelegationSettings(depth=1)) as family:
+    async with open_subagents(tmp_path, mind, SleepTool(), limits=DelegationConfig(depth=1)) as family:
         await family.ask(message("1", "go"))
         assert family.begun[1].inbound.only == ("nap",)
         assert max(turn.inbound.depth for turn in family.begun) == 1
@@ -100,7 +101,7 @@ async def test_at_the_last_depth_nobody_can_delegate(tmp_path):
 
 async def test_failures_are_told_as_such_and_keep_nobody_else_from_being_done(tmp_path):
     mind = parent_and(lambda text: ProviderError("the model is on fire") if text == "one" else "I did it")
-    async with open_family(tmp_path, mind) as family:
+    async with open_subagents(tmp_path, mind) as family:
         await family.ask(message("1", "go"))
         (result,) = results(family)
         assert result.outcome == "ok" and result.text.startswith("1 of 2 tasks done.")
@@ -109,7 +110,7 @@ async def test_failures_are_told_as_such_and_keep_nobody_else_from_being_done(tm
 
 async def test_where_nothing_was_done_the_call_has_failed(tmp_path):
     mind = parent_and(ProviderError("the model is on fire"))
-    async with open_family(tmp_path, mind) as family:
+    async with open_subagents(tmp_path, mind) as family:
         await family.ask(message("1", "go"))
         (result,) = results(family)
         assert result.outcome == "failed" and "0 of 2 tasks done." in result.text
@@ -118,14 +119,14 @@ async def test_where_nothing_was_done_the_call_has_failed(tmp_path):
 @pytest.mark.parametrize(
     "args, word",
     [
-        ({}, "Give a goal"),
-        ({"tasks": [{"goal": " "}]}, "no goal"),
+        ({}, "no goal given"),
+        ({"tasks": [{"goal": " "}]}, "needs a goal"),
         ({"tasks": [{"goal": str(n)} for n in range(20)]}, "several calls"),
     ],
 )
 async def test_a_call_that_says_too_little_or_wants_too_much_begins_nothing(tmp_path, args, word):
     mind = parent_and("never", call=delegate(**args))
-    async with open_family(tmp_path, mind) as family:
+    async with open_subagents(tmp_path, mind) as family:
         await family.ask(message("1", "go"))
         (result,) = results(family)
         assert result.outcome == "failed" and word in result.text
@@ -146,7 +147,7 @@ async def test_no_more_work_at_once_than_the_limit_says(tmp_path):
 
     call = delegate(tasks=[{"goal": str(n)} for n in range(9)])
     mind = parent_and(lambda text: child(), call=call)
-    async with open_family(tmp_path, mind, limits=DelegationSettings(parallel=3)) as family:
+    async with open_subagents(tmp_path, mind, limits=DelegationConfig(parallel=3)) as family:
         await family.ask(message("1", "go"))
         (result,) = results(family)
         assert "9 of 9 tasks done." in result.text and most == 3
@@ -155,25 +156,25 @@ async def test_no_more_work_at_once_than_the_limit_says(tmp_path):
 async def test_stopping_the_parent_stops_all_beneath_it(tmp_path):
     """Two deep: the person's turn, two subagents, and under each another, asleep in a tool."""
 
-    def answer(told, request):
-        if told.text == "go":
+    def answer(seen, request):
+        if seen.text == "go":
             return delegate(tasks=[{"goal": "one"}, {"goal": "two"}])
-        return NAP if told.text.startswith("deeper") else delegate("d", goal="deeper")
+        return NAP if seen.text.startswith("deeper") else delegate("d", goal="deeper")
 
-    nap, mind, told = Nap(), Mind(answer), []
+    nap, mind, seen = SleepTool(), RuleModel(answer), []
 
     async def agent_loop_stopped(reason, turn):
-        told.append((reason, turn.inbound.depth))
+        seen.append((reason, turn.inbound.depth))
 
     hooks = Hooks()
-    hooks.add(Owner("listener"), agent_loop_stopped)
-    async with open_family(tmp_path, mind, nap, hooks=hooks) as family:
-        async with family.lobby.ask(message("1", "go")) as following:
+    hooks.add(PluginOwner("listener"), agent_loop_stopped)
+    async with open_subagents(tmp_path, mind, nap, hooks=hooks) as family:
+        async with family.sessions.ask(message("1", "go")) as following:
             await nap.until(2)
-            await family.lobby.post(KEY, Stop("user_stop", "stop_command"))
+            await family.sessions.post(KEY, Stop("user_stop", "stop_command"))
             ends = [event async for event in following if isinstance(event, TurnEnded)]
         assert [end.ending for end in ends] == ["stopped"] and nap.asleep == 0 and mind.living == 0
-        assert sorted(told) == [("user_stop", depth) for depth in (0, 1, 1, 2, 2)]
+        assert sorted(seen) == [("user_stop", depth) for depth in (0, 1, 1, 2, 2)]
         turns = [await family.store.archive.turn(turn.id) for turn in family.begun]
         assert [facts.ending for facts in turns] == ["stopped"] * 5
         asked = len(mind.asked)
@@ -182,31 +183,31 @@ async def test_stopping_the_parent_stops_all_beneath_it(tmp_path):
 
 
 async def test_one_subagent_is_stopped_alone_and_what_it_said_is_kept(tmp_path):
-    def answer(told, request):
-        if told.text == "go":
+    def answer(seen, request):
+        if seen.text == "go":
             return delegate(tasks=[{"goal": "one"}, {"goal": "two"}])
-        if told.role == "tool" and len(request.messages) == 3 and "task" in told.parts[0].text:
+        if seen.role == "tool" and len(request.messages) == 3 and "task" in seen.parts[0].text:
             return "done"
-        return "I did two" if told.text == "two" else (ToolCall("n1", "nap", {}),)
+        return "I did two" if seen.text == "two" else (ToolCall("n1", "nap", {}),)
 
-    nap = Nap()
-    async with open_family(tmp_path, Mind(answer), nap) as family:
+    nap = SleepTool()
+    async with open_subagents(tmp_path, RuleModel(answer), nap) as family:
         asking = asyncio.create_task(family.ask(message("1", "go")))
         await nap.until(1)
         while len(left := await family.store.subagents.unfinished(place=KEY)) > 1:
             await asyncio.sleep(0.01)
         (one,) = left
-        await family.lobby.post(one.key, Stop("user_stop", "session_interrupt", one.id))
+        await family.sessions.post(one.key, Stop("user_stop", "session_interrupt", one.id))
         assert (await asking).ending == "answered"
         (result,) = results(family)
-        assert "“one”: stopped before it was done: the person stopped it" in result.text
+        assert "“one”: stopped before it finished: by the user" in result.text
         assert "I did two" in result.text and result.outcome == "ok"
 
 
 async def test_a_subagent_that_takes_too_long_is_stopped(tmp_path):
-    nap = Nap()
+    nap = SleepTool()
     mind = parent_and(lambda text: NAP, call=delegate(goal="one"))
-    async with open_family(tmp_path, mind, nap, longest=0.05) as family:
+    async with open_subagents(tmp_path, mind, nap, max_subagent_seconds=0.05) as family:
         await family.ask(message("1", "go"))
         (result,) = results(family)
         assert result.outcome == "failed" and "it took too long" in result.text and nap.asleep == 0
@@ -222,10 +223,10 @@ async def test_plugins_hear_of_each_child_once_when_it_begins_and_ends(tmp_path)
         heard.append(("ended", parent.id, session, role, goal, ending, summary, seconds >= 0))
 
     hooks = Hooks()
-    hooks.add(Owner("listener"), subagent_started)
-    hooks.add(Owner("listener"), subagent_ended)
+    hooks.add(PluginOwner("listener"), subagent_started)
+    hooks.add(PluginOwner("listener"), subagent_ended)
     mind = parent_and("well", call=delegate(goal="one"))
-    async with open_family(tmp_path, mind, hooks=hooks) as family:
+    async with open_subagents(tmp_path, mind, hooks=hooks) as family:
         end = await family.ask(message("1", "go"))
         session = family.begun[1].session
     assert heard == [
@@ -240,12 +241,12 @@ async def test_a_stopped_child_has_ended_once_for_plugins_too(tmp_path):
     async def subagent_ended(session, ending):
         heard.append(ending)
 
-    hooks, nap = Hooks(), Nap()
-    hooks.add(Owner("listener"), subagent_ended)
-    async with open_family(tmp_path, parent_and(lambda text: NAP), nap, hooks=hooks) as family:
-        async with family.lobby.ask(message("1", "go")) as following:
+    hooks, nap = Hooks(), SleepTool()
+    hooks.add(PluginOwner("listener"), subagent_ended)
+    async with open_subagents(tmp_path, parent_and(lambda text: NAP), nap, hooks=hooks) as family:
+        async with family.sessions.ask(message("1", "go")) as following:
             await nap.until(2)
-            await family.lobby.post(KEY, Stop())
+            await family.sessions.post(KEY, Stop())
             assert [e.ending async for e in following if isinstance(e, TurnEnded)] == ["stopped"]
         await no_trace(family)
     assert heard == ["stopped", "stopped"]
@@ -255,27 +256,27 @@ async def test_what_a_child_may_not_do_alone_is_asked_in_the_conversation_of_the
     async def before_tool(call):
         return Verdict("ask", "sleeps") if call.name == "yawn" else None
 
-    class Yawn(Nap):
-        spec = Nap.spec.__class__("yawn", "yawn", {"type": "object", "properties": {}})
+    class Yawn(SleepTool):
+        spec = SleepTool.spec.__class__("yawn", "yawn", {"type": "object", "properties": {}})
 
         async def run(self, args, act):
             return "yawned"
 
-    def answer(told, request):
-        if told.text == "go":
+    def answer(seen, request):
+        if seen.text == "go":
             return delegate(goal="one")
-        return "done" if told.role == "tool" else ToolCall("y1", "yawn", {})
+        return "done" if seen.role == "tool" else ToolCall("y1", "yawn", {})
 
     hooks = Hooks()
-    hooks.add(Owner("gate"), before_tool)
-    async with open_family(tmp_path, Mind(answer), Yawn(), hooks=hooks, interactive=True) as family:
-        async with family.lobby.ask(message("1", "go")) as following:
+    hooks.add(PluginOwner("gate"), before_tool)
+    async with open_subagents(tmp_path, RuleModel(answer), Yawn(), hooks=hooks, interactive=True) as family:
+        async with family.sessions.ask(message("1", "go")) as following:
             async for event in following:
                 if isinstance(event, ApprovalAsked):
                     assert event.call.name == "yawn"
-                    (asked,) = family.lobby.approvals.open(KEY)
-                    assert family.lobby.approvals.waits(following.turn)
-                    await family.lobby.post(KEY, Answer(asked.ask, "session", "me"))
+                    ((_, asked),) = family.sessions.questions.open(KEY)
+                    assert family.sessions.questions.is_waiting(following.turn)
+                    await family.sessions.post(KEY, AnswerApproval(asked.ask, "session", "me"))
                 assert not isinstance(event, TurnEnded) or event.ending == "answered"
         child = await family.store.archive.turn(family.begun[1].id)
         (result,) = child.said[-2].parts

@@ -3,17 +3,17 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from alipes.config.settings_parts import DelegationSettings
+from alipes.config.settings import DelegationConfig
 from alipes.kernel.messages import ToolCall
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.plugins.specs import Verdict
 from alipes.sessions.subagents.delegation import Delegation
-from alipes.tools.delegate import Delegate
+from alipes.tools.delegate import DelegateTask
 from tests.unit.gateway.test_approvals import PEOPLE, Hand, question
-from tests.world.delegates import Mind, delegate
-from tests.world.gatehouse import open_gatehouse
-from tests.world.house import One
+from tests.world.gateway_harness import open_gateway
+from tests.world.session_harness import SingleModel
+from tests.world.subagent_harness import RuleModel, delegate
 
 HAND = ToolCall("h1", "hand", {"command": "explode"})
 
@@ -31,29 +31,29 @@ class Later:
 @asynccontextmanager
 async def open_chat(home, answer, **more):
     """A chat whose calls of `hand` are asked about, and which may delegate."""
-    hand, hooks, tool, mind = Hand(), Hooks(), Later(Delegate.spec), Mind(answer)
+    hand, hooks, tool, mind = Hand(), Hooks(), Later(DelegateTask.spec), RuleModel(answer)
 
     async def before_tool(call, turn):
         if call.name != "hand":
             return None
-        word = await g.lobby.approvals.ask(call, "explodes", turn)
+        word = await g.sessions.questions.ask_approval(call, "explodes", turn)
         return None if word not in (None, "no") else Verdict("deny", f"the word was {word}")
 
     async def names(turn):
         return ("hand", "delegate_task")
 
     hooks.add(CORE, before_tool, patient=True)
-    async with open_gatehouse(home, mind, hand, tool, hooks=hooks, manners=PEOPLE, **more) as g:
-        delegation = Delegation(g.lobby, g.store, DelegationSettings(), models=One(mind), tools=names)
-        tool.tool = Delegate(delegation)
+    async with open_gateway(home, mind, hand, tool, hooks=hooks, manners=PEOPLE, **more) as g:
+        delegation = Delegation(g.sessions, g.store, DelegationConfig(), models=SingleModel(mind), tools=names)
+        tool.tool = DelegateTask(delegation)
         yield g, hand
 
 
 async def test_what_a_subagent_says_is_not_said_in_the_chat(tmp_path):
-    def answer(told, request):
-        if told.text == "go":
+    def answer(seen, request):
+        if seen.text == "go":
             return delegate(tasks=[{"goal": "one"}, {"goal": "two"}])
-        return "both are done" if told.role == "tool" else "I did my part"
+        return "both are done" if seen.role == "tool" else "I did my part"
 
     async with open_chat(tmp_path, answer) as (g, _):
         await g.take("go")
@@ -69,12 +69,12 @@ async def test_a_subagent_asks_in_the_chat_also_when_who_sent_it_is_done(tmp_pat
         await open_door.wait()
         return HAND
 
-    def answer(told, request):
-        if told.text in ("go", "go off"):
-            return delegate(told.text, goal="look", background=told.text == "go off")
-        if told.text == "look":
+    def answer(seen, request):
+        if seen.text in ("go", "go off"):
+            return delegate(seen.text, goal="look", background=seen.text == "go off")
+        if seen.text == "look":
             return later()
-        return "well" if told.role != "tool" or "done" in str(told.parts) else "so"
+        return "well" if seen.role != "tool" or "done" in str(seen.parts) else "so"
 
     async with open_chat(tmp_path, answer) as (g, hand):
         open_door.set()
@@ -101,8 +101,8 @@ async def test_what_was_asked_beside_is_answered_in_the_chat_while_something_els
         await hold.wait()
         return "at last"
 
-    def answer(told, request):
-        return wait() if told.text == "hold on" else "forty-two"
+    def answer(seen, request):
+        return wait() if seen.text == "hold on" else "forty-two"
 
     async with open_chat(tmp_path, answer) as (g, _):
         await g.take("hold on")
@@ -110,8 +110,8 @@ async def test_what_was_asked_beside_is_answered_in_the_chat_while_something_els
         await g.take("/background count cows")
         await g.messenger.until(lambda: any("forty-two" in text for text in g.messenger.said()))
         first, second = g.messenger.said()
-        assert first.startswith("At work in the background as ")
-        assert second == "In the background: “count cows” is done.\n\nforty-two"
+        assert first.startswith("Started in the background (")
+        assert second == "Background task “count cows” is done.\n\nforty-two"
         hold.set()
         await g.messenger.until(lambda: len(g.messenger.said()) == 3)
         await g.quiet()
@@ -125,8 +125,8 @@ async def test_a_stop_in_the_chat_names_what_goes_on(tmp_path):
         begun.release()
         await asyncio.Event().wait()
 
-    def answer(told, request):
-        if told.text == "go":
+    def answer(seen, request):
+        if seen.text == "go":
             return delegate(goal="look around", background=True)
         return rest()
 
@@ -136,5 +136,5 @@ async def test_a_stop_in_the_chat_names_what_goes_on(tmp_path):
             await begun.acquire()
         await g.take("/stop")
         await g.messenger.until(lambda: any("Stopping." in text for text in g.messenger.said()))
-        (told,) = g.messenger.said()
-        assert "Still at work in the background: subagent" in told and "look around" in told
+        (seen,) = g.messenger.said()
+        assert "Still running in the background: subagent" in seen and "look around" in seen

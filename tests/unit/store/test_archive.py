@@ -6,29 +6,28 @@ from contextlib import asynccontextmanager, closing
 
 import pytest
 
-from alipes.kernel.errors import StoreError
+from alipes.kernel.errors import SessionError, StoreError
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Said, Usage
 from alipes.store import archive, export
 from alipes.store.database.migrations import SCHEMA
-from alipes.store.export import SessionError
 from alipes.store.store import open_store
 
 CALL = ToolCall("c1", "terminal", {"command": "echo secretword"})
 
 
 @asynccontextmanager
-async def opened(tmp_path):
+async def open_home(tmp_path):
     async with open_store(tmp_path / "home") as store:
         yield store
 
 
-async def talk(store, chat, question, answer, *, usage=None, model="p/m", platform="cli", end=True):
-    """One turn, from the question to its answer."""
+async def run_turn(store, chat, question, answer, *, usage=None, model="p/m", platform="cli", end=True):
+    """Run one turn with this question and answer."""
     address = Address(platform, chat)
     id = f"{chat} {time.monotonic_ns()}"
     await store.turns.accept(Inbound(id=id, address=address, sender="me", text=question))
-    turn = await store.turns.next_turn(address.key)
+    turn = await store.turns.claim_next(address.key)
     await store.turns.record(turn, Said(user(question)))
     await store.turns.record(turn, Said(assistant(Thinking("hm"), Text(answer)), model, usage or Usage()))
     if end:
@@ -36,11 +35,11 @@ async def talk(store, chat, question, answer, *, usage=None, model="p/m", platfo
     return turn
 
 
-async def test_sessions_are_listed_latest_first_with_what_they_hold(tmp_path):
-    async with opened(tmp_path) as store:
-        await talk(store, "a", "What   is\nthe sun?", "A star.", usage=Usage(10, 5, cost=0.25))
-        await talk(store, "a", "And the moon?", "A rock.", usage=Usage(20, 5))
-        await talk(store, "b", "long " * 50, "ok", end=False)
+async def test_sessions_are_listed_latest_first_with_their_counts(tmp_path):
+    async with open_home(tmp_path) as store:
+        await run_turn(store, "a", "What   is\nthe sun?", "A star.", usage=Usage(10, 5, cost=0.25))
+        await run_turn(store, "a", "And the moon?", "A rock.", usage=Usage(20, 5))
+        await run_turn(store, "b", "long " * 50, "ok", end=False)
         b, a = await store.archive.sessions()
         assert [f.id for f in await store.archive.sessions(limit=1)] == [b.id]
     assert (a.title, a.turns, a.unfinished, a.messages, a.address) == (
@@ -56,9 +55,9 @@ async def test_sessions_are_listed_latest_first_with_what_they_hold(tmp_path):
     assert a.key == Address("cli", "a").key and a.created <= a.updated <= b.updated
 
 
-async def test_a_title_can_be_given_and_taken_back(tmp_path):
-    async with opened(tmp_path) as store:
-        turn = await talk(store, "a", "hello", "hi")
+async def test_a_title_can_be_set_and_removed(tmp_path):
+    async with open_home(tmp_path) as store:
+        turn = await run_turn(store, "a", "hello", "hi")
         await store.sessions.configure(turn.session, title="  Greetings ")
         assert (await store.archive.resolve("greetings")).title == "Greetings"
         await store.sessions.configure(turn.session, title="")
@@ -66,45 +65,45 @@ async def test_a_title_can_be_given_and_taken_back(tmp_path):
 
 
 async def test_a_session_is_found_by_what_a_person_types(tmp_path):
-    async with opened(tmp_path) as store:
-        work = (await talk(store, "work", "plan", "ok")).session
-        home = (await talk(store, "home", "cook", "ok")).session
+    async with open_home(tmp_path) as store:
+        work = (await run_turn(store, "work", "plan", "ok")).session
+        home = (await run_turn(store, "home", "cook", "ok")).session
         for name in (work, work[:6], "work", Address("cli", "work").key):
             assert (await store.archive.resolve(name)).id == work
         assert (await store.archive.resolve("home")).id == home
         for name in ("nothing", "", "%", "_" * 12, "\udcff", "x' OR '1'='1"):
-            with pytest.raises(SessionError, match=r"there is no session.*sessions list"):
+            with pytest.raises(SessionError, match=r"No conversation matches.*sessions list"):
                 await store.archive.resolve(name)
         await store.sessions.configure(work, title="same")
         await store.sessions.configure(home, title="same")
-        with pytest.raises(SessionError, match="may mean several sessions"):
+        with pytest.raises(SessionError, match="matches several conversations"):
             await store.archive.resolve("same")
 
 
-async def test_the_latest_of_a_platform_is_the_one_that_would_go_on(tmp_path):
-    async with opened(tmp_path) as store:
+async def test_the_latest_session_of_a_platform_is_an_active_one(tmp_path):
+    async with open_home(tmp_path) as store:
         assert await store.archive.latest("cli") is None
-        await talk(store, "a", "one", "ok")
-        b = await talk(store, "b", "two", "ok")
-        await talk(store, "c", "three", "ok", platform="telegram")
+        await run_turn(store, "a", "one", "ok")
+        b = await run_turn(store, "b", "two", "ok")
+        await run_turn(store, "c", "three", "ok", platform="telegram")
         assert (await store.archive.latest("cli")).id == b.session
         await store.archive.delete(b.session)
         assert (await store.archive.latest("cli")).address == Address("cli", "a")
 
 
-async def test_the_transcript_is_what_was_said(tmp_path):
-    async with opened(tmp_path) as store:
-        turn = await talk(store, "a", "one", "uno")
-        await talk(store, "a", "two", "dos")
+async def test_the_transcript_is_all_messages_in_order(tmp_path):
+    async with open_home(tmp_path) as store:
+        turn = await run_turn(store, "a", "one", "uno")
+        await run_turn(store, "a", "two", "dos")
         messages = await store.archive.messages(turn.session)
         assert [m.text for m in messages] == ["one", "uno", "two", "dos"]
         with pytest.raises(SessionError):
             await store.archive.messages("nope")
 
 
-async def test_a_turn_tells_what_became_of_it(tmp_path):
-    async with opened(tmp_path) as store:
-        turn = await talk(store, "a", "one", "uno", usage=Usage(3, 4, 1, 1, 2, 0.5), end=False)
+async def test_the_facts_of_a_turn_include_its_ending_and_usage(tmp_path):
+    async with open_home(tmp_path) as store:
+        turn = await run_turn(store, "a", "one", "uno", usage=Usage(3, 4, 1, 1, 2, 0.5), end=False)
         facts = await store.archive.turn(turn.id)
         assert (facts.ending, facts.ended, facts.attempts) == (None, None, 1)
         await store.turns.finish(turn, "failed", "no luck")
@@ -117,13 +116,13 @@ async def test_a_turn_tells_what_became_of_it(tmp_path):
 # Search
 
 
-async def found(store, text):
+async def search_snippets(store, text):
     return [hit.snippet for hit in await store.archive.search(text)]
 
 
 async def test_search_finds_words_and_shows_where(tmp_path):
-    async with opened(tmp_path) as store:
-        turn = await talk(store, "a", "Where do cafés serve tea?", "In Paris, of course: many cafés do.")
+    async with open_home(tmp_path) as store:
+        turn = await run_turn(store, "a", "Where do cafés serve tea?", "In Paris, of course: many cafés do.")
         (hit,) = await store.archive.search("paris")
         assert (hit.session, hit.turn, hit.role, hit.title) == (
             turn.session,
@@ -133,20 +132,20 @@ async def test_search_finds_words_and_shows_where(tmp_path):
         )
         assert "[Paris]" in hit.snippet
         assert len(await store.archive.search("cafe")) == 2, "accents do not matter"
-        assert await found(store, "tea serve") and await found(store, "cour"), (
+        assert await search_snippets(store, "tea serve") and await search_snippets(store, "cour"), (
             "all words, the last unfinished"
         )
-        assert not await found(store, "tea paris")
+        assert not await search_snippets(store, "tea paris")
         assert "<b>Paris</b>" in (await store.archive.search("paris", marks=("<b>", "</b>")))[0].snippet
 
 
-async def test_search_finds_what_has_no_words(tmp_path):
-    async with opened(tmp_path) as store:
-        await talk(store, "a", "我想喝一杯咖啡", "use c++ and 100% a_b \\ here")
-        assert await found(store, "咖啡") == ["我想喝一杯[咖啡]"]
+async def test_search_finds_text_without_word_boundaries(tmp_path):
+    async with open_home(tmp_path) as store:
+        await run_turn(store, "a", "我想喝一杯咖啡", "use c++ and 100% a_b \\ here")
+        assert await search_snippets(store, "咖啡") == ["我想喝一杯[咖啡]"]
         for piece in ("++", "0%", "a_b", "\\"):
-            assert await found(store, piece), piece
-        assert not await found(store, "%%") and not await found(store, "aXb")
+            assert await search_snippets(store, piece), piece
+        assert not await search_snippets(store, "%%") and not await search_snippets(store, "aXb")
 
 
 @pytest.mark.parametrize(
@@ -154,47 +153,49 @@ async def test_search_finds_what_has_no_words(tmp_path):
     ['"', "'", "a AND", "NOT", "NEAR(", "(", ")", "*", "^", "a:b", "-x", '"a" OR', "\0", "a\0b", "", "  ", "{", "\udcff", "🙂", "+", "%", "text:x", "x" * 10_000, "words MATCH 'x'"],
 )  # fmt: skip
 async def test_search_takes_any_text(tmp_path, text):
-    async with opened(tmp_path) as store:
-        await talk(store, "a", "hello", "world")
+    async with open_home(tmp_path) as store:
+        await run_turn(store, "a", "hello", "world")
         assert isinstance(await store.archive.search(text), list)
 
 
-async def test_what_tools_gave_is_not_searched_and_what_was_deleted_is_not_found(tmp_path):
-    async with opened(tmp_path) as store:
-        turn = await talk(store, "a", "findme", "answer", end=False)
+async def test_tool_results_are_not_searched_and_deleted_messages_are_not_found(tmp_path):
+    async with open_home(tmp_path) as store:
+        turn = await run_turn(store, "a", "findme", "answer", end=False)
         await store.turns.record(turn, Said(assistant(CALL)))
         await store.turns.record(turn, Said(Message("tool", (ToolResult("c1", "secretword"),))))
         await store.turns.finish(turn, "stopped", "", assistant(Text("closingword")))
-        assert not await found(store, "secretword")
-        assert await found(store, "findme") and await found(store, "closingword")
+        assert not await search_snippets(store, "secretword")
+        assert await search_snippets(store, "findme") and await search_snippets(store, "closingword")
         await store.archive.delete(turn.session)
-        assert not await found(store, "findme")
+        assert not await search_snippets(store, "findme")
         assert await store.archive.check() == []
 
 
 # Deleting
 
 
-async def test_deleting_forgets_the_session_and_no_other(tmp_path):
-    async with opened(tmp_path) as store:
-        a = await talk(store, "a", "unforgettable", "ok")
-        b = await talk(store, "b", "stays", "ok")
+async def test_deleting_a_session_leaves_no_trace_and_no_other_is_affected(tmp_path):
+    async with open_home(tmp_path) as store:
+        a = await run_turn(store, "a", "unforgettable", "ok")
+        b = await run_turn(store, "b", "stays", "ok")
         await store.archive.delete(a.session)
         assert [f.id for f in await store.archive.sessions()] == [b.session]
         assert await store.archive.turn(a.id) is None
         with pytest.raises(SessionError):
             await store.archive.delete(a.session)
-        again = await talk(store, "a", "anew", "ok")
+        again = await run_turn(store, "a", "again", "ok")
         assert again.session != a.session and again.history == ()
     content = b"".join(file.read_bytes() for file in (tmp_path / "home").glob("alipes.db*"))
     assert b"stays" in content and b"unforgettable" not in content
 
 
-async def test_a_long_session_is_forgotten_part_by_part(tmp_path):
-    async with opened(tmp_path) as store:
-        turn = await talk(store, "a", "q", "a", end=False)
-        rows = "INSERT INTO said (turn, session, role, message, created) VALUES (1, ?, '', '', 0)"
-        many = [(turn.session,)] * (2 * archive.PART + 3)
+async def test_a_long_session_is_deleted_in_parts(tmp_path):
+    async with open_home(tmp_path) as store:
+        turn = await run_turn(store, "a", "q", "a", end=False)
+        rows = (
+            "INSERT INTO messages (turn_number, session_id, role, message, created) VALUES (1, ?, '', '', 0)"
+        )
+        many = [(turn.session,)] * (2 * archive.MESSAGES_PER_DELETE + 3)
         await store.database.run(lambda db: db.executemany(rows, many).rowcount)
         await store.turns.finish(turn, "answered", "")
         await store.archive.delete(turn.session)
@@ -202,9 +203,9 @@ async def test_a_long_session_is_forgotten_part_by_part(tmp_path):
     assert (facts.sessions, facts.turns, facts.messages) == (0, 0, 0)
 
 
-async def test_a_session_at_work_is_not_deleted(tmp_path):
-    async with opened(tmp_path) as store:
-        turn = await talk(store, "a", "one", "ok", end=False)
+async def test_a_session_with_an_unfinished_turn_is_not_deleted(tmp_path):
+    async with open_home(tmp_path) as store:
+        turn = await run_turn(store, "a", "one", "ok", end=False)
         with pytest.raises(SessionError, match="unfinished turn; stop it first"):
             await store.archive.delete(turn.session)
         await store.turns.finish(turn, "stopped", "")
@@ -213,14 +214,14 @@ async def test_a_session_at_work_is_not_deleted(tmp_path):
         assert await store.turns.holder(turn.key) is None
 
 
-# What it cost
+# Usage
 
 
 async def test_usage_is_summed_by_turn_session_day_and_model(tmp_path):
-    async with opened(tmp_path) as store:
-        one = await talk(store, "a", "q", "a", usage=Usage(10, 1, 5, 2, 1, 0.5), model="p/x")
-        two = await talk(store, "a", "q", "a", usage=Usage(20, 2, cost=0.25), model="p/y")
-        await talk(store, "b", "q", "a", usage=Usage(40, 4), model="p/x")
+    async with open_home(tmp_path) as store:
+        one = await run_turn(store, "a", "q", "a", usage=Usage(10, 1, 5, 2, 1, 0.5), model="p/x")
+        two = await run_turn(store, "a", "q", "a", usage=Usage(20, 2, cost=0.25), model="p/y")
+        await run_turn(store, "b", "q", "a", usage=Usage(40, 4), model="p/x")
         usage, by = store.archive.usage, store.archive.usage_by
         assert (await usage()).usage == Usage(70, 7, 5, 2, 1, 0.75)
         assert ((await usage()).calls, (await usage()).unpriced) == (3, 1)
@@ -238,22 +239,24 @@ async def test_usage_is_summed_by_turn_session_day_and_model(tmp_path):
         assert (today.name, today.calls) == (time.strftime("%Y-%m-%d"), 3)
 
 
-async def test_yesterday_is_another_day(tmp_path):
-    async with opened(tmp_path) as store:
-        await talk(store, "a", "q", "a", usage=Usage(10))
-        await store.database.run(lambda db: db.execute("UPDATE said SET created = created - 86400").rowcount)
-        await talk(store, "a", "q", "a", usage=Usage(1))
+async def test_usage_by_day_separates_yesterday(tmp_path):
+    async with open_home(tmp_path) as store:
+        await run_turn(store, "a", "q", "a", usage=Usage(10))
+        await store.database.run(
+            lambda db: db.execute("UPDATE messages SET created = created - 86400").rowcount
+        )
+        await run_turn(store, "a", "q", "a", usage=Usage(1))
         assert (await store.archive.usage(days=1)).usage.input == 1
         assert (await store.archive.usage(days=2)).usage.input == 11
         assert [s.usage.input for s in await store.archive.usage_by("day")] == [10, 1]
 
 
-# Taking it away
+# Export and backup
 
 
 async def test_an_export_is_json_and_can_be_read_as_a_text(tmp_path):
-    async with opened(tmp_path) as store:
-        turn = await talk(store, "a", "Show me ```code```", "Here.", end=False)
+    async with open_home(tmp_path) as store:
+        turn = await run_turn(store, "a", "Show me ```code```", "Here.", end=False)
         await store.turns.record(turn, Said(assistant(CALL)))
         result = ToolResult("c1", "```\nfenced\n```", images=(Image("image/png", b"\0\1"),))
         await store.turns.record(turn, Said(Message("tool", (result,))))
@@ -265,9 +268,9 @@ async def test_an_export_is_json_and_can_be_read_as_a_text(tmp_path):
             await store.archive.export("nope")
     assert exported["format"] == "alipes.session/1"
     assert exported["session"]["address"] == {"platform": "cli", "chat": "a"}
-    (told,) = exported["turns"]
-    assert [m["role"] for m in told["messages"]] == ["user", "assistant", "assistant", "tool", "notice"]
-    text = export.markdown(exported)
+    (seen,) = exported["turns"]
+    assert [m["role"] for m in seen["messages"]] == ["user", "assistant", "assistant", "tool", "notice"]
+    text = export.to_markdown(exported)
     for piece in (
         "# Show me",
         "> hm",
@@ -280,16 +283,16 @@ async def test_an_export_is_json_and_can_be_read_as_a_text(tmp_path):
         assert piece in text, piece
 
 
-async def test_a_backup_is_whole_while_work_goes_on(tmp_path):
+async def test_a_backup_during_work_is_complete(tmp_path):
     target = tmp_path / "copies" / "b.db"
     target.parent.mkdir()
-    async with opened(tmp_path) as store:
+    async with open_home(tmp_path) as store:
         for n in range(30):
-            await talk(store, f"chat {n}", "question " * 300, "answer " * 300)
+            await run_turn(store, f"chat {n}", "question " * 300, "answer " * 300)
         async with asyncio.TaskGroup() as group:
             group.create_task(store.archive.backup(target))
             for n in range(30):
-                group.create_task(talk(store, f"more {n}", "q", "a"))
+                group.create_task(run_turn(store, f"more {n}", "q", "a"))
         assert [file.name for file in target.parent.iterdir()] == ["b.db"]
         assert target.stat().st_mode & 0o077 == 0
         await store.archive.backup(target)
@@ -299,14 +302,14 @@ async def test_a_backup_is_whole_while_work_goes_on(tmp_path):
     async with open_store(tmp_path / "elsewhere") as restored:
         assert len(await restored.archive.sessions(limit=100)) == 60
         assert await restored.archive.check() == []
-        assert await restored.turns.orphans() == ()
+        assert await restored.turns.list_orphans() == ()
 
 
-async def test_a_backup_that_cannot_be_written_leaves_what_was_there(tmp_path):
+async def test_a_failed_backup_leaves_the_old_file(tmp_path):
     target = tmp_path / "b.db"
     target.write_text("the last good one")
-    async with opened(tmp_path) as store:
-        with pytest.raises(StoreError, match="no copy of"):
+    async with open_home(tmp_path) as store:
+        with pytest.raises(StoreError, match="could not copy"):
             await store.archive.backup(tmp_path / "missing" / "b.db")
         with pytest.raises(StoreError, match="is the store itself"):
             await store.archive.backup(store.database.path)
@@ -316,12 +319,12 @@ async def test_a_backup_that_cannot_be_written_leaves_what_was_there(tmp_path):
         with pytest.raises(asyncio.CancelledError):
             await stopped
         assert sorted(file.name for file in tmp_path.iterdir()) == ["b.db", "home"]
-        await talk(store, "a", "still", "works")
+        await run_turn(store, "a", "still", "works")
 
 
-async def test_a_sound_store_has_no_problems_and_knows_its_size(tmp_path):
-    async with opened(tmp_path) as store:
-        await talk(store, "a", "one", "ok")
+async def test_a_healthy_store_has_no_problems_and_reports_its_size(tmp_path):
+    async with open_home(tmp_path) as store:
+        await run_turn(store, "a", "one", "ok")
         assert await store.archive.check() == []
         facts = await store.archive.facts()
     assert facts.path == str(tmp_path / "home" / "alipes.db")
@@ -332,44 +335,44 @@ async def test_a_sound_store_has_no_problems_and_knows_its_size(tmp_path):
 @pytest.mark.parametrize(
     "harm",
     [
-        "DELETE FROM words",
-        "INSERT INTO words (rowid, text) VALUES (999, 'never said')",
-        "UPDATE words SET text = 'other' WHERE rowid = 1",
-        "DELETE FROM words_data WHERE id > 10",
+        "DELETE FROM search_index",
+        "INSERT INTO search_index (rowid, text) VALUES (999, 'never said')",
+        "UPDATE search_index SET text = 'other' WHERE rowid = 1",
+        "DELETE FROM search_index_data WHERE id > 10",
     ],
 )
-async def test_a_search_index_that_went_wrong_is_noticed_and_made_anew(tmp_path, harm):
-    async with opened(tmp_path) as store:
-        await talk(store, "a", "needle", "ok")
+async def test_a_wrong_search_index_is_detected_and_rebuilt(tmp_path, harm):
+    async with open_home(tmp_path) as store:
+        await run_turn(store, "a", "needle", "ok")
     with closing(sqlite3.connect(tmp_path / "home" / "alipes.db")) as db, db:
         db.execute(harm)
-    async with opened(tmp_path) as store:
+    async with open_home(tmp_path) as store:
         (problem,) = await store.archive.check()
         assert "search index" in problem and "no message is lost" in problem
-        assert await store.archive.check(mend=True) == []
+        assert await store.archive.check(repair=True) == []
         assert len(await store.archive.search("needle")) == 1
 
 
-async def test_rows_that_lost_their_parents_are_noticed(tmp_path):
-    async with opened(tmp_path) as store:
-        await talk(store, "a", "one", "ok")
+async def test_dangling_rows_are_detected(tmp_path):
+    async with open_home(tmp_path) as store:
+        await run_turn(store, "a", "one", "ok")
     with closing(sqlite3.connect(tmp_path / "home" / "alipes.db")) as db, db:
         db.execute("DELETE FROM turns")
-    async with opened(tmp_path) as store:
-        assert any("point to rows that are not there" in problem for problem in await store.archive.check())
+    async with open_home(tmp_path) as store:
+        assert any("refer to rows that do not exist" in problem for problem in await store.archive.check())
 
 
-async def test_a_damaged_file_is_a_problem_not_a_crash(tmp_path):
+async def test_a_damaged_file_is_reported(tmp_path):
     path = tmp_path / "home" / "alipes.db"
-    async with opened(tmp_path) as store:
+    async with open_home(tmp_path) as store:
         for n in range(50):
-            await talk(store, "a", f"{n} " * 400, "ok")
+            await run_turn(store, "a", f"{n} " * 400, "ok")
     with closing(sqlite3.connect(path)) as db:
-        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'said'").fetchone()
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'messages'").fetchone()
     content = bytearray(path.read_bytes())
     content[4096 * (page - 1) : 4096 * page] = b"\xff" * 4096
     path.write_bytes(content)
-    async with opened(tmp_path) as store:
+    async with open_home(tmp_path) as store:
         assert any("damaged" in problem for problem in await store.archive.check())
         with pytest.raises(StoreError):
             await store.archive.backup(tmp_path / "b.db")

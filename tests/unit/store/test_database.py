@@ -9,10 +9,10 @@ import pytest
 
 from alipes.kernel.errors import Fenced, StoreError
 from alipes.store.database import codec
-from alipes.store.database.database import BATCH, open_database
+from alipes.store.database.database import MAX_BATCH, open_database
 
 
-def add(value):
+def insert_session(value):
     return lambda db: (
         db.execute(
             "INSERT INTO sessions (id, key, platform, address, created, updated) VALUES (?, 'k', 'p', '{}', 0, 0)",
@@ -21,17 +21,17 @@ def add(value):
     )
 
 
-def names(db):
+def session_ids(db):
     return [name for (name,) in db.execute("SELECT id FROM sessions ORDER BY rowid")]
 
 
-def seen_from_outside(path):
+def read_from_outside(path):
     with closing(sqlite3.connect(path)) as other:
-        return names(other)
+        return session_ids(other)
 
 
 class Gate:
-    """A write that keeps the thread busy until it is let through, so that others must queue."""
+    """A write that keeps the thread busy until it is opened, so that others queue up."""
 
     def __init__(self) -> None:
         self.entered, self.open = threading.Event(), threading.Event()
@@ -46,8 +46,8 @@ def path(tmp_path):
     return tmp_path / "alipes.db"
 
 
-async def behind_a_gate(database, group, *works):
-    """Ask for `works` while one commit is under way; they share the next."""
+async def submit_behind_gate(database, group, *works):
+    """Submit `works` during a commit, so that they share the next one."""
     gate = Gate()
     first = group.create_task(database.run(gate))
     await asyncio.to_thread(gate.entered.wait, 10)
@@ -56,19 +56,19 @@ async def behind_a_gate(database, group, *works):
     return gate, first, tasks
 
 
-async def outcomes(tasks):
+async def wait_outcomes(tasks):
     await asyncio.wait(tasks)
     return [task.exception() or task.result() for task in tasks]
 
 
-async def test_a_write_is_on_disk_when_its_asker_is_told(path):
+async def test_a_write_is_on_disk_when_its_caller_continues(path):
     async with open_database(path) as database:
-        assert await database.run(add("a")) == 1
-        assert seen_from_outside(path) == ["a"]
-        assert await database.read(names) == ["a"]
+        assert await database.run(insert_session("a")) == 1
+        assert read_from_outside(path) == ["a"]
+        assert await database.read(session_ids) == ["a"]
 
 
-async def test_the_file_is_as_safe_as_sqlite_makes_it(path):
+async def test_the_database_uses_wal_full_sync_and_private_files(path):
     async with open_database(path) as database:
         pragmas = ("journal_mode", "synchronous", "foreign_keys")
         settings = await database.read(lambda db: [db.execute(f"PRAGMA {p}").fetchone()[0] for p in pragmas])
@@ -77,124 +77,134 @@ async def test_the_file_is_as_safe_as_sqlite_makes_it(path):
             assert file.stat().st_mode & 0o077 == 0, file
 
 
-async def test_writes_that_queue_are_committed_together(path):
+async def test_queued_writes_share_one_commit(path):
     during = []
 
     def look(db):
-        during.append((seen_from_outside(path), names(db)))
+        during.append((read_from_outside(path), session_ids(db)))
 
     async with open_database(path) as database, asyncio.TaskGroup() as group:
-        gate, _, tasks = await behind_a_gate(database, group, add("a"), add("b"), look)
+        gate, _, tasks = await submit_behind_gate(
+            database, group, insert_session("a"), insert_session("b"), look
+        )
         gate.open.set()
-        await outcomes(tasks)
+        await wait_outcomes(tasks)
     assert during == [([], ["a", "b"])], "one transaction: seen within, not yet from outside"
-    assert seen_from_outside(path) == ["a", "b"]
+    assert read_from_outside(path) == ["a", "b"]
 
 
-async def test_one_that_fails_takes_no_other_along(path):
+async def test_a_failing_write_does_not_affect_the_others(path):
     def fenced(db):
-        add("half")(db)
+        insert_session("half")(db)
         raise Fenced("late")
 
     async with open_database(path) as database, asyncio.TaskGroup() as group:
-        gate, _, tasks = await behind_a_gate(database, group, add("a"), add("a"), fenced, add("b"))
+        gate, _, tasks = await submit_behind_gate(
+            database, group, insert_session("a"), insert_session("a"), fenced, insert_session("b")
+        )
         gate.open.set()
-        first, twice, late, last = await outcomes(tasks)
+        first, twice, late, last = await wait_outcomes(tasks)
     assert (first, last) == (1, 1)
     assert isinstance(twice, StoreError) and isinstance(twice.__cause__, sqlite3.IntegrityError)
     assert isinstance(late, Fenced)
-    assert seen_from_outside(path) == ["a", "b"]
+    assert read_from_outside(path) == ["a", "b"]
 
 
-async def test_one_that_undoes_the_whole_transaction_takes_no_other_along(path):
+async def test_a_write_that_rolls_back_the_transaction_does_not_affect_the_others(path):
     def ruin(db):
         db.execute("INSERT OR ROLLBACK INTO sessions SELECT * FROM sessions")
 
     async with open_database(path) as database, asyncio.TaskGroup() as group:
-        gate, _, tasks = await behind_a_gate(database, group, add("a"), ruin, add("b"))
+        gate, _, tasks = await submit_behind_gate(
+            database, group, insert_session("a"), ruin, insert_session("b")
+        )
         gate.open.set()
-        results = await outcomes(tasks)
-        await database.run(add("c"))
+        results = await wait_outcomes(tasks)
+        await database.run(insert_session("c"))
     assert (results[0], results[2]) == (1, 1)
     assert isinstance(results[1], StoreError)
-    assert seen_from_outside(path) == ["a", "b", "c"]
+    assert read_from_outside(path) == ["a", "b", "c"]
 
 
-async def test_what_can_be_done_meanwhile_is_done_while_the_disk_is_waited_for(path):
+async def test_callbacks_run_while_the_commit_waits_for_the_disk(path):
     async with open_database(path) as database:
         done = []
-        database.meanwhile.append(lambda: done.append(seen_from_outside(path)))
-        await database.run(add("a"))
-        await database.run(add("b"))
+        database.during_sync.append(lambda: done.append(read_from_outside(path)))
+        await database.run(insert_session("a"))
+        await database.run(insert_session("b"))
         assert done == [[]] or done == [["a"]], "once, when the work was done and its commit was begun"
 
 
-async def test_a_bug_in_one_write_is_its_own(path):
+async def test_an_exception_in_one_write_does_not_affect_the_others(path):
     async with open_database(path) as database, asyncio.TaskGroup() as group:
-        gate, _, tasks = await behind_a_gate(database, group, add("a"), lambda db: 1 / 0, add("b"))
+        gate, _, tasks = await submit_behind_gate(
+            database, group, insert_session("a"), lambda db: 1 / 0, insert_session("b")
+        )
         gate.open.set()
-        results = await outcomes(tasks)
+        results = await wait_outcomes(tasks)
         with pytest.raises(ZeroDivisionError):
             await database.run(lambda db: 1 / 0)
     assert isinstance(results[1], ZeroDivisionError)
-    assert seen_from_outside(path) == ["a", "b"]
+    assert read_from_outside(path) == ["a", "b"]
 
 
-async def test_more_than_one_batch_keeps_the_order(path):
-    wanted = [f"{n:05}" for n in range(2 * BATCH + 7)]
+async def test_several_batches_keep_the_order(path):
+    wanted = [f"{n:05}" for n in range(2 * MAX_BATCH + 7)]
     async with open_database(path) as database, asyncio.TaskGroup() as group:
-        gate, _, tasks = await behind_a_gate(database, group, *map(add, wanted))
+        gate, _, tasks = await submit_behind_gate(database, group, *map(insert_session, wanted))
         gate.open.set()
-        assert await outcomes(tasks) == [1] * len(wanted)
-    assert seen_from_outside(path) == wanted
+        assert await wait_outcomes(tasks) == [1] * len(wanted)
+    assert read_from_outside(path) == wanted
 
 
-async def test_who_is_cancelled_hears_it_at_once_and_the_write_happens(path):
+async def test_a_cancelled_caller_returns_at_once_and_its_write_happens(path):
     async with open_database(path) as database, asyncio.TaskGroup() as group:
-        gate, _, (task, other) = await behind_a_gate(database, group, add("a"), add("b"))
+        gate, _, (task, other) = await submit_behind_gate(
+            database, group, insert_session("a"), insert_session("b")
+        )
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         gate.open.set()
         await other
-        assert seen_from_outside(path) == ["a", "b"]
+        assert read_from_outside(path) == ["a", "b"]
 
 
-async def test_a_write_that_fails_after_its_asker_left_is_logged(path, caplog):
+async def test_a_write_that_fails_after_its_caller_was_cancelled_is_logged(path, caplog):
     def fail(db):
         raise Fenced("nobody heard this")
 
     async with open_database(path) as database, asyncio.TaskGroup() as group:
-        gate, _, (task,) = await behind_a_gate(database, group, fail)
+        gate, _, (task,) = await submit_behind_gate(database, group, fail)
         task.cancel()
         with caplog.at_level(logging.WARNING), pytest.raises(asyncio.CancelledError):
             await task
         gate.open.set()
-        await database.run(add("a"))
+        await database.run(insert_session("a"))
     assert "nobody heard this" in caplog.text
 
 
-async def test_after_a_write_that_was_lost_unheard_nothing_more_is_written(path):
+async def test_after_an_unnoticed_failure_every_write_fails(path):
     def full(db):
         raise sqlite3.OperationalError("database or disk is full")
 
     async with open_database(path) as database:
-        lost, after = (asyncio.create_task(database.run(each)) for each in (full, add("a")))
+        lost, after = (asyncio.create_task(database.run(each)) for each in (full, insert_session("a")))
         await asyncio.sleep(0)
         lost.cancel()
-        (refused,) = await outcomes([after])
+        (refused,) = await wait_outcomes([after])
         assert lost.cancelled() and isinstance(refused, StoreError) and "disk is full" in str(refused)
         with pytest.raises(StoreError, match="disk is full"):
-            await database.run(add("b"))
-        assert await database.read(names) == []
+            await database.run(insert_session("b"))
+        assert await database.read(session_ids) == []
 
 
 async def test_hundreds_of_writers_some_cancelled_lose_nothing_that_was_acknowledged(path):
-    told = []
+    seen = []
 
     async def write(database, name):
-        await database.run(add(name))
-        told.append(name)
+        await database.run(insert_session(name))
+        seen.append(name)
 
     async with open_database(path) as database:
         tasks = [asyncio.create_task(write(database, f"{n}")) for n in range(600)]
@@ -203,22 +213,25 @@ async def test_hundreds_of_writers_some_cancelled_lose_nothing_that_was_acknowle
                 await asyncio.sleep(0)
                 task.cancel()
         await asyncio.wait(tasks)
-        kept = await database.read(names)
-    assert set(told) <= set(kept) and len(kept) == len(set(kept))
+        kept = await database.read(session_ids)
+    assert set(seen) <= set(kept) and len(kept) == len(set(kept))
 
 
-async def test_closing_waits_for_what_was_asked(path):
+async def test_closing_waits_for_submitted_writes(path):
     async with open_database(path) as database:
         gate = Gate()
-        tasks = [asyncio.create_task(database.run(work)) for work in (gate, add("a"), add("b"))]
+        tasks = [
+            asyncio.create_task(database.run(work))
+            for work in (gate, insert_session("a"), insert_session("b"))
+        ]
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_later(0.05, gate.open.set)
-    assert await outcomes(tasks) == [None, 1, 1]
-    assert seen_from_outside(path) == ["a", "b"]
+    assert await wait_outcomes(tasks) == [None, 1, 1]
+    assert read_from_outside(path) == ["a", "b"]
     with pytest.raises(StoreError, match="closed"):
-        await database.run(add("c"))
+        await database.run(insert_session("c"))
     with pytest.raises(StoreError, match="closed"):
-        await database.read(names)
+        await database.read(session_ids)
 
 
 async def test_closing_under_cancellation_still_closes(path):
@@ -227,7 +240,7 @@ async def test_closing_under_cancellation_still_closes(path):
     async def live():
         async with open_database(path) as database:
             tasks.append(asyncio.create_task(database.run(gate)))
-            tasks.append(asyncio.create_task(database.run(add("a"))))
+            tasks.append(asyncio.create_task(database.run(insert_session("a"))))
             inside.set()
             await asyncio.Event().wait()
 
@@ -243,7 +256,7 @@ async def test_closing_under_cancellation_still_closes(path):
     with pytest.raises(asyncio.CancelledError):
         await living
     await asyncio.wait(tasks)
-    assert seen_from_outside(path) == ["a"]
+    assert read_from_outside(path) == ["a"]
     assert sorted(file.name for file in path.parent.iterdir()) == ["alipes.db"], "the last one tidies up"
 
 
@@ -259,40 +272,42 @@ async def test_opening_under_cancellation_leaves_nothing_open(path):
     assert len(os.listdir("/proc/self/fd")) == fds
 
 
-async def test_a_store_that_another_program_keeps_locked_says_so_and_recovers(path):
-    async with open_database(path, patience=0.05) as database:
+async def test_a_store_locked_by_another_program_reports_it_and_recovers(path):
+    async with open_database(path, busy_timeout_s=0.05) as database:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            assert await database.read(names) == [], "reading goes on"
-            results = await outcomes([asyncio.create_task(database.run(add(n))) for n in "abc"])
+            assert await database.read(session_ids) == [], "reads still work"
+            results = await wait_outcomes(
+                [asyncio.create_task(database.run(insert_session(n))) for n in "abc"]
+            )
             assert all(isinstance(r, StoreError) and "keeps the store" in str(r) for r in results)
             other.execute("ROLLBACK")
-        await database.run(add("d"))
-    assert seen_from_outside(path) == ["d"]
+        await database.run(insert_session("d"))
+    assert read_from_outside(path) == ["d"]
 
 
-async def test_a_write_waits_for_another_process_that_is_soon_done(path):
+async def test_a_write_waits_for_a_short_lock_of_another_process(path):
     async with open_database(path) as database:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             asyncio.get_running_loop().call_later(0.1, other.execute, "COMMIT")
-            await database.run(add("a"))
-    assert seen_from_outside(path) == ["a"]
+            await database.run(insert_session("a"))
+    assert read_from_outside(path) == ["a"]
 
 
-async def test_a_newer_schema_is_refused_with_the_way_out(path):
+async def test_a_newer_schema_is_refused_with_the_fix(path):
     async with open_database(path) as database:
-        await database.run(add("a"))
+        await database.run(insert_session("a"))
     with closing(sqlite3.connect(path)) as newer:
         newer.execute("PRAGMA user_version = 99")
     with pytest.raises(StoreError, match=r"written by a newer alipes.*upgrade alipes or use another home"):
         async with open_database(path):
             pass
-    assert seen_from_outside(path) == ["a"]
+    assert read_from_outside(path) == ["a"]
 
 
 @pytest.mark.parametrize("bytes", [b"not a database at all, " * 100, b"SQLite format 3\0" + b"\xff" * 5000])
-async def test_a_file_that_is_no_store_is_refused_and_left_alone(path, bytes):
+async def test_a_file_that_is_not_a_store_is_refused_and_not_changed(path, bytes):
     path.write_bytes(bytes)
     with pytest.raises(StoreError, match=f"{path.name}.*alipes restore"):
         async with open_database(path):
@@ -300,27 +315,29 @@ async def test_a_file_that_is_no_store_is_refused_and_left_alone(path, bytes):
     assert path.read_bytes() == bytes
 
 
-async def test_damage_found_while_reading_names_the_way_out(path):
+async def test_damage_found_while_reading_is_reported_with_the_fix(path):
     async with open_database(path) as database:
         for n in range(300):
-            await database.run(add(f"{n} " + "x" * 400))
+            await database.run(insert_session(f"{n} " + "x" * 400))
     content = bytearray(path.read_bytes())
     (page,) = sqlite_page_of(path, "sessions")
     content[4096 * (page - 1) : 4096 * page] = b"\xff" * 4096
     path.write_bytes(content)
     async with open_database(path) as database:
-        with pytest.raises(StoreError, match="damaged; bring back a good backup with `alipes restore`"):
-            await database.read(names)
+        with pytest.raises(StoreError, match="damaged; restore a backup with `alipes restore`"):
+            await database.read(session_ids)
 
 
-async def test_damage_to_the_index_of_words_is_told_as_damage_too(path):
+async def test_damage_to_the_search_index_is_reported_as_damage(path):
     async with open_database(path):
         pass
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE words_config SET v = 0 WHERE k = 'version'")
+        db.execute("UPDATE search_index_config SET v = 0 WHERE k = 'version'")
     async with open_database(path) as database:
-        with pytest.raises(StoreError, match="damaged; bring back a good backup with `alipes restore`"):
-            await database.run(lambda db: db.execute("INSERT INTO words (rowid, text) VALUES (1, 'a')"))
+        with pytest.raises(StoreError, match="damaged; restore a backup with `alipes restore`"):
+            await database.run(
+                lambda db: db.execute("INSERT INTO search_index (rowid, text) VALUES (1, 'a')")
+            )
 
 
 def sqlite_page_of(path, table):
@@ -328,52 +345,55 @@ def sqlite_page_of(path, table):
         return db.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
 
 
-async def test_a_row_that_cannot_be_read_is_said_not_crashed_on(path):
+async def test_an_unreadable_row_is_reported(path):
     def broken(db):
-        return codec.messages.decode('{"role":"user"}')
+        return codec.message_decoder.decode('{"role":"user"}')
 
     async with open_database(path) as database:
         with pytest.raises(StoreError, match="a row that cannot be read"):
             await database.read(broken)
 
 
-async def test_a_folder_in_the_place_of_the_file_is_refused(path):
+async def test_a_directory_instead_of_the_file_is_refused(path):
     path.mkdir()
     with pytest.raises(StoreError, match="cannot be opened"):
         async with open_database(path):
             pass
 
 
-async def test_a_write_that_another_follows_does_not_wait_for_the_disk_and_the_other_does(tmp_path):
+async def test_a_write_without_sync_does_not_wait_for_the_disk(tmp_path):
     def mode(connection):
         return connection.execute("PRAGMA synchronous").fetchone()[0]
 
     normal, full = 1, 2
     async with open_database(tmp_path / "alipes.db") as database:
         assert await database.run(mode) == full
-        assert await database.run(mode, soon=True) == normal
+        assert await database.run(mode, sync=False) == normal
         assert await database.run(mode) == full
         together = await asyncio.gather(
-            database.run(mode, soon=True), database.run(mode), database.run(mode, soon=True)
+            database.run(mode, sync=False), database.run(mode), database.run(mode, sync=False)
         )
         assert together[1] == full, "one that must wait makes those it shares a commit with wait"
 
 
-async def test_a_stretched_log_does_not_grow_with_the_next_writes_and_keeps_nothing(tmp_path):
+async def test_a_preallocated_log_does_not_grow_with_the_next_write(tmp_path):
     async with open_database(tmp_path / "a.db") as database:
-        await database.stretch()
+        await database.preallocate_wal()
         size = os.path.getsize(tmp_path / "a.db-wal")
         assert size > 4_000_000
-        await database.run(lambda db: db.execute("INSERT INTO missed_codes VALUES (1)").rowcount)
+        await database.run(lambda db: db.execute("INSERT INTO wrong_pairing_codes VALUES (1)").rowcount)
         assert os.path.getsize(tmp_path / "a.db-wal") == size
         names = await database.read(lambda db: db.execute("SELECT name FROM sqlite_master").fetchall())
         assert ("filler",) not in names
 
 
-async def test_a_log_that_cannot_be_stretched_hinders_nobody(tmp_path):
-    async with open_database(tmp_path / "a.db", patience=0.05) as database:
+async def test_a_log_that_cannot_be_preallocated_does_no_harm(tmp_path):
+    async with open_database(tmp_path / "a.db", busy_timeout_s=0.05) as database:
         with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as neighbour:
             neighbour.execute("BEGIN IMMEDIATE")
-            await database.stretch()
+            await database.preallocate_wal()
             neighbour.execute("ROLLBACK")
-        assert await database.run(lambda db: db.execute("INSERT INTO missed_codes VALUES (1)").rowcount) == 1
+        assert (
+            await database.run(lambda db: db.execute("INSERT INTO wrong_pairing_codes VALUES (1)").rowcount)
+            == 1
+        )

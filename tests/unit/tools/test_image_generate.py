@@ -1,4 +1,4 @@
-"""Pictures are drawn by the operator's model or a plugin, saved, and on the bill."""
+"""The `image_generate` tool: images of a model or a plugin, saved files, recorded cost."""
 
 import asyncio
 import base64
@@ -9,21 +9,23 @@ import msgspec
 import PIL.Image
 import pytest
 
-from alipes.agent.budget import Spending
-from alipes.agent.builtin_tools import Easel, available, draw
+from alipes.agent.budget import SpendingLimits
+from alipes.agent.builtin_tools import ImageGenerator
 from alipes.kernel.errors import NotAuthorised, ProviderError, ToolError, Transient
 from alipes.kernel.messages import Image
 from alipes.kernel.models import Endpoint, Secret
 from alipes.kernel.turns import Address, Inbound, Turn
-from alipes.plugins.owner import Owner
-from alipes.plugins.registry import Offers, ProviderOffer
-from alipes.providers.image_generation import Painter
+from alipes.plugins.interruption.attribution import TURN as CURRENT_TURN
+from alipes.plugins.owner import PluginOwner
+from alipes.plugins.registry import Contributions, ProviderContribution
+from alipes.providers.image_generation import ImageModel
 from alipes.runtime.http.clients import ClientScope
-from alipes.runtime.http.public_fetch import Fetcher
+from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.tools.media.image_generate import ImageGenerate
+from tests.world.environment import LIMIT_S
 
 
-class Act:
+class FakeContext:
     call_id, session, workdir = "c1", "s1", "/"
 
 
@@ -36,20 +38,20 @@ def png(colour="red"):
 TURN = Turn("t1", "s1", Inbound("i1", Address("terminal", "main"), "me", "draw"))
 
 
-class Bill:
+class FakeUsage:
     def __init__(self):
         self.entries = []
 
     async def add(self, entry):
         self.entries.append(entry)
 
-    async def root(self, turn):
+    async def root_turn(self, turn):
         return turn
 
 
 @asynccontextmanager
-async def studio(*answers, path="/v1"):
-    """A server like OpenAI's: gives the answers in turn, and keeps what it was asked."""
+async def image_server(*answers, path="/v1"):
+    """A server like OpenAI's that returns the answers in order and records requests."""
     asked, left = [], list(answers)
 
     async def serve(reader, writer):
@@ -75,38 +77,43 @@ async def studio(*answers, path="/v1"):
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}", asked
 
 
-def painter(scope, url):
+def image_model(scope, url):
     endpoint = Endpoint(name="mine", api="openai-chat", base_url=url, key=Secret("k3y"), key_env="MINE")
-    return Painter(endpoint, "brush-1", scope.http("mine", base_url=url))
+    return ImageModel(endpoint, "brush-1", scope.http("mine", base_url=url))
 
 
-def drawn(data):
+def image_reply(data):
     return 200, {
         "data": [{"b64_json": base64.b64encode(data).decode()}],
         "usage": {"input_tokens": 7, "output_tokens": 9},
     }
 
 
-def easel(scope, painter=None, offers=None, bill=None, **more):
-    return Easel(
-        offers=offers or Offers(),
-        painter=lambda: painter,
-        spending=Spending(bill or Bill()),
-        fetcher=Fetcher(scope),
-        turn=lambda: TURN,
-        **more,
+def make_generator(scope, model=None, contributions=None, usage=None):
+    return ImageGenerator(
+        contributions or Contributions(),
+        lambda: model,
+        spending=SpendingLimits(usage or FakeUsage()),
+        fetcher=PublicFetcher(scope),
     )
 
 
-async def test_words_become_a_picture_that_is_paid_for():
-    bill = Bill()
-    async with studio(drawn(png())) as (url, asked), ClientScope() as scope:
-        made = await draw(easel(scope, painter(scope, url), bill=bill), "a house", "portrait", ())
+async def generate(generator, *args):
+    CURRENT_TURN.set(TURN)
+    return await generator.generate(*args)
+
+
+async def test_prompt_becomes_an_image_with_recorded_cost():
+    usage = FakeUsage()
+    async with image_server(image_reply(png())) as (url, asked), ClientScope() as scope:
+        made = await generate(
+            make_generator(scope, image_model(scope, url), usage=usage), "a house", "portrait", ()
+        )
     assert made == png()
     head, body = asked[0]
     assert head.startswith("POST /v1/images/generations ") and "authorization: bearer k3y" in head.lower()
     assert msgspec.json.decode(body) == {"model": "brush-1", "prompt": "a house", "size": "1024x1536", "n": 1}
-    (entry,) = bill.entries
+    (entry,) = usage.entries
     assert (entry.model, entry.tool, entry.usage.input, entry.usage.output) == (
         "mine/brush-1",
         "image_generate",
@@ -115,10 +122,12 @@ async def test_words_become_a_picture_that_is_paid_for():
     )
 
 
-async def test_pictures_to_go_by_are_sent_as_files():
-    async with studio(drawn(png("blue"))) as (url, asked), ClientScope() as scope:
-        after = (Image("image/png", png()), Image("image/jpeg", b"second"))
-        assert await draw(easel(scope, painter(scope, url)), "bluer", "square", after) == png("blue")
+async def test_reference_images_are_sent_as_files():
+    async with image_server(image_reply(png("blue"))) as (url, asked), ClientScope() as scope:
+        references = (Image("image/png", png()), Image("image/jpeg", b"second"))
+        assert await generate(
+            make_generator(scope, image_model(scope, url)), "bluer", "square", references
+        ) == png("blue")
     head, body = asked[0]
     assert (
         head.startswith("POST /v1/images/edits ")
@@ -139,32 +148,34 @@ async def test_pictures_to_go_by_are_sent_as_files():
         ((200, {"data": [{"b64_json": "***"}]}), ProviderError),
     ],
 )
-async def test_what_goes_wrong_is_one_of_our_errors(answer, kind):
-    async with studio(answer) as (url, _), ClientScope() as scope:
-        with pytest.raises(kind) as told:
-            await draw(easel(scope, painter(scope, url)), "x", "square", ())
-    assert "k3y" not in str(told.value)
+async def test_provider_failures_become_our_errors(answer, kind):
+    async with image_server(answer) as (url, _), ClientScope() as scope:
+        with pytest.raises(kind) as result:
+            await generate(make_generator(scope, image_model(scope, url)), "x", "square", ())
+    assert "k3y" not in str(result.value)
 
 
-async def test_stopped_it_hangs_up():
-    async with studio((0, b"")) as (url, asked), ClientScope() as scope:
-        drawing = asyncio.create_task(draw(easel(scope, painter(scope, url)), "x", "square", ()))
-        async with asyncio.timeout(5):
+async def test_cancelling_closes_the_connection():
+    async with image_server((0, b"")) as (url, asked), ClientScope() as scope:
+        generating = asyncio.create_task(
+            generate(make_generator(scope, image_model(scope, url)), "x", "square", ())
+        )
+        async with asyncio.timeout(LIMIT_S):
             while not asked:
                 await asyncio.sleep(0.005)
-        drawing.cancel()
+        generating.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await drawing
+            await generating
 
 
-def offered(thing):
-    offers = Offers()
-    offers.add(ProviderOffer(Owner("brushes"), "image_gen", "brush", thing))
-    return offers
+def contribute(thing):
+    contributions = Contributions()
+    contributions.add(ProviderContribution(PluginOwner("brushes"), "image_gen", "brush", thing))
+    return contributions
 
 
-class Old:
-    """As plugins written for Hermes do it: sync, a dict, and only some of the keywords."""
+class HermesPlugin:
+    """Like a Hermes plugin: sync, returns a dict, takes only some keywords."""
 
     def __init__(self, gives):
         self.gives = gives
@@ -173,7 +184,7 @@ class Old:
         return self.gives
 
 
-async def test_a_plugin_draws_in_its_own_way(tmp_path):
+async def test_plugin_generates_the_image(tmp_path):
     (tmp_path / "a.png").write_bytes(png())
 
     async def new(prompt, aspect_ratio, images, **more):
@@ -183,59 +194,66 @@ async def test_a_plugin_draws_in_its_own_way(tmp_path):
     async with ClientScope() as scope:
         for thing in (
             new,
-            Old(png()),
-            Old(str(tmp_path / "a.png")),
-            Old({"success": True, "image": str(tmp_path / "a.png")}),
+            HermesPlugin(png()),
+            HermesPlugin(str(tmp_path / "a.png")),
+            HermesPlugin({"success": True, "image": str(tmp_path / "a.png")}),
         ):
-            one = easel(scope, offers=offered(thing))
-            assert available(one) and await draw(one, "x", "square", ()) == png()
+            one = make_generator(scope, contributions=contribute(thing))
+            assert one.is_available() and await generate(one, "x", "square", ()) == png()
 
 
-async def test_a_plugin_that_does_not_draw_says_why(tmp_path):
+async def test_plugin_failure_is_reported(tmp_path):
     async with ClientScope() as scope:
         for gives, why in (
             ({"success": False, "error": "no paint"}, "no paint"),
-            ({}, "no picture"),
-            (None, "no picture"),
+            ({}, "returned no image"),
+            (None, "returned no image"),
         ):
             with pytest.raises(ToolError, match=why):
-                await draw(easel(scope, offers=offered(Old(gives))), "x", "square", ())
+                await generate(
+                    make_generator(scope, contributions=contribute(HermesPlugin(gives))), "x", "square", ()
+                )
         with pytest.raises(ToolError, match="private network"):
-            await draw(easel(scope, offers=offered(Old("http://127.0.0.1/a.png"))), "x", "square", ())
+            await generate(
+                make_generator(scope, contributions=contribute(HermesPlugin("http://127.0.0.1/a.png"))),
+                "x",
+                "square",
+                (),
+            )
 
 
-async def test_without_anybody_who_draws_that_is_said():
+async def test_missing_image_model_is_reported():
     async with ClientScope() as scope:
-        assert not available(easel(scope))
+        assert not make_generator(scope).is_available()
         with pytest.raises(ToolError, match=r"images\.model"):
-            await draw(easel(scope), "x", "square", ())
+            await generate(make_generator(scope), "x", "square", ())
 
 
-async def test_the_tool_saves_what_was_drawn_and_names_the_file(tmp_path):
-    wished = []
+async def test_tool_saves_the_image_and_returns_its_path(tmp_path):
+    requests = []
 
     async def load(named, workdir):
         return png()
 
-    async def drawing(prompt, ratio, after):
-        wished.append((prompt, ratio, len(after)))
+    async def generating(prompt, ratio, references):
+        requests.append((prompt, ratio, len(references)))
         return png("blue")
 
-    tool = ImageGenerate(tmp_path / "out", load, drawing)
+    tool = ImageGenerate(tmp_path / "out", load, generating)
     args = {
         "prompt": "sea",
         "aspect_ratio": "portrait",
         "image_url": "a.png",
         "reference_image_urls": ["b.png"],
     }
-    told = await tool.run(args, Act())
-    path = told.partition("MEDIA: ")[2]
+    result = await tool.run(args, FakeContext())
+    path = result.partition("MEDIA: ")[2]
     assert (
         path.startswith(str(tmp_path / "out")) and open_bytes(path) == png("blue") and path.endswith(".png")
     )
-    await tool.run({"prompt": "sea"}, Act())
+    await tool.run({"prompt": "sea"}, FakeContext())
     assert (
-        wished == [("sea", "portrait", 2), ("sea", "landscape", 0)]
+        requests == [("sea", "portrait", 2), ("sea", "landscape", 0)]
         and len(list((tmp_path / "out").iterdir())) == 2
     )
 
@@ -245,18 +263,18 @@ def open_bytes(path):
         return file.read()
 
 
-async def test_the_tool_refuses_what_is_no_wish_and_no_picture(tmp_path):
+async def test_tool_refuses_empty_prompts_and_invalid_images(tmp_path):
     async def load(named, workdir):
         return b"<svg></svg>"
 
-    async def drawing(prompt, ratio, after):
+    async def generating(prompt, ratio, references):
         return b"<html>"
 
-    tool = ImageGenerate(tmp_path, load, drawing)
+    tool = ImageGenerate(tmp_path, load, generating)
     for args, why in (
-        ({"prompt": " "}, "what is to be drawn"),
-        ({"prompt": "x"}, "no picture that can be shown"),
-        ({"prompt": "x", "image_url": "a.svg"}, "pictures of points"),
+        ({"prompt": " "}, "prompt is empty"),
+        ({"prompt": "x"}, "not an image in a supported format"),
+        ({"prompt": "x", "image_url": "a.svg"}, "only raster images"),
     ):
         with pytest.raises(ToolError, match=why):
-            await tool.run(args, Act())
+            await tool.run(args, FakeContext())

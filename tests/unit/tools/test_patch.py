@@ -1,4 +1,4 @@
-"""The `patch` tool on real files: what is remembered almost right is found, what has two meanings is not."""
+"""The `patch` tool in mode replace, on real files."""
 
 import asyncio
 import os
@@ -7,55 +7,55 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from alipes.agent.tool_calls import complaint
+from alipes.agent.tool_calls import validate_args
 from alipes.kernel.errors import ToolError
 from alipes.tools.common import Places
 from alipes.tools.files.fuzzy_match import find_lines
-from alipes.tools.files.hunks import replace
+from alipes.tools.files.hunks import replace_text
 from alipes.tools.files.patch import Patch
-from alipes.tools.files.text_file import LARGEST
+from alipes.tools.files.text_file import MAX_TEXT_BYTES
 
 
 @pytest.fixture
 def edit(tmp_path, call):
-    tool = Patch(Places(home=str(tmp_path / "home"), own=str(tmp_path / "home" / ".alipes")))
+    tool = Patch(Places(home=str(tmp_path / "home"), alipes_home=str(tmp_path / "home" / ".alipes")))
 
     async def edit(path, old, new, **more):
         args = {"mode": "replace", "path": str(path), "old_string": old, "new_string": new, **more}
-        assert not complaint(tool.spec.schema, args)
+        assert not validate_args(tool.spec.schema, args)
         return await tool.run(args, call)
 
     return edit
 
 
-async def test_a_piece_of_text_is_replaced(edit, work, call):
+async def test_old_string_is_replaced(edit, work, call):
     (work / "f.py").write_text("a = 1\nb = 2\nc = 3\n")
     assert await edit("f.py", "b = 2", "b = 20\nbb = 2") == "updated f.py (+2 -1, line 2)"
     assert (work / "f.py").read_text() == "a = 1\nb = 20\nbb = 2\nc = 3\n"
     assert call.shown == ["--- a/f.py\n+++ b/f.py\n@@ -1,3 +1,4 @@\n a = 1\n-b = 2\n+b = 20\n+bb = 2\n c = 3"]
 
 
-async def test_a_piece_that_is_there_more_than_once_is_not_guessed_at(edit, work):
+async def test_repeated_old_string_is_refused(edit, work):
     (work / "f").write_text("x\ny\nx\nz\nx\n")
     with pytest.raises(
-        ToolError, match="f: old_string is there 3 times, at lines 1, 3 and 5; add lines around"
+        ToolError, match="f: old_string occurs 3 times, at lines 1, 3 and 5; add surrounding lines"
     ):
         await edit("f", "x", "w")
     assert (work / "f").read_text() == "x\ny\nx\nz\nx\n"
-    assert await edit("f", "x", "w", replace_all=True) == "updated f (+3 -3, line 1); 3 places"
+    assert await edit("f", "x", "w", replace_all=True) == "updated f (+3 -3, line 1); 3 replacements"
     assert (work / "f").read_text() == "w\ny\nw\nz\nw\n"
 
 
-def test_a_piece_that_overlaps_itself_has_two_places():
+def test_overlapping_occurrences_count_as_two():
     with pytest.raises(ToolError, match="2 times, at lines 1 and 1"):
-        replace("aaa", "aa", "b")
+        replace_text("aaa", "aa", "b")
 
 
-def test_too_many_places_are_counted_not_listed():
+def test_many_places_are_counted_not_listed():
     with pytest.raises(
         ToolError, match="50,000 times, at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 49,990 more"
     ):
-        replace("x\n" * 50_000, "x", "y")
+        replace_text("x\n" * 50_000, "x", "y")
 
 
 @pytest.mark.parametrize(
@@ -123,47 +123,47 @@ def test_too_many_places_are_counted_not_listed():
         ("a\nb\n", "\n\na\n", "\n\nA\n", "A\nb\n", ""),
     ],
 )
-def test_small_lapses_are_forgiven(text, old, new, after, regardless_of):
-    done = replace(text, old, new)
-    assert (done.text, done.overlooked) == (after, regardless_of)
+def test_small_differences_are_tolerated(text, old, new, after, regardless_of):
+    done = replace_text(text, old, new)
+    assert (done.text, done.ignored) == (after, regardless_of)
 
 
-async def test_what_was_overlooked_is_said(edit, work):
+async def test_ignored_difference_is_reported(edit, work):
     (work / "f").write_text("a \nb\n")
-    assert (await edit("f", "a\nb", "a\nc")).endswith("; matched regardless of trailing whitespace")
+    assert (await edit("f", "a\nb", "a\nc")).endswith("; matched ignoring trailing whitespace")
 
 
-def test_a_better_match_never_competes_with_a_sloppy_one():
-    assert replace("  x = 1\nx = 1 \nx = 1\ny\n", "x = 1\ny", "z\ny").text == "  x = 1\nx = 1 \nz\ny\n"
-    assert replace("x = 1  \n    x = 1\n", "x = 1\n", "y = 1\n").text == "x = 1  \n    y = 1\n"
+def test_exact_match_wins_over_loose_ones():
+    assert replace_text("  x = 1\nx = 1 \nx = 1\ny\n", "x = 1\ny", "z\ny").text == "  x = 1\nx = 1 \nz\ny\n"
+    assert replace_text("x = 1  \n    x = 1\n", "x = 1\n", "y = 1\n").text == "x = 1  \n    y = 1\n"
 
 
-def test_two_sloppy_matches_are_two_meanings():
+def test_two_loose_matches_are_ambiguous():
     with pytest.raises(ToolError, match="2 times, at lines 1 and 3"):
-        replace("  go()\nx\n    go()\n", "\tgo()\n", "\tstop()\n")
-    assert replace("  go()\nx\n    go()\n", "\tgo()\n", "\tstop()\n", everywhere=True).text == (
+        replace_text("  go()\nx\n    go()\n", "\tgo()\n", "\tstop()\n")
+    assert replace_text("  go()\nx\n    go()\n", "\tgo()\n", "\tstop()\n", everywhere=True).text == (
         "  stop()\nx\n    stop()\n"
     )
 
 
-def test_code_marks_that_mean_something_are_no_look_alikes():
-    with pytest.raises(ToolError, match="not in the file"):
-        replace("x = `a`\n", "x = 'a'", "x = 'b'")
+def test_code_characters_are_not_look_alikes():
+    with pytest.raises(ToolError, match="was not found"):
+        replace_text("x = `a`\n", "x = 'a'", "x = 'b'")
 
 
-def test_an_indentation_that_would_be_two_things_is_no_match():
-    with pytest.raises(ToolError, match="not in the file"):
-        replace("a\n  b\nc\n", "  a\n  b\n  c\n", "x\n")
+def test_inconsistent_indentation_is_no_match():
+    with pytest.raises(ToolError, match="was not found"):
+        replace_text("a\n  b\nc\n", "  a\n  b\n  c\n", "x\n")
 
 
-def test_what_is_not_there_is_answered_with_the_nearest_place_and_what_differs():
+def test_missing_old_string_shows_the_nearest_place_and_differences():
     text = "import os\n\n\ndef total(items):\n    result = 0\n    for item in items:\n        result += item\n    return result\n"
     with pytest.raises(ToolError) as caught:
-        replace(text, "def total(items):\n    result = 1\n    for item in items:\n", "x")
+        replace_text(text, "def total(items):\n    result = 1\n    for item in items:\n", "x")
     assert str(caught.value) == (
-        "old_string is not in the file. The nearest is\n"
+        "old_string was not found. The most similar part:\n"
         "4: def total(items):\n5:     result = 0\n6:     for item in items:\n"
-        "which differs:\nline 5 is not '    result = 1'"
+        "Differences:\nline 5 is not '    result = 1'"
     )
 
 
@@ -173,13 +173,13 @@ def test_what_is_not_there_is_answered_with_the_nearest_place_and_what_differs()
         (
             "alpha\nbeta gamma delta\n",
             "beta gamme delta",
-            "2: beta gamma delta\nwhich differs:\nline 2 is not",
+            "2: beta gamma delta\nDifferences:\nline 2 is not",
         ),
-        ("alpha\n", "something else entirely", "Nothing in the file is like it"),
+        ("alpha\n", "something else entirely", "Nothing similar is in the file"),
         ("\n\n", "anything", "The file is empty"),
-        ("a\n  b\nc\n", "a\n b\nd\n", "line 2: only in its blanks: '  b' instead of ' b'"),
-        ("a \u2013 b\nc\n", "a - b\nd", r"only in characters that look alike \(U\+2013\)"),
-        ("new line here\n", "gone", "But new_string is, at line 1: was this done before?"),
+        ("a\n  b\nc\n", "a\n b\nd\n", "line 2: whitespace only: '  b', not ' b'"),
+        ("a \u2013 b\nc\n", "a - b\nd", r"look-alike characters only \(U\+2013\)"),
+        ("new line here\n", "gone", "new_string is already at line 1; was this edit already made?"),
         (
             "".join(f"l{n}\n" for n in range(99)),
             "".join(f"l{n}\n" for n in range(20)) + "x",
@@ -187,42 +187,44 @@ def test_what_is_not_there_is_answered_with_the_nearest_place_and_what_differs()
         ),
     ],
 )
-def test_the_nearest_place_is_told_in_few_words(text, old, why):
+def test_nearest_place_is_described_briefly(text, old, why):
     with pytest.raises(ToolError, match=why) as caught:
-        replace(text, old, "new line here")
+        replace_text(text, old, "new line here")
     assert len(str(caught.value)) < 1500
 
 
-def test_looking_for_what_is_not_there_takes_bounded_time():
+def test_search_for_the_nearest_place_takes_bounded_time():
     with pytest.raises(ToolError):
-        replace(
+        replace_text(
             "some line of a large file, much like the others\n" * 100_000,
             "some line that is not in it, not",
             "x",
         )
     with pytest.raises(ToolError):
-        replace("a\n" * 300_000, "a\n" * 1000 + "b", "y")
+        replace_text("a\n" * 300_000, "a\n" * 1000 + "b", "y")
 
 
-async def test_edits_that_make_no_sense_are_refused(edit, work):
+async def test_invalid_edits_are_refused(edit, work):
     (work / "f").write_text("text\n")
-    for old, new, why in (("", "x", "old_string is empty"), ("text", "text", "are the same")):
+    for old, new, why in (("", "x", "old_string is empty"), ("text", "text", "are identical")):
         with pytest.raises(ToolError, match=why):
             await edit("f", old, new)
     (work / "g").write_text("a b\n")
-    with pytest.raises(ToolError, match=r"there is no h. Did you mean f or g"):
+    with pytest.raises(ToolError, match=r"h does not exist. Did you mean f or g"):
         await edit("h", "a", "b")
-    with pytest.raises(ToolError, match="There is no folder"):
+    with pytest.raises(ToolError, match=r"The directory .* does not exist"):
         await edit("no/such/f", "a", "b")
 
 
 async def test_missing_arguments_are_named(tmp_path, call):
-    tool = Patch(Places(home=str(tmp_path), own=str(tmp_path / "own")))
+    tool = Patch(Places(home=str(tmp_path), alipes_home=str(tmp_path / "own")))
     with pytest.raises(ToolError, match="mode replace needs path and new_string"):
         await tool.run({"mode": "replace", "old_string": "x"}, call)
-    with pytest.raises(ToolError, match="mode patch needs patch"):
+    with pytest.raises(ToolError, match="mode patch needs the parameter patch"):
         await tool.run({"mode": "patch", "path": "x"}, call)
-    assert complaint(tool.spec.schema, {"path": "x"}) and complaint(tool.spec.schema, {"mode": "other"})
+    assert validate_args(tool.spec.schema, {"path": "x"}) and validate_args(
+        tool.spec.schema, {"mode": "other"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -247,35 +249,35 @@ async def test_missing_arguments_are_named(tmp_path, call):
         (b"a\x0cb\x1cc\n", "b", "x", b"a\x0cx\x1cc\n"),
     ],
 )
-async def test_endings_and_encoding_stay(edit, work, before, old, new, after):
+async def test_line_endings_and_encoding_are_kept(edit, work, before, old, new, after):
     (work / "f").write_bytes(before)
     await edit("f", old, new)
     assert (work / "f").read_bytes() == after
 
 
-async def test_what_cannot_be_said_in_the_files_encoding_is_refused(edit, work):
+async def test_text_the_encoding_cannot_represent_is_refused(edit, work):
     (work / "f").write_bytes("d\u00e9j\u00e0 vu, vu\n".encode("latin-1"))
-    with pytest.raises(ToolError, match="written in latin-1 and the new text has characters that are not"):
+    with pytest.raises(ToolError, match="encoded as latin-1 and the new text contains characters it cannot"):
         await edit("f", "vu,", "\u65e5")
     (work / "g").write_text("x\n")
-    with pytest.raises(ToolError, match="half a character"):
+    with pytest.raises(ToolError, match="lone surrogate"):
         await edit("g", "x", "\udc80")
 
 
-async def test_what_is_no_text_is_refused(edit, work, tmp_path):
+async def test_binary_files_are_refused(edit, work, tmp_path):
     (work / "b").write_bytes(b"\x7fELF\0\1x")
     os.mkfifo(work / "pipe")
     with (work / "huge").open("wb") as file:
-        file.truncate(LARGEST + 1)
+        file.truncate(MAX_TEXT_BYTES + 1)
     (tmp_path / "home/.alipes/.env").write_text("KEY=x")
     (work / "env").symlink_to(tmp_path / "home/.alipes/.env")
     for path, why in (
         ("b", "is a program or library"),
         ("pipe", "is a pipe"),
-        (".", "is a folder"),
+        (".", "is a directory"),
         ("huge", "use the terminal"),
-        ("env", "out of reach"),
-        ("~/.alipes/alipes.db", "out of reach"),
+        ("env", "cannot be edited"),
+        ("~/.alipes/alipes.db", "cannot be edited"),
     ):
         with pytest.raises(ToolError, match=why):
             await edit(path, "x", "y")
@@ -285,17 +287,14 @@ async def test_a_link_is_followed_and_named(edit, work, tmp_path):
     (tmp_path / "real").write_text("x\n")
     (tmp_path / "real").chmod(0o755)
     (work / "link").symlink_to("../real")
-    assert (
-        await edit("link", "x", "y")
-        == f"updated link (+1 -1, line 1); through the link, into {tmp_path}/real"
-    )
+    assert await edit("link", "x", "y") == f"updated link (+1 -1, line 1); through a link to {tmp_path}/real"
     assert (work / "link").is_symlink() and (tmp_path / "real").read_text() == "y\n"
     assert (tmp_path / "real").stat().st_mode & 0o777 == 0o755
 
 
 async def test_secrets_in_the_file_are_masked_in_errors_and_diffs(tmp_path, work, call):
     (work / "f").write_text("key = sk-1\n")
-    places = Places(home=str(tmp_path / "home"), own=str(tmp_path / "own"))
+    places = Places(home=str(tmp_path / "home"), alipes_home=str(tmp_path / "own"))
     tool = Patch(places, mask=lambda text: text.replace("sk-1", "***"))
     with pytest.raises(ToolError) as caught:
         await tool.run({"mode": "replace", "path": "f", "old_string": "key = sk-2", "new_string": "x"}, call)
@@ -304,7 +303,7 @@ async def test_secrets_in_the_file_are_masked_in_errors_and_diffs(tmp_path, work
     assert "+Key = ***" in call.shown[0]
 
 
-async def test_a_stopped_edit_changes_nothing_or_all(edit, work):
+async def test_cancelled_edit_changes_nothing_or_everything(edit, work):
     (work / "f").write_text("old\n" + "x\n" * 200_000)
     for _ in range(5):
         before = (work / "f").read_text()
@@ -315,31 +314,31 @@ async def test_a_stopped_edit_changes_nothing_or_all(edit, work):
         await asyncio.wait([task])
         assert (work / "f").read_text()[:4] in ("old\n", "new\n")
     while any(path.name.startswith(".alipes-") for path in work.iterdir()):
-        await asyncio.sleep(0.01)  # what a stopped one had prepared, it takes away itself
+        await asyncio.sleep(0.01)  # a cancelled edit removes its temporary files
 
 
 @settings(max_examples=150, deadline=None)
 @given(some.data())
-def test_a_replacement_gives_what_str_replace_would_or_refuses(data):
+def test_replacement_equals_str_replace_or_is_refused(data):
     lines = some.sampled_from(["a", "b", "  a", "\tb", "", "a ", "c d"])
     text = "\n".join(data.draw(some.lists(lines, max_size=8)))
     old = "\n".join(data.draw(some.lists(lines, min_size=1, max_size=3)))
     new = "\n".join(data.draw(some.lists(lines, max_size=3)))
     try:
-        done = replace(text, old, new)
+        done = replace_text(text, old, new)
     except ToolError:
         return
     if old in text:
         assert text.count(old) == 1 and done.text == text.replace(old, new)
     else:
-        assert done.overlooked or old.endswith("\n") or old.strip("\n") != old
+        assert done.ignored or old.endswith("\n") or old.strip("\n") != old
 
 
 @settings(max_examples=150, deadline=None)
 @given(
     some.lists(some.sampled_from(["a", " a", "b", "b ", "\u2013", "-", ""]), max_size=9), some.integers(1, 4)
 )
-def test_lines_are_found_wherever_they_stand(lines, count):
+def test_lines_are_found_at_any_position(lines, count):
     for start in range(len(lines) - count + 1):
         wanted = lines[start : start + count]
         found, overlooked = find_lines(lines, wanted)

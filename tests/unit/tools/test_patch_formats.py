@@ -1,4 +1,4 @@
-"""The `patch` tool with whole patches: several files at once, all or nothing, in both forms that models know."""
+"""The `patch` tool in mode patch: several files, all or nothing, in both formats."""
 
 import asyncio
 import subprocess
@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from alipes.agent.approval.approval import assess
+from alipes.agent.approval.approval import assess_call
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
 from alipes.tools.common import Places
-from alipes.tools.files.patch import Patch, touched
-from tests.world.workshop import Call
+from alipes.tools.files.patch import Patch, patched_paths
+from tests.world.file_tools import RecordingContext
 
 
 @pytest.fixture
 def apply(tmp_path, call):
-    tool = Patch(Places(home=str(tmp_path / "home"), own=str(tmp_path / "home" / ".alipes")))
+    tool = Patch(Places(home=str(tmp_path / "home"), alipes_home=str(tmp_path / "home" / ".alipes")))
 
     async def apply(patch, **more):
         return await tool.run({"mode": "patch", "patch": patch, **more}, call)
@@ -90,24 +90,24 @@ async def test_a_patch_updates_adds_deletes_and_moves(apply, tree, call):
     [
         (
             PATCH.replace("-y = 2", "-y = 9"),
-            "src/b.py: the hunk fits nowhere. The nearest is\n1: x = 1\n2: y = 2",
+            "src/b.py: the hunk does not match the file. The most similar part:\n1: x = 1\n2: y = 2",
         ),
-        (PATCH.replace("new/c.py", "src/b.py"), "src/b.py is there already"),
-        (PATCH.replace("lib/b.py", "src/a.py"), "src/b.py cannot be moved: src/a.py is there already"),
-        (PATCH.replace("old.txt", "gone.txt"), "there is no gone.txt"),
-        (PATCH.replace("new/c.py", "~/.alipes/.env"), "out of reach"),
-        (PATCH.replace("*** End Patch", ""), r"no line \*\*\* End Patch"),
+        (PATCH.replace("new/c.py", "src/b.py"), "src/b.py already exists"),
+        (PATCH.replace("lib/b.py", "src/a.py"), "src/b.py cannot be moved: src/a.py already exists"),
+        (PATCH.replace("old.txt", "gone.txt"), "gone.txt does not exist"),
+        (PATCH.replace("new/c.py", "~/.alipes/.env"), "cannot be edited"),
+        (PATCH.replace("*** End Patch", ""), r"no \*\*\* End Patch line"),
         (PATCH.replace("+# end", "# end"), "line 9 of the patch is '# end'; expected a line of the new file"),
-        (PATCH.replace(" x = 1", "x = 1"), "line 14 of the patch is 'x = 1'; expected a line that begins"),
+        (PATCH.replace(" x = 1", "x = 1"), "line 14 of the patch is 'x = 1'; expected a line starting"),
         (PATCH.replace("*** Update File: src/a.py\n", ""), "line 2 of the patch is '@@ def two"),
-        ("*** Begin Patch\n*** End Patch", "the patch names no file"),
+        ("*** Begin Patch\n*** End Patch", r"the patch has no \*\*\* Update File"),
         ("*** Begin Patch\n*** Update File: src/a.py\n*** End Patch", "its hunks are missing"),
         ("*** Begin Patch\n*** Delete File: old.txt\n-bye\n*** End Patch", "nothing after"),
         (
             "*** Begin Patch\n*** Update File: src/b.py\n x = 1\n-y = 2\n+y = 2\n*** End Patch",
-            "nothing would change",
+            "nothing to change",
         ),
-        ("make it better", "this is no patch"),
+        ("make it better", "not a valid patch"),
     ],
 )
 async def test_a_patch_that_does_not_fit_as_a_whole_changes_nothing(apply, tree, broken, why):
@@ -116,7 +116,7 @@ async def test_a_patch_that_does_not_fit_as_a_whole_changes_nothing(apply, tree,
     assert tree() == FILES
 
 
-async def test_a_patch_is_understood_in_its_usual_wrappings(apply, tree, work):
+async def test_patch_in_a_code_fence_or_heredoc_is_accepted(apply, tree, work):
     body = "*** Update File: src/b.py\n@@\n-y = 2\n+y = {}\n"
     for n, (before, after) in enumerate(
         [
@@ -133,27 +133,29 @@ async def test_a_patch_is_understood_in_its_usual_wrappings(apply, tree, work):
 
 
 async def hunk(apply, work, text, body):
-    """What the text of a file becomes by an update with this body."""
+    """The text of a file after an update with this body."""
     (work / "f").write_text(text)
     await apply(f"*** Begin Patch\n*** Update File: f\n{body}*** End Patch")
     return (work / "f").read_text()
 
 
-async def test_context_lines_are_the_files_own(apply, work):
+async def test_context_lines_are_kept_from_the_file(apply, work):
     assert await hunk(apply, work, "a  \nb\n\u2013 c\n", "@@\n a\n-b\n+B\n - c\n") == "a  \nB\n\u2013 c\n"
 
 
-async def test_hunks_that_could_be_anywhere_are_refused_with_the_places(apply, work):
+async def test_ambiguous_hunks_are_refused_with_the_places(apply, work):
     text = "def a():\n    go()\ndef b():\n    go()\n"
-    with pytest.raises(ToolError, match="f: the hunk fits in 2 places, at lines 2 and 4; give more lines"):
+    with pytest.raises(
+        ToolError, match="f: the hunk matches 2 places, at lines 2 and 4; add more context lines"
+    ):
         await hunk(apply, work, text, "@@\n-    go()\n+    stop()\n")
     assert await hunk(apply, work, text, "@@ def b():\n-    go()\n+    stop()\n") == text[:-5] + "stop()\n"
 
 
-async def test_equal_hunks_are_told_apart_by_their_order(apply, work):
+async def test_equal_hunks_are_resolved_by_their_order(apply, work):
     two = "@@\n-go()\n+one()\n@@\n-go()\n+two()\n"
     assert await hunk(apply, work, "go()\nx\ngo()\n", two) == "one()\nx\ntwo()\n"
-    with pytest.raises(ToolError, match="hunk 1 of 2 fits in 3 places"):
+    with pytest.raises(ToolError, match="hunk 1 of 2 matches 3 places"):
         await hunk(apply, work, "go()\nx\ngo()\ny\ngo()\n", two)
     between = "@@\n-a\n+A\n@@\n-go()\n+GO()\n@@\n-b\n+B\n"
     assert await hunk(apply, work, "go()\na\ngo()\nb\ngo()\n", between) == "go()\nA\nGO()\nB\ngo()\n"
@@ -165,22 +167,22 @@ async def test_unique_hunks_may_come_in_any_order(apply, work):
         await hunk(apply, work, "a\nb\nc\n", "@@\n a\n-b\n+B\n@@\n-b\n+BB\n c\n")
 
 
-async def test_several_anchors_lead_inwards(apply, work):
+async def test_several_anchors_are_nested(apply, work):
     text = "class A:\n    def f(self):\n        pass\nclass B:\n    def f(self):\n        pass\n"
     body = "@@ class B:\n@@     def f(self):\n-        pass\n+        return\n"
     assert await hunk(apply, work, text, body) == text[:-5] + "return\n"
 
 
-async def test_lines_that_only_come_go_after_their_anchor_or_to_the_end(apply, work):
+async def test_added_lines_go_after_their_anchor_or_to_the_end(apply, work):
     assert await hunk(apply, work, "a\nb\n", "@@ a\n+new\n") == "a\nnew\nb\n"
     assert await hunk(apply, work, "a\nb\n", "@@\n+new\n") == "a\nb\nnew\n"
     assert await hunk(apply, work, "a\nb", "@@\n+new\n") == "a\nb\nnew"
     assert await hunk(apply, work, "", "+new\n") == "new\n"
-    with pytest.raises(ToolError, match="fits nowhere"):
+    with pytest.raises(ToolError, match="does not match the file"):
         await hunk(apply, work, "a\nb\n", "@@ not there at all\n+new\n")
 
 
-async def test_the_end_of_the_file_settles_a_tie(apply, work):
+async def test_end_of_file_marker_resolves_ambiguity(apply, work):
     body = "@@\n-x\n+y\n*** End of File\n"
     assert await hunk(apply, work, "x\nz\nx\n", body) == "x\nz\ny\n"
 
@@ -202,7 +204,7 @@ async def test_links_are_neither_moved_nor_deleted(apply, tree, work):
             await apply(f"*** Begin Patch\n{body}*** End Patch")
 
 
-async def test_a_moved_file_keeps_its_mode_and_form(apply, work):
+async def test_moved_file_keeps_its_mode_and_format(apply, work):
     (work / "f").write_bytes(b"\xef\xbb\xbfa\r\n")
     (work / "f").chmod(0o751)
     assert await apply("*** Begin Patch\n*** Update File: f\n*** Move to: sub/g\n*** End Patch") == (
@@ -263,26 +265,26 @@ async def test_a_unified_diff_is_applied_even_with_wrong_line_numbers(apply, tre
     }
 
 
-async def test_a_line_number_settles_a_tie_and_nothing_else(apply, work):
+async def test_line_number_only_resolves_ambiguity(apply, work):
     head = "--- a/f\n+++ b/f\n"
     (work / "f").write_text("x\ny\nx\n")
     await apply(head + "@@ -3 +3 @@\n-x\n+z\n")
     assert (work / "f").read_text() == "x\ny\nz\n"
     (work / "f").write_text("x\ny\nx\n")
-    with pytest.raises(ToolError, match="fits in 2 places, at lines 1 and 3"):
+    with pytest.raises(ToolError, match="matches 2 places, at lines 1 and 3"):
         await apply(head + "@@ -2 +2 @@\n-x\n+z\n")
     await apply(head + "@@ -1,0 +2,1 @@\n+between\n")
     assert (work / "f").read_text() == "x\nbetween\ny\nx\n"
 
 
-async def test_hunks_without_a_header_are_for_the_path_beside_them(apply, tree, work):
+async def test_hunks_without_a_header_apply_to_path(apply, tree, work):
     await apply("@@ -1,2 +1,2 @@\n x = 1\n-y = 2\n+y = 4\n", path="src/b.py")
     assert (work / "src/b.py").read_text() == "x = 1\ny = 4\n"
     await apply("@@\n-y = 4\n+y = 5", path="src/b.py")
     assert (work / "src/b.py").read_text() == "x = 1\ny = 5\n"
 
 
-async def test_a_removed_line_that_looks_like_a_header_is_none(apply, work):
+async def test_removed_line_that_looks_like_a_header_is_not_one(apply, work):
     (work / "q.sql").write_text("-- one\nselect 1;\n-- two\nselect 2;\n")
     await apply(
         "--- a/q.sql\n+++ b/q.sql\n@@ -1,2 +1,2 @@\n--- one\n+++ one\n select 1;\n@@ -3,2 +3,1 @@\n--- two\n select 2;\n"
@@ -300,7 +302,7 @@ async def test_a_rename_alone_is_a_move(apply, tree):
 @pytest.mark.parametrize(
     ("patch", "why"),
     [
-        ("--- a/x\n+++ b/x\nBinary files a/x and b/x differ\n", "no patch|binary"),
+        ("--- a/x\n+++ b/x\nBinary files a/x and b/x differ\n", "not a valid patch|binary"),
         ("diff --git a/x b/x\nGIT binary patch\n--- a/x\n+++ b/x\n@@\n", "binary"),
         ("--- a/src/b.py\n+++ b/src/b.py\n@@ -1,2 +1,2 @@\n x = 1\noops\n", "line 5 of the patch is 'oops'"),
         ("--- a/src/b.py\n+++ b/src/b.py\n", "its hunks are missing"),
@@ -312,23 +314,23 @@ async def test_diffs_that_cannot_be_applied_say_why(apply, tree, patch, why):
     assert tree() == FILES
 
 
-def test_whoever_allows_a_patch_knows_all_its_paths():
-    assert touched({"mode": "patch", "patch": PATCH}) == [
+def test_patched_paths_lists_all_paths_of_a_patch():
+    assert patched_paths({"mode": "patch", "patch": PATCH}) == [
         "src/a.py",
         "new/c.py",
         "old.txt",
         "src/b.py",
         "lib/b.py",
     ]
-    assert touched({"mode": "patch", "patch": UNIFIED}) == [
+    assert patched_paths({"mode": "patch", "patch": UNIFIED}) == [
         "src/a.py",
         "new.txt",
         "old.txt",
         "src/b.py",
         "b2.py",
     ]
-    assert touched({"mode": "replace", "path": "x"}) == ["x"]
-    assert touched({"mode": "patch", "patch": "nonsense"}) == touched({"mode": "replace"}) == []
+    assert patched_paths({"mode": "replace", "path": "x"}) == ["x"]
+    assert patched_paths({"mode": "patch", "patch": "nonsense"}) == patched_paths({"mode": "replace"}) == []
 
 
 @pytest.mark.parametrize(
@@ -351,17 +353,17 @@ def test_whoever_allows_a_patch_knows_all_its_paths():
         (ToolCall("1", "write_file", {"path": "half\ud800", "content": ""}), ""),
     ],
 )
-def test_writing_is_judged_as_the_same_deed_in_a_shell_would_be(tmp_path, work, call, rule):
-    places = Places(home=str(tmp_path / "home"), own=str(tmp_path / "home" / ".alipes"), scratch=())
+def test_file_writes_are_judged_like_shell_writes(tmp_path, work, call, rule):
+    places = Places(home=str(tmp_path / "home"), alipes_home=str(tmp_path / "home" / ".alipes"), scratch=())
     (work / "up").mkdir()
-    risk = assess(call, str(work), places)
+    risk = assess_call(call, str(work), places)
     assert (risk.rule if risk else "") == rule
 
 
 @settings(max_examples=25, deadline=None)
 @given(some.lists(some.text("ab \t\u00e9", max_size=3), max_size=12), some.data())
-def test_what_diff_writes_is_what_patch_does(tmp_path_factory, lines, data):
-    """Whatever `diff -u` says about two texts turns the one into the other."""
+def test_output_of_diff_can_be_applied(tmp_path_factory, lines, data):
+    """The output of `diff -u` turns one text into the other."""
     folder = tmp_path_factory.mktemp("diff")
     new = [*lines]
     for _ in range(data.draw(some.integers(1, 4))):
@@ -373,17 +375,17 @@ def test_what_diff_writes_is_what_patch_does(tmp_path_factory, lines, data):
     after = "\n".join(new) + data.draw(some.sampled_from(["", "\n"]))
     (folder / "f").write_text(before)
     (folder / "g").write_text(after)
-    told = subprocess.run(
+    seen = subprocess.run(
         ["diff", "-u", "--label", "a/f", "--label", "b/f", "f", "g"],
         cwd=folder,
         capture_output=True,
         text=True,
     ).stdout
-    if not told:
+    if not seen:
         return
-    tool = Patch(Places(home=str(folder), own=str(folder / "own")))
+    tool = Patch(Places(home=str(folder), alipes_home=str(folder / "own")))
     try:
-        asyncio.run(tool.run({"mode": "patch", "patch": told}, Call(folder)))
+        asyncio.run(tool.run({"mode": "patch", "patch": seen}, RecordingContext(folder)))
     except ToolError as error:
         assert "places" in str(error)
         return

@@ -1,4 +1,4 @@
-"""The `read_file` tool on real files: text, images, folders, and what must not be read or must not hang."""
+"""The `read_file` tool on real files: text, images, directories, secrets, devices."""
 
 import asyncio
 import os
@@ -13,7 +13,15 @@ from hypothesis import strategies as some
 
 from alipes.kernel.errors import ToolError
 from alipes.tools.common import Places
-from alipes.tools.files.read_file import BLOCK, LARGEST_IMAGE, LONGEST_LINE, ROOM, ReadFile, cut, encoding_of
+from alipes.tools.files.read_file import (
+    BLOCK_BYTES,
+    MAX_IMAGE_BYTES,
+    MAX_LINE_BYTES,
+    MAX_RESULT_BYTES,
+    ReadFile,
+    read_lines,
+)
+from alipes.tools.files.text_file import detect_encoding
 
 
 class Call:
@@ -34,7 +42,7 @@ def own(tmp_path):
 
 @pytest.fixture
 def read(tmp_path, own):
-    tool = ReadFile(Places(home=str(tmp_path / "home"), own=str(own)))
+    tool = ReadFile(Places(home=str(tmp_path / "home"), alipes_home=str(own)))
 
     async def read(path, **more):
         return await tool.run({"path": str(path), **more}, Call(tmp_path))
@@ -54,7 +62,7 @@ def png() -> bytes:
     )
 
 
-async def test_a_small_file_comes_back_as_it_is(read, tmp_path):
+async def test_small_file_is_returned_unchanged(read, tmp_path):
     text = "first\n\tsecond  \r\n\nlast without end"
     (tmp_path / "a.txt").write_bytes(text.encode())
     for path in "a.txt", tmp_path / "a.txt", "./x/../a.txt", "~/../a.txt":
@@ -62,55 +70,55 @@ async def test_a_small_file_comes_back_as_it_is(read, tmp_path):
         assert await read(path) == text
 
 
-async def test_a_long_file_is_cut_and_says_how_to_go_on(read, tmp_path):
+async def test_long_file_is_cut_with_the_next_offset(read, tmp_path):
     (tmp_path / "long").write_text("".join(f"line {n}\n" for n in range(1, 5001)))
     first = await read("long")
-    assert first.startswith("[lines 1-2000 of 5,000; go on with offset=2001]\nline 1\n")
+    assert first.startswith("[lines 1-2000 of 5,000; continue with offset=2001]\nline 1\n")
     assert first.endswith("line 2000\n")
     assert await read("long", offset=4999) == "[lines 4999-5000 of 5,000]\nline 4999\nline 5000\n"
     assert (
         await read("long", offset=10, limit=2)
-        == "[lines 10-11 of 5,000; go on with offset=12]\nline 10\nline 11\n"
+        == "[lines 10-11 of 5,000; continue with offset=12]\nline 10\nline 11\n"
     )
     assert await read("long", offset=-1) == "[lines 5000-5000 of 5,000]\nline 5000\n"
     assert (await read("long", offset=-9999, limit=1)).endswith("\nline 1\n")
-    with pytest.raises(ToolError, match="no line 6000; the file has 5000"):
+    with pytest.raises(ToolError, match="line 6000 does not exist; the file has 5000 lines"):
         await read("long", offset=6000)
 
 
-async def test_an_answer_has_an_end_however_long_the_lines(read, tmp_path):
+async def test_result_is_bounded_for_any_line_length(read, tmp_path):
     (tmp_path / "wide").write_text(("x" * 9_999 + "\n") * 100)
-    told = await read("wide")
-    assert len(told) < ROOM + 2 * LONGEST_LINE
-    assert "[... 6,000 more bytes in this line]" in told
-    assert "go on with offset=" in told
+    seen = await read("wide")
+    assert len(seen) < MAX_RESULT_BYTES + 2 * MAX_LINE_BYTES
+    assert "[... 6,000 more bytes in this line]" in seen
+    assert "continue with offset=" in seen
 
 
-async def test_a_huge_file_is_sliced_without_being_held(read, tmp_path):
+async def test_huge_file_is_read_without_loading_it(read, tmp_path):
     with (tmp_path / "huge").open("wb") as file:
         for n in range(40):
             file.write(b"%08d\n" % n * 100_000)
     tracemalloc.start()
-    told = await read("huge", offset=3_999_999, limit=1)
+    seen = await read("huge", offset=3_999_999, limit=1)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert told.endswith("]\n00000039\n")
-    assert peak < 8 * BLOCK
+    assert seen.endswith("]\n00000039\n")
+    assert peak < 8 * BLOCK_BYTES
 
 
 @pytest.mark.deadline(60)
-async def test_a_sparse_giant_is_not_counted_to_its_end(read, tmp_path):
+async def test_huge_sparse_file_is_not_counted(read, tmp_path):
     with (tmp_path / "giant").open("wb") as file:
         file.write(b"one\ntwo\n" * 9000)
         file.truncate(1 << 40)
-    assert (await read("giant", limit=1)) == "[lines 1-1; go on with offset=2]\none\n"
-    with pytest.raises(ToolError, match="lies beyond the first"):
+    assert (await read("giant", limit=1)) == "[lines 1-1; continue with offset=2]\none\n"
+    with pytest.raises(ToolError, match="is beyond the first"):
         await read("giant", offset=10**9)
     assert "more bytes in this line" in await read("giant", offset=18001)
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "expected"),
     [
         ("\ufeffmit Ä".encode(), "mit Ä"),
         ("breit Ä\nzwei\n".encode("utf-16"), "[from utf-16]\nbreit Ä\nzwei\n"),
@@ -122,13 +130,13 @@ async def test_a_sparse_giant_is_not_counted_to_its_end(read, tmp_path):
         (b"", "(empty file)"),
     ],
 )
-async def test_encodings_are_recognised(read, tmp_path, raw, told):
+async def test_encodings_are_recognised(read, tmp_path, raw, expected):
     (tmp_path / "file").write_bytes(raw)
-    assert await read("file") == told
+    assert await read("file") == expected
 
 
-def test_a_character_cut_at_the_end_of_the_sample_is_no_other_encoding():
-    assert encoding_of("äöü".encode()[:-1]) == "utf-8"
+def test_split_character_at_the_end_of_the_sample_is_still_utf8():
+    assert detect_encoding("äöü".encode()[:-1]) == "utf-8"
 
 
 @pytest.mark.parametrize(
@@ -139,19 +147,19 @@ def test_a_character_cut_at_the_end_of_the_sample_is_no_other_encoding():
         (bytes(range(256)) * 4, "binary data"),
     ],
 )
-async def test_what_is_no_text_is_described(read, tmp_path, raw, kind):
+async def test_binary_file_is_described(read, tmp_path, raw, kind):
     (tmp_path / "file").write_bytes(raw)
-    told = await read("file")
-    assert kind in told and f"{len(raw):,} bytes" in told
+    seen = await read("file")
+    assert kind in seen and f"{len(raw):,} bytes" in seen
 
 
-async def test_an_image_is_shown_as_an_image(read, tmp_path):
+async def test_image_is_returned_as_an_image(read, tmp_path):
     (tmp_path / "a.dat").write_bytes(png())
     given = await read("a.dat")
     assert given.text == f"[image/png, {len(png())} bytes]"
     assert [(image.media_type, image.data) for image in given.images] == [("image/png", png())]
-    (tmp_path / "big.png").write_bytes(png() + bytes(LARGEST_IMAGE))
-    with pytest.raises(ToolError, match="too large"):
+    (tmp_path / "big.png").write_bytes(png() + bytes(MAX_IMAGE_BYTES))
+    with pytest.raises(ToolError, match="the maximum is"):
         await read("big.png")
 
 
@@ -160,52 +168,52 @@ async def test_a_folder_is_listed(read, tmp_path):
     (folder / "inner").mkdir(parents=True)
     for n in range(300):
         (folder / f"f{n:03}").touch()
-    told = (await read("folder")).splitlines()
-    assert told[:2] == [f"[{folder} is a folder of 301]", "f000"]
-    assert told[-1] == "[101 more]"
+    seen = (await read("folder")).splitlines()
+    assert seen[:2] == [f"[{folder} is a directory with 301 entries]", "f000"]
+    assert seen[-1] == "[101 more]"
 
 
-async def test_a_missing_file_brings_the_names_that_come_near(read, tmp_path):
+async def test_missing_file_suggests_similar_names(read, tmp_path):
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "Settings.py").touch()
-    with pytest.raises(ToolError, match=r"there is no .*setings\.py\. Did you mean .*/src/Settings\.py\?"):
+    with pytest.raises(ToolError, match=r".*setings\.py does not exist\. Did you mean .*/src/Settings\.py\?"):
         await read("src/setings.py")
     with pytest.raises(ToolError, match=r"Did you mean .*/src\?"):
         await read("srv/Settings.py")
-    with pytest.raises(ToolError, match=r"/src has Settings\.py\."):
+    with pytest.raises(ToolError, match=r"/src contains Settings\.py\."):
         await read("src/quite-different")
-    with pytest.raises(ToolError, match="there is no"):
+    with pytest.raises(ToolError, match="does not exist"):
         await read("src/Settings.py/below")
 
 
-async def test_nothing_that_could_hang_is_opened(read, tmp_path):
+async def test_pipes_and_devices_are_not_opened(read, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
         async with asyncio.timeout(3):
             for path in "pipe", "/dev/zero", "/dev/tty", "/dev/stdin", "socket":
-                with pytest.raises(ToolError, match=r"cannot be read|only files and folders"):
+                with pytest.raises(ToolError, match=r"cannot be read|only files and directories"):
                     await read(path)
     (tmp_path / "link").symlink_to("pipe")
     with pytest.raises(ToolError, match="is a pipe"):
         await read("link")
 
 
-async def test_a_link_that_leads_in_circles_and_a_file_we_may_not_read_are_told(read, tmp_path):
+async def test_link_loops_and_unreadable_files_are_reported(read, tmp_path):
     (tmp_path / "circle").symlink_to("circle")
     with pytest.raises(ToolError, match="cannot be read: Too many levels"):
         await read("circle")
-    with pytest.raises(ToolError, match="zero byte"):
+    with pytest.raises(ToolError, match="null byte"):
         await read("a\0b")
     with pytest.raises(ToolError, match="cannot be read: File name too long"):
         await read("x" * 5000)
 
 
-async def test_files_of_the_kernel_are_read_although_they_have_no_size(read):
+async def test_proc_files_without_a_size_are_read(read):
     assert "Name:" in await read("/proc/self/status")
 
 
-async def test_secrets_are_not_read_by_whatever_name(read, tmp_path, own):
+async def test_secrets_are_not_read_under_any_name(read, tmp_path, own):
     (own / ".env").write_text("KEY=canary")
     (own / "alipes.db").write_text("canary")
     (own / "run" / "1.sock").write_text("canary")
@@ -222,7 +230,7 @@ async def test_secrets_are_not_read_by_whatever_name(read, tmp_path, own):
             await read(name)
 
 
-async def test_what_lies_open_in_the_home_is_read(read, own):
+async def test_other_files_in_the_home_are_read(read, own):
     (own / "spill").mkdir()
     for name in "config.toml", "SOUL.md", "spill/terminal-1.txt":
         (own / name).write_text("x = 1")
@@ -230,13 +238,15 @@ async def test_what_lies_open_in_the_home_is_read(read, own):
 
 
 async def test_known_secrets_are_masked_in_any_file(tmp_path, own):
-    tool = ReadFile(Places(home=str(tmp_path), own=str(own)), mask=lambda text: text.replace("canary", "***"))
+    tool = ReadFile(
+        Places(home=str(tmp_path), alipes_home=str(own)), mask=lambda text: text.replace("canary", "***")
+    )
     (own / "config.toml").write_text("key = 'canary'")
     assert await tool.run({"path": str(own / "config.toml")}, Call(tmp_path)) == "key = '***'"
 
 
-async def test_files_of_the_person_that_hold_secrets_are_known(tmp_path, own):
-    places = Places(home=str(tmp_path), own=str(own))
+async def test_personal_secret_files_are_recognised(tmp_path, own):
+    places = Places(home=str(tmp_path), alipes_home=str(own))
     for name in ".ssh/id_ed25519", ".aws/credentials", ".netrc", ".gnupg/x", ".config/gh/hosts.yml":
         assert places.secrecy(f"{tmp_path}/{name}") == "personal"
     for name in ".ssh/id_ed25519.pub", ".ssh/config", ".bashrc", "project/.env", "netrc":
@@ -255,7 +265,7 @@ async def test_files_of_the_person_that_hold_secrets_are_known(tmp_path, own):
     offset=some.integers(-45, 45).filter(bool),
     limit=some.integers(1, 50),
 )
-def test_any_slice_is_what_splitting_the_lines_would_give(tmp_path_factory, lines, ended, offset, limit):
+def test_any_slice_equals_split_lines(tmp_path_factory, lines, ended, offset, limit):
     text = "\n".join(lines) + ("\n" if ended and lines else "")
     expected = text.encode().split(b"\n")
     expected = [line + b"\n" for line in expected[:-1]] + ([expected[-1]] if expected[-1] else [])
@@ -263,7 +273,7 @@ def test_any_slice_is_what_splitting_the_lines_would_give(tmp_path_factory, line
     path = tmp_path_factory.getbasetemp() / "sliced"
     path.write_bytes(text.encode())
     with path.open("rb") as file:
-        found = cut(file, offset=offset, limit=limit, room=10**6)
+        found = read_lines(file, offset=offset, limit=limit, room=10**6)
     wanted = b"".join(expected[first - 1 : first - 1 + limit]).decode()
     assert found.text == (wanted.removeprefix("\ufeff") if first == 1 else wanted)
     assert (found.first, found.lines) == (first, len(expected))

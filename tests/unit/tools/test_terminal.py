@@ -1,4 +1,4 @@
-"""The `terminal` tool with real processes: what the model is told, and what is left behind."""
+"""The `terminal` tool with real processes: results, progress, limits."""
 
 import asyncio
 import json
@@ -12,12 +12,13 @@ import pytest
 from alipes.kernel.errors import ToolError
 from alipes.tools.common import Places, child_environment
 from alipes.tools.files.read_file import ReadFile
-from alipes.tools.shell.output import HEAD, TAIL, Spill, Transcript, clean
-from alipes.tools.shell.terminal import Terminal
+from alipes.tools.shell.output import HEAD_BYTES, TAIL_BYTES, CommandOutput, SpillFolder, clean_output
+from alipes.tools.shell.terminal import TerminalTool
+from tests.world.environment import LIMIT_S
 
 
 class Call:
-    """What a tool is told, and a record of what it showed."""
+    """A tool context that records progress."""
 
     def __init__(self, workdir):
         self.call_id, self.session, self.workdir = "c1", "s1", str(workdir)
@@ -29,29 +30,30 @@ class Call:
         self.first.set()
 
 
-def terminal(tmp_path, largest=50 << 20, **more):
+def terminal(tmp_path, max_file_bytes=50 << 20, mask=str, **more):
     env = child_environment({"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
-    places = Places(home=str(tmp_path), own=str(tmp_path / "own"))
-    return Terminal(places, env, Spill(tmp_path / "spill", largest=largest), **more)
+    places = Places(home=str(tmp_path), alipes_home=str(tmp_path / "own"))
+    spill = SpillFolder(tmp_path / "spill", mask=mask, max_file_bytes=max_file_bytes)
+    return TerminalTool(places, env, spill, **more)
 
 
 async def run(tmp_path, command, **args):
     return await terminal(tmp_path).run({"command": command, **args}, Call(tmp_path))
 
 
-async def gone(pid):
-    async with asyncio.timeout(5):
+async def wait_until_gone(pid):
+    async with asyncio.timeout(LIMIT_S):
         while os.path.exists(f"/proc/{pid}"):
             await asyncio.sleep(0.005)
 
 
-async def test_output_and_exit_code_are_told(tmp_path):
+async def test_output_and_exit_code_are_returned(tmp_path):
     assert await run(tmp_path, "echo one; echo two >&2; exit 3") == "one\ntwo\n[exit code 3]"
     assert await run(tmp_path, "true") == "(no output)\n[exit code 0]"
-    assert await run(tmp_path, "echo x; kill -9 $$") == "x\n[ended by SIGKILL]"
+    assert await run(tmp_path, "echo x; kill -9 $$") == "x\n[killed by SIGKILL]"
 
 
-async def test_it_works_in_the_working_directory_or_the_one_it_is_given(tmp_path):
+async def test_command_runs_in_the_working_directory_or_workdir(tmp_path):
     inner = tmp_path / "inner"
     inner.mkdir()
     for given, expected in ({}, tmp_path), ({"workdir": "inner"}, inner), ({"workdir": "~/inner"}, inner):
@@ -65,9 +67,9 @@ async def test_bash_is_the_shell(tmp_path):
     assert await run(tmp_path, "a=(1 2 3); echo ${#a[@]} <(true) | cut -c1") == "3\n[exit code 0]"
 
 
-async def test_nobody_can_be_asked_and_nothing_is_coloured(tmp_path):
-    told = await run(tmp_path, "cat; read x || echo none; echo $TERM $NO_COLOR $PAGER $GIT_PAGER")
-    assert told == "none\ndumb 1 cat cat\n[exit code 0]"
+async def test_commands_have_no_input_and_no_colours(tmp_path):
+    seen = await run(tmp_path, "cat; read x || echo none; echo $TERM $NO_COLOR $PAGER $GIT_PAGER")
+    assert seen == "none\ndumb 1 cat cat\n[exit code 0]"
 
 
 async def test_secrets_do_not_reach_the_child(tmp_path):
@@ -85,38 +87,38 @@ async def test_secrets_do_not_reach_the_child(tmp_path):
     assert {name for name in environ if name in env} == {"PATH", "EDITOR"}
 
 
-async def test_a_secret_in_the_output_is_masked_also_in_the_file_and_on_the_way(tmp_path):
+async def test_secrets_are_masked_in_result_file_and_progress(tmp_path):
     tool = terminal(tmp_path, mask=lambda text: text.replace("canary", "***"))
     call = Call(tmp_path)
-    told = await tool.run(
+    seen = await tool.run(
         {"command": "echo canary; sleep 0.4; for i in {1..9000}; do echo canary $i; done"}, call
     )
     spilled = next((tmp_path / "spill").iterdir()).read_text()
-    assert "*** 9000" in told and "*** 4000" in spilled
-    assert "canary" not in told + spilled + "".join(call.shown)
+    assert "*** 9000" in seen and "*** 4000" in spilled
+    assert "canary" not in seen + spilled + "".join(call.shown)
 
 
-async def test_a_command_that_takes_too_long_is_ended_and_its_output_so_far_told(tmp_path):
+async def test_timed_out_command_is_killed_and_its_output_returned(tmp_path):
     began = time.monotonic()
-    told = await run(tmp_path, "echo started; sleep 300", timeout=1)
-    assert told == "started\n[timed out after 1 s and was ended]"
-    assert time.monotonic() - began < 8
+    seen = await run(tmp_path, "echo started; sleep 300", timeout=1)
+    assert seen == "started\n[timed out after 1 s and was killed]"
+    assert time.monotonic() - began < LIMIT_S
 
 
-async def test_a_time_that_is_none_is_refused(tmp_path):
+async def test_invalid_timeout_is_refused(tmp_path):
     with pytest.raises(ToolError, match="between 1 and 600"):
         await run(tmp_path, "true", timeout=0)
     assert await run(tmp_path, "true", timeout=10**6) == "(no output)\n[exit code 0]"
 
 
-async def test_what_is_left_in_the_background_ends_and_is_told(tmp_path):
-    told = await run(tmp_path, "setsid sleep 300 & echo $!; sleep 0.05")
-    pid = int(told.splitlines()[0])
-    await gone(pid)
-    assert told.endswith("[exit code 0; 1 process left in the background ended with it]")
+async def test_leftover_processes_are_killed_and_reported(tmp_path):
+    seen = await run(tmp_path, "setsid sleep 300 & echo $!; sleep 0.05")
+    pid = int(seen.splitlines()[0])
+    await wait_until_gone(pid)
+    assert seen.endswith("[exit code 0; 1 leftover child process killed]")
 
 
-async def test_cancelling_ends_the_whole_tree(tmp_path):
+async def test_cancelling_kills_the_whole_tree(tmp_path):
     call = Call(tmp_path)
     command = "setsid bash -c 'trap \"\" TERM; echo $$; while :; do sleep 300; done' & wait"
     task = asyncio.create_task(terminal(tmp_path).run({"command": command}, call))
@@ -131,14 +133,14 @@ async def test_progress_is_shown_while_it_runs_and_not_too_often(tmp_path):
     call = Call(tmp_path)
     command = "for i in 1 2 3 4 5 6 7 8 9 10; do echo line $i; sleep 0.1; done"
     began = time.monotonic()
-    told = await terminal(tmp_path).run({"command": command}, call)
+    seen = await terminal(tmp_path).run({"command": command}, call)
     took = time.monotonic() - began
-    assert told.startswith("line 1\nline 2")
+    assert seen.startswith("line 1\nline 2")
     assert 2 <= len(call.shown) <= took / 0.2 + 1
-    assert "".join(call.shown) in told
+    assert "".join(call.shown) in seen
 
 
-async def test_the_last_line_before_a_silence_is_shown(tmp_path):
+async def test_last_line_before_a_pause_is_shown(tmp_path):
     call = Call(tmp_path)
     task = asyncio.create_task(terminal(tmp_path).run({"command": "echo working; sleep 300"}, call))
     await call.first.wait()
@@ -147,62 +149,62 @@ async def test_the_last_line_before_a_silence_is_shown(tmp_path):
     await asyncio.wait([task])
 
 
-async def test_a_quick_command_shows_its_result_only(tmp_path):
+async def test_quick_command_shows_no_progress(tmp_path):
     call = Call(tmp_path)
     await terminal(tmp_path).run({"command": "echo quick"}, call)
     assert call.shown == []
 
 
-async def test_long_output_is_cut_in_the_middle_and_whole_in_a_file_the_model_can_read(tmp_path):
-    told = await run(tmp_path, "seq 1 20000")
-    assert told.startswith("1\n2\n3\n") and told.endswith("19999\n20000\n[exit code 0]")
-    assert len(told) < HEAD + TAIL + 500
-    path = told.partition("the whole is in ")[2].partition(",")[0]
+async def test_long_output_is_truncated_and_complete_in_a_readable_file(tmp_path):
+    seen = await run(tmp_path, "seq 1 20000")
+    assert seen.startswith("1\n2\n3\n") and seen.endswith("19999\n20000\n[exit code 0]")
+    assert len(seen) < HEAD_BYTES + TAIL_BYTES + 500
+    path = seen.partition("full output in ")[2].partition(",")[0]
     assert Path(path).read_text() == "".join(f"{n}\n" for n in range(1, 20001))
     assert Path(path).stat().st_mode & 0o077 == 0
-    reading = ReadFile(Places(home=str(tmp_path), own=str(tmp_path / "own")))
+    reading = ReadFile(Places(home=str(tmp_path), alipes_home=str(tmp_path / "own")))
     assert "\n7777\n" in str(await reading.run({"path": path, "offset": 7770, "limit": 10}, Call(tmp_path)))
 
 
-async def test_what_just_fits_is_not_cut(tmp_path):
-    told = await run(tmp_path, f"head -c {HEAD + TAIL} /dev/zero | tr '\\0' x")
-    assert told == "x" * (HEAD + TAIL) + "\n[exit code 0]"
+async def test_output_that_just_fits_is_not_truncated(tmp_path):
+    seen = await run(tmp_path, f"head -c {HEAD_BYTES + TAIL_BYTES} /dev/zero | tr '\\0' x")
+    assert seen == "x" * (HEAD_BYTES + TAIL_BYTES) + "\n[exit code 0]"
     assert not (tmp_path / "spill").exists()
 
 
 @pytest.mark.deadline(60)
-async def test_a_flood_takes_neither_memory_nor_the_disk(tmp_path):
-    tool = terminal(tmp_path, largest=3 << 20)
+async def test_flood_uses_little_memory_and_disk(tmp_path):
+    tool = terminal(tmp_path, max_file_bytes=3 << 20)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    told = await tool.run(
+    seen = await tool.run(
         {"command": "head -c 300000000 /dev/zero | tr '\\0' '\\n'; echo end"}, Call(tmp_path)
     )
-    assert told.endswith("end\n[exit code 0]")
-    assert "the first 3,145,728 bytes are in" in told
+    assert seen.endswith("end\n[exit code 0]")
+    assert "the first 3,145,728 bytes in" in seen
     (spilled,) = (tmp_path / "spill").iterdir()
     assert spilled.stat().st_size == 3 << 20
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kilobytes
 
 
-async def test_an_endless_flood_ends_with_its_time(tmp_path):
-    told = await run(tmp_path, "yes", timeout=1)
-    assert told.endswith("y\n[timed out after 1 s and was ended]")
+async def test_endless_flood_ends_at_the_timeout(tmp_path):
+    seen = await run(tmp_path, "yes", timeout=1)
+    assert seen.endswith("y\n[timed out after 1 s and was killed]")
 
 
-async def test_output_that_cannot_be_kept_is_said_to_be_lost(tmp_path):
+async def test_output_that_cannot_be_saved_is_reported(tmp_path):
     (tmp_path / "spill").write_text("in the way")
-    told = await run(tmp_path, "seq 1 200000")
-    assert "bytes left out here; they could not be kept" in told
-    assert told.endswith("200000\n[exit code 0]")
+    seen = await run(tmp_path, "seq 1 200000")
+    assert "bytes omitted; the full output could not be saved" in seen
+    assert seen.endswith("200000\n[exit code 0]")
 
 
-async def test_the_folder_of_whole_outputs_is_bounded_in_size_and_age(tmp_path):
+async def test_spill_folder_is_bounded_in_size_and_age(tmp_path):
     folder = tmp_path / "spill"
     folder.mkdir()
     for n, (size, days) in enumerate([(10, 9), (900, 3), (900, 2), (10, 1)]):
         (folder / str(n)).write_bytes(b"x" * size)
         os.utime(folder / str(n), (time.time() - days * 86400,) * 2)
-    new = Spill(folder, largest=100, total=1500, days=7).new()
+    new = SpillFolder(folder, max_file_bytes=100, max_total_bytes=1500, max_days=7).new()
     assert {path.name for path in folder.iterdir()} == {"2", "3", new.name}
 
 
@@ -219,37 +221,37 @@ async def test_the_folder_of_whole_outputs_is_bounded_in_size_and_age(tmp_path):
         (b"\xff\xfe caf\xc3\xa9 \xe6\x97", "\ufffd\ufffd café \ufffd"),
     ],
 )
-def test_output_is_what_a_screen_would_have_kept(raw, text):
-    assert clean(raw) == text
+def test_output_is_cleaned_like_on_a_screen(raw, text):
+    assert clean_output(raw) == text
 
 
 @pytest.mark.parametrize("unit", [b"x", b"\r", b"\b", b"\x1b", b"\x1b[", b"\x1b]", b"1;\x1b[1", b"\xff"])
 def test_hostile_output_is_cleaned_in_linear_time(unit):
     began = time.process_time()
-    clean(unit * (1_000_000 // len(unit)))
-    assert time.process_time() - began < 3
+    clean_output(unit * (1_000_000 // len(unit)))
+    assert time.process_time() - began < LIMIT_S / 3
 
 
-async def test_pieces_cut_anywhere_give_the_same_text(tmp_path):
+async def test_splitting_the_output_does_not_change_the_text(tmp_path):
     raw = "".join(f"\x1b[3{n % 8}mzeile {n} äöü 漢字\x1b[0m\r\n" for n in range(3000)).encode()
     texts = []
     for step in 1009, len(raw):
-        transcript = Transcript(Spill(tmp_path / str(step)), str)
+        transcript = CommandOutput(SpillFolder(tmp_path / str(step)))
         for start in range(0, len(raw), step):
             await transcript.feed(raw[start : start + step])
-        texts.append((await transcript.text()).partition("the whole is in")[0])
-        assert next((tmp_path / str(step)).iterdir()).read_text() == clean(raw)
+        texts.append((await transcript.text()).partition("full output in")[0])
+        assert next((tmp_path / str(step)).iterdir()).read_text() == clean_output(raw)
     assert texts[0] == texts[1]
 
 
-async def test_what_cannot_be_started_is_told(tmp_path):
-    with pytest.raises(ToolError, match="zero byte"):
+async def test_failed_start_is_reported(tmp_path):
+    with pytest.raises(ToolError, match="null byte"):
         await run(tmp_path, "echo \0")
     with pytest.raises(ToolError, match="could not be started"):
         await run(tmp_path, "true " + "x" * 200_000)
 
 
 def test_the_two_schemas_are_small():
-    specs = [Terminal.spec, ReadFile.spec]
+    specs = [TerminalTool.spec, ReadFile.spec]
     size = sum(len(json.dumps([spec.name, spec.description, spec.schema])) for spec in specs)
     assert size <= 1600, size

@@ -1,16 +1,16 @@
-"""What is to be done is kept for the conversation, and shown."""
+"""The `todo` tool."""
 
 import pytest
 
 from alipes.kernel.errors import ToolError
-from alipes.tools.todo import MOST, Item, Todo, changed, shown
+from alipes.tools.todo import MAX_ITEMS, Todo, TodoItem, format_todos, update_todos
 
 
-class Act:
+class FakeContext:
     call_id, session, workdir = "c1", "s1", ""
 
 
-class Book:
+class FakeStore:
     def __init__(self):
         self.kept = {}
 
@@ -21,17 +21,17 @@ class Book:
         self.kept[session] = items
 
 
-async def test_a_list_is_written_changed_and_shown():
-    book = Book()
-    todo = Todo(book.read, book.write)
-    assert await todo.run({}, Act()) == "(nothing is to be done)"
+async def test_list_is_written_updated_and_shown():
+    store = FakeStore()
+    todo = Todo(store.read, store.write)
+    assert await todo.run({}, FakeContext()) == "(no todos)"
     first = [{"id": "1", "content": "look"}, {"id": "2", "content": "act", "status": "in_progress"}]
-    assert await todo.run({"todos": first}, Act()) == "[ ] 1: look\n[>] 2: act\n(2 of 2 open)"
+    assert await todo.run({"todos": first}, FakeContext()) == "[ ] 1: look\n[>] 2: act\n(2 of 2 open)"
     more = [{"id": "1", "status": "completed"}, {"id": "3", "content": "tell"}]
-    told = await todo.run({"todos": more, "merge": True}, Act())
-    assert told == "[x] 1: look\n[>] 2: act\n[ ] 3: tell\n(2 of 3 open)" == await todo.run({}, Act())
-    assert await todo.run({"todos": []}, Act()) == "(nothing is to be done)"
-    assert book.kept == {"s1": ()}
+    seen = await todo.run({"todos": more, "merge": True}, FakeContext())
+    assert seen == "[x] 1: look\n[>] 2: act\n[ ] 3: tell\n(2 of 3 open)" == await todo.run({}, FakeContext())
+    assert await todo.run({"todos": []}, FakeContext()) == "(no todos)"
+    assert store.kept == {"s1": ()}
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,15 @@ async def test_a_list_is_written_changed_and_shown():
         (["words"], "an id"),
         ([{"content": "x"}], "an id"),
         ([{"id": "1"}], "no content"),
-        ([{"id": "1", "content": "x", "status": "maybe"}], "no status"),
-        ([{"id": str(n), "content": "x"} for n in range(MOST + 1)], "more than"),
+        ([{"id": "1", "content": "x", "status": "maybe"}], "unknown status"),
+        ([{"id": str(n), "content": "x"} for n in range(MAX_ITEMS + 1)], "too many"),
     ],
 )
-def test_what_is_no_todo_is_said(given, why):
+def test_invalid_todos_are_refused(given, why):
     with pytest.raises(ToolError, match=why):
-        changed((), given)
+        update_todos((), given)
 
 
-def test_items_that_are_over_are_not_open():
-    items = (Item("1", "a", "completed"), Item("2", "b", "cancelled"))
-    assert not any(item.open for item in items) and shown(items).endswith("(0 of 2 open)")
+def test_finished_items_are_not_open():
+    items = (TodoItem("1", "a", "completed"), TodoItem("2", "b", "cancelled"))
+    assert not any(item.open for item in items) and format_todos(items).endswith("(0 of 2 open)")

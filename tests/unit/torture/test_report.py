@@ -15,7 +15,7 @@ def test_every_file_belongs_to_a_scenario():
 def test_what_was_violated_is_named_as_it_is_rerun():
     failed = "tests/torture/test_01_x.py::test_it[7]"
     line = report.Line(tests=2, seeds=96, violations=[failed], worst={"stop": (0.25, "s")})
-    told = "\n".join(report.table({"1": line}))
-    assert told.startswith("# Torture: 1 violations") and f"- {failed}\n" in told
-    assert "| 1 Interrupt storm against open files | 2 | 96 | 1 | stop 0.25 s |" in told
-    assert all(f"- {number}: {why}" in told for number, why in report.MISSING.items())
+    seen = "\n".join(report.table({"1": line}))
+    assert seen.startswith("# Torture: 1 violations") and f"- {failed}\n" in seen
+    assert "| 1 Interrupt storm against open files | 2 | 96 | 1 | stop 0.25 s |" in seen
+    assert all(f"- {number}: {why}" in seen for number, why in report.MISSING.items())

@@ -11,19 +11,19 @@ from starlette.applications import Starlette
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
-from alipes.providers.scripted import Scripted
-from alipes.web.auth import Keys, Known, Limits, hashed
+from alipes.providers.scripted import ScriptedProvider
+from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
 from alipes.web.endpoint import Caller
-from alipes.web.openai import endpoints
-from alipes.web.routing import Api
-from alipes.web.server import address_of, listen, open_door
-from tests.world.house import House, One, open_house
+from alipes.web.openai.endpoints import endpoints
+from alipes.web.router import ApiRouter
+from alipes.web.server import bind_socket, open_server, server_url
+from tests.world.session_harness import SessionHarness, SingleModel, open_sessions
 
 KEY = "the-operators-key"
-OTHERS = {hashed("anns-key"): "ann", hashed("bobs-key"): "bob"}
+OTHERS = {hash_key("anns-key"): "ann", hash_key("bobs-key"): "bob"}
 
 
-class Models(One):
+class Models(SingleModel):
     def names(self) -> tuple[str, ...]:
         return ("test/m", "test/mighty", "far/family/m")
 
@@ -36,9 +36,9 @@ class Models(One):
 class Desk:
     """What the rooms need of an app; and a few words for tests."""
 
-    def __init__(self, house: House, provider: Scripted) -> None:
+    def __init__(self, house: SessionHarness, provider: ScriptedProvider) -> None:
         self.house, self.provider = house, provider
-        self.lobby, self.store, self.hooks = house.lobby, house.store, house.hooks
+        self.sessions, self.store, self.hooks = house.sessions, house.store, house.hooks
         self.models = Models(provider)
         self.http: httpx2.AsyncClient
         self.url = ""
@@ -62,18 +62,18 @@ class Desk:
         assert answer.headers["content-type"].startswith("text/event-stream")
         return [read(event) for event in answer.text.split("\n\n") if event.strip()]
 
-    async def sessions(self) -> list[Any]:
+    async def list_sessions(self) -> list[Any]:
         return await self.store.archive.sessions()
 
     def asked(self, place: int = -1) -> list[tuple[str, str]]:
         """What the model was told, as roles and texts; results as they are."""
-        told = self.provider.asked[place].messages
+        seen = self.provider.asked[place].messages
         return [
             (
                 each.role,
                 " ".join(part.name if isinstance(part, ToolCall) else part.text for part in each.parts),
             )
-            for each in told
+            for each in seen
         ]
 
 
@@ -106,20 +106,20 @@ def result(id: str, text: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def open_desk(
-    home: Path, script: Any = None, *tools: Any, limits: Limits | None = None, **habits: Any
+    home: Path, script: Any = None, *tools: Any, limits: RequestLimits | None = None, **habits: Any
 ) -> AsyncIterator[Desk]:
-    provider = script if hasattr(script, "stream") else Scripted(script)
+    provider = script if hasattr(script, "stream") else ScriptedProvider(script)
 
-    async def find(hash: bytes) -> Known | None:
+    async def find(hash: bytes) -> KeyHolder | None:
         name = OTHERS.get(hash)
-        return Known(Caller(name, frozenset({"run"}))) if name else None
+        return KeyHolder(Caller(name, frozenset({"run"}))) if name else None
 
-    async with open_house(home, provider, *tools, **habits) as house:
+    async with open_sessions(home, provider, *tools, **habits) as house:
         desk = Desk(house, provider)
-        api = Api(endpoints(desk), Keys(KEY, find), limits or Limits())
-        door = listen("127.0.0.1", 0)
-        async with open_door(Starlette(routes=api.routes()), door):
-            desk.url = address_of(door)
+        api = ApiRouter(endpoints(desk), Authenticator(KEY, find), limits or RequestLimits())
+        door = bind_socket("127.0.0.1", 0)
+        async with open_server(Starlette(routes=api.routes()), door):
+            desk.url = server_url(door)
             async with httpx2.AsyncClient(base_url=desk.url, trust_env=False, timeout=20) as desk.http:
                 yield desk
         door.close()

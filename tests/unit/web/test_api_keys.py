@@ -2,73 +2,77 @@
 
 import pytest
 
-from alipes.cli.serve.api_keys import doorway, named, with_key
-from alipes.config.platforms import Messengers, Telegram
-from alipes.config.settings import Serve, Settings, load
-from alipes.config.settings_parts import Api
+from alipes.cli.serve.api_keys import ensure_operator_key, key_finder, make_host_rules
+from alipes.config.loader import load_settings
+from alipes.config.platforms import Messengers, TelegramConfig
+from alipes.config.settings import ApiConfig, ServeConfig, Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Secret
-from alipes.store.api_keys import SqliteCallers
+from alipes.store.api_keys import SqliteApiKeys
 from alipes.store.store import open_store
-from alipes.web.auth import OPERATOR, Keys, hashed
+from alipes.web.auth import OPERATOR, Authenticator, hash_key
 from alipes.web.endpoint import Caller
 
 
 async def test_a_named_key_opens_what_its_scope_says_until_it_is_too_old_or_revoked(tmp_path):
     now = 1000.0
     async with open_store(tmp_path) as store:
-        callers = SqliteCallers(store.database, clock=lambda: now)
-        assert await callers.add("ci", hashed("one"), "run", lasts=60.0, rate=5)
-        assert await callers.add("reader", hashed("two"), "read")
-        assert not await callers.add("ci", hashed("three"), "admin"), "the name is taken"
-        keys = Keys("own", named(callers))
-        known = await keys.who("Bearer one")
+        callers = SqliteApiKeys(store.database, clock=lambda: now)
+        assert await callers.add("ci", hash_key("one"), "run", lifetime_s=60.0, rate=5)
+        assert await callers.add("reader", hash_key("two"), "read")
+        assert not await callers.add("ci", hash_key("three"), "admin"), "the name is taken"
+        keys = Authenticator("own", key_finder(callers))
+        known = await keys.authenticate("Bearer one")
         assert known is not None and known.rate == 5
         assert known.caller == Caller("ci", frozenset({"run"}))
-        assert (await keys.who("Bearer three")) is None
-        assert (await keys.who("bearer own")).caller == Caller(OPERATOR, frozenset({"admin"}))
+        assert (await keys.authenticate("Bearer three")) is None
+        assert (await keys.authenticate("bearer own")).caller == Caller(OPERATOR, frozenset({"admin"}))
         now += 61
-        assert await keys.who("Bearer one") is None, "too old"
+        assert await keys.authenticate("Bearer one") is None, "too old"
         assert [each.name for each in await callers.all()] == ["ci", "reader"]
         assert await callers.revoke("reader") and not await callers.revoke("reader")
-        assert await keys.who("Bearer two") is None
+        assert await keys.authenticate("Bearer two") is None
     content = (tmp_path / "alipes.db").read_bytes()
-    assert hashed("one") in content and b"Bearer" not in content
+    assert hash_key("one") in content and b"Bearer" not in content
 
 
 async def test_without_an_operators_key_none_is_known():
     for shown in ("Bearer", "Bearer ", "Bearer  ", ""):
-        assert await Keys("").who(shown) is None
+        assert await Authenticator("").authenticate(shown) is None
 
 
 def test_the_first_key_is_made_once_and_kept(tmp_path):
-    made = with_key(Settings(home=tmp_path))
+    made = ensure_operator_key(Settings(home=tmp_path))
     key = made.serve.key.reveal()
     assert len(key) > 30 and key in made.secrets(), "masked in what tools say"
-    assert with_key(made) is made
-    assert load(tmp_path, {}).serve.key.reveal() == key
+    assert ensure_operator_key(made) is made
+    assert load_settings(tmp_path, {}).serve.key.reveal() == key
 
 
 def test_the_door_has_the_names_of_the_settings_and_that_of_telegrams_webhook():
-    telegram = Telegram(mode="webhook", webhook_url="https://Bot.example.com/telegram", token=Secret("1:t"))
+    telegram = TelegramConfig(
+        mode="webhook", webhook_url="https://Bot.example.com/telegram", token=Secret("1:t")
+    )
     settings = Settings(
         home="/home",
-        serve=Serve(host="0.0.0.0"),
-        api=Api(hosts=("agent.example",), origins=("https://page.example",)),
+        serve=ServeConfig(host="0.0.0.0"),
+        api=ApiConfig(hosts=("agent.example",), origins=("https://page.example",)),
         messengers=Messengers(telegram=telegram),
     )
-    door = doorway(settings)
-    assert door.called("bot.example.com") and door.called("Agent.example") and not door.private
-    assert not door.called("other.example")
-    polled = Settings(home="/home", messengers=Messengers(telegram=Telegram(webhook_url="https://b.example")))
-    assert not doorway(polled).called("b.example")
+    door = make_host_rules(settings)
+    assert door.allows_host("bot.example.com") and door.allows_host("Agent.example") and not door.is_local
+    assert not door.allows_host("other.example")
+    polled = Settings(
+        home="/home", messengers=Messengers(telegram=TelegramConfig(webhook_url="https://b.example"))
+    )
+    assert not make_host_rules(polled).allows_host("b.example")
 
 
 @pytest.mark.parametrize(
     ("line", "wrong"),
     [
         ('api.hosts = "agent.example"', "list"),
-        ('api.hosts = ["https://agent.example"]', "host alone"),
+        ('api.hosts = ["https://agent.example"]', "host without a port"),
         ('api.origins = ["https://page.example/path"]', "path"),
         ('api.origins = ["page.example"]', "http"),
         ("api.rate = -1", "whole number"),
@@ -78,11 +82,11 @@ def test_the_door_has_the_names_of_the_settings_and_that_of_telegrams_webhook():
 def test_wrong_settings_of_the_api_are_told(tmp_path, line, wrong):
     (tmp_path / "config.toml").write_text(line + "\n")
     with pytest.raises(ConfigError, match=wrong):
-        load(tmp_path, {})
+        load_settings(tmp_path, {})
 
 
 def test_the_settings_of_the_api_are_read(tmp_path):
     (tmp_path / "config.toml").write_text('[api]\nhosts = ["Agent.Example"]\nrate = 0\n')
-    settings = load(tmp_path, {"ALIPES_API_ORIGINS": "https://A.example, http://b.example:8080/"})
+    settings = load_settings(tmp_path, {"ALIPES_API_ORIGINS": "https://A.example, http://b.example:8080/"})
     assert settings.api.hosts == ("agent.example",) and settings.api.rate == 0
     assert settings.api.origins == ("https://a.example", "http://b.example:8080")

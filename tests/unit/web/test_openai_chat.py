@@ -15,11 +15,11 @@ from alipes.kernel.errors import (
 )
 from alipes.kernel.messages import Text, Thinking, ToolCall, assistant
 from alipes.kernel.ports import ToolSpec
-from alipes.kernel.turns import Replied, Stop, Usage
-from alipes.plugins.owner import Owner
+from alipes.kernel.turns import ModelReply, Stop, Usage
+from alipes.plugins.owner import PluginOwner
 from alipes.plugins.specs import Verdict
-from alipes.providers.scripted import Scripted
-from alipes.web.auth import Limits
+from alipes.providers.scripted import ScriptedProvider
+from alipes.web.auth import RequestLimits
 from tests.unit.agent_harness import Hand
 from tests.unit.web.openai_harness import open_desk, result, said, tool
 
@@ -73,10 +73,10 @@ async def test_tools_of_the_agent_run_here_and_are_told_as_events_of_their_own(t
             "/v1/chat/completions", messages=[{"role": "user", "content": "what is it?"}]
         )
     assert hand.ran == [{"at": "it"}]
-    told = [data["alipes"] for name, data in events if name == "alipes.tool"]
-    assert [each["status"] for each in told] == ["started", "finished"]
-    assert told[0]["name"] == "look" and told[0]["arguments"] == {"at": "it"}
-    assert told[1]["outcome"] == "ok" and told[1]["text"] == "a cat"
+    seen = [data["alipes"] for name, data in events if name == "alipes.tool"]
+    assert [each["status"] for each in seen] == ["started", "finished"]
+    assert seen[0]["name"] == "look" and seen[0]["arguments"] == {"at": "it"}
+    assert seen[1]["outcome"] == "ok" and seen[1]["text"] == "a cat"
     chunks = [data for _, data in events if data != "[DONE]"]
     # who reads every event as a chunk finds one that says nothing
     assert all(
@@ -120,7 +120,7 @@ async def test_a_call_of_the_clients_tool_is_theirs_to_run(tmp_path, stream):
         assert answer["choices"][0]["message"]["content"] == "It is sunny in Rome."
         assert answer["choices"][0]["finish_reason"] == "stop"
         assert desk.asked()[:3] == [("user", "weather?"), ("assistant", "I ask. weather"), ("tool", "sunny")]
-        (session,) = await desk.sessions()
+        (session,) = await desk.list_sessions()
         assert session.turns == 2
         assert desk.provider.asked[0].tools[-1] == ToolSpec(
             "weather", "tells the weather", tool()["function"]["parameters"]
@@ -148,7 +148,7 @@ async def test_no_tool_is_offered_where_none_is_wanted(tmp_path):
 async def test_the_words_of_the_system_go_into_the_prompt(tmp_path):
     seen = []
     async with open_desk(tmp_path, ["oui"]) as desk:
-        desk.hooks.add(Owner("test"), _watching(seen))
+        desk.hooks.add(PluginOwner("test"), _watching(seen))
         await desk.chat(
             {"role": "system", "content": "Speak French."},
             {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
@@ -159,9 +159,9 @@ async def test_the_words_of_the_system_go_into_the_prompt(tmp_path):
             },
             tool_choice="required",
         )
-    told = seen[0].inbound.instructions
-    assert told.startswith("Speak French.\n\nBe brief.\n\nAnswer with JSON that fits this schema")
-    assert told.endswith("Answer by calling a tool.")
+    reported = seen[0].inbound.instructions
+    assert reported.startswith("Speak French.\n\nBe brief.\n\nAnswer with JSON that matches this schema")
+    assert reported.endswith("Answer by calling a tool.")
 
 
 def _watching(seen):
@@ -249,7 +249,7 @@ async def test_what_is_wrong_is_refused_as_openai_does(tmp_path, case):
         assert set(error) == {"message", "type", "param", "code"} and error["code"] == code
         if status == 404:
             assert "Did you mean" in error["message"]
-        assert await desk.sessions() == []
+        assert await desk.list_sessions() == []
 
 
 async def test_parameters_that_mean_nothing_here_are_ignored(tmp_path):
@@ -304,7 +304,7 @@ async def test_a_refusal_is_a_filtered_answer(tmp_path):
 
 
 async def test_an_answer_that_runs_into_the_limit_again_and_again_ends_for_its_length(tmp_path):
-    cut = Replied(assistant(Text("more ")), Usage(1, 1), "length")
+    cut = ModelReply(assistant(Text("more ")), Usage(1, 1), "length")
     async with open_desk(tmp_path, [cut] * 5) as desk:
         choice = (await desk.chat("a"))["choices"][0]
     assert choice["finish_reason"] == "length" and choice["message"]["content"].startswith("more")
@@ -313,7 +313,7 @@ async def test_an_answer_that_runs_into_the_limit_again_and_again_ends_for_its_l
 async def test_a_turn_that_is_stopped_elsewhere_is_no_answer(tmp_path):
     asked, never = asyncio.Event(), asyncio.Event()
 
-    class Slow(Scripted):
+    class Slow(ScriptedProvider):
         def stream(self, request):
             asked.set()
             return super().stream(request)
@@ -323,8 +323,8 @@ async def test_a_turn_that_is_stopped_elsewhere_is_no_answer(tmp_path):
             desk.post("/v1/chat/completions", messages=[{"role": "user", "content": "a"}])
         )
         await asked.wait()
-        (session,) = await desk.sessions()
-        await desk.lobby.post(session.key, Stop("user_stop", "session_interrupt"))
+        (session,) = await desk.list_sessions()
+        await desk.sessions.post(session.key, Stop("user_stop", "session_interrupt"))
         stopped = await answer
     assert stopped.status_code == 409 and stopped.json()["error"]["code"] == "stopped"
     assert stopped.headers["x-should-retry"] == "false"
@@ -338,14 +338,14 @@ async def test_a_client_that_leaves_stops_its_turn(tmp_path, stream):
         stops.append((reason, invalidation_reason))
 
     async with open_desk(tmp_path, [("half", never)]) as desk:
-        desk.hooks.add(Owner("test"), agent_loop_stopped)
+        desk.hooks.add(PluginOwner("test"), agent_loop_stopped)
         async with asyncio.TaskGroup() as group:
             asking = group.create_task(_ask(desk, stream))
             while not desk.provider.living:
                 await asyncio.sleep(0.01)
             asking.cancel()
-        await desk.lobby.settled()
-        (session,) = await desk.sessions()
+        await desk.sessions.wait_idle()
+        (session,) = await desk.list_sessions()
         exported = await desk.store.archive.export(session.id)
     assert [(turn["ending"], turn["detail"]) for turn in exported["turns"]] == [("stopped", "disconnected")]
     assert stops == [("disconnected", "disconnected")]
@@ -361,11 +361,11 @@ async def _ask(desk, stream):
 
 
 async def test_who_waits_too_long_is_told_so_and_the_turn_ends(tmp_path):
-    async with open_desk(tmp_path, [asyncio.Event()], limits=Limits(wait=0.2)) as desk:
+    async with open_desk(tmp_path, [asyncio.Event()], limits=RequestLimits(wait=0.2)) as desk:
         answer = await desk.post("/v1/chat/completions", messages=[{"role": "user", "content": "a"}])
         assert answer.status_code == 504
-        await desk.lobby.settled()
-        (session,) = await desk.sessions()
+        await desk.sessions.wait_idle()
+        (session,) = await desk.list_sessions()
         assert session.unfinished == 0
 
 
@@ -374,10 +374,10 @@ async def test_what_would_need_a_persons_word_is_denied_at_once(tmp_path):
     async with open_desk(tmp_path, [ToolCall("c1", "look", {}), "pity"], hand, interactive=True) as desk:
 
         async def before_tool(call, turn):
-            consent = await desk.lobby.approvals.ask(call, "it is dangerous", turn)
+            consent = await desk.sessions.questions.ask_approval(call, "it is dangerous", turn)
             return Verdict("deny", "nobody said yes") if consent == "no" else None
 
-        desk.hooks.add(Owner("test", lasting=True), before_tool, patient=True)
+        desk.hooks.add(PluginOwner("test", permanent=True), before_tool, patient=True)
         answer = await desk.chat("go")
     assert answer["choices"][0]["message"]["content"] == "pity" and hand.ran == []
 
@@ -389,12 +389,12 @@ async def test_a_question_of_the_models_is_answered_by_saying_that_nobody_is_the
     ) as desk:
 
         async def before_tool(turn):
-            heard.append(await desk.lobby.questions.ask(turn, "which?", ("a", "b"), 30))
+            heard.append(await desk.sessions.questions.ask_question(turn, "which?", ("a", "b"), 30))
 
-        desk.hooks.add(Owner("test", lasting=True), before_tool, patient=True)
+        desk.hooks.add(PluginOwner("test", permanent=True), before_tool, patient=True)
         answer = await desk.chat("go")
     assert answer["choices"][0]["message"]["content"] == "I chose."
-    assert "Decide by yourself" in heard[0].text
+    assert "Decide yourself" in heard[0].text
 
 
 async def test_an_answer_that_was_taken_back_is_followed_by_another(tmp_path):
@@ -408,5 +408,5 @@ async def test_an_answer_that_was_taken_back_is_followed_by_another(tmp_path):
         desk.provider._script.append("more")
         # the client has both halves, and goes on from there all the same
         await desk.chat("a", said(text), "and?")
-        assert len(await desk.sessions()) == 1
+        assert len(await desk.list_sessions()) == 1
         assert desk.asked() == [("user", "a"), ("assistant", "a whole answer"), ("user", "and?")]

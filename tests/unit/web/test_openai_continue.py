@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult, assistant, user
-from alipes.kernel.turns import Address, Inbound, Offered, Said, Stop
-from alipes.store.api_history import GIVEN, Seeding, Unfit, Wish
+from alipes.kernel.turns import Address, ClientTool, Inbound, Said, Stop
+from alipes.store.api_history import IMPORTED, Continuation, HistoryMismatch, SqliteApiHistory
 from alipes.store.store import open_store
-from alipes.web.openai.parse import mark
+from alipes.web.openai.parse import conversation_hash
 from tests.unit.web.openai_harness import open_desk, result, said, tool
 
 CALL = ToolCall("c1", "weather", {"city": "Rome"})
@@ -19,7 +19,7 @@ async def test_a_client_that_goes_on_stays_in_one_conversation(tmp_path):
         await desk.chat("a", key="anns-key")
         await desk.chat("a", said("one"), "b", key="anns-key")
         await desk.chat("a", said("one "), "b", said("two\n"), "c", key="anns-key")  # clients trim and pad
-        (session,) = await desk.sessions()
+        (session,) = await desk.list_sessions()
         assert (session.turns, session.messages) == (3, 6)
         assert session.address.platform == "api" and session.address.user == "ann"
     assert [text for _, text in desk.asked()] == ["a", "one", "b", "two", "c"]
@@ -29,7 +29,7 @@ async def test_another_system_prompt_is_still_the_same_conversation(tmp_path):
     async with open_desk(tmp_path, ["one", "two"]) as desk:
         await desk.chat({"role": "system", "content": "x"}, "a")
         await desk.chat({"role": "system", "content": "y"}, "a", said("one"), "b")
-        assert len(await desk.sessions()) == 1
+        assert len(await desk.list_sessions()) == 1
 
 
 async def test_an_answer_asked_for_anew_branches_off_without_copying_what_was_said(tmp_path):
@@ -37,11 +37,11 @@ async def test_an_answer_asked_for_anew_branches_off_without_copying_what_was_sa
         await desk.chat("a")
         await desk.chat("a", said("one"), "b")
         await desk.chat("a", said("one"), "b")
-        branch, trunk = await desk.sessions()
+        branch, trunk = await desk.list_sessions()
         assert (trunk.turns, branch.turns) == (2, 1) and branch.parent == trunk.id
         assert desk.asked() == [("user", "a"), ("assistant", "one"), ("user", "b")]
         await desk.chat("a", said("one"), "b", said("otherwise"), "c")
-        assert len(await desk.sessions()) == 2
+        assert len(await desk.list_sessions()) == 2
         assert [text for _, text in desk.asked()] == ["a", "one", "b", "otherwise", "c"]
 
 
@@ -55,7 +55,7 @@ async def test_two_who_go_on_at_once_do_not_hear_each_other(tmp_path):
             [["a", "one", "b"], ["a", "one", "c"]],
             [["a", "one", "c"], ["a", "one", "b"]],
         )
-        assert len(await desk.sessions()) == 2
+        assert len(await desk.list_sessions()) == 2
 
 
 async def test_a_history_from_elsewhere_begins_a_conversation_that_has_it(tmp_path):
@@ -73,12 +73,12 @@ async def test_a_history_from_elsewhere_begins_a_conversation_that_has_it(tmp_pa
             assistant(Text("Sunny.")),
             user("and tomorrow?"),
         )
-        (session,) = await desk.sessions()
+        (session,) = await desk.list_sessions()
         assert session.title == "weather?" and session.turns == 2
         exported = await desk.store.archive.export(session.id)
-        assert [turn["detail"] for turn in exported["turns"]] == [GIVEN, ""]
+        assert [turn["detail"] for turn in exported["turns"]] == [IMPORTED, ""]
         await desk.chat(*history, said("Rain."), "then?")
-        assert len(await desk.sessions()) == 1
+        assert len(await desk.list_sessions()) == 1
         assert [hit.session for hit in await desk.store.archive.search("tomorrow")] == [session.id]
 
 
@@ -86,7 +86,7 @@ async def test_a_conversation_of_another_caller_is_not_gone_on_with(tmp_path):
     async with open_desk(tmp_path, ["one", "two"]) as desk:
         await desk.chat("a", key="anns-key")
         await desk.chat("a", said("one"), "b", key="bobs-key")
-        bobs, anns = await desk.sessions()
+        bobs, anns = await desk.list_sessions()
         assert (bobs.address.user, anns.address.user) == ("bob", "ann")
         assert bobs.parent == "" and bobs.turns == 2
 
@@ -94,32 +94,32 @@ async def test_a_conversation_of_another_caller_is_not_gone_on_with(tmp_path):
 async def test_what_was_undone_here_is_not_gone_on_with(tmp_path):
     async with open_desk(tmp_path, ["one", "two"]) as desk:
         await desk.chat("a")
-        (session,) = await desk.sessions()
+        (session,) = await desk.list_sessions()
         await desk.store.sessions.undo(session.key)
         await desk.chat("a", said("one"), "b")
-        assert len(await desk.sessions()) == 2
+        assert len(await desk.list_sessions()) == 2
     assert [text for _, text in desk.asked()] == ["a", "one", "b"]
 
 
 async def test_a_conversation_that_somebody_took_elsewhere_is_branched(tmp_path):
     async with open_desk(tmp_path, ["one", "two"]) as desk:
         await desk.chat("a")
-        (session,) = await desk.sessions()
+        (session,) = await desk.list_sessions()
         await desk.store.sessions.switch(Address("terminal", "main"), session.id)
         await desk.chat("a", said("one"), "b")
-        branch, _ = await desk.sessions()
+        branch, _ = await desk.list_sessions()
         assert branch.parent == session.id and branch.address.platform == "api"
 
 
 async def test_what_the_house_itself_told_meanwhile_is_heard_and_nothing_is_branched(tmp_path):
     async with open_desk(tmp_path, ["one", "I see.", "two"]) as desk:
         await desk.chat("a")
-        (session,) = await desk.sessions()
+        (session,) = await desk.list_sessions()
         report = Inbound("report:1", session.address, "house", "the task is done", notice="answered")
-        async with desk.lobby.ask(report) as events:
+        async with desk.sessions.ask(report) as events:
             assert [event async for event in events]
         await desk.chat("a", said("one"), "b")
-        assert len(await desk.sessions()) == 1
+        assert len(await desk.list_sessions()) == 1
     assert [text for _, text in desk.asked()] == ["a", "one", "the task is done", "I see.", "b"]
 
 
@@ -131,7 +131,7 @@ async def test_results_that_come_a_second_time_are_answered_in_a_branch(tmp_path
         await desk.chat("weather?", message, result("c1", "rain"), tools=[tool()])
         assert desk.asked(1)[:3] == [("user", "weather?"), ("assistant", "weather"), ("tool", "sun")]
         assert desk.asked(2)[:3] == [("user", "weather?"), ("assistant", "weather"), ("tool", "rain")]
-        branch, trunk = await desk.sessions()
+        branch, trunk = await desk.list_sessions()
         assert branch.parent == trunk.id
         assert [m.role for m in await desk.store.archive.messages(branch.id)] == [
             *("user", "assistant", "tool", "user", "assistant")
@@ -144,9 +144,9 @@ async def test_calls_that_are_numbered_anew_in_every_answer_are_told_apart(tmp_p
 
     async with open_desk(tmp_path, ["fine"]) as desk:
         await desk.chat("a", called("x"), result("0", "r1"), called("y"), result("0", "r2"), "b")
-        told = desk.provider.asked[0].messages
-    calls = [call.id for message in told for call in message.calls]
-    results = [part.call_id for message in told for part in message.parts if isinstance(part, ToolResult)]
+        seen = desk.provider.asked[0].messages
+    calls = [call.id for message in seen for call in message.calls]
+    results = [part.call_id for message in seen for part in message.parts if isinstance(part, ToolResult)]
     assert calls == results == ["0", "0_2"]
 
 
@@ -155,12 +155,14 @@ async def test_a_turn_that_began_with_a_restart_is_gone_on_with_all_the_same(tmp
         await desk.chat("a")
     async with open_desk(tmp_path, ["two"]) as desk:
         await desk.chat("a", said("one"), "b")
-        assert len(await desk.sessions()) == 1
+        assert len(await desk.list_sessions()) == 1
 
 
 def test_a_mark_is_the_same_for_the_same_talk_and_for_no_other():
     talk = (user("a", Image("image/png", b"1")), assistant(Text("b"), CALL))
-    assert mark("ann", talk) == mark("ann", (user(" a", Image("image/png", b"1")), *talk[1:]))
+    assert conversation_hash("ann", talk) == conversation_hash(
+        "ann", (user(" a", Image("image/png", b"1")), *talk[1:])
+    )
     others = [
         ("bob", talk),
         ("ann", talk[:1]),
@@ -168,22 +170,25 @@ def test_a_mark_is_the_same_for_the_same_talk_and_for_no_other():
         ("ann", (user("a"), user("b"))),
         ("ann", (*talk[:1], assistant(Text("b"), ToolCall("c1", "weather", {"city": "Bonn"})))),
     ]
-    assert len({mark("ann", talk), *(mark(*other) for other in others)}) == len(others) + 1
+    assert (
+        len({conversation_hash("ann", talk), *(conversation_hash(*other) for other in others)})
+        == len(others) + 1
+    )
 
 
 HANDED = "(handed over)"
-THEIRS = (Offered("weather"),)
+THEIRS = (ClientTool("weather"),)
 
 
 def wish(id, text="", **more):
     address = Address("api", f"chat-{id}", user="ann")
-    return Wish(Inbound(id, address, "ann", text, offered=THEIRS), **more)
+    return Continuation(Inbound(id, address, "ann", text, offered=THEIRS), **more)
 
 
 async def placed_and_lived(store, seeding, wished, *messages):
     """Its turn, lived by hand to its end."""
-    placed = await seeding.place(wished)
-    turn = await store.turns.next_turn(placed.address.key)
+    placed = await seeding.admit_continuation(wished)
+    turn = await store.turns.claim_next(placed.address.key)
     for message in messages:
         await store.turns.record(turn, Said(message))
     await store.turns.finish(turn, "answered", "")
@@ -192,44 +197,44 @@ async def placed_and_lived(store, seeding, wished, *messages):
 
 async def test_results_of_calls_that_nobody_handed_over_fit_nowhere(tmp_path):
     async with open_store(tmp_path) as store:
-        seeding = Seeding(store.database)
+        seeding = SqliteApiHistory(store.database)
         placed, _ = await placed_and_lived(store, seeding, wish("1", "a"), user("a"), assistant(Text("b")))
-        with pytest.raises(Unfit, match="no tool call found for function call output c9") as unfit:
-            await seeding.place(wish("2", after=placed.turn, results=(ToolResult("c9", "x"),)))
+        with pytest.raises(HistoryMismatch, match="no tool call found for function call output c9") as unfit:
+            await seeding.admit_continuation(wish("2", after=placed.turn, results=(ToolResult("c9", "x"),)))
         assert unfit.value.code == "tool_call_missing"
 
 
 async def test_every_call_that_was_handed_over_wants_a_result(tmp_path):
     other = ToolCall("c2", "weather", {})
     async with open_store(tmp_path) as store:
-        seeding = Seeding(store.database)
+        seeding = SqliteApiHistory(store.database)
         handed = Message("tool", (ToolResult("c1", HANDED), ToolResult("c2", HANDED)))
         placed, _ = await placed_and_lived(
             store, seeding, wish("1", "a"), user("a"), assistant(CALL, other), handed
         )
-        with pytest.raises(Unfit, match="no tool output found for function call c2"):
-            await seeding.place(wish("2", after=placed.turn, results=(ToolResult("c1", "x"),)))
+        with pytest.raises(HistoryMismatch, match="no tool output found for function call c2"):
+            await seeding.admit_continuation(wish("2", after=placed.turn, results=(ToolResult("c1", "x"),)))
         both = (ToolResult("c1", "x"), ToolResult("c2", "y"))
-        after = await seeding.place(wish("3", after=placed.turn, results=both))
+        after = await seeding.admit_continuation(wish("3", after=placed.turn, results=both))
         assert after.session == placed.session
-        turn = await store.turns.next_turn(after.address.key)
+        turn = await store.turns.claim_next(after.address.key)
         assert turn.history[-1] == Message("tool", both)
 
 
 async def test_nothing_follows_on_a_turn_that_is_not_over_or_not_there(tmp_path):
     async with open_store(tmp_path) as store:
-        seeding = Seeding(store.database)
-        placed = await seeding.place(wish("1", "a"))
-        with pytest.raises(Unfit, match="not answered yet"):
-            await seeding.place(wish("2", "b", after=placed.turn))
-        with pytest.raises(Unfit, match="not there"):
-            await seeding.place(wish("3", "b", after="nonsense"))
+        seeding = SqliteApiHistory(store.database)
+        placed = await seeding.admit_continuation(wish("1", "a"))
+        with pytest.raises(HistoryMismatch, match="not finished yet"):
+            await seeding.admit_continuation(wish("2", "b", after=placed.turn))
+        with pytest.raises(HistoryMismatch, match="no longer exists"):
+            await seeding.admit_continuation(wish("3", "b", after="nonsense"))
         assert len(await store.archive.sessions()) == 1
 
 
 async def test_a_branch_of_a_branch_has_all_that_was_said_before_it(tmp_path):
     async with open_store(tmp_path) as store:
-        seeding = Seeding(store.database)
+        seeding = SqliteApiHistory(store.database)
         one, _ = await placed_and_lived(store, seeding, wish("1", "a"), user("a"), assistant(Text("A")))
         await placed_and_lived(
             store, seeding, wish("2", "b", after=one.turn), user("b"), assistant(Text("B"))
@@ -247,8 +252,8 @@ async def test_a_branch_of_a_branch_has_all_that_was_said_before_it(tmp_path):
 
 async def test_a_stop_that_found_nothing_does_not_meet_a_later_turn(tmp_path):
     async with open_store(tmp_path) as store:
-        seeding = Seeding(store.database)
+        seeding = SqliteApiHistory(store.database)
         placed, _ = await placed_and_lived(store, seeding, wish("1", "a"), user("a"), assistant(Text("b")))
-        await store.turns.put_control(placed.address.key, Stop())
-        await seeding.place(wish("2", "b", after=placed.turn))
-        assert await store.turns.drain_control(placed.address.key) == ()
+        await store.turns.put_op(placed.address.key, Stop())
+        await seeding.admit_continuation(wish("2", "b", after=placed.turn))
+        assert await store.turns.take_ops(placed.address.key) == ()

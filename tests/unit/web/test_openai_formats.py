@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from alipes.agent.tool_calls import HANDED
+from alipes.agent.tool_calls import CLIENT_RUNS_IT
 from alipes.kernel.errors import Refused, Transient
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import (
@@ -16,9 +16,17 @@ from alipes.kernel.turns import (
     TurnEnded,
     Usage,
 )
-from alipes.web.endpoint import Problem
+from alipes.web.endpoint import HttpProblem
 from alipes.web.openai import parse as reading
-from alipes.web.openai.outcome import LONGEST, MOST, Mishaps, Speech, Told, outcome, progress
+from alipes.web.openai.outcome import (
+    MAX_ERRORS,
+    MAX_RESULT_CHARS,
+    MessageText,
+    ProviderErrors,
+    TurnRecord,
+    build_outcome,
+    tool_progress,
+)
 from alipes.web.openai.schema import ChatRequest, ResponseRequest
 from tests.unit.agent_harness import turn
 
@@ -37,39 +45,39 @@ OFFERED = frozenset({"weather"})
     ],
 )
 def test_what_the_bus_lost_of_a_message_is_sent_when_it_is_whole(heard, whole, rest):
-    speech = Speech()
+    speech = MessageText()
     for text in heard:
-        assert speech.hear(TextDelta(text)) == text
+        assert speech.add(TextDelta(text)) == text
     assert speech.complete(whole) == rest
     assert speech.current == ""
 
 
 def test_what_was_taken_back_is_known_to_have_been_sent():
-    speech = Speech()
+    speech = MessageText()
     assert not speech.drop()
-    speech.hear(TextDelta("half"))
+    speech.add(TextDelta("half"))
     assert speech.drop() and speech.complete("whole") == "whole"
 
 
 def test_tools_of_the_client_are_none_of_our_progress_and_long_results_are_cut():
-    assert progress(ToolStarted(CALL), OFFERED) is None
-    assert progress(ToolFinished(CALL, ToolResult("c1", HANDED)), OFFERED) is None
-    assert progress(TextDelta("a"), OFFERED) is None
-    assert progress(ToolProgress("c1", "half"), OFFERED) == {
+    assert tool_progress(ToolStarted(CALL), OFFERED) is None
+    assert tool_progress(ToolFinished(CALL, ToolResult("c1", CLIENT_RUNS_IT)), OFFERED) is None
+    assert tool_progress(TextDelta("a"), OFFERED) is None
+    assert tool_progress(ToolProgress("c1", "half"), OFFERED) == {
         "status": "progress",
         "call_id": "c1",
         "text": "half",
     }
-    told = progress(ToolFinished(CALL, ToolResult("c1", "x" * 10_000)), frozenset())
-    assert told is not None and len(told["text"]) == LONGEST + 1
+    seen = tool_progress(ToolFinished(CALL, ToolResult("c1", "x" * 10_000)), frozenset())
+    assert seen is not None and len(seen["text"]) == MAX_RESULT_CHARS + 1
 
 
 def ended(ending, *said, detail="", mishap=None, usage=None):
-    told = Told()
+    seen = TurnRecord()
     for message in said:
-        told.hear(Said(message))
-    told.hear(TurnEnded("t", ending, detail, usage))
-    return outcome(told, OFFERED, mishap)
+        seen.add(Said(message))
+    seen.add(TurnEnded("t", ending, detail, usage))
+    return build_outcome(seen, OFFERED, mishap)
 
 
 def test_an_answer_is_all_that_the_model_said_in_the_turn():
@@ -88,7 +96,7 @@ def test_an_answer_is_all_that_the_model_said_in_the_turn():
 
 
 def test_a_turn_that_ends_with_results_has_calls_for_the_client():
-    results = Message("tool", (ToolResult("c1", HANDED),))
+    results = Message("tool", (ToolResult("c1", CLIENT_RUNS_IT),))
     assert ended("answered", assistant(CALL), results).calls == (CALL,)
     assert ended("answered", assistant(CALL), results).finish == "tool_calls"
     # cut short: the calls were answered for the model's sake, and are not to be run
@@ -108,28 +116,28 @@ def test_a_turn_that_ends_with_results_has_calls_for_the_client():
 def test_every_ending_has_its_word(ending, mishap, finish, status):
     result = ended(ending, assistant(Text("half")), detail="why", mishap=mishap)
     assert result.finish == finish
-    assert (result.trouble.status if result.trouble else 0) == status
+    assert (result.problem.status if result.problem else 0) == status
 
 
 def test_a_turn_that_never_ended_is_trouble():
-    assert outcome(Told(), OFFERED).trouble is not None
+    assert build_outcome(TurnRecord(), OFFERED).problem is not None
 
 
 async def test_mishaps_are_remembered_for_callers_only_and_not_for_ever():
-    mishaps, error = Mishaps(), Transient("away")
+    mishaps, error = ProviderErrors(), Transient("away")
     ours, api = turn(), turn_of_a_caller()
     await mishaps.request_failed(error, False, ours)
     assert mishaps.take(ours.id) is None
     await mishaps.request_failed(error, True, api)
     assert mishaps.take(api.id) is None
-    for number in range(MOST + 5):
+    for number in range(MAX_ERRORS + 5):
         await mishaps.request_failed(error, False, msgspec.structs.replace(api, id=str(number)))
     assert mishaps.take("0") is None
-    assert str(mishaps.take(str(MOST))) == "away" and mishaps.take(str(MOST)) is None
+    assert str(mishaps.take(str(MAX_ERRORS))) == "away" and mishaps.take(str(MAX_ERRORS)) is None
 
 
 async def test_a_mishap_that_is_remembered_holds_nothing_of_its_turn():
-    mishaps, api = Mishaps(), turn_of_a_caller()
+    mishaps, api = ProviderErrors(), turn_of_a_caller()
     try:
         raise Transient("away", 7.0) from OSError("a connection")
     except Transient as raised:
@@ -152,7 +160,7 @@ def reading_address():
 
 
 def chat(**body):
-    return reading.chat(
+    return reading.parse_chat(
         msgspec.convert({"messages": [{"role": "user", "content": "a"}], **body}, ChatRequest)
     )
 
@@ -178,8 +186,8 @@ def test_the_wish_for_a_tool_is_told_in_words():
     assert "one JSON object" in chat(response_format={"type": "json_object"}).instructions
     schema = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "array"}}}
     request = msgspec.convert({"input": "a", "text": schema, "tool_choice": {"name": "f"}}, ResponseRequest)
-    told = reading.response(request).instructions
-    assert '{"type":"array"}' in told and told.endswith("Call the tool f.")
+    seen = reading.parse_response(request).instructions
+    assert '{"type":"array"}' in seen and seen.endswith("Call the tool f.")
 
 
 def test_a_picture_of_the_wrong_kind_is_refused_and_a_usual_slip_is_not():
@@ -188,5 +196,5 @@ def test_a_picture_of_the_wrong_kind_is_refused_and_a_usual_slip_is_not():
         return chat(messages=[{"role": "user", "content": [part]}]).images
 
     assert picture("data:image/jpg;base64,AAAA")[0].media_type == "image/jpeg"
-    with pytest.raises(Problem, match="not image/tiff"):
+    with pytest.raises(HttpProblem, match="image/tiff is not supported"):
         picture("data:image/tiff;base64,AAAA")

@@ -6,7 +6,7 @@ import pytest
 
 from alipes.kernel.errors import ProviderError, Refused, Transient
 from alipes.kernel.messages import Text, ToolCall, ToolResult
-from alipes.plugins.owner import Owner
+from alipes.plugins.owner import PluginOwner
 from tests.unit.agent_harness import Hand
 from tests.unit.web.openai_harness import open_desk
 
@@ -56,10 +56,10 @@ async def test_a_response_follows_on_another_and_an_older_one_branches(tmp_path)
         first = await made(desk, "a")
         second = await made(desk, "b", previous_response_id=first["id"])
         assert second["previous_response_id"] == first["id"]
-        assert len(await desk.sessions()) == 1
+        assert len(await desk.list_sessions()) == 1
         await made(desk, "c", previous_response_id=first["id"])
         assert [text for _, text in desk.asked()] == ["a", "one", "c"]
-        branch, trunk = await desk.sessions()
+        branch, trunk = await desk.list_sessions()
         assert branch.parent == trunk.id
 
 
@@ -70,7 +70,7 @@ async def test_instructions_count_for_their_own_response_alone(tmp_path):
         async def request_sent(turn):
             seen.append(turn.inbound.instructions)
 
-        desk.hooks.add(Owner("test"), request_sent)
+        desk.hooks.add(PluginOwner("test"), request_sent)
         first = await made(desk, "a", instructions="Be kind.")
         message = {"role": "developer", "content": "Be brief."}
         await made(
@@ -111,7 +111,7 @@ async def test_a_function_of_the_clients_is_called_and_its_output_goes_on(tmp_pa
 async def test_a_client_that_keeps_everything_itself_may_send_all_items(tmp_path):
     async with open_desk(tmp_path, [CALL, "Sunny."]) as desk:
         first = await made(desk, "weather?", tools=[TOOL], store=False)
-        assert await desk.sessions() == []
+        assert await desk.list_sessions() == []
         assert (await desk.get(f"/v1/responses/{first['id']}")).status_code == 404
         items = [
             {"role": "user", "content": "weather?"},
@@ -126,7 +126,7 @@ async def test_a_client_that_keeps_everything_itself_may_send_all_items(tmp_path
         second = await made(desk, items, tools=[TOOL], store=False)
         assert text_of(second) == "Sunny." and second["store"] is False
         assert desk.asked()[:3] == [("user", "weather?"), ("assistant", "weather"), ("tool", "sun")]
-        assert await desk.sessions() == [] and await desk.store.archive.search("weather") == []
+        assert await desk.list_sessions() == [] and await desk.store.archive.search("weather") == []
 
 
 async def test_what_is_not_stored_may_follow_on_what_is(tmp_path):
@@ -136,7 +136,7 @@ async def test_what_is_not_stored_may_follow_on_what_is(tmp_path):
         assert [text for _, text in desk.asked()] == ["a", "one", "b"]
         await made(desk, "c", previous_response_id=first["id"])
         assert [text for _, text in desk.asked()] == ["a", "one", "c"]
-        assert len(await desk.sessions()) == 1
+        assert len(await desk.list_sessions()) == 1
 
 
 async def test_items_of_a_conversation_we_had_go_on_in_it(tmp_path):
@@ -147,7 +147,7 @@ async def test_items_of_a_conversation_we_had_go_on_in_it(tmp_path):
         assert [item["content"][0]["text"] for item in first["output"]] == ["Wait.", "one"]
         items = [{"role": "user", "content": "a"}, *first["output"], {"role": "user", "content": "b"}]
         await made(desk, items)
-        assert len(await desk.sessions()) == 1
+        assert len(await desk.list_sessions()) == 1
 
 
 async def test_a_streamed_response_tells_official_events_in_order(tmp_path):
@@ -222,7 +222,7 @@ async def test_a_response_in_the_background_goes_on_and_can_be_cancelled(tmp_pat
     async with open_desk(tmp_path, ["one", ("half", never)]) as desk:
         first = await made(desk, "a", background=True)
         assert first["status"] == "queued"
-        await desk.lobby.settled()
+        await desk.sessions.wait_idle()
         shown = (await desk.get(f"/v1/responses/{first['id']}")).json()
         assert (shown["status"], text_of(shown)) == ("completed", "one")
         second = await made(desk, "b", background=True)
@@ -243,7 +243,7 @@ async def test_a_response_in_the_background_survives_a_restart(tmp_path):
         while not desk.provider.living:
             await asyncio.sleep(0.01)
     async with open_desk(tmp_path, ["at last"]) as desk:
-        await desk.lobby.settled()
+        await desk.sessions.wait_idle()
         shown = (await desk.get(f"/v1/responses/{first['id']}", key="anns-key")).json()
         assert (shown["status"], text_of(shown)) == ("completed", "at last")
         assert (shown["created_at"], shown["background"]) == (first["created_at"], True)
@@ -258,7 +258,7 @@ async def test_a_response_is_deleted_and_its_conversation_with_the_last_one(tmp_
             gone = await desk.http.delete(path, headers={"authorization": "Bearer anns-key"})
             assert gone.json() == {"id": response["id"], "object": "response", "deleted": True}
             assert (await desk.get(path)).status_code == 404
-            assert len(await desk.sessions()) == left
+            assert len(await desk.list_sessions()) == left
         wrong = await desk.post("/v1/responses", key="anns-key", input="c", previous_response_id=first["id"])
         assert wrong.status_code == 400
 
@@ -281,7 +281,7 @@ async def test_a_response_that_cannot_be_made_is_refused(tmp_path, case):
         answer = await desk.post("/v1/responses", **WRONG[case])
         assert answer.status_code == 400, answer.text
         assert answer.json()["error"]["type"] == "invalid_request_error"
-        assert await desk.sessions() == []
+        assert await desk.list_sessions() == []
 
 
 async def test_with_a_previous_response_only_what_is_new_is_sent(tmp_path):
@@ -304,10 +304,10 @@ async def test_a_listener_of_a_response_that_leaves_stops_it_unless_it_is_in_the
                     if "output_text.delta" in line:
                         break
             if not background:
-                await desk.lobby.settled()
+                await desk.sessions.wait_idle()
             go_on.set()
-            await desk.lobby.settled()
-            (session,) = await desk.sessions()
+            await desk.sessions.wait_idle()
+            (session,) = await desk.list_sessions()
             exported = await desk.store.archive.export(session.id)
             assert [turn["ending"] for turn in exported["turns"]] == [ending]
 

@@ -11,16 +11,16 @@ from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.plugins.specs import Verdict
 from tests.unit.agent_harness import Hand, call, play
-from tests.world.api import ApiHouse, open_api
+from tests.world.api_harness import ApiHarness, open_api
 
 
 @asynccontextmanager
-async def open_guarded(home: Path, *script: object, hand: Hand | None = None) -> AsyncIterator[ApiHouse]:
+async def open_guarded(home: Path, *script: object, hand: Hand | None = None) -> AsyncIterator[ApiHarness]:
     """A house in which every call is asked about."""
     hooks = Hooks()
 
     async def before_tool(call: ToolCall, turn: Turn) -> Verdict | None:
-        word = await api.house.lobby.approvals.ask(call, "it explodes", turn)
+        word = await api.house.sessions.questions.ask_approval(call, "it explodes", turn)
         return None if word not in (None, "no") else Verdict("deny", f"the word was {word}")
 
     hooks.add(CORE, before_tool, patient=True)
@@ -28,7 +28,7 @@ async def open_guarded(home: Path, *script: object, hand: Hand | None = None) ->
         yield api
 
 
-async def waiting(api: ApiHouse, run: str) -> str:
+async def waiting(api: ApiHarness, run: str) -> str:
     """What is asked, once something is."""
     async with api.listening(run) as listener:
         return str((await listener.until("approval_asked")).data["ask"])
@@ -39,9 +39,9 @@ async def test_a_call_waits_for_a_word_also_while_nobody_listens(tmp_path: Path)
     async with open_guarded(tmp_path, call("c", "hand", x=1), "Done.", hand=hand) as api:
         run = await api.begin("go")
         ask = await waiting(api, run)
-        told = await api.look(run)
-        assert told["status"] == "waiting" and not hand.ran
-        (asked,) = told["waits_for"]
+        seen = await api.look(run)
+        assert seen["status"] == "waiting" and not hand.ran
+        (asked,) = seen["waits_for"]
         assert (asked["type"], asked["ask"], asked["call"]["name"]) == ("approval_asked", ask, "hand")
         async with api.listening(run) as listener:
             assert (await listener.until("approval_asked")).data["ask"] == ask
@@ -86,15 +86,15 @@ async def test_a_stop_takes_the_question_away(tmp_path: Path):
         run = await api.begin("go")
         await waiting(api, run)
         await api.ask("POST", f"/runs/{run}/stop")
-        told = await api.finish(run)
-        assert told["status"] == "stopped" and "waits_for" not in told
+        seen = await api.finish(run)
+        assert seen["status"] == "stopped" and "waits_for" not in seen
 
 
 async def test_a_question_of_the_models_is_replied_to(tmp_path: Path):
     turns: list[Turn] = []
 
     async def work(_args: object, _act: object) -> str:
-        reply = await api.house.lobby.questions.ask(turns[0], "Which one?", ("red", "blue"), 30)
+        reply = await api.house.sessions.questions.ask_question(turns[0], "Which one?", ("red", "blue"), 30)
         return "nobody" if reply is None else f"{reply.text} by {reply.by}"
 
     hooks = Hooks()
@@ -127,8 +127,8 @@ async def test_a_run_that_a_restart_cut_off_while_it_waited_asks_again(tmp_path:
         ask = await asyncio.wait_for(waiting(api, run), 5)
         assert ask != first
         await api.ask("POST", f"/runs/{run}/approval", {"choice": "once"})
-        told = await api.finish(run)
-        assert (told["text"], told["attempts"]) == ("Done.", 2)
+        seen = await api.finish(run)
+        assert (seen["text"], seen["attempts"]) == ("Done.", 2)
 
 
 async def test_a_word_counts_for_the_run_that_asked_and_not_for_the_next(tmp_path: Path):
@@ -136,8 +136,8 @@ async def test_a_word_counts_for_the_run_that_asked_and_not_for_the_next(tmp_pat
         first = await api.begin("go", session="s")
         await waiting(api, first)
         second = await api.begin("and then", session="s")
-        told = await api.look(second)
-        assert told["status"] == "queued" and "waits_for" not in told
+        seen = await api.look(second)
+        assert seen["status"] == "queued" and "waits_for" not in seen
         wrong = await api.ask("POST", f"/runs/{second}/approval", {"choice": "once"})
         assert (wrong.status_code, wrong.json()["code"]) == (409, "no_question")
         await api.ask("POST", f"/runs/{first}/approval", {"choice": "once"})

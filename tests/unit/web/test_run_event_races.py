@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from alipes.kernel.messages import Part
-from alipes.providers.scripted import Pause, Scripted
+from alipes.providers.scripted import Pause, ScriptedProvider
 from tests.unit.agent_harness import Hand, call, play
-from tests.world.api import ApiHouse, Heard, open_api
+from tests.world.api_harness import ApiHarness, StreamEvent, open_api
 
 
 class View:
@@ -22,7 +22,7 @@ class View:
         self.last = ""
         self.over = False
 
-    def show(self, heard: Heard) -> None:
+    def show(self, heard: StreamEvent) -> None:
         self.last = heard.id
         match heard.name:
             case "text_delta":
@@ -39,7 +39,7 @@ class View:
                 self.over = True
 
 
-def long_talk(steps: int) -> Scripted:
+def long_talk(steps: int) -> ScriptedProvider:
     lines: list[tuple[object, ...] | str] = []
     for step in range(steps):
         words = tuple(part for n in range(6) for part in (f"word {step}.{n} ", Pause(0.001)))
@@ -48,7 +48,7 @@ def long_talk(steps: int) -> Scripted:
     return play(*lines, "That is all.")  # type: ignore[arg-type]
 
 
-async def watch(api: ApiHouse, run: str, dice: random.Random) -> View:
+async def watch(api: ApiHarness, run: str, dice: random.Random) -> View:
     """Listen in bits, each of some events, to the end."""
     view = View()
     while not view.over:
@@ -78,13 +78,13 @@ async def test_listeners_that_come_and_go_all_see_the_same_talk(tmp_path: Path):
 
 
 async def test_nothing_is_kept_of_runs_that_are_over(tmp_path: Path):
-    async with open_api(tmp_path, Scripted()) as api:
+    async with open_api(tmp_path, ScriptedProvider()) as api:
         for number in range(9):
             await api.finish(await api.begin("hi", session=f"s{number % 3}"))
-        await api.house.lobby.settled()
-        while any(api.house.store.bus.heard(key) for key in api.house.store.bus.awaited()):
+        await api.house.sessions.wait_idle()
+        while any(api.house.store.bus.has_subscribers(key) for key in api.house.store.bus.subscribed_keys()):
             await asyncio.sleep(0)
-        assert not api.runs._living and not api.runs._joining
+        assert not api.runs._live and not api.runs._joining
 
 
 async def test_one_who_does_not_read_holds_nobody_up(tmp_path: Path):

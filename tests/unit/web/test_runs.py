@@ -9,10 +9,10 @@ from alipes.kernel.turns import Address, Inbound
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.plugins.specs import Admission
-from alipes.providers.scripted import Scripted
+from alipes.providers.scripted import ScriptedProvider
 from tests.unit.agent_harness import Hand, call, play
-from tests.world.api import open_api
-from tests.world.house import open_house
+from tests.world.api_harness import open_api
+from tests.world.session_harness import open_sessions
 
 
 def held() -> tuple[asyncio.Event, Hand]:
@@ -38,9 +38,9 @@ async def test_a_run_is_accepted_at_once_and_its_answer_is_there_later(tmp_path:
         run = answer.json()
         assert answer.headers["location"] == f"/v1/runs/{run['id']}"
         assert (run["status"], run["session"]) == ("queued", "sums")
-        told = await api.finish(run["id"])
-    assert (told["status"], told["text"], told["input"]) == ("answered", "It is four.", "two and two?")
-    assert told["usage"]["output"] and told["ended"] >= told["created"]
+        seen = await api.finish(run["id"])
+    assert (seen["status"], seen["text"], seen["input"]) == ("answered", "It is four.", "two and two?")
+    assert seen["usage"]["output"] and seen["ended"] >= seen["created"]
 
 
 async def test_what_is_sent_along_reaches_the_model(tmp_path: Path):
@@ -67,7 +67,7 @@ async def test_runs_of_one_session_follow_each_other_and_remember(tmp_path: Path
 
 async def test_the_same_key_is_the_same_run_also_for_many_at_once_and_after_a_restart(tmp_path: Path):
     body = {"input": "pay the bill", "session": "bills"}
-    async with open_api(tmp_path, Scripted()) as api:
+    async with open_api(tmp_path, ScriptedProvider()) as api:
         async with asyncio.TaskGroup() as group:
             asked = [
                 group.create_task(api.ask("POST", "/runs", body, idempotency_key="k1")) for _ in range(8)
@@ -76,7 +76,7 @@ async def test_the_same_key_is_the_same_run_also_for_many_at_once_and_after_a_re
         assert {task.result().status_code for task in asked} == {202} and len(ids) == 1
         assert sum("idempotent-replayed" in task.result().headers for task in asked) == 7
         await api.finish(*ids)
-    async with open_api(tmp_path, Scripted()) as api:
+    async with open_api(tmp_path, ScriptedProvider()) as api:
         again = await api.ask("POST", "/runs", body, idempotency_key="k1")
         assert (again.status_code, again.json()["id"]) == (202, *ids)
         assert again.json()["status"] == "answered"
@@ -84,7 +84,7 @@ async def test_the_same_key_is_the_same_run_also_for_many_at_once_and_after_a_re
 
 
 async def test_the_same_key_for_something_else_is_refused_and_for_somebody_else_is_another(tmp_path: Path):
-    async with open_api(tmp_path, Scripted()) as api:
+    async with open_api(tmp_path, ScriptedProvider()) as api:
         first = await api.ask("POST", "/runs", {"input": "one"}, idempotency_key="k")
         other = await api.ask("POST", "/runs", {"input": "two"}, idempotency_key="k")
         theirs = await api.ask("POST", "/runs", {"input": "two"}, by="bob", idempotency_key="k")
@@ -101,7 +101,7 @@ async def test_what_a_plugin_rewrote_is_still_the_same_and_what_it_drops_is_refu
         return Admission("drop", "not that") if "secret" in inbound.text else Admission("rewrite", "changed")
 
     hooks.add(CORE, before_message)
-    async with open_api(tmp_path, Scripted(), hooks=hooks) as api:
+    async with open_api(tmp_path, ScriptedProvider(), hooks=hooks) as api:
         ids = [
             (await api.ask("POST", "/runs", {"input": "one"}, idempotency_key="k")).json()["id"]
             for _ in range(2)
@@ -119,8 +119,8 @@ async def test_a_stop_ends_the_run_and_cancels_its_tool(tmp_path: Path):
         assert (await api.look(run))["status"] == "running"
         stopped = await api.ask("POST", f"/runs/{run}/stop")
         assert stopped.status_code == 202
-        told = await api.finish(run)
-        assert (told["status"], told["detail"]) == ("stopped", "user_stop")
+        seen = await api.finish(run)
+        assert (seen["status"], seen["detail"]) == ("stopped", "user_stop")
         again = await api.ask("POST", f"/runs/{run}/stop")
         assert (again.status_code, again.json()["status"]) == (202, "stopped")
 
@@ -134,8 +134,8 @@ async def test_a_run_that_waits_behind_another_is_queued_and_can_be_stopped_befo
         assert (await api.look(second))["status"] == "queued"
         await api.ask("POST", f"/runs/{second}/stop")
         await api.ask("POST", f"/runs/{first}/stop")
-        told = await api.finish(second)
-        assert told["status"] == "stopped" and "text" not in told
+        seen = await api.finish(second)
+        assert seen["status"] == "stopped" and "text" not in seen
 
 
 async def test_an_interrupting_run_ends_the_one_that_lives(tmp_path: Path):
@@ -145,8 +145,8 @@ async def test_an_interrupting_run_ends_the_one_that_lives(tmp_path: Path):
         await begun.wait()
         second = await api.begin("rather this", session="s", busy="interrupt")
         assert (await api.finish(second))["text"] == "Now this."
-        told = await api.look(first)
-        assert (told["status"], told["detail"]) == ("stopped", "superseded")
+        seen = await api.look(first)
+        assert (seen["status"], seen["detail"]) == ("stopped", "superseded")
 
 
 async def test_what_is_steered_into_a_run_is_taken_in_at_its_next_step(tmp_path: Path):
@@ -192,7 +192,7 @@ async def test_a_run_of_somebody_else_does_not_exist_but_for_admins(tmp_path: Pa
 
 
 async def test_a_run_goes_on_in_the_session_whose_id_is_named(tmp_path: Path):
-    async with open_api(tmp_path, Scripted()) as api:
+    async with open_api(tmp_path, ScriptedProvider()) as api:
         first = await api.finish(await api.begin("one", session="talk"))
         second = await api.finish(await api.begin("two", session=first["session_id"]))
         assert (second["session"], second["session_id"]) == ("talk", first["session_id"])
@@ -203,19 +203,19 @@ async def test_a_run_goes_on_in_the_session_whose_id_is_named(tmp_path: Path):
 
 
 async def test_a_session_of_the_terminal_is_looked_at_but_not_run_in(tmp_path: Path):
-    async with open_api(tmp_path, Scripted()) as api:
-        turn = await api.house.lobby.submit(Inbound("1", _terminal(), "me", "hello"))
+    async with open_api(tmp_path, ScriptedProvider()) as api:
+        turn = await api.house.sessions.submit(Inbound("1", _terminal(), "me", "hello"))
         assert turn is not None
-        told = await api.finish(turn, by="root")
-        assert told["text"] == "You said: hello"
-        refused = await api.ask("POST", "/runs", {"input": "x", "session": told["session_id"]}, by="root")
+        seen = await api.finish(turn, by="root")
+        assert seen["text"] == "You said: hello"
+        refused = await api.ask("POST", "/runs", {"input": "x", "session": seen["session_id"]}, by="root")
         assert (refused.status_code, refused.json()["code"]) == (409, "elsewhere")
 
 
 async def test_a_turn_that_another_process_lives_is_heard_and_stopped_from_here(tmp_path: Path):
     model = play(("Half", asyncio.Event()))
-    async with open_house(tmp_path, model) as other, open_api(tmp_path, Scripted()) as api:
-        turn = await other.lobby.submit(Inbound("1", _terminal(), "me", "hello"))
+    async with open_sessions(tmp_path, model) as other, open_api(tmp_path, ScriptedProvider()) as api:
+        turn = await other.sessions.submit(Inbound("1", _terminal(), "me", "hello"))
         assert turn is not None
         async with api.listening(turn, by="root") as listener:
             assert (await listener.until("said")).text == "hello"

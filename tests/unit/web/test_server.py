@@ -10,16 +10,23 @@ import pytest
 from msgspec import Meta, Struct
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from alipes.kernel.errors import ConfigError, NotAuthorised, NotTaken, SessionError, StoreError, Transient
-from alipes.web.auth import OPERATOR, Keys, Known, Limits, Pace, hashed
-from alipes.web.endpoint import Call, Caller, Endpoint, Problem
-from alipes.web.health import Service
-from alipes.web.routing import Api, Lines
-from alipes.web.server import Doorway, address_of, listen, open_door
+from alipes.kernel.errors import (
+    ConfigError,
+    MessageRejected,
+    NotAuthorised,
+    SessionError,
+    StoreError,
+    Transient,
+)
+from alipes.web.auth import OPERATOR, Authenticator, KeyHolder, RateLimiter, RequestLimits, hash_key
+from alipes.web.endpoint import ApiCall, ApiEndpoint, Caller, HttpProblem, ServerState
+from alipes.web.health import ServiceRoutes
+from alipes.web.router import ApiRouter, OpenRequests
+from alipes.web.server import HostPolicy, bind_socket, open_server, server_url
 from tests.unit.web.test_web import Parts
 
 KEY = "the-operators-key"
-USUAL = Limits()
+USUAL = RequestLimits()
 
 
 class Wish(Struct):
@@ -36,34 +43,34 @@ class Room:
     """Endpoints of every kind, and what they were called with."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[ApiCall] = []
         self.raises: Exception | None = None
         self.asked = asyncio.Event()
 
-    async def tell(self, call: Call) -> Response:
+    async def tell(self, call: ApiCall) -> Response:
         self.calls.append(call)
         if self.raises:
             raise self.raises
         return JSONResponse({"caller": call.caller.name})
 
-    async def stream(self, _call: Call) -> Response:
+    async def stream(self, _call: ApiCall) -> Response:
         async def pieces() -> AsyncIterator[bytes]:
             yield b"data: one\n\n"
             await asyncio.Event().wait()
 
         return StreamingResponse(pieces(), media_type="text/event-stream")
 
-    async def never(self, _call: Call) -> Response:
+    async def never(self, _call: ApiCall) -> Response:
         self.asked.set()
         await asyncio.Event().wait()
         raise AssertionError
 
-    def endpoints(self) -> tuple[Endpoint, ...]:
+    def endpoints(self) -> tuple[ApiEndpoint, ...]:
         return (
-            Endpoint(
+            ApiEndpoint(
                 method="GET", path="/v1/things", scope="read", handle=self.tell, summary="a", query=Page
             ),
-            Endpoint(
+            ApiEndpoint(
                 method="POST",
                 path="/v1/things",
                 scope="run",
@@ -72,48 +79,50 @@ class Room:
                 body=Wish,
                 headers={"Idempotency-Key": "Once."},
             ),
-            Endpoint(method="GET", path="/v1/things/{id}", scope="read", handle=self.tell, summary="c"),
-            Endpoint(method="GET", path="/v1/things/all", scope="admin", handle=self.tell, summary="d"),
-            Endpoint(method="POST", path="/v1/things/{id}/stop", scope="run", handle=self.tell, summary="e"),
-            Endpoint(method="GET", path="/v1/never", scope="read", handle=self.never, summary="f"),
-            Endpoint(
+            ApiEndpoint(method="GET", path="/v1/things/{id}", scope="read", handle=self.tell, summary="c"),
+            ApiEndpoint(method="GET", path="/v1/things/all", scope="admin", handle=self.tell, summary="d"),
+            ApiEndpoint(
+                method="POST", path="/v1/things/{id}/stop", scope="run", handle=self.tell, summary="e"
+            ),
+            ApiEndpoint(method="GET", path="/v1/never", scope="read", handle=self.never, summary="f"),
+            ApiEndpoint(
                 method="GET", path="/v1/stream", scope="read", handle=self.stream, summary="h", streams=True
             ),
-            Endpoint(
+            ApiEndpoint(
                 method="POST",
                 path="/v1/chat/completions",
                 scope="run",
                 handle=self.tell,
                 summary="g",
                 body=Wish,
-                shape="openai",
+                error_format="openai",
             ),
         )
 
 
 NAMED = {
-    "reader": Known(Caller("reader", frozenset({"read"}))),
-    "runner": Known(Caller("runner", frozenset({"run"}))),
-    "keeper": Known(Caller("keeper", frozenset({"admin"}))),
-    "rare": Known(Caller("rare", frozenset({"read"})), rate=2),
+    "reader": KeyHolder(Caller("reader", frozenset({"read"}))),
+    "runner": KeyHolder(Caller("runner", frozenset({"run"}))),
+    "keeper": KeyHolder(Caller("keeper", frozenset({"admin"}))),
+    "rare": KeyHolder(Caller("rare", frozenset({"read"})), rate=2),
 }
 
 
-async def find(hash: bytes) -> Known | None:
-    return {hashed(f"key-{name}"): known for name, known in NAMED.items()}.get(hash)
+async def find(hash: bytes) -> KeyHolder | None:
+    return {hash_key(f"key-{name}"): known for name, known in NAMED.items()}.get(hash)
 
 
 @asynccontextmanager
 async def serving(
-    room: Room, limits: Limits = USUAL, *, leaving: str = "", **doorway: object
+    room: Room, limits: RequestLimits = USUAL, *, state: ServerState | None = None, **doorway: object
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    keys = Keys(KEY, find)
-    api = Api(room.endpoints(), keys, limits, leaving=lambda: leaving)
-    service: Service = Parts().service()
-    door = listen("127.0.0.1", 0)
-    async with open_door(service.app(Doorway(**doorway), keys, api), door):
+    keys = Authenticator(KEY, find)
+    api = ApiRouter(room.endpoints(), keys, limits, state=state)
+    service: ServiceRoutes = Parts().service()
+    door = bind_socket("127.0.0.1", 0)
+    async with open_server(service.app(HostPolicy(**doorway), keys, api), door):
         headers = {"authorization": f"Bearer {KEY}"}
-        async with httpx2.AsyncClient(base_url=address_of(door), headers=headers, trust_env=False) as client:
+        async with httpx2.AsyncClient(base_url=server_url(door), headers=headers, trust_env=False) as client:
             yield client
 
 
@@ -173,7 +182,7 @@ async def test_a_key_may_do_what_its_scope_says_and_no_more(name, reads, runs, r
 )
 async def test_what_does_not_fit_is_refused_before_the_room_sees_it(sent, status, code):
     room = Room()
-    async with serving(room, Limits(body=4000 if code == "too_long" else 1_000_000)) as client:
+    async with serving(room, RequestLimits(body=4000 if code == "too_long" else 1_000_000)) as client:
         headers = {"content-type": "application/json"} if "content" in sent else {}
         sent = {**sent, "headers": {**headers, **sent.get("headers", {})}}
         answer = await client.post("/v1/things", **sent)
@@ -202,8 +211,8 @@ async def test_wrong_addresses_and_methods_are_told_as_problems():
 @pytest.mark.parametrize(
     ("raised", "status"),
     [
-        (Problem(409, "busy", code="busy"), 409),
-        (NotTaken("a plugin said no"), 422),
+        (HttpProblem(409, "busy", code="busy"), 409),
+        (MessageRejected("a plugin said no"), 422),
         (SessionError("two of this name"), 409),
         (StoreError("the disk is full"), 503),
         (Transient("overloaded", 7), 503),
@@ -249,7 +258,7 @@ async def test_openai_shaped_routes_tell_mistakes_as_openai_does():
 
 
 async def test_who_asks_too_often_is_told_when_to_come_again():
-    async with serving(Room(), Limits(rate=600)) as client:
+    async with serving(Room(), RequestLimits(rate=600)) as client:
         statuses = [(await client.get("/v1/things", headers=shown("rare"))).status_code for _ in range(3)]
         assert statuses == [200, 200, 429]
         late = await client.get("/v1/things", headers=shown("rare"))
@@ -259,22 +268,22 @@ async def test_who_asks_too_often_is_told_when_to_come_again():
 
 def test_the_pace_is_a_minutes_worth_at_once_and_then_a_share_of_it():
     now = 100.0
-    pace = Pace(clock=lambda: now)
+    pace = RateLimiter(clock=lambda: now)
     for _ in range(60):
-        pace.spend("a", 60)
-    with pytest.raises(Problem) as refused:
-        pace.spend("a", 60)
+        pace.check("a", 60)
+    with pytest.raises(HttpProblem) as refused:
+        pace.check("a", 60)
     assert refused.value.headers == {"retry-after": "1"}
     now += 1.0
-    pace.spend("a", 60)
-    with pytest.raises(Problem):
-        pace.spend("a", 60)
+    pace.check("a", 60)
+    with pytest.raises(HttpProblem):
+        pace.check("a", 60)
     for _ in range(1000):
-        pace.spend("b", 0)
+        pace.check("b", 0)
 
 
 async def test_a_body_that_comes_too_slowly_is_given_up():
-    async with serving(Room(), Limits(body_seconds=0.2)) as client:
+    async with serving(Room(), RequestLimits(body_seconds=0.2)) as client:
         port = client.base_url.port
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = f"POST /v1/things HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n"
@@ -285,13 +294,15 @@ async def test_a_body_that_comes_too_slowly_is_given_up():
 
 
 async def test_an_answer_that_never_comes_is_given_up():
-    async with serving(Room(), Limits(wait=0.1)) as client:
+    async with serving(Room(), RequestLimits(wait=0.1)) as client:
         answer = await client.get("/v1/never")
         assert (answer.status_code, answer.json()["code"]) == (504, "timeout")
 
 
 async def test_nothing_is_begun_while_we_leave_but_what_runs_may_be_ended():
-    async with serving(Room(), leaving="it is leaving") as client:
+    state = ServerState()
+    state.shutdown_reason = "alipes is shutting down"
+    async with serving(Room(), state=state) as client:
         begun = await client.post("/v1/things", json={"text": "x"})
         assert begun.status_code == 503 and begun.headers["retry-after"] == "5"
         assert (await client.post("/v1/things/1/stop")).status_code == 200
@@ -300,19 +311,19 @@ async def test_nothing_is_begun_while_we_leave_but_what_runs_may_be_ended():
 
 async def test_who_still_waits_when_we_go_is_let_go_at_once():
     room = Room()
-    keys = Keys(KEY, find)
-    api = Api(room.endpoints(), keys, USUAL)
-    door = listen("127.0.0.1", 0)
-    async with open_door(Parts().service().app(Doorway(), keys, api), door):
+    keys = Authenticator(KEY, find)
+    api = ApiRouter(room.endpoints(), keys, USUAL)
+    door = bind_socket("127.0.0.1", 0)
+    async with open_server(Parts().service().app(HostPolicy(), keys, api), door):
         headers = {"authorization": f"Bearer {KEY}"}
-        async with httpx2.AsyncClient(base_url=address_of(door), headers=headers, trust_env=False) as client:
+        async with httpx2.AsyncClient(base_url=server_url(door), headers=headers, trust_env=False) as client:
             async with asyncio.TaskGroup() as group:
                 waiting = group.create_task(client.get("/v1/never"))
                 await room.asked.wait()
                 async with client.stream("GET", "/v1/stream") as stream:
                     pieces = stream.aiter_bytes()
                     assert await anext(pieces) == b"data: one\n\n"
-                    await api.hang_up()
+                    await api.disconnect_all()
                     with pytest.raises(httpx2.RemoteProtocolError):
                         await anext(pieces)
             assert waiting.result().status_code == 503 and waiting.result().json()["code"] == "leaving"
@@ -320,7 +331,7 @@ async def test_who_still_waits_when_we_go_is_let_go_at_once():
 
 
 async def test_lines_that_end_just_now_are_not_cut_once_more():
-    lines, ended = Lines(), asyncio.Event()
+    lines, ended = OpenRequests(), asyncio.Event()
 
     async def wait() -> None:
         with pytest.raises(TimeoutError):
@@ -334,7 +345,7 @@ async def test_lines_that_end_just_now_are_not_cut_once_more():
     async with asyncio.TaskGroup() as group:
         group.create_task(wait())
         await ended.wait()
-        lines.cut()
+        lines.cancel_all()
     with pytest.raises(TimeoutError):
         async with lines.open(None):
             await asyncio.Event().wait()
@@ -369,19 +380,19 @@ async def test_a_door_that_others_can_reach_is_called_by_number_or_by_its_names(
 
 async def test_the_document_tells_every_route_with_its_errors():
     async with serving(Room()) as client:
-        told = (await client.get("/openapi.json", headers={"authorization": ""})).json()
-    assert told["openapi"] == "3.1.0" and set(told["paths"]["/v1/things"]) == {"get", "post"}
-    post, get = told["paths"]["/v1/things"]["post"], told["paths"]["/v1/things"]["get"]
+        seen = (await client.get("/openapi.json", headers={"authorization": ""})).json()
+    assert seen["openapi"] == "3.1.0" and set(seen["paths"]["/v1/things"]) == {"get", "post"}
+    post, get = seen["paths"]["/v1/things"]["post"], seen["paths"]["/v1/things"]["get"]
     assert post["requestBody"]["required"] and {"400", "401", "413", "415", "422"} <= set(post["responses"])
     limit = next(each for each in get["parameters"] if each["name"] == "limit")
     assert limit["schema"] == {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}
-    one = told["paths"]["/v1/things/{id}"]["get"]
+    one = seen["paths"]["/v1/things/{id}"]["get"]
     assert [each["in"] for each in one["parameters"]] == ["path"]
     assert [each["in"] for each in post["parameters"]] == ["header"]
     for path, media in (
         ("/v1/chat/completions", "application/json"),
         ("/v1/things", "application/problem+json"),
     ):
-        reference = told["paths"][path]["post"]["responses"]["401"]["$ref"]
-        refusal = told["components"]["responses"][reference.rpartition("/")[2]]
+        reference = seen["paths"][path]["post"]["responses"]["401"]["$ref"]
+        refusal = seen["components"]["responses"][reference.rpartition("/")[2]]
         assert list(refusal["content"]) == [media] and refusal["description"] == "Unauthorized"

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from alipes.kernel.turns import Address, Inbound
-from alipes.providers.scripted import Scripted
+from alipes.providers.scripted import ScriptedProvider
 from tests.unit.agent_harness import play
-from tests.world.api import ApiHouse, open_api
+from tests.world.api_harness import ApiHarness, open_api
 
 
-async def told(api: ApiHouse, path: str, *, by: str = "ann") -> Any:
+async def seen(api: ApiHarness, path: str, *, by: str = "ann") -> Any:
     answer = await api.ask("GET", path, by=by)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-async def talk(api: ApiHouse, *words: str, session: str = "talk", by: str = "ann") -> dict[str, Any]:
+async def talk(api: ApiHarness, *words: str, session: str = "talk", by: str = "ann") -> dict[str, Any]:
     """Say each, wait for its answer; the last run."""
     for word in words:
         run = await api.finish(await api.begin(word, session=session, by=by), by=by)
@@ -26,14 +26,14 @@ async def talk(api: ApiHouse, *words: str, session: str = "talk", by: str = "ann
 
 
 async def test_a_session_is_begun_named_and_found_by_both_its_names(tmp_path: Path):
-    async with open_api(tmp_path, Scripted()) as api:
+    async with open_api(tmp_path, ScriptedProvider()) as api:
         new = {"name": "work", "title": "My work", "model": "a/b"}
         answer = await api.ask("POST", "/sessions", new)
         assert answer.status_code == 201
         session = answer.json()
         assert answer.headers["location"] == f"/v1/sessions/{session['id']}"
         assert {name: session[name] for name in new} == new and session["platform"] == "api"
-        assert await told(api, "/sessions/work") == await told(api, f"/sessions/{session['id']}")
+        assert await seen(api, "/sessions/work") == await seen(api, f"/sessions/{session['id']}")
         taken = await api.ask("POST", "/sessions", new)
         assert (taken.status_code, taken.json()["code"]) == (409, "name_taken")
         assert (await api.ask("POST", "/sessions", new, by="bob")).status_code == 201
@@ -44,14 +44,14 @@ async def test_a_session_is_begun_named_and_found_by_both_its_names(tmp_path: Pa
 
 
 async def test_sessions_are_listed_the_latest_first_in_pages_and_by_words(tmp_path: Path):
-    async with open_api(tmp_path, Scripted()) as api:
+    async with open_api(tmp_path, ScriptedProvider()) as api:
         for name in ("a", "b", "c"):
             await talk(api, f"thing {name}{name}", session=name)
-        first = await told(api, "/sessions?limit=2")
+        first = await seen(api, "/sessions?limit=2")
         assert [each["name"] for each in first["sessions"]] == ["c", "b"] and first["more"]
-        rest = await told(api, f"/sessions?limit=2&before={first['sessions'][-1]['updated']}")
+        rest = await seen(api, f"/sessions?limit=2&before={first['sessions'][-1]['updated']}")
         assert [each["name"] for each in rest["sessions"]] == ["a"] and not rest["more"]
-        found = await told(api, "/sessions?q=thing%20bb")
+        found = await seen(api, "/sessions?q=thing%20bb")
         assert [(each["title"], each["turns"]) for each in found["sessions"]] == [("thing bb", 1)]
         assert (await api.ask("GET", "/sessions?limit=0")).status_code == 422
 
@@ -59,25 +59,25 @@ async def test_sessions_are_listed_the_latest_first_in_pages_and_by_words(tmp_pa
 async def test_messages_are_told_as_the_model_is_told_them(tmp_path: Path):
     async with open_api(tmp_path, play("One.", "Two.")) as api:
         await talk(api, "first", "second")
-        whole = await told(api, "/sessions/talk/messages")
+        whole = await seen(api, "/sessions/talk/messages")
         texts = [each["parts"][0]["text"] for each in whole["messages"]]
         assert texts == ["first", "One.", "second", "Two."] and whole["first"] == 0
-        last = await told(api, "/sessions/talk/messages?limit=1")
+        last = await seen(api, "/sessions/talk/messages?limit=1")
         assert (last["messages"][0]["parts"][0]["text"], last["first"]) == ("Two.", 3)
 
 
 async def test_a_fork_shares_what_was_said_and_both_go_on_apart(tmp_path: Path):
-    model = Scripted()
+    model = ScriptedProvider()
     async with open_api(tmp_path, model) as api:
         await talk(api, "first")
         forked = await api.ask("POST", "/sessions/talk/fork", {"name": "other", "title": "Another way"})
         assert forked.status_code == 201
         fork = forked.json()
-        assert fork["parent"] == (await told(api, "/sessions/talk"))["id"]
+        assert fork["parent"] == (await seen(api, "/sessions/talk"))["id"]
         await talk(api, "here", session="other")
         await talk(api, "there")
         for name, words in (("other", ["first", "here"]), ("talk", ["first", "there"])):
-            said = (await told(api, f"/sessions/{name}/messages"))["messages"]
+            said = (await seen(api, f"/sessions/{name}/messages"))["messages"]
             assert [each["parts"][0]["text"] for each in said if each["role"] == "user"] == words
         again = await api.ask("POST", "/sessions/talk/fork", {"name": "other"})
         assert (again.status_code, again.json()["code"]) == (409, "name_taken")
@@ -97,7 +97,7 @@ async def test_a_session_is_forked_while_it_is_at_work_without_what_is_unfinishe
             go.set()
             await listener.rest()
         assert (await api.look(run))["text"] == "Two"
-        said = (await told(api, f"/sessions/{fork['id']}/messages"))["messages"]
+        said = (await seen(api, f"/sessions/{fork['id']}/messages"))["messages"]
         assert [each["parts"][0]["text"] for each in said] == ["first", "One."]
 
 
@@ -119,21 +119,21 @@ async def test_a_session_is_forgotten_unless_it_is_at_work_or_shared(tmp_path: P
 
 
 async def test_words_are_found_only_in_ones_own_sessions(tmp_path: Path):
-    async with open_api(tmp_path, Scripted()) as api:
+    async with open_api(tmp_path, ScriptedProvider()) as api:
         await talk(api, "the blue whale")
         await talk(api, "a blue bird", by="bob")
-        mine = (await told(api, "/sessions/search?q=blue"))["hits"]
+        mine = (await seen(api, "/sessions/search?q=blue"))["hits"]
         assert {hit["title"] for hit in mine} == {"the blue whale"}
-        everyone = (await told(api, "/sessions/search?q=blue", by="root"))["hits"]
+        everyone = (await seen(api, "/sessions/search?q=blue", by="root"))["hits"]
         assert {hit["title"] for hit in everyone} == {"the blue whale", "a blue bird"}
-        assert (await told(api, "/sessions/search?q=blue&limit=1"))["hits"] == mine[:1]
-        assert (await told(api, "/sessions/search"))["hits"] == []
+        assert (await seen(api, "/sessions/search?q=blue&limit=1"))["hits"] == mine[:1]
+        assert (await seen(api, "/sessions/search"))["hits"] == []
 
 
 async def test_a_session_is_exported_for_programs_and_for_people(tmp_path: Path):
     async with open_api(tmp_path, play("Four.")) as api:
         await talk(api, "two and two?")
-        whole = await told(api, "/sessions/talk/export")
+        whole = await seen(api, "/sessions/talk/export")
         assert whole["format"] == "alipes.session/1" and whole["turns"][0]["ending"] == "answered"
         text = await api.ask("GET", "/sessions/talk/export/markdown")
         assert text.headers["content-type"].startswith("text/markdown")
@@ -152,30 +152,32 @@ async def test_a_session_is_exported_for_programs_and_for_people(tmp_path: Path)
     ],
 )
 async def test_a_session_of_somebody_else_does_not_exist(tmp_path: Path, method: str, way: str):
-    async with open_api(tmp_path, Scripted()) as api:
+    async with open_api(tmp_path, ScriptedProvider()) as api:
         run = await talk(api, "mine")
         for name in (run["session_id"], "talk"):
             answer = await api.ask(method, f"/sessions/{name}{way}", {} if way == "/fork" else None, by="bob")
             assert (answer.status_code, answer.json()["code"]) == (404, "no_session")
-        assert (await told(api, "/sessions", by="bob"))["sessions"] == []
+        assert (await seen(api, "/sessions", by="bob"))["sessions"] == []
 
 
 async def test_admins_see_everybodys_and_the_terminals(tmp_path: Path):
-    async with open_api(tmp_path, Scripted()) as api:
+    async with open_api(tmp_path, ScriptedProvider()) as api:
         await talk(api, "mine")
-        async with api.house.lobby.ask(Inbound("1", Address("terminal", "main"), "me", "typed")) as following:
+        async with api.house.sessions.ask(
+            Inbound("1", Address("terminal", "main"), "me", "typed")
+        ) as following:
             _ = [event async for event in following]
-        listed = (await told(api, "/sessions", by="root"))["sessions"]
+        listed = (await seen(api, "/sessions", by="root"))["sessions"]
         assert [(each["platform"], each["title"], each.get("user", "")) for each in listed] == [
             ("terminal", "typed", ""),
             ("api", "mine", "ann"),
         ]
-        said = await told(api, f"/sessions/{listed[0]['id']}/messages", by="root")
+        said = await seen(api, f"/sessions/{listed[0]['id']}/messages", by="root")
         assert said["messages"][0]["parts"][0]["text"] == "typed"
 
 
 async def test_names_may_be_of_any_script_but_not_look_like_ids(tmp_path: Path):
-    async with open_api(tmp_path, Scripted()) as api:
+    async with open_api(tmp_path, ScriptedProvider()) as api:
         name = "Größe: 50 % & mehr"
         session = (await api.ask("POST", "/sessions", {"name": name})).json()
         run = await talk(api, "hallo", session=name)

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 from starlette.types import ASGIApp
 
-from alipes.web.server import listen, open_door
-from alipes.web.sse import EventStream, Tell, frame
+from alipes.web.server import bind_socket, open_server
+from alipes.web.sse import EventStream, SendFrames, frame
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,8 @@ def test_a_frame_is_written_as_browsers_read_it(given: bytes, written: bytes):
 @asynccontextmanager
 async def calling(app: ASGIApp) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A caller that has asked, at a real door."""
-    with listen("127.0.0.1", 0) as door:
-        async with open_door(app, door):
+    with bind_socket("127.0.0.1", 0) as door:
+        async with open_server(app, door):
             reader, writer = await asyncio.open_connection(*door.getsockname())
             writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             try:
@@ -40,7 +40,7 @@ async def calling(app: ASGIApp) -> AsyncIterator[tuple[asyncio.StreamReader, asy
 async def test_what_is_told_is_sent_at_once_and_the_end_ends_the_response():
     go = asyncio.Event()
 
-    async def speak(tell: Tell) -> None:
+    async def speak(tell: SendFrames) -> None:
         await tell(frame("one"))
         await go.wait()
         await tell(frame("two"))
@@ -54,7 +54,7 @@ async def test_what_is_told_is_sent_at_once_and_the_end_ends_the_response():
 
 
 async def test_silence_is_broken_by_comments():
-    async def speak(_tell: Tell) -> None:
+    async def speak(_tell: SendFrames) -> None:
         await asyncio.Event().wait()
 
     async with calling(EventStream(speak, beat=0.02)) as (reader, _writer):
@@ -66,7 +66,7 @@ async def test_a_listener_that_leaves_cancels_what_speaks_to_it():
     seen: list[str] = []
     left = asyncio.Event()
 
-    async def speak(tell: Tell) -> None:
+    async def speak(tell: SendFrames) -> None:
         try:
             await tell(frame("one"))
             await asyncio.Event().wait()
@@ -88,7 +88,7 @@ async def test_a_listener_that_leaves_cancels_what_speaks_to_it():
 async def test_one_who_reads_nothing_for_long_has_left():
     left = asyncio.Event()
 
-    async def speak(tell: Tell) -> None:
+    async def speak(tell: SendFrames) -> None:
         while True:
             await tell(frame(b"x" * 100_000))
 
@@ -107,7 +107,7 @@ async def test_what_was_opened_for_the_stream_is_closed_in_the_task_that_serves_
     async def app(scope: object, receive: object, send: object) -> None:
         tasks.append(asyncio.current_task())
 
-        async def speak(tell: Tell) -> None:
+        async def speak(tell: SendFrames) -> None:
             tasks.append(asyncio.current_task())
 
         await EventStream(speak)(scope, receive, send)  # type: ignore[arg-type]

@@ -10,22 +10,37 @@ import pytest
 from alipes.kernel.errors import ConfigError, NotAuthorised, Refused, StoreError, Transient
 from alipes.plugins.dispatch import Hooks
 from alipes.runtime.http.proxies import is_loopback
-from alipes.web.auth import Keys
-from alipes.web.health import LARGEST, MODEL_CHECK_INTERVAL_S, WRITTEN, Line, Reach, Readiness, Service
-from alipes.web.metrics import Depths, Tally
-from alipes.web.server import Doorway, address_of, listen, open_door
+from alipes.web.auth import Authenticator
+from alipes.web.endpoint import ServerState
+from alipes.web.health import (
+    MAX_PLATFORM_BODY_BYTES,
+    MODEL_CHECK_INTERVAL_S,
+    STORE_CHECK_INTERVAL_S,
+    ModelHealth,
+    PlatformHealth,
+    Readiness,
+    ServiceRoutes,
+)
+from alipes.web.metrics import QueueDepths, ServerMetrics
+from alipes.web.server import HostPolicy, bind_socket, open_server, server_url
+from tests.world.environment import LIMIT_S
 
 
 class Parts:
     """What the door asks, each as it is to be in a test."""
 
     def __init__(self) -> None:
-        self.now, self.lines, self.writes, self.probes = 1000.0, [Line("telegram", True)], 0, 0
+        self.now, self.platforms, self.writes, self.probes = 1000.0, [PlatformHealth("telegram", True)], 0, 0
+        self.state = ServerState()
         self.broken: Exception | None = None
         self.why = ""
-        self.reach = Reach(self.probe, clock=lambda: self.now)
+        self.model = ModelHealth(self.probe, clock=lambda: self.now)
         self.readiness = Readiness(
-            lines=lambda: self.lines, write=self.write, reach=self.reach, clock=lambda: self.now
+            platforms=lambda: self.platforms,
+            write=self.write,
+            model=self.model,
+            state=self.state,
+            clock=lambda: self.now,
         )
 
     async def probe(self) -> str:
@@ -37,18 +52,18 @@ class Parts:
         if self.broken:
             raise self.broken
 
-    async def depths(self) -> Depths:
-        return Depths(turns=1)
+    async def depths(self) -> QueueDepths:
+        return QueueDepths(turns=1)
 
-    def service(self, **more: object) -> Service:
-        return Service(Tally("0"), self.readiness, self.depths, **more)
+    def service(self, **more: object) -> ServiceRoutes:
+        return ServiceRoutes(ServerMetrics("0"), self.readiness, self.depths, **more)
 
 
 @asynccontextmanager
-async def serving(service: Service, host: str = "127.0.0.1", key: str = "", **named: frozenset[str]):
-    door = listen("127.0.0.1", 0)
-    async with open_door(service.app(Doorway(host, **named), Keys(key)), door):
-        async with httpx2.AsyncClient(base_url=address_of(door), trust_env=False) as client:
+async def serving(service: ServiceRoutes, host: str = "127.0.0.1", key: str = "", **named: frozenset[str]):
+    door = bind_socket("127.0.0.1", 0)
+    async with open_server(service.app(HostPolicy(host, **named), Authenticator(key)), door):
+        async with httpx2.AsyncClient(base_url=server_url(door), trust_env=False) as client:
             yield client
 
 
@@ -69,9 +84,12 @@ async def test_alive_ready_and_figures_are_told():
 
 async def test_each_part_that_does_not_work_says_why():
     parts = Parts()
-    parts.lines = [Line("telegram", False, "409: another one polls"), Line("discord", True)]
+    parts.platforms = [
+        PlatformHealth("telegram", False, "409: another one polls"),
+        PlatformHealth("discord", True),
+    ]
     parts.broken, parts.why = StoreError("the disk is full"), "connection refused"
-    parts.readiness.leaving = "leaving"
+    parts.state.shutdown_reason = "leaving"
     async with serving(parts.service()) as client:
         answer = await client.get("/ready")
     assert answer.status_code == 503
@@ -86,34 +104,34 @@ async def test_each_part_that_does_not_work_says_why():
 async def test_what_is_known_is_not_asked_again_at_once():
     parts = Parts()
     for _ in range(3):
-        assert await parts.readiness.troubles() == {}
+        assert await parts.readiness.find_problems() == {}
     assert (parts.writes, parts.probes) == (1, 1)
-    parts.now += WRITTEN
-    await parts.readiness.troubles()
+    parts.now += STORE_CHECK_INTERVAL_S
+    await parts.readiness.find_problems()
     assert (parts.writes, parts.probes) == (2, 1)
     parts.now += MODEL_CHECK_INTERVAL_S
     parts.why = "no route"
-    assert await parts.readiness.troubles() == {"model": "no route"}
+    assert await parts.readiness.find_problems() == {"model": "no route"}
 
 
 async def test_what_turns_find_out_about_the_model_counts():
     parts, hooks = Parts(), Hooks()
-    parts.reach.listen(hooks)
+    parts.model.register(hooks)
     assert {"request_answered", "request_failed"} <= set(hooks._entries)
-    await parts.reach.request_answered()
-    assert await parts.reach.trouble() == "" and parts.probes == 0
-    await parts.reach.request_failed(Transient("busy"), again=True)
-    await parts.reach.request_failed(Refused("no"), again=False)
-    assert await parts.reach.trouble() == "", "it will be asked again; and a refusal is an answer"
-    await parts.reach.request_failed(Transient("overloaded"), again=False)
-    assert await parts.reach.trouble() == "overloaded"
+    await parts.model.request_answered()
+    assert await parts.model.find_problem() == "" and parts.probes == 0
+    await parts.model.request_failed(Transient("busy"), again=True)
+    await parts.model.request_failed(Refused("no"), again=False)
+    assert await parts.model.find_problem() == "", "it will be asked again; and a refusal is an answer"
+    await parts.model.request_failed(Transient("overloaded"), again=False)
+    assert await parts.model.find_problem() == "overloaded"
     parts.now += MODEL_CHECK_INTERVAL_S
-    assert await parts.reach.trouble() == "", "its server can be reached again"
-    await parts.reach.request_failed(NotAuthorised("the key is wrong"), again=False)
+    assert await parts.model.find_problem() == "", "its server can be reached again"
+    await parts.model.request_failed(NotAuthorised("the key is wrong"), again=False)
     parts.now += MODEL_CHECK_INTERVAL_S
-    assert await parts.reach.trouble() == "the key is wrong", "which no connection mends"
-    await parts.reach.request_answered()
-    assert await parts.reach.trouble() == ""
+    assert await parts.model.find_problem() == "the key is wrong", "which no connection mends"
+    await parts.model.request_answered()
+    assert await parts.model.find_problem() == ""
 
 
 @pytest.mark.parametrize(
@@ -184,7 +202,9 @@ async def test_a_messenger_brings_what_arrived_and_is_told_a_status():
         assert (await client.post("/telegram", content=b"{}", headers=public)).status_code == 200
         assert (await client.post("/telegram", content=b"{}")).status_code == 403
         assert (await client.get("/telegram")).status_code == 405
-        assert (await client.post("/telegram", content=b"x" * (LARGEST + 1))).status_code == 413
+        assert (
+            await client.post("/telegram", content=b"x" * (MAX_PLATFORM_BODY_BYTES + 1))
+        ).status_code == 413
     assert brought == [("s", b"{}"), (None, b"{}")]
 
 
@@ -198,9 +218,9 @@ async def test_the_door_leaves_signals_alone_and_no_task_behind():
 
 
 async def test_an_idle_caller_does_not_keep_the_door_open():
-    async with asyncio.timeout(5):
-        door = listen("127.0.0.1", 0)
-        async with open_door(Parts().service().app(Doorway(), Keys("")), door):
+    async with asyncio.timeout(LIMIT_S):
+        door = bind_socket("127.0.0.1", 0)
+        async with open_server(Parts().service().app(HostPolicy(), Authenticator("")), door):
             reader, writer = await asyncio.open_connection(*door.getsockname())
         assert await reader.read() == b""
         writer.close()
@@ -209,11 +229,11 @@ async def test_an_idle_caller_does_not_keep_the_door_open():
 
 @pytest.mark.parametrize("said", [b"", b"GET /health HTTP/1.1\r\nhost: ", b"GET"])
 async def test_who_does_not_say_what_they_want_is_not_waited_for(said):
-    door = listen("127.0.0.1", 0)
-    async with open_door(Parts().service().app(Doorway(), Keys("")), door, patience=0.1):
+    door = bind_socket("127.0.0.1", 0)
+    async with open_server(Parts().service().app(HostPolicy(), Authenticator("")), door, patience=0.1):
         reader, writer = await asyncio.open_connection(*door.getsockname())
         writer.write(said)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
@@ -227,10 +247,10 @@ async def test_who_waits_for_an_answer_is_left_alone():
         await answer.wait()
         return ""
 
-    parts.reach._probe = probe
-    door = listen("127.0.0.1", 0)
-    async with open_door(parts.service().app(Doorway(), Keys("")), door, patience=0.05):
-        async with httpx2.AsyncClient(base_url=address_of(door), trust_env=False) as client:
+    parts.model._probe = probe
+    door = bind_socket("127.0.0.1", 0)
+    async with open_server(parts.service().app(HostPolicy(), Authenticator("")), door, patience=0.05):
+        async with httpx2.AsyncClient(base_url=server_url(door), trust_env=False) as client:
             async with asyncio.TaskGroup() as group:
                 asking = group.create_task(client.get("/ready"))
                 await asked.wait()
@@ -250,9 +270,9 @@ async def test_a_request_that_never_ends_is_cut_off_when_we_leave():
         finally:
             over.set()
 
-    parts.reach._probe = probe
-    door = listen("127.0.0.1", 0)
-    async with open_door(parts.service().app(Doorway(), Keys("")), door):
+    parts.model._probe = probe
+    door = bind_socket("127.0.0.1", 0)
+    async with open_server(parts.service().app(HostPolicy(), Authenticator("")), door):
         _, writer = await asyncio.open_connection(*door.getsockname())
         writer.write(b"GET /ready HTTP/1.1\r\nhost: localhost\r\n\r\n")
         await asked.wait()
@@ -261,12 +281,12 @@ async def test_a_request_that_never_ends_is_cut_off_when_we_leave():
 
 
 def test_a_port_that_is_taken_is_told():
-    with listen("127.0.0.1", 0) as door:
+    with bind_socket("127.0.0.1", 0) as door:
         door.listen()
-        with pytest.raises(ConfigError, match=r"another program has it: set serve\.port"):
-            listen("127.0.0.1", door.getsockname()[1])
+        with pytest.raises(ConfigError, match=r"the port is in use: set serve\.port"):
+            bind_socket("127.0.0.1", door.getsockname()[1])
     with pytest.raises(ConfigError, match=r"set serve\.host"):
-        listen("203.0.113.1", 0)
+        bind_socket("203.0.113.1", 0)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-// A client of remote tools that is a page. The protocol is told in README.md; nothing is loaded from elsewhere.
+// A client of remote tools that is a page. README.md describes the protocol; nothing is loaded from elsewhere.
 
 const PROTOCOL = 1;
 const FINAL = new Set([4400, 4401, 4409]); // trying again would end the same
@@ -92,7 +92,7 @@ function connect(token) {
   state("trying", "connecting");
   socket = new WebSocket(`ws://${location.host}/ws`);
   socket.onopen = () => say({ type: "hello", protocol: PROTOCOL, token, name: "browser page", instance });
-  socket.onmessage = ({ data }) => heed(JSON.parse(data), token);
+  socket.onmessage = ({ data }) => handle(JSON.parse(data), token);
   socket.onclose = ({ code, reason }) => closed(code, reason, token);
 }
 
@@ -100,7 +100,7 @@ function say(words) {
   if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(words));
 }
 
-function heed(words, token) {
+function handle(words, token) {
   const row = rows.get(words.id);
   switch (words.type) {
     case "welcome":
@@ -124,7 +124,7 @@ function heed(words, token) {
       perform(words);
       break;
     case "cancelled":
-      end(words.call, "cancelled", `The agent was stopped (${words.reason}); this is not wanted any more.`);
+      end(words.call, "cancelled", `The agent was stopped (${words.reason}); this is no longer needed.`);
       break;
     case "timeout":
       end(words.call, "timeout", `No answer within ${words.seconds} s.`);

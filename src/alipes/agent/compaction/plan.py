@@ -1,157 +1,167 @@
-"""How much room a conversation takes, and what of it to shorten: sizes and borders. Pure.
+"""Sizes of a conversation and where to cut it. Pure functions.
 
-Sizes come from what the provider counted: tokens by letter, as measured at the last call.
+Tokens are estimated from characters, with the ratio measured at the last call.
 """
 
 from msgspec import Struct, structs
 
-from alipes.agent.tool_calls import cut
+from alipes.agent.tool_calls import shorten
 from alipes.kernel.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
 from alipes.kernel.ports import Request
-from alipes.kernel.turns import Digest
+from alipes.kernel.turns import CompactionState
 
-TRIMMED = 800
-"""Letters that stay of an old result."""
-REQUEST = 12_000
-"""Letters that stay of a person's first and latest message once they are only told beside a summary."""
-IMAGE = 6_000
-"""Letters that an image counts for."""
+TRIMMED_CHARS = 800
+"""Characters kept of an old result."""
+REQUEST_CHARS = 12_000
+"""Characters kept of a person's first and latest message beside a summary."""
+IMAGE_CHARS = 6_000
+"""Characters that an image counts for."""
 
 
-def told(messages: tuple[Message, ...], digest: Digest) -> tuple[Message, ...]:
-    """What a model is told of `messages`. Neither a call nor a result is ever told without the other."""
-    if digest == Digest():
+def visible_messages(messages: tuple[Message, ...], digest: CompactionState) -> tuple[Message, ...]:
+    """The messages as the model sees them. A call is never shown without its result."""
+    if digest == CompactionState():
         return messages
-    head = _instead(messages, digest) if digest.upto else ()
-    return (*head, *since(messages, digest, digest.upto))
+    head = _summary_messages(messages, digest) if digest.covered else ()
+    return (*head, *visible_since(messages, digest, digest.covered))
 
 
-def since(messages: tuple[Message, ...], digest: Digest, start: int) -> tuple[Message, ...]:
-    """What a model is told of the messages from place `start` on."""
+def visible_since(messages: tuple[Message, ...], digest: CompactionState, start: int) -> tuple[Message, ...]:
+    """The same for the messages from index `start` on."""
     places = enumerate(messages[start:], start)
-    return tuple(_shown(message, digest, place < digest.trimmed) for place, message in places)
+    return tuple(_shorten_message(message, digest, place < digest.trimmed_until) for place, message in places)
 
 
-def _instead(messages: tuple[Message, ...], digest: Digest) -> tuple[Message, ...]:
-    """The person's first request word for word, the summary, and the last request that it stands for.
+def _summary_messages(messages: tuple[Message, ...], digest: CompactionState) -> tuple[Message, ...]:
+    """The person's first request verbatim, the summary, and the last request it covers.
 
-    None of it depends on what is said later.
+    Independent of later messages.
     """
-    asked = [message for message in messages[: digest.upto] if message.role == "user"]
+    asked = [message for message in messages[: digest.covered] if message.role == "user"]
     first, latest = asked[:1], asked[1:][-1:]
-    return (*map(_request, first), Message("notice", (Text(digest.text),)), *map(_request, latest))
+    return (
+        *map(_shorten_request, first),
+        Message("notice", (Text(digest.text),)),
+        *map(_shorten_request, latest),
+    )
 
 
-def _request(message: Message) -> Message:
-    words = tuple(Text(cut(part.text, REQUEST)) for part in message.parts if isinstance(part, Text))
+def _shorten_request(message: Message) -> Message:
+    words = tuple(Text(shorten(part.text, REQUEST_CHARS)) for part in message.parts if isinstance(part, Text))
     return Message("user", words or (Text("(an image)"),))
 
 
-def _shown(message: Message, digest: Digest, old: bool) -> Message:
-    limit = min(TRIMMED, digest.widest or TRIMMED) if old else digest.widest
-    if not limit or not any(_long(part, limit, digest.widest) for part in message.parts):
+def _shorten_message(message: Message, digest: CompactionState, old: bool) -> Message:
+    limit = min(TRIMMED_CHARS, digest.max_chars or TRIMMED_CHARS) if old else digest.max_chars
+    if not limit or not any(_is_long(part, limit, digest.max_chars) for part in message.parts):
         return message
-    return Message(message.role, tuple(_part(part, limit, digest.widest) for part in message.parts))
+    return Message(
+        message.role, tuple(_shorten_part(part, limit, digest.max_chars) for part in message.parts)
+    )
 
 
-def _long(part: Part, limit: int, widest: int) -> bool:
+def _is_long(part: Part, limit: int, widest: int) -> bool:
     match part:
         case ToolResult(text=text, images=images):
-            return len(text) > limit or (limit == TRIMMED and bool(images))
+            return len(text) > limit or (limit == TRIMMED_CHARS and bool(images))
         case Text(text):
             return bool(widest) and len(text) > widest
     return False
 
 
-def _part(part: Part, limit: int, widest: int) -> Part:
+def _shorten_part(part: Part, limit: int, widest: int) -> Part:
     match part:
         case ToolResult(text=text, images=images):
-            return structs.replace(part, text=cut(text, limit), images=() if limit == TRIMMED else images)
+            return structs.replace(
+                part, text=shorten(text, limit), images=() if limit == TRIMMED_CHARS else images
+            )
         case Text(text) if widest:
-            return Text(cut(text, widest))
+            return Text(shorten(text, widest))
     return part
 
 
-def letters(messages: tuple[Message, ...]) -> int:
-    """How long they are, as a model reads them."""
-    return sum(_letters(part) for message in messages for part in message.parts)
+def count_chars(messages: tuple[Message, ...]) -> int:
+    """Total characters as a model reads them."""
+    return sum(_part_chars(part) for message in messages for part in message.parts)
 
 
-def _letters(part: Part) -> int:
+def _part_chars(part: Part) -> int:
     match part:
         case Text(text) | Thinking(text):
             return len(text)
         case ToolCall():
-            args = sum(len(key) + _width(each) for key, each in part.args.items())
+            args = sum(len(key) + _value_chars(each) for key, each in part.args.items())
             return len(part.name) + len(part.raw) + args
         case ToolResult(text=text, images=images):
-            return len(text) + IMAGE * len(images)
+            return len(text) + IMAGE_CHARS * len(images)
         case Image():
-            return IMAGE
+            return IMAGE_CHARS
 
 
-def _width(value: object) -> int:
+def _value_chars(value: object) -> int:
     return len(value) if isinstance(value, str) else len(str(value))
 
 
-def fixed(request: Request) -> int:
-    """Letters of a request that no shortening takes away: the system prompt and the tools."""
-    return len(request.system) + sum(spec.letters for spec in request.tools)
+def fixed_chars(request: Request) -> int:
+    """Characters of the system prompt and tools, which compaction cannot reduce."""
+    return len(request.system) + sum(spec.char_count for spec in request.tools)
 
 
-GOAL = 0.6
-"""Of what may be full: below this, shortening has made room for a while."""
-TAIL = 0.4
-"""Of what may be full and is not taken anyway: so much is told as it was said."""
-WIDE = 0.35
-"""Of the same: more than that a single message does not get, but for the latest."""
-SMALLEST = 1_500
-"""Letters below which nothing is cut, and for which no model is asked."""
-GUESS = 0.25
-"""Tokens by letter where nothing was counted yet."""
+GOAL_RATIO = 0.6
+"""Fraction of the limit that compaction aims for."""
+TAIL_RATIO = 0.4
+"""Fraction of the free space for messages that stay verbatim."""
+MESSAGE_RATIO = 0.35
+"""Fraction of the free space for a single message, except the latest."""
+MIN_CHARS = 1_500
+"""Characters below which nothing is cut and no model is called."""
+DEFAULT_RATIO = 0.25
+"""Tokens per character before anything was measured."""
 
 
-class Room(Struct, frozen=True):
+class ContextBudget(Struct, frozen=True):
     window: int
-    """Tokens, in and out together."""
+    """Tokens, input and output together."""
     ratio: float
-    """Tokens by letter."""
-    fixed: int = 0
-    """Letters of the system prompt and the tools."""
-    at: float = 0.8
-    """How full it may be."""
-    answer: int = 0
-    """Tokens that are kept free for the answer; half of the window at most."""
+    """Tokens per character."""
+    fixed_chars: int = 0
+    """Characters of the system prompt and tools."""
+    fill_ratio: float = 0.8
+    """How full the window may be."""
+    answer_tokens: int = 0
+    """Tokens reserved for the answer; at most half of the window."""
 
     @property
     def limit(self) -> int:
-        return min(int(self.window * self.at), max(self.window - self.answer, self.window // 2))
+        return min(
+            int(self.window * self.fill_ratio), max(self.window - self.answer_tokens, self.window // 2)
+        )
 
     @property
-    def free(self) -> int:
-        """Letters that messages may have in all."""
-        return max(int(self.limit / self.ratio) - self.fixed, 0)
+    def free_chars(self) -> int:
+        """Characters available for messages."""
+        return max(int(self.limit / self.ratio) - self.fixed_chars, 0)
 
-    def tokens(self, messages: tuple[Message, ...], digest: Digest) -> int:
-        return round((self.fixed + letters(told(messages, digest))) * self.ratio)
+    def tokens(self, messages: tuple[Message, ...], digest: CompactionState) -> int:
+        return round((self.fixed_chars + count_chars(visible_messages(messages, digest))) * self.ratio)
 
 
-def measured(tokens: int, count: int) -> float:
-    """Tokens by letter; zero where that cannot be known."""
+def tokens_per_char(tokens: int, count: int) -> float:
+    """Tokens per character; zero if unknown."""
     return min(max(tokens / count, 0.01), 4.0) if tokens > 0 and count > 0 else 0.0
 
 
-def snug(messages: tuple[Message, ...], digest: Digest, room: Room) -> Room:
-    """As if it were full already: for a person who wants it to be shortened now."""
+def full_budget(messages: tuple[Message, ...], digest: CompactionState, room: ContextBudget) -> ContextBudget:
+    """A budget as if the window were full, for a person who wants it compacted now."""
     return structs.replace(room, window=max(min(room.window, room.tokens(messages, digest)), 1))
 
 
-def tail(messages: tuple[Message, ...], room: Room) -> int:
-    """Where that part begins which is told as it was said. No result begins it: its call would be missing."""
-    widest, budget = _widest(room), max(int(room.free * TAIL), SMALLEST)
+def tail_start(messages: tuple[Message, ...], room: ContextBudget) -> int:
+    """Where the verbatim part starts. It never starts with a result, whose call would be missing."""
+    widest, budget = _max_chars(room), max(int(room.free_chars * TAIL_RATIO), MIN_CHARS)
     start = len(messages)
     while start and budget >= 0:
-        budget -= min(letters(messages[start - 1 : start]), widest)
+        budget -= min(count_chars(messages[start - 1 : start]), widest)
         start -= budget >= 0
     while start < len(messages) and messages[start].role == "tool":
         start += 1
@@ -162,34 +172,40 @@ def tail(messages: tuple[Message, ...], room: Room) -> int:
     return max(start, 0)
 
 
-def trimmed(messages: tuple[Message, ...], digest: Digest, room: Room) -> Digest:
-    """What tools gave before the tail is cut, and whatever is too long for anything else to fit beside it."""
-    start, widest = max(tail(messages, room), digest.trimmed), _widest(room)
-    if not any(_length(part) > widest for message in messages[digest.upto :] for part in message.parts):
-        widest = digest.widest
-    elif digest.widest:
-        widest = min(widest, digest.widest)
-    return structs.replace(digest, trimmed=start, widest=widest)
+def trim_results(
+    messages: tuple[Message, ...], digest: CompactionState, room: ContextBudget
+) -> CompactionState:
+    """Trim tool results before the tail, and any part too long to fit."""
+    start, widest = max(tail_start(messages, room), digest.trimmed_until), _max_chars(room)
+    if not any(
+        _text_length(part) > widest for message in messages[digest.covered :] for part in message.parts
+    ):
+        widest = digest.max_chars
+    elif digest.max_chars:
+        widest = min(widest, digest.max_chars)
+    return structs.replace(digest, trimmed_until=start, max_chars=widest)
 
 
-def summed(messages: tuple[Message, ...], digest: Digest, room: Room, text: str) -> Digest:
-    """The same with everything before the tail told in `text` instead."""
-    start = max(tail(messages, room), digest.upto)
-    return structs.replace(digest, upto=start, trimmed=max(start, digest.trimmed), text=text)
+def apply_summary(
+    messages: tuple[Message, ...], digest: CompactionState, room: ContextBudget, text: str
+) -> CompactionState:
+    """The same with everything before the tail replaced by `text`."""
+    start = max(tail_start(messages, room), digest.covered)
+    return structs.replace(digest, covered=start, trimmed_until=max(start, digest.trimmed_until), text=text)
 
 
-def gain(messages: tuple[Message, ...], digest: Digest, room: Room) -> int:
-    """Letters that a summary could take the place of."""
-    start = tail(messages, room)
-    if start <= digest.upto:
+def summary_gain(messages: tuple[Message, ...], digest: CompactionState, room: ContextBudget) -> int:
+    """Characters that a summary could replace."""
+    start = tail_start(messages, room)
+    if start <= digest.covered:
         return 0
-    without = structs.replace(digest, upto=start)
-    return letters(told(messages, digest)) - letters(told(messages, without))
+    without = structs.replace(digest, covered=start)
+    return count_chars(visible_messages(messages, digest)) - count_chars(visible_messages(messages, without))
 
 
-def _widest(room: Room) -> int:
-    return max(int(room.free * WIDE), SMALLEST)
+def _max_chars(room: ContextBudget) -> int:
+    return max(int(room.free_chars * MESSAGE_RATIO), MIN_CHARS)
 
 
-def _length(part: object) -> int:
+def _text_length(part: object) -> int:
     return len(part.text) if isinstance(part, Text | ToolResult) else 0

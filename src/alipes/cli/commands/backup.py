@@ -1,29 +1,174 @@
-"""`alipes backup`: a whole home in one file, checked, while everything runs."""
+"""`alipes backup` and `alipes restore`: a whole home in one verified file."""
 
 import asyncio
+import os
+import shutil
+import time
 from pathlib import Path
 
+from msgspec import Struct
+
 from alipes import __version__
-from alipes.cli import options, render
-from alipes.config.settings import Settings, load
+from alipes.agent.transcript_repair import close_transcript
+from alipes.cli import help_text, render
+from alipes.cli.options import OptionParser
+from alipes.config.loader import load_settings
+from alipes.config.paths import Paths, find_home, make_private
+from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.formatting import count
+from alipes.kernel.formatting import format_count
 from alipes.store import backup_archive
 from alipes.store.database.migrations import SCHEMA
+from alipes.store.export import StoreFacts
+from alipes.store.outbox import RESTORED_REASON, fail_unsent
+from alipes.store.peers.peers import open_processes
 from alipes.store.store import open_store
 
 
-def run(argv: list[str]) -> int:
-    target = Path(options.backup(argv)).expanduser().absolute()
+def run_backup(argv: list[str]) -> int:
+    parser = OptionParser("alipes backup", help_text.BACKUP)
+    parser.add_argument("file")
+    target = Path(parser.parse_args(argv).file).expanduser().absolute()
     if target.exists():
-        raise ConfigError(f"{target} exists already; choose another name or move it away")
-    table = asyncio.run(_write(load(), target))
-    told = f"{count(len(table.entries), 'file')}, {render.size(target.stat().st_size)}, checked"
-    print(f"{target} holds conversations, settings, plugins and files ({told}).")
-    print("  Keys are not in it: .env stays where it is. `alipes restore` brings it back.")
+        raise ConfigError(f"{target} already exists; choose another name or move it away")
+    manifest = asyncio.run(_write(load_settings(), target))
+    size = f"{format_count(len(manifest.entries), 'file')}, {render.format_size(target.stat().st_size)}"
+    print(f"Saved conversations, settings, plugins and files to {target} ({size}, verified).")
+    print("  Keys (.env) are not included. Restore it with `alipes restore`.")
     return 0
 
 
-async def _write(settings: Settings, target: Path) -> backup_archive.Table:
-    async with open_store(settings.home):  # it is there, and of our schema
-        return await backup_archive.pack(settings.home, target, version=__version__, schema=SCHEMA)
+async def _write(settings: Settings, target: Path) -> backup_archive.ArchiveManifest:
+    async with open_store(settings.home):  # creates or migrates the database
+        return await backup_archive.pack_home(settings.home, target, version=__version__, schema=SCHEMA)
+
+
+class RestoreOptions(Struct, frozen=True):
+    file: Path
+    home: Path
+    dry: bool
+    force: bool
+    keep: bool
+
+
+def run_restore(argv: list[str]) -> int:
+    parser = OptionParser("alipes restore", help_text.RESTORE)
+    parser.add_argument("file")
+    parser.add_argument("--to", default="")
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--force", action="store_true")
+    parser.add_argument("--continue", dest="keep", action="store_true")
+    args = parser.parse_args(argv)
+    home = Path(args.to).expanduser().absolute() if args.to else find_home()
+    options = RestoreOptions(
+        Path(args.file).expanduser().absolute(), home, args.dry_run, args.force, args.keep
+    )
+    return asyncio.run(_restore(options))
+
+
+async def _restore(options: RestoreOptions) -> int:
+    manifest = await backup_archive.read_manifest(options.file)
+    if manifest.schema > SCHEMA:
+        raise ConfigError(f"{options.file} was written by a newer alipes ({manifest.version}); upgrade first")
+    made = time.strftime("%Y-%m-%d %H:%M", time.localtime(manifest.made))
+    print(f"{options.file} was made on {made} by alipes {manifest.version}, from {manifest.home}:")
+    content = f"{format_count(len(manifest.entries), 'file')}, {render.format_size(manifest.size)}"
+    print(f"  {content}, verified; contains no secrets")
+    occupied = _has_data(options.home)
+    _refuse(options, occupied)
+    if options.dry:
+        aside = f"; the current home would be moved to {_moved_home(options.home)}" if occupied else ""
+        print(f"  it would be restored to {options.home}{aside}. Nothing changed.")
+        return 0
+    await _install_home(options, occupied)
+    return 0
+
+
+def _has_data(home: Path) -> bool:
+    """True if the directory has content that the user might miss."""
+    return home.is_dir() and any(each.name not in ("run", "logs") for each in home.iterdir())
+
+
+def _refuse(options: RestoreOptions, occupied: bool) -> None:
+    if options.home.exists() and not options.home.is_dir():
+        raise ConfigError(f"{options.home} is not a directory; choose another one with --to")
+    if not occupied:
+        return
+    if not options.force and not options.dry:
+        raise ConfigError(
+            f"{options.home} is in use: use --to HOME to restore elsewhere, or --force to move it aside"
+        )
+    if living := open_processes(options.home, timeout_s=1.0).list_peers():
+        raise ConfigError(
+            f"alipes is running on {options.home} ({format_count(len(living), 'process')}); stop it first"
+        )
+
+
+async def _install_home(options: RestoreOptions, occupied: bool) -> None:
+    part = options.home.with_name(f".{options.home.name}.{os.urandom(4).hex()}.part")
+    make_private(part)
+    try:
+        await backup_archive.unpack_home(options.file, part)
+        outcome = await _end_open_work(part, keep=options.keep)
+        shutil.rmtree(part / "run", ignore_errors=True)
+        if occupied:
+            before, kept = _moved_home(options.home), Paths(options.home).env
+            if kept.is_file():  # keys belong to the machine, not to the backup
+                shutil.copy2(kept, part / kept.name)
+            options.home.rename(before)  # keep these two together: a kill between them leaves no home
+            part.rename(options.home)
+            print(f"  the old home was moved to {before}")
+        else:
+            if options.home.exists():
+                shutil.rmtree(options.home)
+            part.rename(options.home)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    facts = outcome.facts
+    content = f"{format_count(facts.sessions, 'conversation')}, {format_count(facts.messages, 'message')}"
+    print(f"Restored to {options.home}: {content}.")
+    _print_notes(options, outcome)
+
+
+class RestoreOutcome(Struct, frozen=True):
+    """Content of the restored home, and the turns and messages that were ended."""
+
+    facts: StoreFacts
+    turns: int = 0
+    messages: int = 0
+
+
+async def _end_open_work(home: Path, *, keep: bool) -> RestoreOutcome:
+    """End open turns and messages of the backup: they may have finished since it was made."""
+    async with open_store(home) as store:
+        if keep:
+            return RestoreOutcome(await store.archive.facts())
+        turns = 0
+        for key in await store.turns.list_orphans():
+            while (turn := await store.turns.claim_next(key)) is not None:
+                closing = close_transcript(turn.said, turn.tool_results, RESTORED_REASON)
+                await store.turns.finish(turn, "failed", RESTORED_REASON, *closing)
+                turns += 1
+            await store.turns.release(key)
+        return RestoreOutcome(await store.archive.facts(), turns, await fail_unsent(store.database))
+
+
+def _print_notes(options: RestoreOptions, outcome: RestoreOutcome) -> None:
+    """What the user should know before the first start."""
+    if outcome.turns:
+        print(f"  {format_count(outcome.turns, 'turn')} running at backup time ended; use /retry")
+    if outcome.messages:
+        print(
+            f"  {format_count(outcome.messages, 'unsent message')} marked failed; see `alipes serve outbox`"
+        )
+    env = Paths(options.home).env
+    if not env.is_file():
+        print(f"  backups contain no keys: add them to {env}, or run `alipes setup`")
+    try:
+        load_settings(options.home)
+    except ConfigError as error:
+        print(f"  the settings need changes for this machine:\n{error}")
+
+
+def _moved_home(home: Path) -> Path:
+    return home.with_name(f"{home.name}.before-{time.strftime('%Y%m%d-%H%M%S')}")

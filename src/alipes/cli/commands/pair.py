@@ -1,117 +1,117 @@
-"""`alipes pair`: who may speak in chats; people are let in by their code, and sent away. It serves nobody."""
+"""`alipes pair`: approves people who messaged the bot, lists them and revokes access."""
 
 import msgspec
 
 from alipes.cli import help_text, render
-from alipes.cli.common import in_store
-from alipes.cli.options import Words
-from alipes.config.platforms import MESSENGERS, Meeting
-from alipes.config.settings import Settings, load
+from alipes.cli.common import print_json, print_table, run_in_store
+from alipes.cli.options import OptionParser
+from alipes.config.loader import load_settings
+from alipes.config.platforms import MESSENGERS, CommonPlatformConfig
+from alipes.config.settings import Settings
 from alipes.gateway.access import approve
-from alipes.kernel.errors import ConfigError, NotTaken
-from alipes.kernel.formatting import ago, did_you_mean
-from alipes.store.people import Applicant, Person, Role
+from alipes.kernel.errors import ConfigError, MessageRejected
+from alipes.kernel.formatting import did_you_mean, format_ago
+from alipes.store.people import PairingRequest, Person, PersonRole
 from alipes.store.store import Store
 
 
-class People(msgspec.Struct, frozen=True):
-    """Who may speak, and who asked to."""
+class Pairings(msgspec.Struct, frozen=True):
+    """People with access, and open requests."""
 
     people: tuple[Person, ...]
-    applicants: tuple[Applicant, ...]
+    applicants: tuple[PairingRequest, ...]
 
 
 def run(argv: list[str]) -> int:
-    words = Words("alipes pair", help_text.PAIR)
-    words.add_argument("--owner", action="store_true")
-    words.add_argument("--user", action="store_true")
-    words.add_argument("--json", action="store_true")
-    given, named = words.split(argv)
-    if given.owner and given.user:
-        words.error("--owner and --user contradict each other")
+    parser = OptionParser("alipes pair", help_text.PAIR)
+    parser.add_argument("--owner", action="store_true")
+    parser.add_argument("--user", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    args, named = parser.parse_with_words(argv)
+    if args.owner and args.user:
+        parser.error("use either --owner or --user")
     match named:
         case [] | ["list"]:
-            _show(in_store(load(), _look), json=given.json)
+            _show(run_in_store(load_settings(), _read_pairings), json=args.json)
         case ["revoke", who]:
-            return _revoke(load(), who)
+            return _revoke(load_settings(), who)
         case ["revoke", *_]:
-            words.error("`revoke` takes one WHO, as `list` shows it")
+            parser.error("`revoke` takes one WHO as shown by `list`")
         case _:
-            role: Role | None = "owner" if given.owner else "user" if given.user else None
-            return _approve(load(), " ".join(named), role)
+            role: PersonRole | None = "owner" if args.owner else "user" if args.user else None
+            return _approve(load_settings(), " ".join(named), role)
     return 0
 
 
-async def _look(store: Store) -> People:
-    return People(await store.people.all(), await store.people.applicants())
+async def _read_pairings(store: Store) -> Pairings:
+    return Pairings(await store.people.all(), await store.people.list_requests())
 
 
-def _show(found: People, *, json: bool) -> None:
+def _show(found: Pairings, *, json: bool) -> None:
     if json:
-        print(msgspec.json.encode(found).decode())
+        print_json(found)
         return
     rows: list[tuple[str, str, str, str]] = [
-        (f"{each.platform}:{each.person}", each.name, each.role, ago(each.since)) for each in found.people
+        (f"{each.platform}:{each.person}", each.name, each.role, format_ago(each.since))
+        for each in found.people
     ]
     rows += [
-        (f"{each.platform}:{each.person}", each.name, "asks to be let in", ago(each.created))
+        (f"{each.platform}:{each.person}", each.name, "pending", format_ago(each.created))
         for each in found.applicants
     ]
     if not rows:
         print(
-            "Nobody was let in yet. Who writes to the bot is shown a code; `alipes pair CODE` lets them in."
+            "Nobody is paired yet. People who message the bot get a code; approve it with `alipes pair CODE`."
         )
         return
-    shown = [tuple(render.harmless(cell) for cell in row) for row in rows]
-    for line in render.table([("WHO", "NAME", "MAY", "SINCE"), *shown]):
-        print(line)
-    print("People named in `allow` of the configuration may speak as well.")
+    shown = [tuple(render.sanitize(cell) for cell in row) for row in rows]
+    print_table([("WHO", "NAME", "ROLE", "SINCE"), *shown])
+    print("People listed in `allow` in config.toml have access as well.")
 
 
-def _approve(settings: Settings, code: str, role: Role | None) -> int:
+def _approve(settings: Settings, code: str, role: PersonRole | None) -> int:
     async def act(store: Store) -> Person:
         others = await store.people.all()
         chosen = role or ("user" if any(each.role == "owner" for each in others) else "owner")
         return await approve(store.people, code, chosen)
 
     try:
-        person = in_store(settings, act)
-    except NotTaken as refused:
-        print(f"Nobody was let in: {refused}.")
+        person = run_in_store(settings, act)
+    except MessageRejected as refused:
+        print(f"Nobody was approved: {refused}.")
         return 1
-    may = "may speak, and let others in" if person.role == "owner" else "may speak"
-    print(f"{_named(person)} {may}.")
+    print(f"{_display_name(person)} now has access (role: {person.role}).")
     return 0
 
 
 def _revoke(settings: Settings, who: str) -> int:
     async def act(store: Store) -> Person:
-        person = _find(await store.people.all(), who)
-        await store.people.dismiss(person.platform, person.person)
+        person = _find_person(await store.people.all(), who)
+        await store.people.revoke_access(person.platform, person.person)
         return person
 
-    person = in_store(settings, act)
-    print(f"{_named(person)} is let in no more.")
-    met = settings.platforms.get(person.platform, Meeting())
+    person = run_in_store(settings, act)
+    print(f"Access of {_display_name(person)} was revoked.")
+    config = settings.platforms.get(person.platform, CommonPlatformConfig())
     if person.platform in MESSENGERS:
-        met = settings.messengers.named(person.platform)
-    if {person.person, person.name} & {*met.allow}:
-        print(f"But {person.platform}.allow of the configuration names them: take them out there too.")
+        config = settings.messengers.get(person.platform)
+    if {person.person, person.name} & {*config.allow}:
+        print(f"But {person.platform}.allow in config.toml still lists them: remove them there too.")
     return 0
 
 
-def _named(person: Person) -> str:
-    return f"{render.harmless(person.name or person.person)} ({person.platform}:{person.person})"
+def _display_name(person: Person) -> str:
+    return f"{render.sanitize(person.name or person.person)} ({person.platform}:{person.person})"
 
 
-def _find(people: tuple[Person, ...], who: str) -> Person:
+def _find_person(people: tuple[Person, ...], who: str) -> Person:
     platform, _, id = who.partition(":")
     exact = [each for each in people if (each.platform, each.person) == (platform, id)]
     found = exact or [each for each in people if who.lower() in (each.name.lower(), each.person.lower())]
     if len(found) == 1:
         return found[0]
     if found:
-        told = ", ".join(f"{each.platform}:{each.person}" for each in found)
-        raise ConfigError(f"{who} could be any of {told}; name one of these")
+        names = ", ".join(f"{each.platform}:{each.person}" for each in found)
+        raise ConfigError(f"{who} matches {names}; choose one of these")
     known = [f"{each.platform}:{each.person}" for each in people]
-    raise ConfigError(f"{who} was not let in by a code.{did_you_mean(who, known)}")
+    raise ConfigError(f"{who} is not paired.{did_you_mean(who, known)}")

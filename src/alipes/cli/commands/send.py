@@ -1,4 +1,4 @@
-"""`alipes send`: words into a chat, without a model. They are owed here, and delivered by whoever serves."""
+"""`alipes send`: queues a message for a chat; `alipes serve` delivers it."""
 
 import asyncio
 import sys
@@ -7,18 +7,21 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from alipes.cli import attachments, help_text
-from alipes.cli.options import Words
+from alipes.cli import help_text
+from alipes.cli.inbound import read_piped
+from alipes.cli.options import OptionParser
+from alipes.cli.serve.signals import LOCK_NAME
+from alipes.config.loader import load_settings
 from alipes.config.platforms import MESSENGERS
-from alipes.config.settings import Settings, load
-from alipes.gateway.outbound.send import addressed
-from alipes.kernel.errors import ConfigError, NotTaken
-from alipes.kernel.outbox import Debt, Media, MediaKind, Outbound
-from alipes.runtime.process_lock import holder
+from alipes.config.settings import Settings
+from alipes.gateway.outbound.send import address_message
+from alipes.kernel.errors import ConfigError, MessageRejected
+from alipes.kernel.outbox import Delivery, Media, MediaKind, Outbound
+from alipes.runtime.process_lock import find_holder
 from alipes.store.store import Store, open_store
 
-LOOK = 0.1
-"""Seconds between two looks whether it was delivered."""
+POLL_S = 0.1
+"""Interval between two checks of the delivery."""
 _KINDS: dict[str, MediaKind] = {
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".webp"), "image"),
     **dict.fromkeys((".mp3", ".m4a", ".wav", ".flac"), "audio"),
@@ -26,7 +29,7 @@ _KINDS: dict[str, MediaKind] = {
 }
 
 
-class Wish(Struct, frozen=True):
+class SendOptions(Struct, frozen=True):
     target: str
     text: str
     files: tuple[Media, ...] = ()
@@ -34,65 +37,67 @@ class Wish(Struct, frozen=True):
 
 
 def run(argv: list[str]) -> int:
-    words = Words("alipes send", help_text.SEND)
-    words.add_argument("-f", "--file", action="append", default=[])
-    words.add_argument("-w", "--wait", type=float, default=0.0)
-    given, named = words.split(argv)
+    parser = OptionParser("alipes send", help_text.SEND)
+    parser.add_argument("-f", "--file", action="append", default=[])
+    parser.add_argument("-w", "--wait", type=float, default=0.0)
+    args, named = parser.parse_with_words(argv)
     if not named:
-        words.error("who is it for? Name a TARGET")
+        parser.error("missing TARGET")
     text = " ".join(named[1:])
-    if not text and not given.file and sys.stdin is not None and not sys.stdin.isatty():
-        text = attachments.read_piped(sys.stdin.buffer).text
-    if not text.strip() and not given.file:
-        words.error("there is nothing to send")
-    wish = Wish(named[0], text, tuple(map(_media, given.file)), given.wait)
-    return asyncio.run(_send(load(), wish))
+    if not text and not args.file and sys.stdin is not None and not sys.stdin.isatty():
+        text = read_piped(sys.stdin.buffer).text
+    if not text.strip() and not args.file:
+        parser.error("nothing to send")
+    options = SendOptions(named[0], text, tuple(map(_to_media, args.file)), args.wait)
+    return asyncio.run(_send(load_settings(), options))
 
 
-async def _send(settings: Settings, wish: Wish) -> int:
+async def _send(settings: Settings, options: SendOptions) -> int:
     async with open_store(settings.home) as store:
-        outbound = await _outbound(store, wish)
-        await store.outbox.owe(outbound)
-        serving = holder(settings.paths.run / "serve.claim")
-        if wish.wait:
-            return _tell(await _settled(store, outbound.id, time.monotonic() + wish.wait))
+        outbound = await resolve_target(store, options.target, options.text or "a file")
+        outbound = structs.replace(outbound, text=options.text, media=options.files)
+        await store.outbox.enqueue(outbound)
+        serving = find_holder(settings.paths.run / LOCK_NAME)
+        if options.wait:
+            return _report_delivery(
+                await _wait_for_delivery(store, outbound.id, time.monotonic() + options.wait)
+            )
         if serving is None:
-            print("Kept; it is delivered when `alipes serve` runs.")
+            print("Queued; it will be sent when `alipes serve` is running.")
         return 0
 
 
-async def _outbound(store: Store, wish: Wish) -> Outbound:
-    """ConfigError where the target means nothing."""
-    homes, people = await store.people.homes(), await store.people.all()
+async def resolve_target(store: Store, target: str, text: str) -> Outbound:
+    """An outbound message to `target`. Raises ConfigError if there is no such chat."""
+    homes, people = await store.people.default_chats(), await store.people.all()
     known = {*MESSENGERS, *homes, *(each.platform for each in people)}
     try:
-        said = await addressed(store.people, wish.target, wish.text or "a file", known)
-    except NotTaken as refused:
+        return await address_message(store.people, target, text, known)
+    except MessageRejected as refused:
         raise ConfigError(str(refused)) from refused
-    return structs.replace(said, text=wish.text, media=wish.files)
 
 
-async def _settled(store: Store, id: str, deadline: float) -> Debt | None:
+async def _wait_for_delivery(store: Store, id: str, deadline: float) -> Delivery | None:
     while True:
-        debt = await store.outbox.find(id)
-        if debt is None or debt.state in ("sent", "dead", "expired") or time.monotonic() > deadline:
-            return debt
-        await asyncio.sleep(LOOK)
+        delivery = await store.outbox.find(id)
+        if delivery is None or delivery.state in ("sent", "failed", "expired") or time.monotonic() > deadline:
+            return delivery
+        await asyncio.sleep(POLL_S)
 
 
-def _tell(debt: Debt | None) -> int:
-    if debt is not None and debt.state == "sent":
+def _report_delivery(delivery: Delivery | None) -> int:
+    if delivery is not None and delivery.state == "sent":
         return 0
-    if debt is None or debt.state in ("dead", "expired"):
-        sys.stderr.write(f"alipes send: given up: {debt.why if debt else 'it was dropped'}\n")
+    if delivery is None or delivery.state in ("failed", "expired"):
+        sys.stderr.write(f"alipes send: failed: {delivery.why if delivery else 'it was discarded'}\n")
         return 1
-    why = f": {debt.why}" if debt.why else ""
-    sys.stderr.write(f"alipes send: not there yet{why}; it stays owed as number {debt.number}\n")
+    why = f": {delivery.why}" if delivery.why else ""
+    sys.stderr.write(f"alipes send: not delivered yet{why}; still queued as #{delivery.number}\n")
     return 1
 
 
-def _media(name: str) -> Media:
+def _to_media(name: str) -> Media:
     path = Path(name).expanduser().absolute()
     if not path.is_file():
-        raise ConfigError(f"{path} is not there as a file")
+        raise ConfigError(f"{path} is not a file")
     return Media(str(path), _KINDS.get(path.suffix.lower(), "file"), path.name)

@@ -1,70 +1,75 @@
-"""`alipes sessions`: conversations listed, shown, searched, exported, deleted. It starts no turn."""
+"""`alipes sessions`: lists, shows, searches, exports and deletes conversations."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from alipes.cli import options as arguments
 from alipes.cli import render
-from alipes.cli.common import agreed, in_store
-from alipes.cli.options import SessionsOptions
-from alipes.cli.stdio import terminal_width
-from alipes.config.settings import Settings, load
+from alipes.cli.common import confirm, print_json, print_table, run_in_store
+from alipes.cli.options import SessionsOptions, parse_sessions
+from alipes.config.loader import load_settings
+from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.formatting import ago
+from alipes.kernel.formatting import format_ago
 from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import Usage
 from alipes.store.archive import Archive
-from alipes.store.export import Hit, SessionFacts, markdown
+from alipes.store.export import SearchHit, SessionFacts, to_markdown
 
 ID = 6
-"""Letters of an id that are shown; any beginning that is unique will do."""
+"""Characters of an id that are shown; any unique start of an id works as a name."""
 WHO = {"user": "you", "assistant": "alipes", "tool": "tools", "notice": "note"}
 
 
 def run(argv: list[str]) -> int:
-    options = arguments.sessions(argv)
-    settings = load()
+    options = parse_sessions(argv)
+    settings = load_settings()
     match options.action:
         case "list":
-            _show_list(in_store(settings, lambda store: store.archive.sessions(options.limit)), options)
+            _print_sessions(
+                run_in_store(settings, lambda store: store.archive.sessions(options.limit)), options
+            )
         case "search":
-            hits = in_store(settings, lambda store: store.archive.search(options.name, options.limit))
-            return _show_hits(hits, options)
+            hits = run_in_store(settings, lambda store: store.archive.search(options.name, options.limit))
+            return _print_hits(hits, options)
         case "show":
-            _show(*in_store(settings, lambda store: _transcript(store.archive, options.name)), options.json)
+            _print_transcript(
+                *run_in_store(settings, lambda store: _transcript(store.archive, options.name)), options.json
+            )
         case "export":
-            _write(in_store(settings, lambda store: _document(store.archive, options.name)), options)
+            _write_export(
+                run_in_store(settings, lambda store: _read_export(store.archive, options.name)), options
+            )
         case _:
             return _delete(settings, options)
     return 0
 
 
-def _show_list(sessions: list[SessionFacts], options: SessionsOptions) -> None:
+def _print_sessions(sessions: list[SessionFacts], options: SessionsOptions) -> None:
     if options.json:
-        _print_json(sessions)
+        print_json(sessions)
         return
     if not sessions:
-        print('There are no conversations yet; `alipes ask "hello"` begins one.')
+        print('No conversations yet. Start one with `alipes ask "hello"`.')
         return
     head = ("ID", "LAST USED", "TURNS", "NAME", "TITLE")
-    rows = [(s.id[:ID], ago(s.updated), _turns(s), _name(s), _title(s)) for s in sessions]
-    _print_lines(render.table([head, *rows]))
+    rows = [(s.id[:ID], format_ago(s.updated), _turn_count(s), _name(s), _title(s)) for s in sessions]
+    print_table([head, *rows])
     if any(facts.unfinished for facts in sessions):
-        print("* has an unfinished turn, which the next `alipes` or `alipes ask` takes up")
+        print("* has an unfinished turn, which the next `alipes` or `alipes ask` resumes")
 
 
-def _show_hits(hits: list[Hit], options: SessionsOptions) -> int:
-    """As `grep` does: status 1 when nothing was found."""
+def _print_hits(hits: list[SearchHit], options: SessionsOptions) -> int:
+    """Print the hits. The status is 1 if there are none, as with `grep`."""
     if options.json:
-        _print_json(hits)
+        print_json(hits)
     elif not hits:
-        print(f"Nothing was said about {render.one_line(options.name)!r}.")
+        print(f'No matches for "{render.to_one_line(options.name)}".')
     for hit in () if options.json else hits:
-        print(f"{hit.session[:ID]}  {ago(hit.when)}  {render.one_line(hit.title, 60)}")
-        print(f"    {WHO[hit.role]}: {render.one_line(hit.snippet)}")
+        print(f"{hit.session[:ID]}  {format_ago(hit.when)}  {render.to_one_line(hit.title, 60)}")
+        print(f"    {WHO[hit.role]}: {render.to_one_line(hit.snippet)}")
     return 0 if hits else 1
 
 
@@ -73,56 +78,56 @@ async def _transcript(archive: Archive, name: str) -> tuple[SessionFacts, tuple[
     return facts, await archive.messages(facts.id)
 
 
-def _show(facts: SessionFacts, messages: tuple[Message, ...], json: bool) -> None:
+def _print_transcript(facts: SessionFacts, messages: tuple[Message, ...], json: bool) -> None:
     if json:
-        _print_json({"session": facts, "messages": messages})
+        print_json({"session": facts, "messages": messages})
         return
-    print(render.one_line(facts.title))
-    print(" · ".join(_summary(facts)))
+    print(render.to_one_line(facts.title))
+    print(" · ".join(_summarize(facts)))
     for message in messages:
         print(f"\n{WHO[message.role]}:")
-        for line in _lines(message):
+        for line in _message_lines(message):
             print(f"  {line}".rstrip())
 
 
-def _summary(facts: SessionFacts) -> Iterator[str]:
+def _summarize(facts: SessionFacts) -> Iterator[str]:
     yield f"{facts.id} {_name(facts)}"
     yield f"{facts.turns} turn{'' if facts.turns == 1 else 's'}"
     if facts.unfinished:
         yield f"{facts.unfinished} unfinished"
-    yield f"begun {ago(facts.created)}, last used {ago(facts.updated)}"
+    yield f"started {format_ago(facts.created)}, last used {format_ago(facts.updated)}"
     if facts.spent.usage != Usage():
-        yield render.usage_line(facts.spent.usage)
+        yield render.format_usage(facts.spent.usage)
 
 
-def _lines(message: Message) -> Iterator[str]:
+def _message_lines(message: Message) -> Iterator[str]:
     for part in message.parts:
         match part:
             case Text(text):
-                yield from render.harmless(text.strip("\n")).splitlines()
+                yield from render.sanitize(text.strip("\n")).splitlines()
             case ToolCall():
-                yield f"· {render.call_line(part)}"
+                yield f"· {render.format_call(part)}"
             case ToolResult(_, text, outcome):
                 yield from (() if outcome == "ok" else (f"{outcome}:",))
-                yield from _head(render.harmless(text).splitlines())
+                yield from _first_lines(render.sanitize(text).splitlines())
             case Image(media_type, data):
-                yield f"[{media_type}, {render.size(len(data))}]"
+                yield f"[{media_type}, {render.format_size(len(data))}]"
 
 
-def _head(lines: list[str], most: int = 10) -> list[str]:
+def _first_lines(lines: list[str], most: int = 10) -> list[str]:
     return lines if len(lines) <= most else [*lines[:most], f"… {len(lines) - most} more lines"]
 
 
-async def _document(archive: Archive, name: str) -> dict[str, Json]:
+async def _read_export(archive: Archive, name: str) -> dict[str, Json]:
     facts = await archive.resolve(name)
     return await archive.export(facts.id)
 
 
-def _write(document: dict[str, Json], options: SessionsOptions) -> None:
+def _write_export(document: dict[str, Json], options: SessionsOptions) -> None:
     if options.format == "json":
         text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
     else:
-        text = markdown(document)
+        text = to_markdown(document)
     if not options.output or options.output == "-":
         print(text, end="")
         return
@@ -133,36 +138,27 @@ def _write(document: dict[str, Json], options: SessionsOptions) -> None:
 
 
 def _delete(settings: Settings, options: SessionsOptions) -> int:
-    facts = in_store(settings, lambda store: store.archive.resolve(options.name))
-    what = f"{facts.id[:ID]} {render.one_line(facts.title, 60)!r} ({_turns(facts)} turns)"
-    if not options.yes and not agreed(f"Delete {what} for good?", "delete"):
-        sys.stderr.write("alipes: nothing was deleted\n")
+    facts = run_in_store(settings, lambda store: store.archive.resolve(options.name))
+    what = f"{facts.id[:ID]} {render.to_one_line(facts.title, 60)!r} ({_turn_count(facts)} turns)"
+    if not options.yes and not confirm(f"Delete {what}? This cannot be undone.", "delete"):
+        sys.stderr.write("alipes: nothing deleted\n")
         return 1
-    in_store(settings, lambda store: store.archive.delete(facts.id))
+    run_in_store(settings, lambda store: store.archive.delete(facts.id))
     print(f"Deleted {what}.")
     return 0
 
 
-def _turns(facts: SessionFacts) -> str:
+def _turn_count(facts: SessionFacts) -> str:
     return f"{facts.turns}{'*' if facts.unfinished else ''}"
 
 
 def _title(facts: SessionFacts) -> str:
-    return render.one_line(facts.title)
+    return render.to_one_line(facts.title)
 
 
 def _name(facts: SessionFacts) -> str:
-    """What `--session` takes; for conversations elsewhere also where."""
+    """The name for `--session`; conversations of other platforms have theirs in front."""
     place = facts.address
-    return render.one_line(place.chat if place.platform == "terminal" else f"{place.platform}:{place.chat}")
-
-
-def _print_lines(lines: Sequence[str]) -> None:
-    """To a terminal no wider than it is; elsewhere whole."""
-    width = terminal_width(sys.stdout)
-    for line in lines:
-        print(render.cut(line, width) if width else line)
-
-
-def _print_json(value: object) -> None:
-    print(msgspec.json.encode(value).decode())
+    return render.to_one_line(
+        place.chat if place.platform == "terminal" else f"{place.platform}:{place.chat}"
+    )

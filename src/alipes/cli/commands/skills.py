@@ -1,4 +1,4 @@
-"""`alipes skills`: the texts that plugins offer the model, listed and shown. It starts no turn."""
+"""`alipes skills`: lists and shows the skills of the enabled plugins."""
 
 import asyncio
 import sys
@@ -7,14 +7,15 @@ from pathlib import Path
 import msgspec
 
 from alipes.cli import help_text, render
-from alipes.cli.options import Words
-from alipes.cli.plugins.standalone import Opened, open_alone
-from alipes.cli.stdio import terminal_width
-from alipes.config.settings import Settings, load
+from alipes.cli.common import print_json, print_table
+from alipes.cli.options import OptionParser
+from alipes.cli.plugins.standalone import LoadedPlugins, open_standalone
+from alipes.config.loader import load_settings
+from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
-from alipes.plugins.discovery import anything_wanted
-from alipes.plugins.registry import SkillOffer
+from alipes.plugins.discovery import has_plugins
+from alipes.plugins.registry import SkillContribution
 
 
 class Skill(msgspec.Struct, frozen=True):
@@ -25,65 +26,63 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 def run(argv: list[str]) -> int:
-    words = Words("alipes skills", help_text.SKILLS)
-    words.add_argument("--json", action="store_true")
-    given, named = words.split(argv)
+    parser = OptionParser("alipes skills", help_text.SKILLS)
+    parser.add_argument("--json", action="store_true")
+    args, named = parser.parse_with_words(argv)
     match named:
         case [] | ["list"]:
-            _show_all(_skills(load()), json=given.json)
+            _print_skills(_skills(load_settings()), json=args.json)
         case ["show", name]:
-            print(_text(_find(_skills(load()), name)), end="")
+            print(_read_skill(_find(_skills(load_settings()), name)), end="")
         case ["show", *_]:
-            words.error("`show` takes one NAME")
+            parser.error("`show` takes one NAME")
         case _:
-            words.error(f"no such action: {' '.join(named)} (there are list, show)")
+            parser.error(f"unknown action: {' '.join(named)} (use list or show)")
     return 0
 
 
 def _skills(settings: Settings) -> list[Skill]:
-    return asyncio.run(_collect(settings)) if anything_wanted(settings) else []
+    return asyncio.run(_read_skills(settings)) if has_plugins(settings) else []
 
 
-async def _collect(settings: Settings) -> list[Skill]:
-    async with open_alone(settings) as opened:
-        _tell_failures(opened)
-        offers = opened.offers.all(SkillOffer)
+async def _read_skills(settings: Settings) -> list[Skill]:
+    async with open_standalone(settings) as opened:
+        _report_failures(opened)
+        offers = opened.contributions.all(SkillContribution)
         found = [Skill(each.name, each.owner.name, each.path, each.description) for each in offers]
         return sorted(found, key=lambda skill: skill.name)
 
 
-def _tell_failures(opened: Opened) -> None:
-    for facts in opened.plugins.facts():
+def _report_failures(opened: LoadedPlugins) -> None:
+    for facts in opened.plugins.statuses():
         if facts.state != "on":
-            sys.stderr.write(f"The plugin {facts.name} could not be loaded: {facts.why}\n")
+            sys.stderr.write(f"plugin {facts.name} could not be loaded: {facts.why}\n")
 
 
-def _show_all(skills: list[Skill], *, json: bool) -> None:
+def _print_skills(skills: list[Skill], *, json: bool) -> None:
     if json:
-        print(msgspec.json.encode(skills).decode())
+        print_json(skills)
         return
     if not skills:
-        print("No enabled plugin offers a skill; `alipes plugins list` shows the plugins.")
+        print("No enabled plugin has skills. List the plugins with `alipes plugins list`.")
         return
     head = ("NAME", "PLUGIN", "DESCRIPTION", "PATH")
-    rows = [(each.name, each.plugin, render.one_line(each.description, 60), each.path) for each in skills]
-    width = terminal_width(sys.stdout)
-    for line in render.table([head, *rows]):
-        print(render.cut(line, width) if width else line)
+    rows = [(each.name, each.plugin, render.to_one_line(each.description, 60), each.path) for each in skills]
+    print_table([head, *rows])
 
 
 def _find(skills: list[Skill], name: str) -> Skill:
     for skill in skills:
         if skill.name == name:
             return skill
-    raise ConfigError(f"There is no skill {name}.{did_you_mean(name, [each.name for each in skills])}")
+    raise ConfigError(f"Unknown skill {name}.{did_you_mean(name, [each.name for each in skills])}")
 
 
-def _text(skill: Skill) -> str:
-    """Of the file, or where a folder is named of the one in it that skills have."""
+def _read_skill(skill: Skill) -> str:
+    """The text of the file, or of SKILL.md in the directory."""
     path = Path(skill.path)
     path = path / "SKILL.md" if path.is_dir() else path
     try:
-        return render.harmless(path.read_text("utf-8", "replace"))
+        return render.sanitize(path.read_text("utf-8", "replace"))
     except OSError as error:
-        raise ConfigError(f"{path}, of the plugin {skill.plugin}: {error.strerror}.") from error
+        raise ConfigError(f"{path} (plugin {skill.plugin}): {error.strerror}.") from error

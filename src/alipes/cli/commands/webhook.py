@@ -1,4 +1,4 @@
-"""`alipes webhook`: ways in for what happens elsewhere. They are made here, and served by `alipes serve`."""
+"""`alipes webhook`: manages the webhooks that `alipes serve` serves."""
 
 import argparse
 import asyncio
@@ -6,150 +6,136 @@ import re
 import sys
 from pathlib import Path
 
-import msgspec
-
 from alipes.cli import help_text, render
-from alipes.cli.common import in_store
-from alipes.cli.options import Words
-from alipes.cli.serve.signals import CLAIM
-from alipes.config.platforms import MESSENGERS
-from alipes.config.settings import Settings, load
-from alipes.gateway.outbound.send import addressed
-from alipes.kernel.errors import ConfigError, NotTaken
-from alipes.kernel.formatting import ago, did_you_mean
-from alipes.runtime.process_lock import holder
-from alipes.store.api_keys import SqliteWebhooks, Standing, Webhook
+from alipes.cli.commands.send import resolve_target
+from alipes.cli.common import print_json, print_table, run_in_store
+from alipes.cli.options import OptionParser
+from alipes.cli.serve.signals import LOCK_NAME
+from alipes.config.loader import load_settings
+from alipes.config.settings import Settings
+from alipes.kernel.errors import ConfigError
+from alipes.kernel.formatting import did_you_mean, format_ago
+from alipes.runtime.process_lock import find_holder
+from alipes.store.api_keys import SqliteWebhooks, Webhook, WebhookStatus
 from alipes.store.store import Store, open_store
-from alipes.web.webhooks import bring, is_secret, make_secret
+from alipes.web.webhooks import is_secret, make_secret, send_test_delivery
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 _SAMPLE = b'{"test": "sent by `alipes webhook test`"}'
 
 
 def run(argv: list[str]) -> int:
-    words = Words("alipes webhook", help_text.WEBHOOK)
-    words.add_argument("-p", "--prompt", default="")
-    words.add_argument("--to", default="")
-    words.add_argument("--style", choices=("standard", "github"), default="standard")
-    words.add_argument("--tools", default=None)
-    words.add_argument("-m", "--model", default="")
-    words.add_argument("--rate", type=int, default=60)
-    words.add_argument("--body", default="")
+    parser = OptionParser("alipes webhook", help_text.WEBHOOK)
+    parser.add_argument("-p", "--prompt", default="")
+    parser.add_argument("--to", default="")
+    parser.add_argument("--style", choices=("standard", "github"), default="standard")
+    parser.add_argument("--tools", default=None)
+    parser.add_argument("-m", "--model", default="")
+    parser.add_argument("--rate", type=int, default=60)
+    parser.add_argument("--body", default="")
     for flag in ("--together", "--secret", "--json"):
-        words.add_argument(flag, action="store_true")
-    given, named = words.split(argv)
+        parser.add_argument(flag, action="store_true")
+    args, named = parser.parse_with_words(argv)
     match named:
         case [] | ["list"]:
-            status = _list(load(), json=given.json)
+            status = _list(load_settings(), json=args.json)
         case ["add", name]:
-            if not given.prompt.strip():
-                words.error("what is to be done when something arrives? Say it with --prompt")
-            status = _add(load(), _webhook(name, given), _secret_of(given))
+            if not args.prompt.strip():
+                parser.error("missing --prompt")
+            status = _add(load_settings(), _parse_webhook(name, args), _read_secret(args))
         case ["test", name]:
-            status = asyncio.run(_test(load(), name, _body(given.body)))
+            status = asyncio.run(_test(load_settings(), name, _read_body(args.body)))
         case ["remove", name]:
-            status = _remove(load(), name)
+            status = _remove(load_settings(), name)
         case ["add" | "test" | "remove" as act, *_]:
-            words.error(f"`{act}` takes one NAME")
+            parser.error(f"`{act}` takes one NAME")
         case _:
-            words.error(f"no such action: {' '.join(named)} (there are add, list, test, remove)")
+            parser.error(f"unknown action: {' '.join(named)} (use add, list, test or remove)")
     return status
 
 
-def _webhook(name: str, given: argparse.Namespace) -> Webhook:
+def _parse_webhook(name: str, args: argparse.Namespace) -> Webhook:
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{name!r} cannot be a webhook's name: take small letters, digits, and -, _ or . between them"
+            f"{name!r} is not a valid webhook name: use lowercase letters, digits, and -, _ or . between them"
         )
     tools = None
-    if given.tools is not None:
-        tools = tuple(each.strip() for each in given.tools.split(",") if each.strip())
+    if args.tools is not None:
+        tools = tuple(each.strip() for each in args.tools.split(",") if each.strip())
     return Webhook(
         name,
-        given.prompt,
-        given.style,
-        target=given.to,
+        args.prompt,
+        args.style,
+        target=args.to,
         tools=tools,
-        model=given.model,
-        rate=max(0, given.rate),
-        together=given.together,
+        model=args.model,
+        rate=max(0, args.rate),
+        together=args.together,
     )
 
 
-def _secret_of(given: argparse.Namespace) -> str:
-    """One that the sender chose, from standard input; else one of ours."""
-    if not given.secret:
-        return make_secret(given.style)
+def _read_secret(args: argparse.Namespace) -> str:
+    """The sender's secret from standard input, or a new one."""
+    if not args.secret:
+        return make_secret(args.style)
     secret = sys.stdin.readline().strip()
-    if not is_secret(given.style, secret):
-        like = "16 characters or more" if given.style == "github" else "whsec_ and 16 bytes or more in base64"
-        raise ConfigError(f"what was piped in cannot be the secret: that is {like}")
+    if not is_secret(args.style, secret):
+        like = "16 characters or more" if args.style == "github" else "whsec_ and 16 bytes or more in base64"
+        raise ConfigError(f"the piped text is not a valid secret: use {like}")
     return secret
 
 
 def _add(settings: Settings, webhook: Webhook, secret: str) -> int:
     async def act(store: Store) -> bool:
         if webhook.target:
-            await _check_target(store, webhook.target)
+            await resolve_target(store, webhook.target, "an answer")
         return await SqliteWebhooks(store.database).add(webhook, secret)
 
-    if not in_store(settings, act):
-        raise ConfigError(f"there is a webhook {webhook.name} already: remove it first, or take another name")
-    serving = holder(settings.paths.run / CLAIM)
+    if not run_in_store(settings, act):
+        raise ConfigError(f"webhook {webhook.name} already exists: remove it first, or choose another name")
+    serving = find_holder(settings.paths.run / LOCK_NAME)
     where = serving.address if serving else f"http://{settings.serve.host}:{settings.serve.port}"
-    sys.stderr.write(
-        f"POST {where}/hooks/{webhook.name}, signed with this secret, which is not shown again:\n"
-    )
+    sys.stderr.write(f"POST {where}/hooks/{webhook.name}, signed with this secret (it is not shown again):\n")
     print(secret)
     return 0
 
 
-async def _check_target(store: Store, target: str) -> None:
-    homes, people = await store.people.homes(), await store.people.all()
-    known = {*MESSENGERS, *homes, *(each.platform for each in people)}
-    try:
-        await addressed(store.people, target, "an answer", known)
-    except NotTaken as refused:
-        raise ConfigError(str(refused)) from refused
-
-
 def _list(settings: Settings, *, json: bool) -> int:
-    found = in_store(settings, lambda store: SqliteWebhooks(store.database).all())
+    found = run_in_store(settings, lambda store: SqliteWebhooks(store.database).all())
     if json:
-        print(msgspec.json.encode(found).decode())
+        print_json(found)
         return 0
     if not found:
-        print("There are no webhooks. `alipes webhook add NAME --prompt WORDS` makes one.")
+        print("No webhooks. Add one with `alipes webhook add NAME --prompt TEXT`.")
         return 0
-    for line in render.table([("NAME", "SIGNED", "TOLD TO", "TAKEN", "LAST", "PROMPT"), *map(_row, found)]):
-        print(line)
+    print_table([("NAME", "SIGNATURE", "ANSWERS TO", "USED", "LAST", "PROMPT"), *map(_format_row, found)])
     return 0
 
 
-def _row(standing: Standing) -> tuple[str, ...]:
-    hook = standing.webhook
+def _format_row(status: WebhookStatus) -> tuple[str, ...]:
+    hook = status.webhook
     cells = (
         hook.name,
         hook.style,
-        hook.target or "nobody",
-        str(standing.taken),
-        "never" if standing.last is None else ago(standing.last),
-        render.one_line(hook.prompt, 60),
+        hook.target or "-",
+        str(status.deliveries),
+        "never" if status.last_delivery is None else format_ago(status.last_delivery),
+        render.to_one_line(hook.prompt, 60),
     )
-    return tuple(map(render.harmless, cells))
+    return tuple(map(render.sanitize, cells))
 
 
 async def _test(settings: Settings, name: str, body: bytes) -> int:
-    """Bring `body` as whoever has the secret would, to the one that serves this home."""
-    serving = holder(settings.paths.run / CLAIM)
+    """Send `body`, signed, to the server of this home."""
+    serving = find_holder(settings.paths.run / LOCK_NAME)
     if serving is None:
-        raise ConfigError("nobody serves this home: start `alipes serve` first")
+        raise ConfigError("no server is running: start `alipes serve` first")
     async with open_store(settings.home) as store:
         hooks = SqliteWebhooks(store.database)
         known = await hooks.find(name)
         if known is None:
-            raise ConfigError(_missing(name, await hooks.all()))
-    status, text = await bring(serving.address, *known, body)
+            raise ConfigError(_missing_message(name, await hooks.all()))
+    status, text = await send_test_delivery(serving.address, *known, body)
     print(f"{status} {text}")
     return 0 if status < 300 else 1
 
@@ -157,21 +143,21 @@ async def _test(settings: Settings, name: str, body: bytes) -> int:
 def _remove(settings: Settings, name: str) -> int:
     async def act(store: Store) -> str:
         hooks = SqliteWebhooks(store.database)
-        return "" if await hooks.remove(name) else _missing(name, await hooks.all())
+        return "" if await hooks.remove(name) else _missing_message(name, await hooks.all())
 
-    if why := in_store(settings, act):
+    if why := run_in_store(settings, act):
         raise ConfigError(why)
-    print(f"The webhook {name} takes nothing any more.")
+    print(f"Webhook {name} was removed.")
     return 0
 
 
-def _missing(name: str, all: tuple[Standing, ...]) -> str:
+def _missing_message(name: str, all: tuple[WebhookStatus, ...]) -> str:
     known = [each.webhook.name for each in all]
-    return f"there is no webhook {name!r}.{did_you_mean(name, known)}"
+    return f"unknown webhook {name!r}.{did_you_mean(name, known)}"
 
 
-def _body(text: str) -> bytes:
-    """As it stands, or `@FILE`."""
+def _read_body(text: str) -> bytes:
+    """The text itself, or the content of `@FILE`."""
     if not text.startswith("@"):
         return text.encode() or _SAMPLE
     try:

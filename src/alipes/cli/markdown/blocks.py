@@ -1,52 +1,61 @@
-"""The open blocks of a text and the rows they have finished. It is told lines and knows no screen."""
+"""Markdown blocks: turns lines into rows, with the open containers and the open block."""
 
 from copy import copy
 
-from alipes.cli.markdown.code_block import Fence
-from alipes.cli.markdown.inline import Inline, whole
-from alipes.cli.markdown.line_parser import FENCE, TASK, Container, Item, Leaf, Plan, Quote, plan
-from alipes.cli.markdown.table import Table
-from alipes.cli.markdown.wrap import Flow, Row, Span, trimmed
+from alipes.cli.markdown.code_block import CodeBlock
+from alipes.cli.markdown.inline import InlineParser, parse_inline
+from alipes.cli.markdown.line_parser import (
+    FENCE,
+    TASK,
+    Container,
+    LeafBlock,
+    LineAction,
+    ListItem,
+    QuoteBlock,
+    parse_line,
+)
+from alipes.cli.markdown.table import MarkdownTable
+from alipes.cli.markdown.wrap import LineWrapper, Row, Span, strip_row
 from alipes.cli.theme import Theme
-from alipes.cli.width import width
+from alipes.cli.width import display_width
 
 
 class Paragraph:
-    """Text that flows. A line break in the source is one on the screen, as people who chat mean it."""
+    """Wrapped text. Line breaks are preserved, as in a chat."""
 
-    whole_lines = patient = over = False
+    whole_lines = keeps_outdented = closed = False
 
     def __init__(self, theme: Theme, width: int, *, held: bool = False) -> None:
-        self._inline, self._flow = Inline(theme), Flow(width)
-        self._held: str | None = "" if held else None
-        """A line that may be the head of a table is kept back until the next one tells."""
+        self._inline, self._flow = InlineParser(theme), LineWrapper(width)
+        self._table_head: str | None = "" if held else None
+        """A line that may be a table head, held until the next line."""
         self._draft = False
         self.source = ""
-        self._alone = True
+        self._single_line = True
 
     def accepts(self, text: str) -> bool:
         return False
 
     def add(self, text: str) -> list[Row]:
-        """More of the line that is open."""
-        if self._alone:
+        """Add to the current line."""
+        if self._single_line:
             self.source += text
-        if self._held is not None:
-            self._held += text
+        if self._table_head is not None:
+            self._table_head += text
             return []
-        self._pour(text)
-        return self._taken()
+        self._wrap(text)
+        return self._take_rows()
 
     def line(self, text: str) -> list[Row]:
-        """A new line; what was the only line so far no longer is."""
-        self._alone, self.source = False, ""
-        held, self._held = self._held, None
-        self._pour(f"{held or ''}\n{text}")
+        """Add a new line."""
+        self._single_line, self.source = False, ""
+        held, self._table_head = self._table_head, None
+        self._wrap(f"{held or ''}\n{text}")
         return self._flow.take()
 
     def close(self) -> list[Row]:
-        if self._held:
-            self._pour(self._held)
+        if self._table_head:
+            self._wrap(self._table_head)
         for span in self._inline.close(draft=self._draft):
             self._flow.add(*span)
         self._flow.close()
@@ -59,23 +68,23 @@ class Paragraph:
 
     def resize(self, width: int) -> list[Row]:
         self._flow.resize(width)
-        return self._taken()
+        return self._take_rows()
 
-    def _taken(self) -> list[Row]:
+    def _take_rows(self) -> list[Row]:
         rows = self._flow.take()
         if rows:
-            self._alone, self.source = False, ""
+            self._single_line, self.source = False, ""
         return rows
 
-    def _pour(self, text: str) -> None:
+    def _wrap(self, text: str) -> None:
         for span in self._inline.feed(text):
             self._flow.add(*span)
 
 
-class Indented:
-    """Code by indentation. Blank lines within it are shown, those behind it are not."""
+class IndentedCode:
+    """Indented code. Blank lines inside it are shown, trailing ones are not."""
 
-    whole_lines, patient, over, source = True, False, False, ""
+    whole_lines, keeps_outdented, closed, source = True, False, False, ""
 
     def __init__(self, theme: Theme) -> None:
         self._style = theme.code
@@ -96,181 +105,184 @@ class Indented:
         return []
 
     @property
-    def trailing(self) -> bool:
-        """Blank lines came behind it, which are now between it and what follows."""
+    def ends_with_blank(self) -> bool:
+        """True if blank lines follow it."""
         return self._blanks > 0
 
-    def fork(self) -> "Indented":
+    def fork(self) -> "IndentedCode":
         return copy(self)
 
     def resize(self, width: int) -> list[Row]:
         return []
 
 
-class Html:
-    """Raw HTML, line by line as it was written: a terminal has no use for it, a reader may have."""
+class HtmlBlock:
+    """Raw HTML, shown as it is."""
 
-    whole_lines, patient, source = True, False, ""
+    whole_lines, keeps_outdented, source = True, False, ""
 
     def __init__(self, theme: Theme, first: str) -> None:
         self._style = theme.faint
         start = first.lstrip(" ").lower()
         ends = {"<!--": "-->", "<script": "</script>", "<style": "</style>", "<pre": "</pre>"}
         self._end = next((end for begin, end in ends.items() if start.startswith(begin)), "")
-        self.over = False
+        self.closed = False
 
     def accepts(self, text: str) -> bool:
         return bool(self._end or text.strip())
 
     def line(self, text: str) -> list[Row]:
-        self.over = bool(self._end) and self._end in text.lower()
+        self.closed = bool(self._end) and self._end in text.lower()
         return [[(text, self._style, "")]]
 
     def close(self) -> list[Row]:
         return []
 
-    def fork(self) -> "Html":
+    def fork(self) -> "HtmlBlock":
         return copy(self)
 
     def resize(self, width: int) -> list[Row]:
         return []
 
 
-NARROWEST = 10
+MIN_COLUMNS = 10
 
 
-class Margin:
-    """The containers that are open, from the outside in, on a screen of `columns`."""
+class ContainerStack:
+    """The open containers, outermost first, on a screen of `columns`."""
 
     def __init__(self, theme: Theme, columns: int) -> None:
         self._theme = theme
-        self.columns = max(NARROWEST, columns)
+        self.columns = max(MIN_COLUMNS, columns)
         self.stack: list[Container] = []
         self.gap = False
-        """A blank line belongs before the next row."""
-        self._begun = False
+        """A blank line is needed before the next row."""
+        self._started = False
 
     @property
     def room(self) -> int:
-        """The columns left to what the containers hold."""
-        return max(NARROWEST, self.columns - sum(width(self._lead(holder)[0]) for holder in self._shown()))
+        """The columns left for the content."""
+        return max(
+            MIN_COLUMNS,
+            self.columns - sum(display_width(self._prefix(holder)[0]) for holder in self._visible()),
+        )
 
     @property
-    def fresh(self) -> bool:
-        """The next row is the first in some container, so it stands beside a marker."""
-        return any(container.fresh for container in self.stack)
+    def empty(self) -> bool:
+        """The next row is the first of a container, so it has a marker."""
+        return any(container.empty for container in self.stack)
 
     def enter(self, container: Container) -> None:
-        if isinstance(container, Item):
+        if isinstance(container, ListItem):
             bullets = self._theme.glyphs.bullets
-            depth = sum(isinstance(outer, Item) and not outer.number for outer in self.stack)
+            depth = sum(isinstance(outer, ListItem) and not outer.number for outer in self.stack)
             container.marker = f"{container.number or bullets[depth % len(bullets)]} "
             container.style = self._theme.marker
         self.stack.append(container)
 
     def leave(self, remaining: int) -> list[Row]:
-        """Close containers from the inside; an item in which nothing was said still shows its marker."""
+        """Close the inner containers; an empty item still shows its marker."""
         rows: list[Row] = []
         while len(self.stack) > remaining:
             innermost = self.stack[-1]
-            if isinstance(innermost, Item) and innermost.fresh:
-                rows += self.framed([[]])
+            if isinstance(innermost, ListItem) and innermost.empty:
+                rows += self.add_prefixes([[]])
             self.stack.pop()
         return rows
 
-    def tick(self, text: str) -> str:
-        """A box at the beginning of the text becomes the marker of its item; the rest of the text."""
+    def take_checkbox(self, text: str) -> str:
+        """Use a checkbox at the start of the text as the marker of its item; returns the rest."""
         item = self.stack[-1] if self.stack else None
-        if not isinstance(item, Item) or not item.fresh or not (task := TASK.match(text)):
+        if not isinstance(item, ListItem) or not item.empty or not (task := TASK.match(text)):
             return text
         done = task[1] != " "
         item.marker = f"[{'x' if done else ' '}] "
         item.style = self._theme.done if done else self._theme.marker
         return text[task.end() :]
 
-    def framed(self, rows: list[Row]) -> list[Row]:
-        """The rows as they stand within the containers, behind a blank line where one belongs."""
+    def add_prefixes(self, rows: list[Row]) -> list[Row]:
+        """The rows with the prefixes of their containers, after a blank line if needed."""
         out: list[Row] = []
         for row in rows:
-            if self.gap and self._begun:
-                out.append(trimmed([self._lead(container) for container in self._old()]))
-            self.gap, self._begun = False, True
-            lead = [self._lead(container) for container in self._shown()]
+            if self.gap and self._started:
+                out.append(strip_row([self._prefix(container) for container in self._continued()]))
+            self.gap, self._started = False, True
+            lead = [self._prefix(container) for container in self._visible()]
             for container in self.stack:
-                container.fresh = False
-            out.append(lead + row if row else trimmed(lead))
+                container.empty = False
+            out.append(lead + row if row else strip_row(lead))
         return out
 
     def resize(self, columns: int) -> None:
-        self.columns = max(NARROWEST, columns)
+        self.columns = max(MIN_COLUMNS, columns)
 
-    def fork(self) -> "Margin":
-        other = Margin(self._theme, self.columns)
-        other.stack = [_copy(container) for container in self.stack]
-        other.gap, other._begun = self.gap, self._begun
+    def fork(self) -> "ContainerStack":
+        other = ContainerStack(self._theme, self.columns)
+        other.stack = [_copy_container(container) for container in self.stack]
+        other.gap, other._started = self.gap, self._started
         return other
 
-    def _old(self) -> list[Container]:
-        """The containers that hold both what was shown last and what comes next."""
+    def _continued(self) -> list[Container]:
+        """The containers of both the last row and the next one."""
         for place, container in enumerate(self.stack):
-            if container.fresh:
+            if container.empty:
                 return self.stack[:place]
-        return self._shown()
+        return self._visible()
 
-    def _shown(self) -> list[Container]:
-        """The innermost containers for which there is room; half the screen is left to what they hold."""
+    def _visible(self) -> list[Container]:
+        """The innermost containers that fit into half of the screen."""
         left = self.columns // 2
         for place in range(len(self.stack) - 1, -1, -1):
-            left -= width(self._lead(self.stack[place])[0])
+            left -= display_width(self._prefix(self.stack[place])[0])
             if left < 0:
                 return self.stack[place + 1 :]
         return self.stack
 
-    def _lead(self, container: Container) -> Span:
-        """What stands before a row in this container."""
-        if isinstance(container, Quote):
+    def _prefix(self, container: Container) -> Span:
+        """The prefix of a row in this container."""
+        if isinstance(container, QuoteBlock):
             return (f"{self._theme.glyphs.bar} ", self._theme.faint, "")
-        if container.fresh:
+        if container.empty:
             return (container.marker, container.style, "")
-        return (" " * width(container.marker), "", "")
+        return (" " * display_width(container.marker), "", "")
 
 
-def _copy(container: Container) -> Container:
-    if isinstance(container, Quote):
-        return Quote(container.fresh)
-    return Item(container.indent, container.number, container.marker, container.style, container.fresh)
+def _copy_container(container: Container) -> Container:
+    if isinstance(container, QuoteBlock):
+        return QuoteBlock(container.empty)
+    return ListItem(container.indent, container.number, container.marker, container.style, container.empty)
 
 
-WIDEST_RULE = 64
+MAX_RULE = 64
 
 
-class Blocks:
-    """Takes a text line by line; a line of plain text may also come bit by bit.
+class BlockParser:
+    """Parses text line by line; a line of plain text may also come in pieces.
 
-    Finished rows wait in `rows`. A row is finished when nothing that may still come can change it.
+    Rows go to `rows` once later text cannot change them.
     """
 
     def __init__(self, theme: Theme, columns: int) -> None:
         self._theme = theme
-        self._margin = Margin(theme, columns)
-        self._leaf: Leaf | None = None
+        self._containers = ContainerStack(theme, columns)
+        self._leaf: LeafBlock | None = None
         self.rows: list[Row] = []
 
     @property
     def whole_lines(self) -> bool:
-        """The block that is open takes whole lines only."""
+        """True if the open block accepts only complete lines."""
         return self._leaf is not None and self._leaf.whole_lines
 
     def begin(self, text: str, *, is_whole: bool) -> bool:
-        """Take a line, or the beginning of one. False: it must come again when it is whole."""
-        found = plan(text, self._margin.stack, self._leaf, whole=is_whole)
+        """Parse a line or the start of one. False: call again with the complete line."""
+        found = parse_line(text, self._containers.stack, self._leaf, whole=is_whole)
         if found is None:
             return False
         self._apply(found)
         return True
 
     def more(self, text: str) -> None:
-        """More of the line of text that was begun."""
+        """Add to the current line of text."""
         assert isinstance(self._leaf, Paragraph)
         self._emit(self._leaf.add(text))
 
@@ -281,92 +293,96 @@ class Blocks:
         rows, self.rows = self.rows, []
         return rows
 
-    def fork(self) -> "Blocks":
-        """A draft: the same blocks, on which the unfinished rest can be tried."""
-        other = Blocks(self._theme, 0)
-        other._margin = self._margin.fork()
+    def fork(self) -> "BlockParser":
+        """A copy for drawing the unfinished rest."""
+        other = BlockParser(self._theme, 0)
+        other._containers = self._containers.fork()
         other._leaf = self._leaf and self._leaf.fork()
         other.rows = self.rows[:]
         return other
 
     def resize(self, columns: int) -> None:
-        self._margin.resize(columns)
+        self._containers.resize(columns)
         if self._leaf is not None:
-            self._emit(self._leaf.resize(self._margin.room))
+            self._emit(self._leaf.resize(self._containers.room))
 
-    def _apply(self, found: Plan) -> None:
+    def _apply(self, found: LineAction) -> None:
         leaf = self._leaf
         if leaf is not None and (found.kind == "line" or found.continues):
             self._emit(leaf.line(found.rest.lstrip(" ") if found.continues else found.rest))
-            self._leaf = None if leaf.over else leaf
+            self._leaf = None if leaf.closed else leaf
         elif leaf is not None and found.kind == "table":
-            self._leaf = Table(self._theme, self._margin.room, leaf.source, found.rest)
+            self._leaf = MarkdownTable(self._theme, self._containers.room, leaf.source, found.rest)
         elif leaf is not None and found.kind == "setext":
             self._leaf = None
-            self._head(leaf.source, 1 if found.rest.lstrip(" ")[0] == "=" else 2)
+            self._add_heading(leaf.source, 1 if found.rest.lstrip(" ")[0] == "=" else 2)
         else:
             self._leave(found.matched)
             for container in found.opened:
-                self._margin.enter(container)
+                self._containers.enter(container)
             self._open(found)
 
-    def _open(self, found: Plan) -> None:
+    def _open(self, found: LineAction) -> None:
         rest = found.rest
         match found.kind:
             case "blank":
-                self._margin.gap = self._margin.gap or not found.opened
+                self._containers.gap = self._containers.gap or not found.opened
             case "heading":
-                self._head(*_heading(rest))
+                self._add_heading(*_parse_heading(rest))
             case "rule":
-                length = min(self._margin.room, WIDEST_RULE)
+                length = min(self._containers.room, MAX_RULE)
                 self._emit([[(self._theme.glyphs.rule * length, self._theme.faint, "")]])
             case "fence":
                 self._open_fence(rest)
             case "indented":
-                self._leaf = Indented(self._theme)
+                self._leaf = IndentedCode(self._theme)
                 self._emit(self._leaf.line(rest))
             case "html":
-                html = Html(self._theme, rest)
+                html = HtmlBlock(self._theme, rest)
                 self._emit(html.line(rest))
-                self._leaf = None if html.over else html
+                self._leaf = None if html.closed else html
             case _:
-                text = self._margin.tick(rest.lstrip(" "))
-                paragraph = self._leaf = Paragraph(self._theme, self._margin.room, held=found.kind == "held")
+                text = self._containers.take_checkbox(rest.lstrip(" "))
+                paragraph = self._leaf = Paragraph(
+                    self._theme, self._containers.room, held=found.kind == "held"
+                )
                 self._emit(paragraph.add(text))
 
     def _open_fence(self, rest: str) -> None:
         found = FENCE.match(rest.rstrip())
         assert found is not None
         mark, info = (found[1], found[2]) if found[1] else (found[3], found[4])
-        fence = self._leaf = Fence(self._theme, mark, info, found.start(1 if found[1] else 3))
+        fence = self._leaf = CodeBlock(self._theme, mark, info, found.start(1 if found[1] else 3))
         self._emit(fence.open())
 
-    def _head(self, text: str, level: int) -> None:
-        """A heading stands apart from what is above it, whether the source says so or not."""
-        self._margin.gap = self._margin.gap or not self._margin.fresh
-        flow = Flow(self._margin.room)
+    def _add_heading(self, text: str, level: int) -> None:
+        """Add a heading, always with a blank line above."""
+        self._containers.gap = self._containers.gap or not self._containers.empty
+        flow = LineWrapper(self._containers.room)
         style = self._theme.headings[level - 1]
         if self._theme.marks:
             flow.add("#" * level + " ", style)
-        for span in whole(text.strip(), self._theme, style):
+        for span in parse_inline(text.strip(), self._theme, style):
             flow.add(*span)
         flow.close()
         self._emit(flow.take())
 
     def _leave(self, remaining: int) -> None:
-        """Close the innermost block, and all containers but the outer `remaining`."""
+        """Close the open block and all containers but the outer `remaining`."""
         if self._leaf is not None:
             self._emit(self._leaf.close())
-            self._margin.gap = self._margin.gap or (isinstance(self._leaf, Indented) and self._leaf.trailing)
+            self._containers.gap = self._containers.gap or (
+                isinstance(self._leaf, IndentedCode) and self._leaf.ends_with_blank
+            )
             self._leaf = None
-        self.rows += self._margin.leave(remaining)
+        self.rows += self._containers.leave(remaining)
 
     def _emit(self, rows: list[Row]) -> None:
-        self.rows += self._margin.framed(rows)
+        self.rows += self._containers.add_prefixes(rows)
 
 
-def _heading(line: str) -> tuple[str, int]:
-    """The text of a heading and its level; marks that close it are not text."""
+def _parse_heading(line: str) -> tuple[str, int]:
+    """The text and level of a heading, without closing marks."""
     marks, _, text = line.strip().partition(" ")
     bare = text.rstrip("#")
     return (bare if bare[-1:] in ("", " ") else text), len(marks)

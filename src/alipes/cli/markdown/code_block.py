@@ -1,4 +1,4 @@
-"""Fenced code, line by line, coloured where that is cheap. Its lines are not wrapped: people copy them."""
+"""Fenced code blocks, highlighted line by line. Lines are not wrapped, so that they can be copied."""
 
 import re
 from copy import copy
@@ -7,43 +7,43 @@ from typing import Protocol
 from alipes.cli.markdown.wrap import Row
 from alipes.cli.theme import Theme
 
-COLOURED_LINES = 5000
-COLOURED_COLUMNS = 1000
-DRAFTED_COLUMNS = 300
-LONGEST_NAME = 30
+MAX_LINES = 5000
+MAX_COLUMNS = 1000
+MAX_DRAFT_COLUMNS = 300
+MAX_NAME = 30
 
 
-class Colours(Protocol):
-    """A reader of one language that remembers between lines where it is."""
+class LineHighlighter(Protocol):
+    """Highlights the lines of one language and keeps its state between lines."""
 
-    def read(self, line: str) -> Row | None: ...
-    def fork(self) -> "Colours": ...
+    def highlight(self, line: str) -> Row | None: ...
+    def fork(self) -> "LineHighlighter": ...
 
 
-def find_colours(language: str, styles: dict[str, str]) -> Colours | None:
-    """A reader for the language; None where it is unknown or Pygments is not there."""
+def find_highlighter(language: str, styles: dict[str, str]) -> LineHighlighter | None:
+    """A highlighter; None if the language is unknown or Pygments is not installed."""
     try:
-        from alipes.cli.markdown.highlight import open_lexing  # noqa: PLC0415
+        from alipes.cli.markdown.highlight import open_highlighter  # noqa: PLC0415
     except ImportError:
         return None
-    return open_lexing(language, styles)
+    return open_highlighter(language, styles)
 
 
-class Fence:
-    """From its opening line to its closing one, whatever stands between."""
+class CodeBlock:
+    """A block from its opening to its closing fence."""
 
-    whole_lines, patient, source = True, True, ""
+    whole_lines, keeps_outdented, source = True, True, ""
 
     def __init__(self, theme: Theme, mark: str, info: str, indent: int) -> None:
         self._theme, self._indent = theme, indent
         self._closing = re.compile(rf" {{0,3}}{re.escape(mark[0])}{{{len(mark)},}}\s*$")
         self._mark = mark
         name = info.strip().strip("{}").removeprefix(".")
-        self._language = name.split()[0][:LONGEST_NAME] if name.split() else ""
+        self._language = name.split()[0][:MAX_NAME] if name.split() else ""
         coloured = self._language and theme.tokens
-        self._colours = find_colours(self._language, theme.tokens) if coloured else None
+        self._highlighter = find_highlighter(self._language, theme.tokens) if coloured else None
         self._lines = 0
-        self.over = self._draft = False
+        self.closed = self._draft = False
 
     def open(self) -> list[Row]:
         fence = self._theme.glyphs.fence
@@ -57,35 +57,32 @@ class Fence:
         if self._closing.match(text):
             return self.close()
         if self._draft and text.strip() and self._mark.startswith(text.strip()):
-            return []  # most likely the beginning of the closing line
+            return []  # probably the start of the closing fence
         indent = len(text) - len(text.lstrip(" "))
-        return [self._coloured(text[min(indent, self._indent) :])]
+        return [self._highlight(text[min(indent, self._indent) :])]
 
     def close(self) -> list[Row]:
-        if self.over or self._draft:
+        if self.closed or self._draft:
             return []
-        self.over = True
+        self.closed = True
         return [[(self._theme.glyphs.fence, self._theme.faint, "")]]
 
-    def fork(self) -> "Fence":
+    def fork(self) -> "CodeBlock":
         other = copy(self)
-        other._colours = self._colours and self._colours.fork()
+        other._highlighter = self._highlighter and self._highlighter.fork()
         other._draft = True
         return other
 
     def resize(self, width: int) -> list[Row]:
         return []
 
-    def _coloured(self, text: str) -> Row:
+    def _highlight(self, text: str) -> Row:
         self._lines += 1
-        if self._colours is None:
+        if self._highlighter is None:
             return [(text, "", "")]
         row = None
-        if (
-            len(text) <= (DRAFTED_COLUMNS if self._draft else COLOURED_COLUMNS)
-            and self._lines <= COLOURED_LINES
-        ):
-            row = self._colours.read(text)
-        if row is None:  # from here on the reader would not know where it is
-            self._colours = None
+        if len(text) <= (MAX_DRAFT_COLUMNS if self._draft else MAX_COLUMNS) and self._lines <= MAX_LINES:
+            row = self._highlighter.highlight(text)
+        if row is None:  # the highlighter has lost its state
+            self._highlighter = None
         return row or [(text, "", "")]

@@ -1,4 +1,4 @@
-"""Colours of code by Pygments, one line at a time. Loaded with the first fence that names a language."""
+"""Highlights code with Pygments, line by line. Imported with the first block that has a language."""
 
 import time
 from copy import copy
@@ -11,26 +11,26 @@ from pygments.util import ClassNotFound  # type: ignore[import-untyped,unused-ig
 
 from alipes.cli.markdown.wrap import Row
 
-SLOW = 0.05
-"""Seconds of CPU time; a language whose rules take longer for one line is given up."""
-DEEPEST = 200
+MAX_LINE_CPU_S = 0.05
+"""Highlighting of a block stops after a line that takes more CPU time."""
+MAX_STATES = 200
 _COMMENTS = (("/*", "*/"), ("<!--", "-->"))
 _Tokens = list[tuple[Any, str]]
 
 
-def open_lexing(language: str, styles: dict[str, str]) -> "Lexing | None":
+def open_highlighter(language: str, styles: dict[str, str]) -> "PygmentsHighlighter | None":
     try:
         lexer = get_lexer_by_name(language)
     except ClassNotFound:
         return None
-    return Lexing(lexer, _Palette(styles))
+    return PygmentsHighlighter(lexer, _Palette(styles))
 
 
-class Lexing:
-    """A lexer that is stopped at the end of every line and goes on with the next.
+class PygmentsHighlighter:
+    """Runs a Pygments lexer line by line.
 
-    Pygments itself wants the whole text. Its states carry over lines as they are; a comment that
-    is one pattern over many lines is followed here.
+    Pygments needs the whole text. Lexer states are kept between lines; comments that one pattern
+    matches over several lines are tracked here.
     """
 
     def __init__(self, lexer: Any, palette: "_Palette") -> None:
@@ -39,17 +39,17 @@ class Lexing:
         resumable = isinstance(lexer, RegexLexer) and not isinstance(lexer, ExtendedRegexLexer)
         self._rules: dict[str, list[Any]] | None = lexer._tokens if resumable else None
         self._comments = [pair for pair in _COMMENTS if _is_comment(lexer, " x ".join(pair))]
-        self._until = ""
-        """The end of the comment that is open."""
+        self._comment_end = ""
+        """End mark of the open comment."""
 
-    def read(self, line: str) -> Row | None:
-        """The line in its colours; None where it took too long or the lexer failed at it."""
+    def highlight(self, line: str) -> Row | None:
+        """The styled line; None if it took too long or the lexer failed."""
         begun = time.thread_time()
         try:
-            tokens = self._read(line)
+            tokens = self._tokenize(line)
         except (LookupError, ValueError, TypeError, AttributeError, RecursionError):
-            return None  # a lexer is somebody's data: its faults cost us no more than the colours
-        if time.thread_time() - begun > SLOW:
+            return None  # a faulty lexer costs only the colours
+        if time.thread_time() - begun > MAX_LINE_CPU_S:
             return None
         row: Row = []
         for kind, text in tokens:
@@ -61,24 +61,24 @@ class Lexing:
                     row.append((text, style, ""))
         return row
 
-    def fork(self) -> "Lexing":
+    def fork(self) -> "PygmentsHighlighter":
         other = copy(self)
         other._stack = self._stack[:]
         return other
 
-    def _read(self, line: str) -> _Tokens:
-        if self._until:
-            end = line.find(self._until)
+    def _tokenize(self, line: str) -> _Tokens:
+        if self._comment_end:
+            end = line.find(self._comment_end)
             if end < 0:
                 return [(Comment.Multiline, line)]
-            end += len(self._until)
-            self._until = ""
-            return [(Comment.Multiline, line[:end]), *self._read(line[end:])]
+            end += len(self._comment_end)
+            self._comment_end = ""
+            return [(Comment.Multiline, line[:end]), *self._tokenize(line[end:])]
         before = self._stack[:]
         tokens = self._lex(line + "\n")
         for begin, end_mark in self._comments:
-            if (place := _opened(tokens, begin, end_mark)) >= 0:
-                self._stack, self._until = before, end_mark
+            if (place := _find_open_comment(tokens, begin, end_mark)) >= 0:
+                self._stack, self._comment_end = before, end_mark
                 return [*self._lex(line[:place] + "\n"), (Comment.Multiline, line[place:])]
         return tokens
 
@@ -90,7 +90,7 @@ class Lexing:
         while pos < len(text):
             steps += 1
             if steps > 10 * len(text) + 100:
-                raise ValueError("the lexer does not move")
+                raise ValueError("the lexer makes no progress")
             pos = self._step(text, pos, out)
         return out
 
@@ -103,15 +103,15 @@ class Lexing:
                 elif action is not None:
                     out += [(kind, value) for _, kind, value in action(self._lexer, found)]
                 if state is not None:
-                    self._turn(state)
+                    self._change_state(state)
                 return int(found.end())
         if text[pos] == "\n":
             self._stack = ["root"]
         out.append((_TokenType(), text[pos]))
         return pos + 1
 
-    def _turn(self, state: Any) -> None:
-        """Enter or leave states, in the ways a lexer may put it."""
+    def _change_state(self, state: Any) -> None:
+        """Push or pop lexer states."""
         stack = self._stack
         if isinstance(state, int):
             del stack[max(1, len(stack) + state) if state < 0 else 1 :]
@@ -122,11 +122,11 @@ class Lexing:
                     stack.pop()
             else:
                 stack.append(stack[-1] if name == "#push" else name)
-        del stack[1 : max(1, len(stack) - DEEPEST)]
+        del stack[1 : max(1, len(stack) - MAX_STATES)]
 
 
 class _Palette:
-    """Styles by kind of token, each looked up once."""
+    """Styles by token kind, cached."""
 
     def __init__(self, styles: dict[str, str]) -> None:
         self._styles = styles
@@ -147,8 +147,8 @@ def _is_comment(lexer: Any, text: str) -> bool:
     return kind in Comment and value.startswith(text)
 
 
-def _opened(tokens: _Tokens, begin: str, end: str) -> int:
-    """Where a comment begins that this line does not end; -1 if none does."""
+def _find_open_comment(tokens: _Tokens, begin: str, end: str) -> int:
+    """Index of a comment that does not end in this line; -1 if there is none."""
     hidden = [(kind in Comment and not text.startswith(begin)) or kind in String for kind, text in tokens]
     line = "".join("\0" * len(text) if hide else text for hide, (_, text) in zip(hidden, tokens, strict=True))
     place = line.find(begin)

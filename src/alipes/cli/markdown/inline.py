@@ -1,4 +1,4 @@
-"""Where text may be cut without cutting through emphasis, code or a link. It parses and styles nothing."""
+"""Inline Markdown: splits streamed text at safe points and parses the parts into styled spans."""
 
 import re
 import unicodedata
@@ -11,10 +11,10 @@ from alipes.cli.markdown.wrap import Row
 from alipes.cli.theme import Theme
 from alipes.cli.width import LETTERS
 
-LONGEST = 1000
-"""A mark that is not closed within so many characters is not a mark."""
-MOST = 64
-"""Nor is one with so many others behind it: parsing them again and again must stay cheap."""
+MAX_PART = 1000
+"""A mark that is not closed within this many characters is plain text."""
+MAX_MARKS = 64
+"""Maximum marks in one part, so that parsing it again stays cheap."""
 
 _TOKEN = re.compile(rf"\\.|`+|\*+|_+|~+|\[|\]\(?|[()&<]|[ \t\n]+|[{LETTERS}]{{2,64}}", re.DOTALL)
 _TICKS = re.compile("`+")
@@ -22,8 +22,8 @@ _SPECIAL = re.compile(r"[\\`*_~\[\]&<]")
 _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
-class Marks:
-    """Finds the parts of a text that comes in pieces; a part never depends on what follows it."""
+class InlineSplitter:
+    """Splits streamed text into parts that do not depend on the text after them."""
 
     __slots__ = ("_marked", "_open", "_parens", "_pos", "_start", "_text", "_ticks")
 
@@ -36,10 +36,10 @@ class Marks:
         self._begin(0)
 
     def feed(self, text: str) -> list[tuple[str, bool]]:
-        """The parts that `text` completes, each with whether it is free of marks."""
+        """The parts that `text` completes, each with whether it has no marks."""
         self._text += text
         parts: list[tuple[str, bool]] = []
-        plain = self._start  # from here to the start all is free of marks, and need not be cut
+        plain = self._start  # the text from here to the start has no marks and needs no split
         while (cut := self._next_cut()) is not None:
             if self._marked:
                 if plain < self._start:
@@ -53,16 +53,16 @@ class Marks:
         return parts
 
     def close(self, *, draft: bool) -> tuple[str, bool]:
-        """The last part. For a draft, marks that are open are closed and half a mark is left out."""
+        """The last part. For a draft, open marks are closed and an incomplete mark is omitted."""
         text = self._text
         marked = self._marked > 0 or _SPECIAL.search(text, self._pos) is not None
         if draft and marked:
-            text = self._healed()
+            text = self._close_marks()
         self._text = ""
         self._begin(0)
         return text, not marked
 
-    def fork(self) -> "Marks":
+    def fork(self) -> "InlineSplitter":
         other = copy(self)
         other._open = self._open[:]
         return other
@@ -75,56 +75,56 @@ class Marks:
         self._marked = 0
 
     def _next_cut(self) -> int | None:
-        """Where the part that begins at the start ends, if that is known yet."""
-        text, limit = self._text, self._start + LONGEST
+        """The end of the current part, if it is known yet."""
+        text, limit = self._text, self._start + MAX_PART
         while True:
             found = (_TICKS if self._ticks else _TOKEN).search(text, self._pos, limit + 1)
-            if found is not None and found[0][0] > "\u3000" and self._free():
-                # before any limit is asked, as how much of the letters is here is no fact of the text
+            if found is not None and found[0][0] > "\u3000" and self._nothing_open():
+                # before the limits: the result must not depend on how many letters have arrived
                 return found.end() - 1
             if found is None or found.end() > limit:
                 if len(text) <= limit:
                     self._pos = found.start() if found else max(self._pos, len(text) - 1)
                     return None
                 self._marked += 1
-                return self._forced(limit, found)
+                return self._forced_cut(limit, found)
             if found.end() == len(text):
                 self._pos = found.start()
                 return None
-            if self._marked >= MOST:
+            if self._marked >= MAX_MARKS:
                 return found.start()
             self._pos = found.end()
             if (cut := self._take(found)) is not None:
                 return cut
 
-    def _forced(self, limit: int, found: re.Match[str] | None) -> int:
-        """The cut of a part that is too long: through what is open, but not through what was closed."""
-        if not self._free():
+    def _forced_cut(self, limit: int, found: re.Match[str] | None) -> int:
+        """Where to split a part that is too long: inside open marks, but not inside closed ones."""
+        if not self._nothing_open():
             return self._text.rfind(" ", self._start, limit) + 1 or limit
         return found.start() if found and found.start() > self._start else limit
 
     def _take(self, found: re.Match[str]) -> int | None:
-        """Note what `found` opens or closes; the place of the cut if it is one."""
+        """Record what `found` opens or closes; returns the split position if it is one."""
         token = found[0]
         first = token[0]
         if first > "\u3000":
             return None
         if first in " \t\n":
-            return found.end() if self._free() else None
+            return found.end() if self._nothing_open() else None
         self._marked += 1
         if first == "`":
             self._take_ticks(len(token))
         elif self._parens:
             self._take_paren(first)
         elif first in "*_~":
-            self._take_run(found)
+            self._take_emphasis(found)
         elif first == "[":
             self._open.append(("[", 1))
         elif first == "]":
             self._take_bracket(token)
         return None
 
-    def _free(self) -> bool:
+    def _nothing_open(self) -> bool:
         return not (self._open or self._ticks or self._parens)
 
     def _take_ticks(self, count: int) -> None:
@@ -138,7 +138,7 @@ class Marks:
             self._parens += 1
         elif char == ")":
             self._parens -= 1
-            if not self._parens:  # what stands in the text of a link ends with it
+            if not self._parens:  # marks inside the link text end with it
                 del self._open[self._last("[") :]
 
     def _take_bracket(self, token: str) -> None:
@@ -150,12 +150,12 @@ class Marks:
         else:
             del self._open[opener]
 
-    def _take_run(self, found: re.Match[str]) -> None:
+    def _take_emphasis(self, found: re.Match[str]) -> None:
         char, count = found[0][0], len(found[0])
         if char == "~" and count < 2:
             return
         before = self._text[found.start() - 1] if found.start() > self._start else " "
-        opens, closes = _flanks(char, before, self._text[found.end()])
+        opens, closes = _can_open_close(char, before, self._text[found.end()])
         while closes and count and (opener := self._last(char)) >= 0:
             had = self._open[opener][1]
             del self._open[opener:]
@@ -166,7 +166,7 @@ class Marks:
             self._open.append((char, count))
 
     def _last(self, char: str) -> int:
-        """The place of the innermost `char` that is open; emphasis does not reach out of a bracket."""
+        """The index of the innermost open `char`; emphasis does not extend beyond a bracket."""
         for place in range(len(self._open) - 1, -1, -1):
             opener = self._open[place][0]
             if opener == char:
@@ -175,7 +175,7 @@ class Marks:
                 break
         return -1
 
-    def _healed(self) -> str:
+    def _close_marks(self) -> str:
         text = self._text[: self._pos] if self._text[self._pos :].strip("*_~`\\") == "" else self._text
         text = text.rstrip()
         if self._ticks:
@@ -189,10 +189,10 @@ class Marks:
         return text
 
 
-def _flanks(char: str, before: str, after: str) -> tuple[bool, bool]:
-    """Whether a run between these two characters may open and may close emphasis."""
+def _can_open_close(char: str, before: str, after: str) -> tuple[bool, bool]:
+    """Whether a run between these two characters can open and can close emphasis."""
     blank_before, blank_after = before.isspace(), after.isspace()
-    mark_before, mark_after = _punctuation(before), _punctuation(after)
+    mark_before, mark_after = _is_punctuation(before), _is_punctuation(after)
     left = not (blank_after or (mark_after and not (blank_before or mark_before)))
     right = not (blank_before or (mark_before and not (blank_after or mark_after)))
     if char != "_":
@@ -200,7 +200,7 @@ def _flanks(char: str, before: str, after: str) -> tuple[bool, bool]:
     return left and (not right or mark_before), right and (not left or mark_after)
 
 
-def _punctuation(char: str) -> bool:
+def _is_punctuation(char: str) -> bool:
     return char in _PUNCTUATION or (not char.isascii() and unicodedata.category(char)[0] in "PS")
 
 
@@ -210,23 +210,23 @@ _UNSHOWABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u206
 _HOST = re.compile(r"(?:\w+://)?([\w-]+(?:\.[\w-]+)+)")
 
 
-def harmless(text: str) -> str:
-    """The text without what a terminal would obey: controls but line break and tab, turns of direction."""
+def strip_unsafe(text: str) -> str:
+    """The text without control characters (except line break and tab) and direction marks."""
     return text if text.isprintable() else _UNSHOWABLE.sub("", text)
 
 
-class Inline:
-    """Takes text piece by piece and gives spans as soon as nothing that may come can change them.
+class InlineParser:
+    """Turns streamed text into spans as soon as later text cannot change them.
 
-    It is cut where no mark is open, and each part is parsed for itself; the cuts depend on the
-    text alone, never on the pieces it came in.
+    The text is split where no mark is open, and each part is parsed separately. The splits depend
+    only on the text, not on how it was streamed.
     """
 
     __slots__ = ("_base", "_marks", "_theme")
 
     def __init__(self, theme: Theme, base: str = "") -> None:
         self._theme, self._base = theme, base
-        self._marks = Marks()
+        self._marks = InlineSplitter()
 
     def feed(self, text: str) -> Row:
         row: Row = []
@@ -235,11 +235,11 @@ class Inline:
         return row
 
     def close(self, *, draft: bool = False) -> Row:
-        """The rest. A draft takes for closed what is still open, as it most likely will be."""
+        """The rest. A draft treats open marks as closed."""
         part, plain = self._marks.close(draft=draft)
         return self._spans(part, plain) if part else []
 
-    def fork(self) -> "Inline":
+    def fork(self) -> "InlineParser":
         other = copy(self)
         other._marks = self._marks.fork()
         return other
@@ -249,7 +249,7 @@ class Inline:
             return [(_BLANKS.sub(" ", part) if "  " in part or "\t" in part else part, self._base, "")]
         body = part.rstrip(" \t\n")
         blank = part[len(body) :]
-        if blank[:1] == "\n" and body[-1:] == "\\":  # the other way to write a line break
+        if blank[:1] == "\n" and body[-1:] == "\\":  # a backslash also makes a line break
             body, blank = body + "\n", ""
         row = _Spans(self._theme, self._base).read(_PARSER.inline.parse(body, _PARSER, {}, []))
         if blank:
@@ -257,14 +257,14 @@ class Inline:
         return row
 
 
-def whole(text: str, theme: Theme, base: str = "") -> Row:
-    """The spans of a text that is complete."""
-    inline = Inline(theme, base)
+def parse_inline(text: str, theme: Theme, base: str = "") -> Row:
+    """The spans of a complete text."""
+    inline = InlineParser(theme, base)
     return inline.feed(text) + inline.close()
 
 
 class _Spans:
-    """A fold over the tokens of one part."""
+    """Converts the tokens of one part to spans."""
 
     def __init__(self, theme: Theme, base: str) -> None:
         self._theme = theme
@@ -272,7 +272,7 @@ class _Spans:
         self._link = ""
         self._row: Row = []
         self._begun = 0
-        """Where the text of the link that is open begins."""
+        """Index of the first span of the open link."""
 
     def read(self, tokens: list[Token]) -> Row:
         for token in tokens:
@@ -283,36 +283,38 @@ class _Spans:
         theme = self._theme
         match token.type:
             case "text" | "text_special":
-                self._say(_BLANKS.sub(" ", token.content))
+                self._add(_BLANKS.sub(" ", token.content))
             case "softbreak" | "hardbreak":
-                self._say("\n")
+                self._add("\n")
             case "code_inline":
-                self._say(f"`{token.content}`" if theme.marks else token.content, theme.code)
+                self._add(f"`{token.content}`" if theme.marks else token.content, theme.code)
             case "strong_open" | "strong_close":
-                self._turn(token, theme.bold, "**")
+                self._toggle(token, theme.bold, "**")
             case "em_open" | "em_close":
-                self._turn(token, theme.italic, "*")
+                self._toggle(token, theme.italic, "*")
             case "s_open" | "s_close":
-                self._turn(token, theme.strike, "~~")
+                self._toggle(token, theme.strike, "~~")
             case "link_open":
                 self._link, self._begun = _address(token, "href"), len(self._row)
-                self._styles.append(_both(self._styles[-1], theme.link))
+                self._styles.append(_combine_styles(self._styles[-1], theme.link))
             case "link_close":
                 self._close_link()
             case "image":
-                self._say(f"[image: {token.content}] ")
+                self._add(f"[image: {token.content}] ")
                 address = _address(token, "src")
-                self._row.append((address, _both(self._styles[-1], theme.url), self._link or address))
+                self._row.append(
+                    (address, _combine_styles(self._styles[-1], theme.url), self._link or address)
+                )
 
-    def _say(self, text: str, style: str = "") -> None:
-        if text := harmless(text):
-            self._row.append((text, _both(self._styles[-1], style), self._link))
+    def _add(self, text: str, style: str = "") -> None:
+        if text := strip_unsafe(text):
+            self._row.append((text, _combine_styles(self._styles[-1], style), self._link))
 
-    def _turn(self, token: Token, style: str, mark: str) -> None:
+    def _toggle(self, token: Token, style: str, mark: str) -> None:
         if self._theme.marks:
-            self._say(mark)
+            self._add(mark)
         if token.nesting > 0:
-            self._styles.append(_both(self._styles[-1], style))
+            self._styles.append(_combine_styles(self._styles[-1], style))
         else:
             self._styles.pop()
 
@@ -320,24 +322,24 @@ class _Spans:
         self._styles.pop()
         link, self._link = self._link, ""
         shown = "".join(text for text, _, _ in self._row[self._begun :])
-        if link and (not self._theme.links or _misleads(shown, link)) and shown.strip() not in link:
-            self._row.append((f" ({link})", _both(self._styles[-1], self._theme.url), link))
+        if link and (not self._theme.links or _is_misleading(shown, link)) and shown.strip() not in link:
+            self._row.append((f" ({link})", _combine_styles(self._styles[-1], self._theme.url), link))
 
 
-def _misleads(shown: str, link: str) -> bool:
-    """Whether the text of a link names another host than the one it leads to."""
+def _is_misleading(shown: str, link: str) -> bool:
+    """True if the text of a link names another host than its target."""
     names, leads = _HOST.match(shown.strip()), _HOST.match(link)
     return names is not None and (leads is None or names[1].lower() != leads[1].lower())
 
 
 def _address(token: Token, name: str) -> str:
-    """Only what cannot end or begin an escape sequence: an address is printed between two of them."""
+    """The URL without characters that could break the surrounding escape sequence."""
     found = token.attrGet(name)
     return "".join(char for char in str(found or "") if "!" <= char <= "~")
 
 
-def _both(style: str, other: str) -> str:
-    """One style within another, no code twice. What is bold stays so; of two colours the last one counts."""
+def _combine_styles(style: str, other: str) -> str:
+    """The codes of both styles without duplicates; the inner colour wins."""
     if not (style and other):
         return style or other
     outer = style.split(";")

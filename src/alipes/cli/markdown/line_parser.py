@@ -1,4 +1,4 @@
-"""What a line of Markdown begins: its containers and its kind of block. It decides and changes nothing."""
+"""Decides what a line of Markdown does: which containers it continues or opens, and its block kind."""
 
 import re
 from typing import Literal, Protocol, TypeAlias
@@ -7,15 +7,15 @@ from msgspec import Struct
 
 from alipes.cli.markdown.wrap import Row
 
-DEEPEST = 12
-"""Containers within containers; what goes deeper is text."""
+MAX_DEPTH = 12
+"""Maximum nesting of containers; deeper ones are text."""
 
-Kind: TypeAlias = Literal[
+BlockKind: TypeAlias = Literal[
     "blank", "text", "line", "heading", "setext", "rule", "fence", "indented", "html", "held", "table"
 ]
 
-HEAD = re.compile(r"[-+*_=#>~`:|.)\d \t]{0,1000}[^-+*_=#>~`:|.)\d \t]")
-"""So much of a line tells whether it is ordinary text; what has none is judged as a whole."""
+LINE_START = re.compile(r"[-+*_=#>~`:|.)\d \t]{0,1000}[^-+*_=#>~`:|.)\d \t]")
+"""The start of a line that shows whether it is plain text; other lines need to be complete."""
 
 FENCE = re.compile(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))$")
 HEADING = re.compile(r" {0,3}(#{1,6})(?: +(.*))?$")
@@ -40,84 +40,88 @@ _HTML = re.compile(
 )
 
 
-class Quote(Struct):
-    fresh: bool = True
+class QuoteBlock(Struct):
+    empty: bool = True
     """Nothing was shown in it yet."""
 
 
-class Item(Struct):
+class ListItem(Struct):
     indent: int
     number: str
-    """The marker of an ordered item; empty for a bullet."""
+    """Marker of an ordered item; empty for a bullet."""
     marker: str = ""
     style: str = ""
-    fresh: bool = True
+    empty: bool = True
 
 
-Container: TypeAlias = Quote | Item
+Container: TypeAlias = QuoteBlock | ListItem
 
 
-class Leaf(Protocol):
-    """The innermost block that is open. A fork is a draft: it is shown as it stands and thrown away."""
+class LeafBlock(Protocol):
+    """The innermost open block. A fork is a draft that is shown once and discarded."""
 
     @property
     def whole_lines(self) -> bool:
-        """It takes lines only when they are complete."""
+        """It accepts only complete lines."""
 
     @property
-    def patient(self) -> bool:
-        """Lines that are indented too little for its list item are still its own."""
+    def keeps_outdented(self) -> bool:
+        """Lines with too little indentation for the list item still belong to it."""
 
     @property
-    def over(self) -> bool:
-        """Its last line was its closing one."""
+    def closed(self) -> bool:
+        """Its closing line was read."""
 
     @property
     def source(self) -> str:
-        """The one line it consists of, while that can still become a heading or the head of a table."""
+        """Its only line, while that can still become a heading or a table head."""
 
     def accepts(self, text: str) -> bool: ...
     def line(self, text: str) -> list[Row]: ...
     def close(self) -> list[Row]: ...
-    def fork(self) -> "Leaf": ...
+    def fork(self) -> "LeafBlock": ...
     def resize(self, width: int) -> list[Row]:
-        """There is another width now; the rows that are finished by that."""
+        """Change the width; returns the rows that this finishes."""
 
 
-class Plan(Struct, frozen=True):
-    """What a line does: `matched` containers go on, `opened` ones begin, `rest` is a block of `kind`."""
+class LineAction(Struct, frozen=True):
+    """Effect of a line: it continues `matched` containers, opens `opened`; `rest` is of `kind`."""
 
-    kind: Kind
+    kind: BlockKind
     rest: str
     matched: int
     opened: list[Container]
     continues: bool = False
-    """It is more text of the paragraph that is open."""
+    """It continues the open paragraph."""
 
 
-def plan(line: str, stack: list[Container], leaf: Leaf | None, *, whole: bool) -> Plan | None:
-    """What the line does to the open blocks. None where its beginning alone does not tell."""
+def parse_line(
+    line: str, stack: list[Container], leaf: LeafBlock | None, *, whole: bool
+) -> LineAction | None:
+    """The effect of a line on the open blocks; None if its start is not enough to decide."""
     text = line.expandtabs(4) if "\t" in line else line
-    matched, pos = _match(text, stack, patient=leaf is not None and leaf.patient)
+    matched, pos = _match_containers(text, stack, keeps_outdented=leaf is not None and leaf.keeps_outdented)
     if leaf is not None and leaf.whole_lines:
         if not whole:
             return None
         if matched == len(stack) and leaf.accepts(text[pos:]):
-            return Plan("line", text[pos:], matched, [])
+            return LineAction("line", text[pos:], matched, [])
     paragraph = leaf is not None and not leaf.whole_lines
-    opened, pos = _open(text, pos, room=DEEPEST - matched, interrupts=paragraph and matched == len(stack))
+    opened, pos = _open_containers(
+        text, pos, room=MAX_DEPTH - matched, interrupts=paragraph and matched == len(stack)
+    )
     rest, flows = text[pos:], paragraph and not opened
     known = leaf.source if leaf is not None and flows and matched == len(stack) else ""
-    kind = _kind(rest, flows, known) if whole else _kind_of_head(rest, flows, opened)
+    kind = _kind_of_line(rest, flows, known) if whole else _kind_of_start(rest, flows, opened)
     if kind is None:
         return None
-    if kind == "text" and flows:  # also where containers are not matched: a lazy line
-        return Plan(kind, rest, len(stack), [], continues=True)
-    return Plan(kind, rest, matched, opened)
+    if kind == "text" and flows:  # even if containers do not match: a lazy continuation line
+        return LineAction(kind, rest, len(stack), [], continues=True)
+    return LineAction(kind, rest, matched, opened)
 
 
-def cells(line: str) -> list[str]:
-    """The cells of a row; a bar behind a backslash or in code belongs to its cell."""
+def split_cells(line: str) -> list[str]:
+    """The cells of a table row; an escaped bar or one in code belongs to its cell."""
     text = line.strip().removeprefix("|")
     if text.endswith("|") and not text.endswith("\\|"):
         text = text[:-1]
@@ -126,11 +130,11 @@ def cells(line: str) -> list[str]:
     return [cell.strip().replace("\\|", "|") for cell in _BAR.split(text)]
 
 
-def _match(text: str, stack: list[Container], *, patient: bool) -> tuple[int, int]:
-    """How many containers go on in this line, and where what they hold begins."""
+def _match_containers(text: str, stack: list[Container], *, keeps_outdented: bool) -> tuple[int, int]:
+    """How many containers the line continues, and where their content starts."""
     pos = 0
     for matched, container in enumerate(stack):
-        if isinstance(container, Quote):
+        if isinstance(container, QuoteBlock):
             if not (found := _QUOTE.match(text, pos)):
                 return matched, pos
             pos = found.end()
@@ -138,39 +142,44 @@ def _match(text: str, stack: list[Container], *, patient: bool) -> tuple[int, in
         indent = len(text) - len(text[pos:].lstrip(" ")) - pos
         if indent >= container.indent or pos + indent == len(text):
             pos = min(pos + container.indent, len(text))
-        elif patient or (container.number and indent >= 2 and _BULLET.match(text, pos + indent)):
+        elif keeps_outdented or (container.number and indent >= 2 and _BULLET.match(text, pos + indent)):
             pos += indent
         else:
             return matched, pos
     return len(stack), pos
 
 
-def _open(text: str, pos: int, *, room: int, interrupts: bool) -> tuple[list[Container], int]:
+def _open_containers(text: str, pos: int, *, room: int, interrupts: bool) -> tuple[list[Container], int]:
     opened: list[Container] = []
     while len(opened) < room:
         if found := _QUOTE.match(text, pos):
-            opened.append(Quote())
+            opened.append(QuoteBlock())
         elif (found := _MARKER.match(text, pos)) and not _RULE.match(text, pos):
             empty = not text[found.end() :].strip()
             if interrupts and (empty or found[2] not in (None, "1")):
                 break
             number = f"{found[2]}{found[3]}" if found[2] else ""
-            opened.append(Item(found.end() - pos + (found.end() == len(text.rstrip())), number))
+            opened.append(ListItem(found.end() - pos + (found.end() == len(text.rstrip())), number))
         else:
             break
         pos, interrupts = found.end(), False
     return opened, pos
 
 
-def _kind(rest: str, flows: bool, known: str) -> Kind:
-    """The kind of a whole line. `known` is the paragraph so far, where it is one line nobody has seen."""
+def _kind_of_line(rest: str, flows: bool, known: str) -> BlockKind:
+    """The kind of a complete line. `known`: the open paragraph if it is one line and not shown yet."""
     if not (text := rest.rstrip()):
         return "blank"
     if text.startswith("    "):
         return "text" if flows else "indented"
     if known and UNDERLINE.match(text):
         return "setext"
-    if known and "|" in known and DELIMITERS.match(text) and len(cells(known)) == len(cells(text)):
+    if (
+        known
+        and "|" in known
+        and DELIMITERS.match(text)
+        and len(split_cells(known)) == len(split_cells(text))
+    ):
         return "table"
     for kind, pattern in _KINDS:
         if pattern.match(text):
@@ -178,7 +187,7 @@ def _kind(rest: str, flows: bool, known: str) -> Kind:
     return "text"
 
 
-_KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+_KINDS: tuple[tuple[BlockKind, re.Pattern[str]], ...] = (
     ("fence", FENCE),
     ("heading", HEADING),
     ("rule", _RULE),
@@ -187,7 +196,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
 )
 
 
-def _kind_of_head(rest: str, flows: bool, opened: list[Container]) -> Kind | None:
+def _kind_of_start(rest: str, flows: bool, opened: list[Container]) -> BlockKind | None:
     if rest.startswith("    ") and not flows:
         return None
     if _UNSURE.match(rest) or (opened and rest.startswith("[")):

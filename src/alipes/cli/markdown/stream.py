@@ -1,21 +1,21 @@
-"""Markdown that comes in bit by bit, as lines for a terminal: final ones and a tail. It writes nothing."""
+"""Renders streamed Markdown as terminal lines: final ones and a tail that may change."""
 
-from alipes.cli.markdown.blocks import Blocks
-from alipes.cli.markdown.inline import harmless
-from alipes.cli.markdown.line_parser import HEAD
-from alipes.cli.markdown.wrap import Row, paint, row_width, slices
+from alipes.cli.markdown.blocks import BlockParser
+from alipes.cli.markdown.inline import strip_unsafe
+from alipes.cli.markdown.line_parser import LINE_START
+from alipes.cli.markdown.wrap import Row, row_width, split_row, to_ansi
 from alipes.cli.theme import Theme
 
-TAIL = 8
-"""Rows of the tail, at most."""
-_DRAFTED = 1000
-"""So much of an unfinished line is looked at for the tail."""
+MAX_TAIL_ROWS = 8
+"""Maximum rows of the tail."""
+_MAX_DRAFT_CHARS = 1000
+"""Maximum characters of an unfinished line that are drawn in the tail."""
 
 
-class Stream:
-    """One text, from its first delta to its end. The final lines do not depend on how it was cut into deltas.
+class MarkdownStream:
+    """Renders one text. The final lines do not depend on how the text was split into deltas.
 
-    Lines carry their own styles and end plain. After `finish` the stream is ready for another text.
+    Every line resets its styles at its end. After `finish` the stream can be used again.
     """
 
     def __init__(self, theme: Theme, columns: int) -> None:
@@ -24,72 +24,72 @@ class Stream:
         self._reset()
 
     def feed(self, text: str) -> list[str]:
-        """Take more of the text; the lines that are final now."""
+        """Add text; returns the lines that became final."""
         self._tail = None
-        first, *others = harmless(text).split("\n")
+        first, *others = strip_unsafe(text).split("\n")
         self._take(first)
         for line in others:
             self._end_line()
             self._take(line)
-        return self._painted()
+        return self._take_lines()
 
     def tail(self) -> list[str]:
-        """What is not final yet, as it looks now: at most `TAIL` lines, none wider than the screen.
+        """The lines that may still change: at most `MAX_TAIL_ROWS`, none wider than the screen.
 
-        These hold no hyperlinks, as a line editor that repaints them would not understand them.
+        They have no hyperlinks, because they are repainted.
         """
         if self._tail is None:
             self._tail = self._draw_tail()
         return self._tail[:]
 
     def finish(self) -> list[str]:
-        """The text is over; the lines that were not final yet."""
+        """End the text; returns the remaining lines."""
         if self._parts:
             self._end_line()
         self._blocks.close()
-        lines = self._painted()
+        lines = self._take_lines()
         self._reset()
         return lines
 
     def resize(self, columns: int) -> None:
-        """The screen has another width. Lines that are final stay as they are."""
+        """Change the width; final lines stay as they are."""
         self._columns, self._tail = max(1, columns), None
         self._blocks.resize(columns)
 
     def _reset(self) -> None:
-        self._blocks = Blocks(self._theme, self._columns)
-        self._flowing = False
-        """The line that is open is text and goes straight to its paragraph."""
+        self._blocks = BlockParser(self._theme, self._columns)
+        self._in_paragraph = False
+        """The open line is text and goes directly to its paragraph."""
         self._tail = None
         self._parts: list[str] = []
-        """Otherwise, what has come of it."""
-        self._judged = False
-        """Its beginning was looked at and does not tell what it is."""
+        """Otherwise, its parts so far."""
+        self._start_checked = False
+        """Its start was checked and is not enough to decide."""
 
     def _take(self, text: str) -> None:
         if not text:
             return
-        if self._flowing:
+        if self._in_paragraph:
             self._blocks.more(text)
             return
         self._parts.append(text)
-        if self._judged or self._blocks.whole_lines:
+        if self._start_checked or self._blocks.whole_lines:
             return
         line = "".join(self._parts)
-        head = HEAD.match(line)
+        head = LINE_START.match(line)
         if head is None:
-            self._judged = len(line) > 1000
+            self._start_checked = len(line) > 1000
             return
-        self._judged = True
+        self._start_checked = True
         if self._blocks.begin(head[0], is_whole=False):
-            self._parts, self._flowing = [], True
+            self._parts, self._in_paragraph = [], True
             if len(line) > head.end():
                 self._blocks.more(line[head.end() :])
 
     def _end_line(self) -> None:
-        if not self._flowing:
+        if not self._in_paragraph:
             self._blocks.begin("".join(self._parts), is_whole=True)
-        self._parts, self._flowing, self._judged = [], False, False
+        self._parts, self._in_paragraph, self._start_checked = [], False, False
 
     def _draw_tail(self) -> list[str]:
         draft = self._blocks.fork()
@@ -98,28 +98,28 @@ class Stream:
         draft.close()
         rows: list[Row] = []
         for row in reversed(draft.take()):
-            wrapped = [row] if row_width(row) <= self._columns else slices(row, self._columns)
+            wrapped = [row] if row_width(row) <= self._columns else split_row(row, self._columns)
             rows[:0] = wrapped
-            if len(rows) >= TAIL:
+            if len(rows) >= MAX_TAIL_ROWS:
                 break
-        return [paint(row, links=False) for row in rows[-TAIL:]]
+        return [to_ansi(row, links=False) for row in rows[-MAX_TAIL_ROWS:]]
 
     def _partial(self) -> str:
-        """The unfinished line, cut where it is longer than anyone could read in the tail."""
+        """The unfinished line, limited to what the tail can show."""
         parts, size = [], 0
         ordered = reversed(self._parts) if self._blocks.whole_lines else self._parts
         for part in ordered:
             parts.append(part)
             size += len(part)
-            if size >= _DRAFTED:
+            if size >= _MAX_DRAFT_CHARS:
                 break
         return "".join(reversed(parts) if self._blocks.whole_lines else parts)
 
-    def _painted(self) -> list[str]:
-        return [paint(row, links=self._theme.links) for row in self._blocks.take()]
+    def _take_lines(self) -> list[str]:
+        return [to_ansi(row, links=self._theme.links) for row in self._blocks.take()]
 
 
-def render(text: str, theme: Theme, columns: int) -> list[str]:
-    """The lines of a text that is complete."""
-    stream = Stream(theme, columns)
+def render_markdown(text: str, theme: Theme, columns: int) -> list[str]:
+    """The lines of a complete text."""
+    stream = MarkdownStream(theme, columns)
     return stream.feed(text) + stream.finish()

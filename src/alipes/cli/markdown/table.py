@@ -1,19 +1,19 @@
-"""Tables: columns as wide as what they hold and the screen allows. Where one begins is decided elsewhere."""
+"""Markdown tables with column widths that fit their content and the screen."""
 
 import re
 from copy import copy
 from typing import TypeAlias
 
-from alipes.cli.markdown.inline import whole
-from alipes.cli.markdown.line_parser import cells
-from alipes.cli.markdown.wrap import Flow, Row, row_width, trimmed
+from alipes.cli.markdown.inline import parse_inline
+from alipes.cli.markdown.line_parser import split_cells
+from alipes.cli.markdown.wrap import LineWrapper, Row, row_width, strip_row
 from alipes.cli.theme import Theme
-from alipes.cli.width import units, width
+from alipes.cli.width import display_width, split_units
 
-PATIENCE = 24
-"""So many rows are waited for to learn the widths; longer tables keep the widths of these."""
-NARROWEST = 4
-DRAFTED = 8
+MEASURED_ROWS = 24
+"""Rows that determine the widths; longer tables keep the widths of these."""
+MIN_COLUMN = 4
+DRAFT_ROWS = 8
 _OTHER = re.compile(r" {0,3}(?:[-+*] |\d{1,9}[.)] |>|#{1,6} |```|~~~)|    ")
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _WORDS = re.compile(r"\S+")
@@ -21,22 +21,22 @@ _WORDS = re.compile(r"\S+")
 Cells: TypeAlias = list[Row]
 
 
-class Table:
-    """Nothing of it is final before its widths are: at its end, or after `PATIENCE` rows."""
+class MarkdownTable:
+    """Rows become final once the widths are known: at the end, or after `MEASURED_ROWS`."""
 
-    whole_lines, patient, over, source = True, False, False, ""
+    whole_lines, keeps_outdented, closed, source = True, False, False, ""
 
     def __init__(self, theme: Theme, columns: int, head: str, delimiters: str) -> None:
         self._theme, self._columns = theme, columns
-        self._aligns = [(cell[:1] == ":", cell[-1:] == ":") for cell in cells(delimiters)]
+        self._aligns = [(cell[:1] == ":", cell[-1:] == ":") for cell in split_cells(delimiters)]
         count = len(self._aligns)
-        self._natural, self._floors = [1] * count, [1] * count
+        self._full_widths, self._min_widths = [1] * count, [1] * count
         self._head = self._read(head, theme.bold)
         self._rows: list[Cells] = []
         self._widths: list[int] | None = None
         self._ruled = False
-        self._drawn: dict[int, tuple[Cells, list[int], list[Row]]] = {}
-        """Rows as they were last drawn, by their place; drafts draw the same ones again and again."""
+        self._cache: dict[int, tuple[Cells, list[int], list[Row]]] = {}
+        """Drawn rows by index, because drafts draw the same rows repeatedly."""
         self._draft = False
 
     def accepts(self, text: str) -> bool:
@@ -47,14 +47,18 @@ class Table:
         if self._widths is not None:
             return ([self._rule()] if self._ruled else []) + self._draw(row, self._widths)
         self._rows.append(row)
-        return self._freeze() if len(self._rows) > PATIENCE and not self._draft else []
+        return self._fix_widths() if len(self._rows) > MEASURED_ROWS and not self._draft else []
 
     def close(self) -> list[Row]:
-        return self._freeze() if self._widths is None else []
+        return self._fix_widths() if self._widths is None else []
 
-    def fork(self) -> "Table":
+    def fork(self) -> "MarkdownTable":
         other = copy(self)
-        other._rows, other._natural, other._floors = self._rows[:], self._natural[:], self._floors[:]
+        other._rows, other._full_widths, other._min_widths = (
+            self._rows[:],
+            self._full_widths[:],
+            self._min_widths[:],
+        )
         other._draft = True
         return other
 
@@ -65,39 +69,49 @@ class Table:
         return []
 
     def _read(self, line: str, style: str = "") -> Cells:
-        """The cells of a line, as many as the table has columns; the columns learn their widths."""
-        given, count = cells(line), len(self._natural)
+        """The cells of a line, one per column; updates the widths."""
+        given, count = split_cells(line), len(self._full_widths)
         texts = given[: count - 1] + [" | ".join(given[count - 1 :])] + [""] * (count - len(given) - 1)
-        row = [whole(_BREAK.sub("\n", text) if "<" in text else text, self._theme, style) for text in texts]
+        row = [
+            parse_inline(_BREAK.sub("\n", text) if "<" in text else text, self._theme, style)
+            for text in texts
+        ]
         for place, cell in enumerate(row):
             text = "".join(text for text, _, _ in cell)
-            self._natural[place] = max(self._natural[place], *map(width, text.split("\n")))
-            longest = max((width(unit) for word in _WORDS.findall(text) for unit in units(word)), default=1)
-            self._floors[place] = max(self._floors[place], longest)
+            self._full_widths[place] = max(self._full_widths[place], *map(display_width, text.split("\n")))
+            longest = max(
+                (display_width(unit) for word in _WORDS.findall(text) for unit in split_units(word)),
+                default=1,
+            )
+            self._min_widths[place] = max(self._min_widths[place], longest)
         return row
 
     def _fit(self) -> list[int]:
-        """The widths of the columns; none where there is no room for a table."""
-        count = len(self._natural)
+        """The column widths; empty if there is no space for a table."""
+        count = len(self._full_widths)
         room = self._columns - 3 * (count - 1)
-        if sum(self._natural) <= room:
-            return self._natural[:]
-        if room < NARROWEST * count:
+        if sum(self._full_widths) <= room:
+            return self._full_widths[:]
+        if room < MIN_COLUMN * count:
             return []
-        floors = self._floors if sum(self._floors) <= room else [min(f, room // count) for f in self._floors]
+        floors = (
+            self._min_widths
+            if sum(self._min_widths) <= room
+            else [min(f, room // count) for f in self._min_widths]
+        )
         low, high = 0, room
-        while low < high:  # the highest level up to which every column can be filled
+        while low < high:  # the largest width that all columns can have
             level = (low + high + 1) // 2
-            if sum(map(_filled, floors, self._natural, [level] * count)) <= room:
+            if sum(map(_clamp_width, floors, self._full_widths, [level] * count)) <= room:
                 low = level
             else:
                 high = level - 1
-        return list(map(_filled, floors, self._natural, [low] * count))
+        return list(map(_clamp_width, floors, self._full_widths, [low] * count))
 
-    def _freeze(self) -> list[Row]:
+    def _fix_widths(self) -> list[Row]:
         widths, rows = self._fit(), self._rows
         self._widths, self._rows = widths, []
-        skipped = max(0, len(rows) - DRAFTED) if self._draft else 0
+        skipped = max(0, len(rows) - DRAFT_ROWS) if self._draft else 0
         drawn = [self._cached(place, row, widths) for place, row in enumerate(rows) if place >= skipped]
         self._ruled = not widths or any(len(lines) > 1 for lines in drawn)
         out: list[Row] = []
@@ -108,15 +122,15 @@ class Table:
         return out
 
     def _cached(self, place: int, row: Cells, widths: list[int]) -> list[Row]:
-        known = self._drawn.get(place)
+        known = self._cache.get(place)
         if known is None or known[0] is not row or known[1] != widths:
-            known = self._drawn[place] = (row, widths, self._draw(row, widths))
+            known = self._cache[place] = (row, widths, self._draw(row, widths))
         return known[2]
 
     def _draw(self, row: Cells, widths: list[int]) -> list[Row]:
         if not widths:
             return self._stack(row)
-        columns = [_flow(cell, room) for cell, room in zip(row, widths, strict=True)]
+        columns = [_wrap_cell(cell, room) for cell, room in zip(row, widths, strict=True)]
         bar = (f" {self._theme.glyphs.bar} ", self._theme.faint, "")
         out: list[Row] = []
         for place in range(max(map(len, columns))):
@@ -125,7 +139,7 @@ class Table:
                 cell = column[place] if place < len(column) else []
                 line += [bar] if number else []
                 line += self._padded(cell, number, widths)
-            out.append(trimmed(line))
+            out.append(strip_row(line))
         return out
 
     def _padded(self, cell: Row, number: int, widths: list[int]) -> Row:
@@ -142,19 +156,19 @@ class Table:
         return [(line, self._theme.faint, "")]
 
     def _stack(self, row: Cells) -> list[Row]:
-        """Too narrow for columns: every cell below the other, with the name of its column before it."""
+        """For a narrow screen: one line per cell, with the column name in front."""
         out: list[Row] = []
         for name, cell in zip(self._head, row, strict=True):
-            out += _flow([*name, (": ", "", ""), *cell], self._columns)
+            out += _wrap_cell([*name, (": ", "", ""), *cell], self._columns)
         return out
 
 
-def _filled(floor: int, natural: int, level: int) -> int:
+def _clamp_width(floor: int, natural: int, level: int) -> int:
     return max(floor, min(natural, level))
 
 
-def _flow(cell: Row, room: int) -> list[Row]:
-    flow = Flow(room)
+def _wrap_cell(cell: Row, room: int) -> list[Row]:
+    flow = LineWrapper(room)
     for span in cell:
         flow.add(*span)
     flow.close()

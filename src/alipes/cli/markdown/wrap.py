@@ -1,60 +1,60 @@
-"""Styled words flow into rows of a given width, and rows become text with escapes. It reads no Markdown."""
+"""Wraps styled text into rows, and converts rows to ANSI text."""
 
 import re
 from collections.abc import Iterable
 from copy import copy
 from typing import TypeAlias
 
-from alipes.cli.width import breakable, cut, units, width
+from alipes.cli.width import can_break, display_width, split_at_width, split_units
 
 Span: TypeAlias = tuple[str, str, str]
-"""Text, its style, and the address it links to."""
+"""Text, its style, and its link."""
 Row: TypeAlias = list[Span]
 
-LONGEST_ADDRESS = 2000
-LONGEST_WORD = 4000
-"""In characters: one that hardly has a width, as of marks upon marks, is not kept waiting forever."""
+MAX_ADDRESS = 2000
+MAX_WORD = 4000
+"""In characters: limits words of combining marks, which have hardly any width."""
 _RUNS = re.compile(r"\n|[ \t\r\f\v]+|[^ \t\r\f\v\n]+")
 
 
-def paint(row: Iterable[Span], *, links: bool) -> str:
-    """The row as a terminal takes it; hyperlinks only where `links` allows them."""
+def to_ansi(row: Iterable[Span], *, links: bool) -> str:
+    """The row as ANSI text, with hyperlinks if `links`."""
     out: list[str] = []
     text, style, link = "", "", ""
     for next_text, next_style, next_link in row:
         if (next_style, next_link) == (style, link):
             text += next_text
             continue
-        out.append(_painted(text, style, link if links else ""))
+        out.append(_span_to_ansi(text, style, link if links else ""))
         text, style, link = next_text, next_style, next_link
-    out.append(_painted(text, style, link if links else ""))
+    out.append(_span_to_ansi(text, style, link if links else ""))
     return "".join(out)
 
 
 def row_width(row: Iterable[Span]) -> int:
-    return sum(width(text) for text, _, _ in row)
+    return sum(display_width(text) for text, _, _ in row)
 
 
-def slices(row: Row, columns: int) -> list[Row]:
-    """The row cut into pieces of at most `columns`, as a terminal itself would wrap it."""
+def split_row(row: Row, columns: int) -> list[Row]:
+    """The row split every `columns`, as a terminal would wrap it."""
     out: list[Row] = [[]]
     left = columns
     for text, style, link in row:
         while text:
-            head, rest = cut(text, left) if left else ("", text)
-            taken = width(head)
+            head, rest = split_at_width(text, left) if left else ("", text)
+            taken = display_width(head)
             if taken > left or not head:
                 out.append([])
                 left = columns
-                head, rest = cut(text, left)
-                taken = width(head)
+                head, rest = split_at_width(text, left)
+                taken = display_width(head)
             out[-1].append((head, style, link))
             text, left = rest, max(0, left - taken)
     return out
 
 
-def trimmed(row: Row) -> Row:
-    """The row without blanks at its end."""
+def strip_row(row: Row) -> Row:
+    """The row without trailing spaces."""
     while row and not row[-1][0].strip():
         row = row[:-1]
     if row:
@@ -63,10 +63,10 @@ def trimmed(row: Row) -> Row:
     return row
 
 
-class Flow:
-    """Fills rows of `width` columns, word by word. Finished rows wait in `rows` until they are taken."""
+class LineWrapper:
+    """Fills rows of `width` columns word by word. Finished rows are in `rows` until they are taken."""
 
-    __slots__ = ("_line", "_size", "_space", "_used", "_wide", "_word", "rows", "width")
+    __slots__ = ("_line", "_space", "_used", "_word", "_word_chars", "_word_width", "rows", "width")
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -75,31 +75,31 @@ class Flow:
         self._used = 0
         self._space: Span | None = None
         self._word: Row = []
-        self._wide = self._size = 0
+        self._word_width = self._word_chars = 0
 
     def add(self, text: str, style: str = "", link: str = "") -> None:
-        """Text that goes on where the last one ended; a word may come in several styles."""
+        """Append text; one word may have several styles."""
         for run in _RUNS.findall(text):
             if run == "\n":
                 self.newline()
             elif run[0] in " \t\r\f\v":
-                self._settle()
+                self._finish_word()
                 self._space = (" " * len(run), style, link)
             elif run.isascii() and not self._word:
                 self._grow(run, style, link)
             else:
-                for unit in units(run):
-                    if self._word and breakable(self._word[-1][0][-1], unit[0]):
-                        self._settle()
+                for unit in split_units(run):
+                    if self._word and can_break(self._word[-1][0][-1], unit[0]):
+                        self._finish_word()
                     self._grow(unit, style, link)
 
     def newline(self) -> None:
-        self._settle()
+        self._finish_word()
         self._emit()
 
     def close(self) -> None:
-        """The last word is whole, and so is the last row."""
-        self._settle()
+        """Finish the last word and the last row."""
+        self._finish_word()
         if self._line:
             self._emit()
 
@@ -107,65 +107,65 @@ class Flow:
         rows, self.rows = self.rows, []
         return rows
 
-    def fork(self) -> "Flow":
+    def fork(self) -> "LineWrapper":
         other = copy(self)
         other.rows, other._line, other._word = [], self._line[:], self._word[:]
         return other
 
     def resize(self, width: int) -> None:
-        """What is not in a finished row yet flows again."""
+        """Change the width and wrap the unfinished row again."""
         line, word, space = self._line, self._word, self._space
         self._line, self._used, self._space = [], 0, None
-        self._word, self._wide, self._size = [], 0, 0
+        self._word, self._word_width, self._word_chars = [], 0, 0
         self.width = width
         for part in line:
             self.add(*part)
         if line and (space or word):
-            self._settle()
+            self._finish_word()
         self._space = space
         for part in word:
             self.add(*part)
 
     def _grow(self, text: str, style: str, link: str) -> None:
         self._word.append((text, style, link))
-        self._wide += width(text)
-        self._size += len(text)
-        if self._wide > self.width:
+        self._word_width += display_width(text)
+        self._word_chars += len(text)
+        if self._word_width > self.width:
             self._overflow()
-        elif self._size > LONGEST_WORD:
+        elif self._word_chars > MAX_WORD:
             self.newline()
 
     def _overflow(self) -> None:
-        """The word is wider than a whole row. An address stays in one piece, so it can be clicked."""
-        if self._wide <= LONGEST_ADDRESS and any("://" in text for text, _, _ in self._word):
+        """Split a word that is wider than a row, unless it is a URL, which must stay clickable."""
+        if self._word_width <= MAX_ADDRESS and any("://" in text for text, _, _ in self._word):
             return
         if self._line:
             self._emit()
-        *full, rest = slices(self._word, self.width)
+        *full, rest = split_row(self._word, self.width)
         self.rows += full
-        self._word, self._wide, self._space = rest, row_width(rest), None
-        self._size = sum(len(text) for text, _, _ in rest)
+        self._word, self._word_width, self._space = rest, row_width(rest), None
+        self._word_chars = sum(len(text) for text, _, _ in rest)
 
-    def _settle(self) -> None:
+    def _finish_word(self) -> None:
         if not self._word:
             return
         if self._line:
             between = len(self._space[0]) if self._space else 0
-            if self._used + between + self._wide > self.width:
+            if self._used + between + self._word_width > self.width:
                 self._emit()
             elif self._space:
                 self._line.append(self._space)
                 self._used += between
         self._line += self._word
-        self._used += self._wide
-        self._word, self._wide, self._size, self._space = [], 0, 0, None
+        self._used += self._word_width
+        self._word, self._word_width, self._word_chars, self._space = [], 0, 0, None
 
     def _emit(self) -> None:
         self.rows.append(self._line)
         self._line, self._used, self._space = [], 0, None
 
 
-def _painted(text: str, style: str, link: str) -> str:
+def _span_to_ansi(text: str, style: str, link: str) -> str:
     if style and text:
         text = f"\x1b[{style}m{text}\x1b[0m"
     return f"\x1b]8;;{link}\x1b\\{text}\x1b]8;;\x1b\\" if link and text else text

@@ -1,29 +1,26 @@
-"""`alipes plugins`: which there are, and everything that can be done about them. It starts no turn."""
+"""`alipes plugins`: lists, enables, installs, updates, checks and creates plugins."""
 
 import asyncio
-import sys
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
-from alipes.cli import common, help_text, render
-from alipes.cli.main import COMMANDS, LATER
-from alipes.cli.options import Words
+from alipes.cli import checks, help_text
+from alipes.cli.common import print_json, print_lines
+from alipes.cli.main import COMMANDS, PLANNED_COMMANDS
+from alipes.cli.options import OptionParser
 from alipes.cli.plugins import doctor, install, scaffold
-from alipes.cli.plugins import list as enabling
-from alipes.cli.plugins import list as listing
-from alipes.cli.plugins.describe import unset
-from alipes.cli.plugins.install import Consent
-from alipes.cli.plugins.sources import source_of
-from alipes.cli.stdio import terminal_width
-from alipes.config.loader import read
-from alipes.config.settings import load
+from alipes.cli.plugins.describe import unset_variables
+from alipes.cli.plugins.install import InstallOptions
+from alipes.cli.plugins.list import disable, enable, find_plugin, format_plugins, list_plugins
+from alipes.cli.plugins.sources import parse_source
+from alipes.config.loader import load_settings
+from alipes.config.reader import read_config
 from alipes.kernel.formatting import did_you_mean
 from alipes.runtime.log_file import open_log
 
 ACTIONS = ("list", "enable", "disable", "install", "update", "remove", "doctor", "new")
-_OF = {
+_ACTIONS_OF_OPTION = {
     "ref": ("install",),
     "folder": ("install",),
     "entry": ("install",),
@@ -33,13 +30,13 @@ _OF = {
     "hermes": ("new",),
     "json": ("list", "doctor"),
 }
-"""Which actions each option belongs to."""
+"""The actions that each option is for."""
 
 
 class PluginsOptions(Struct, frozen=True):
     action: str
     name: str = ""
-    """A plugin's, or for `install` the SOURCE."""
+    """The name of a plugin; for `install` the SOURCE."""
     ref: str = ""
     folder: str = ""
     entry: str = ""
@@ -50,35 +47,35 @@ class PluginsOptions(Struct, frozen=True):
     json: bool = False
 
 
-def parse(argv: list[str]) -> PluginsOptions:
-    words = Words("alipes plugins", help_text.PLUGINS)
+def parse_plugins(argv: list[str]) -> PluginsOptions:
+    parser = OptionParser("alipes plugins", help_text.PLUGINS)
     for text in ("--ref", "--folder", "--entry"):
-        words.add_argument(text, default="")
+        parser.add_argument(text, default="")
     for flag in ("--no-enable", "--rollback", "--hermes", "--json"):
-        words.add_argument(flag, action="store_true")
-    words.add_argument("-y", "--yes", action="store_true")
-    given, named = words.split(argv)
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("-y", "--yes", action="store_true")
+    args, named = parser.parse_with_words(argv)
     action, *name = named or ["list"]
     if action not in ACTIONS:
         meant = did_you_mean(action, ACTIONS)
-        words.error(f"no such action: {action} (there are {', '.join(ACTIONS)}).{meant}")
+        parser.error(f"unknown action: {action} (use {', '.join(ACTIONS)}).{meant}")
     what = "SOURCE" if action == "install" else "NAME"
     if action == "list" and name:
-        words.error("`list` takes no name")
+        parser.error("`list` takes no name")
     if action not in ("list", "doctor") and not name:
-        words.error(f"`{action}` needs a {what}")
+        parser.error(f"`{action}` needs a {what}")
     if len(name) > 1:
-        words.error(f"`{action}` takes one {what}, got {len(name)}")
-    chosen = {option: getattr(given, option) for option in _OF}
-    for option, actions in _OF.items():
+        parser.error(f"`{action}` takes one {what}, got {len(name)}")
+    chosen = {option: getattr(args, option) for option in _ACTIONS_OF_OPTION}
+    for option, actions in _ACTIONS_OF_OPTION.items():
         if chosen[option] and action not in actions:
-            words.error(f"--{option.replace('_', '-')} is for `{'` and `'.join(actions)}`, not `{action}`")
+            parser.error(f"--{option.replace('_', '-')} is for `{'` and `'.join(actions)}`, not `{action}`")
     return PluginsOptions(action, "".join(name), **chosen)
 
 
 def run(argv: list[str]) -> int:
-    options = parse(argv)
-    consent = Consent(options.yes, not options.no_enable)
+    options = parse_plugins(argv)
+    install_options = InstallOptions(options.yes, not options.no_enable)
     match options.action:
         case "list":
             return _list(options.json)
@@ -91,66 +88,64 @@ def run(argv: list[str]) -> int:
         case "disable":
             return _disable(options.name)
         case "install":
-            source = source_of(options.name, ref=options.ref, folder=options.folder, entry=options.entry)
-            return install.install(source, consent)
+            source = parse_source(options.name, ref=options.ref, folder=options.folder, entry=options.entry)
+            return install.install(source, install_options)
         case "update" if options.rollback:
             return install.roll_back(options.name)
         case "update":
-            return install.update(options.name, consent)
+            return install.update(options.name, install_options)
         case _:
-            return install.remove(options.name, consent)
+            return install.remove(options.name, install_options)
 
 
 def _list(json: bool) -> int:
-    known = listing.entries(load())
+    known = list_plugins(load_settings())
     if json:
-        print(msgspec.json.encode(known).decode())
+        print_json(known)
         return 0
     if not known:
-        print("There are no plugins yet; `alipes plugins install SOURCE` fetches one, `new` begins one.")
+        print("No plugins installed. Use `alipes plugins install SOURCE`, or create one with `new`.")
         return 0
-    width = terminal_width(sys.stdout)
-    for line in listing.table(known):
-        print(render.cut(line, width) if width else line)
+    print_lines(format_plugins(known))
     return 0
 
 
 def _doctor(options: PluginsOptions) -> int:
-    """Status 1 when something is wrong."""
+    """Check the plugins. The status is 1 if there are problems."""
     if options.name:
-        enabling.known(options.name)
-    settings = load()
+        find_plugin(options.name)
+    settings = load_settings()
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
-        found = asyncio.run(doctor.examine(settings, options.name, (*COMMANDS, *LATER)))
+        found = asyncio.run(doctor.check_plugins(settings, options.name, (*COMMANDS, *PLANNED_COMMANDS)))
     if options.json:
-        print(msgspec.json.encode(found).decode())
+        print_json(found)
     elif not found:
-        print("There are no plugins.")
+        print("No plugins installed.")
     else:
-        common.show(found)
-        common.conclude(found)
+        checks.print_checks(found)
+        checks.print_verdict(found)
     return int(any(finding.state == "wrong" for finding in found))
 
 
 def _new(options: PluginsOptions) -> int:
-    files = scaffold.scaffold(options.name, Path.cwd(), hermes=options.hermes)
+    files = scaffold.create_plugin(options.name, Path.cwd(), hermes=options.hermes)
     for file in files:
         print(file.relative_to(Path.cwd()))
-    print(f"\nIts tests:    python -m pytest {options.name}")
-    print(f"To use it:    alipes plugins install {options.name}")
+    print(f"\nRun its tests:  python -m pytest {options.name}")
+    print(f"Install it:     alipes plugins install {options.name}")
     return 0
 
 
 def _enable(name: str) -> int:
-    found = enabling.known(name)
-    changed = enabling.enable(name)
-    print(f"{name} is enabled, from the next start on." if changed else f"{name} is enabled already.")
-    for variable in unset(found, read().variables):
-        print(f"It needs {variable}, which is not set: `alipes config set {variable} -`")
+    found = find_plugin(name)
+    changed = enable(name)
+    print(f"{name} is enabled from the next start." if changed else f"{name} is already enabled.")
+    for variable in unset_variables(found, read_config().variables):
+        print(f"It needs {variable}, which is not set: use `alipes config set {variable} -`")
     return 0
 
 
 def _disable(name: str) -> int:
-    changed = enabling.disable(name)
-    print(f"{name} is disabled, from the next start on." if changed else f"{name} is not enabled.")
+    changed = disable(name)
+    print(f"{name} is disabled from the next start." if changed else f"{name} is not enabled.")
     return 0

@@ -1,4 +1,4 @@
-"""A plugin as a person sees it before it may run: where it is from, and what it will be able to do."""
+"""Describes a plugin before its installation: its source and what it can do."""
 
 import sys
 import textwrap
@@ -8,72 +8,76 @@ from pathlib import Path
 from typing import TypeAlias
 
 from alipes.cli import render
-from alipes.cli.plugins.fetch import Fetched, code_of
-from alipes.cli.plugins.install_dir import Package, measure
+from alipes.cli.plugins.fetch import FetchedPlugin, plugin_files
+from alipes.cli.plugins.install_dir import InstalledPackage, measure_tree
 from alipes.cli.plugins.packages import SITE
-from alipes.cli.plugins.scan import POWERS, Survey, is_original, survey
+from alipes.cli.plugins.scan import POWER_LABELS, CodeScan, is_hermes_name, scan_code
 from alipes.cli.plugins.sources import Source
 from alipes.cli.stdio import terminal_width
 from alipes.config.environment import Variables
-from alipes.plugins.discovery import Found
+from alipes.plugins.discovery import DiscoveredPlugin
 
-Row: TypeAlias = tuple[str, str]
-"""Without a name, the text is a line of its own."""
-_NARROWEST = 40
+DescriptionRow: TypeAlias = tuple[str, str]
+"""Name and text; without a name, the text is a line of its own."""
+_MIN_WIDTH = 40
 
 
-def show(rows: Iterable[Row]) -> None:
-    for line in lines(list(rows), terminal_width(sys.stdout)):
+def print_rows(rows: Iterable[DescriptionRow]) -> None:
+    for line in format_rows(list(rows), terminal_width(sys.stdout)):
         print(line)
 
 
-def lines(rows: list[Row], width: int = 0) -> Iterator[str]:
-    """As lines; `width` 0: no text is broken."""
-    indent = 4 + max((render.columns(name) for name, _ in rows), default=0)
+def format_rows(rows: list[DescriptionRow], width: int = 0) -> Iterator[str]:
+    """The rows as aligned lines; `width` 0: do not wrap."""
+    indent = 4 + max((render.text_width(name) for name, _ in rows), default=0)
     for name, text in rows:
         head = f"  {render.pad(name, indent - 4)}  " if name else ""
-        first, *rest = _broken(render.one_line(text), width - len(head)) or [""]
+        first, *rest = _wrap(render.to_one_line(text), width - len(head)) or [""]
         yield head + first
         for line in rest:
             yield " " * len(head) + line
 
 
-def _broken(text: str, room: int) -> list[str]:
-    if room < _NARROWEST:
+def _wrap(text: str, room: int) -> list[str]:
+    if room < _MIN_WIDTH:
         return [text]
     return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
 
 
-DOORS = {
+KIND_LABELS = {
     "native": "a native plugin",
-    "hermes": "a Hermes plugin, through the compatible door",
-    "file-hook": "a file hook, through the compatible door",
-    "shell-hooks": "shell hooks of config.toml, through the compatible door",
+    "hermes": "a Hermes plugin",
+    "file-hook": "a Hermes file hook",
+    "shell-hooks": "shell hooks in config.toml",
 }
-KINDS = ("tools", "hooks", "commands", "programs", "skills", "provides")
-_MOST = 3
+ADDED_KINDS = ("tools", "hooks", "commands", "programs", "skills", "provides")
+_MAX_PLACES = 3
 
 
-def look_into(folder: Path, packages: tuple[Package, ...] = ()) -> Survey:
-    """What its own code says, without that of packages it brought along."""
-    return survey(folder, code_of(folder, packages))
+def scan_plugin(folder: Path, packages: tuple[InstalledPackage, ...] = ()) -> CodeScan:
+    """Scan the plugin's own code, without its dependencies."""
+    return scan_code(folder, plugin_files(folder, packages))
 
 
-def abilities(found: Found, seen: Survey) -> dict[str, list[str]]:
-    """What it adds and reaches for, by what it is called on the page."""
-    told = {kind: list(seen.adds.get(kind, {})) for kind in KINDS}
-    told["tools"] = _merged(told["tools"], found.manifest.provides_tools)
-    told["hooks"] = _merged(told["hooks"], found.manifest.provides_hooks)
-    told["commands"] = [f"/{name}" for name in told["commands"]]
-    told["programs"] = [f"alipes {name}" for name in told["programs"]]
-    for power, name in POWERS.items():
-        told[name] = [_shown(what, places) for what, places in seen.powers.get(power, {}).items()]
-    return {name: items for name, items in told.items() if items}
+def list_abilities(found: DiscoveredPlugin, seen: CodeScan) -> dict[str, list[str]]:
+    """What the plugin adds and uses, by the label shown."""
+    items_by_name = {kind: list(seen.adds.get(kind, {})) for kind in ADDED_KINDS}
+    items_by_name["tools"] = _merge(items_by_name["tools"], found.manifest.provides_tools)
+    items_by_name["hooks"] = _merge(items_by_name["hooks"], found.manifest.provides_hooks)
+    items_by_name["commands"] = [f"/{name}" for name in items_by_name["commands"]]
+    items_by_name["programs"] = [f"alipes {name}" for name in items_by_name["programs"]]
+    for power, name in POWER_LABELS.items():
+        items_by_name[name] = [
+            _format_power(what, places) for what, places in seen.powers.get(power, {}).items()
+        ]
+    return {name: items for name, items in items_by_name.items() if items}
 
 
-def page(fetched: Fetched, source: Source, variables: Variables, news: Iterable[Row] = ()) -> Iterator[Row]:
-    """All that is known of it before it may run; `news`: how it differs from the version in use."""
-    seen = look_into(fetched.folder, fetched.packages)
+def describe_plugin(
+    fetched: FetchedPlugin, source: Source, variables: Variables, news: Iterable[DescriptionRow] = ()
+) -> Iterator[DescriptionRow]:
+    """The description of a plugin; `news`: what is new compared with the current version."""
+    seen = scan_plugin(fetched.folder, fetched.packages)
     found, about = fetched.found, fetched.found.manifest
     by = f", by {about.author}" if about.author else ""
     yield "", f"{found.name} {about.version}{by}"
@@ -81,77 +85,81 @@ def page(fetched: Fetched, source: Source, variables: Variables, news: Iterable[
         yield "", about.description
     yield "", ""
     exact = f" ({fetched.exact})" if fetched.exact else ""
-    count, size = measure(fetched.folder)
+    count, size = measure_tree(fetched.folder)
     yield "from", f"{source.kind} {source}{exact}"
-    yield "is", f"{DOORS[found.kind]}; {count} file{'s' * (count != 1)}, {render.size(size)}"
+    yield "is", f"{KIND_LABELS[found.kind]}; {count} file{'s' * (count != 1)}, {render.format_size(size)}"
     if fetched.packages[1:]:
         yield "brings", ", ".join(f"{each.name} {each.version}" for each in fetched.packages[1:])
-    for name, items in abilities(found, seen).items():
+    for name, items in list_abilities(found, seen).items():
         yield name, ", ".join(items)
-    yield from _asks(found, seen, variables)
-    if missing := lacking(fetched.folder, seen):
-        yield "lacks", f"{_listed(missing)}: without that it cannot be imported"
+    yield from _describe_variables(found, seen, variables)
+    if missing := missing_modules(fetched.folder, seen):
+        yield "missing", f"{_format_missing(missing)}: needed for its import"
     for name in seen.unread:
-        yield "unread", name
-    for remark in seen.outside:
-        yield "outside", f"{remark.place} {remark.says}"
+        yield "unreadable", name
+    for remark in seen.unsupported:
+        yield "unsupported", f"{remark.place} {remark.says}"
     yield from news
     yield "", ""
     yield (
         "",
-        "Read from its code, which was not run. Enabled, it runs inside alipes and can do all that you can.",
+        "Read from its code, which did not run. An enabled plugin has all your permissions.",
     )
 
 
-def differences(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> Iterator[Row]:
-    """What a new version can do that the old one could not; places in the code do not count."""
+def new_abilities(
+    before: Mapping[str, list[str]], after: Mapping[str, list[str]]
+) -> Iterator[DescriptionRow]:
+    """What the new version can do that the old one could not."""
     for name, items in after.items():
         known = {item.partition(" (")[0] for item in before.get(name, ())}
         if new := [item for item in items if item.partition(" (")[0] not in known]:
             yield "new", f"{name}: {', '.join(new)}"
 
 
-def lacking(folder: Path, seen: Survey) -> dict[str, str]:
-    """Modules that it needs and that are not here, and where it imports them."""
+def missing_modules(folder: Path, seen: CodeScan) -> dict[str, str]:
+    """Required modules that are not installed, and where they are imported."""
     site = folder / SITE
     own = {path.stem for place in (folder, site) if place.is_dir() for path in place.iterdir()}
     return {
         name: place
         for name, place in seen.imports.items()
-        if name not in own and not is_original(name) and not _there(name)
+        if name not in own and not is_hermes_name(name) and not _is_importable(name)
     }
 
 
-def unset(found: Found, variables: Variables) -> list[str]:
-    """Variables that it cannot do without and that are not set."""
+def unset_variables(found: DiscoveredPlugin, variables: Variables) -> list[str]:
+    """Required environment variables that are not set."""
     return [name for name in found.manifest.requires_env if not variables.get(name)]
 
 
-def _asks(found: Found, seen: Survey, variables: Variables) -> Iterator[Row]:
+def _describe_variables(
+    found: DiscoveredPlugin, seen: CodeScan, variables: Variables
+) -> Iterator[DescriptionRow]:
     needed = found.manifest.requires_env
     if needed:
-        told = [name if variables.get(name) else f"{name} (not set)" for name in needed]
-        yield "needs", ", ".join(told)
-    if reads := [name for name in _merged(found.manifest.optional_env, seen.variables) if name not in needed]:
+        shown = [name if variables.get(name) else f"{name} (not set)" for name in needed]
+        yield "needs", ", ".join(shown)
+    if reads := [name for name in _merge(found.manifest.optional_env, seen.variables) if name not in needed]:
         yield "may read", ", ".join(reads)
 
 
-def _shown(what: str, places: list[str]) -> str:
+def _format_power(what: str, places: list[str]) -> str:
     if places == [what]:
         return what
-    more = f" and {len(places) - _MOST} more" if len(places) > _MOST else ""
-    return f"{what} ({', '.join(places[:_MOST])}{more})"
+    more = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
+    return f"{what} ({', '.join(places[:_MAX_PLACES])}{more})"
 
 
-def _listed(missing: Mapping[str, str]) -> str:
+def _format_missing(missing: Mapping[str, str]) -> str:
     return ", ".join(f"{name} ({place})" for name, place in missing.items())
 
 
-def _merged(*names: Iterable[str]) -> list[str]:
+def _merge(*names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name for each in names for name in each))
 
 
-def _there(name: str) -> bool:
+def _is_importable(name: str) -> bool:
     if name in sys.stdlib_module_names:
         return True
     try:

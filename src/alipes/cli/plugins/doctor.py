@@ -1,129 +1,137 @@
-"""`alipes plugins doctor`: each enabled plugin is really opened, and closed again; all code is read."""
+"""`alipes plugins doctor`: loads each enabled plugin and scans its code."""
 
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from alipes.cli.common import Finding
-from alipes.cli.plugins.describe import DOORS, lacking, look_into
-from alipes.cli.plugins.install_dir import Installed, hash_tree, read_pins
-from alipes.cli.plugins.list import Entry, adds_of, summary
-from alipes.cli.plugins.scan import Survey
-from alipes.cli.plugins.standalone import doors, new_offers, open_host
+from alipes.cli.checks import CheckResult
+from alipes.cli.plugins.describe import KIND_LABELS, missing_modules, scan_plugin
+from alipes.cli.plugins.install_dir import InstalledPlugin, hash_tree, read_installed
+from alipes.cli.plugins.list import PluginEntry, added_by, format_added
+from alipes.cli.plugins.scan import CodeScan
+from alipes.cli.plugins.standalone import doors, make_registry, open_host
 from alipes.config.settings import Settings
-from alipes.plugins.discovery import Found, PluginFacts, find, wanted
+from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, enabled_plugins, find_plugins
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.instance import House, Lodging
-from alipes.plugins.native_loader import NativeDoor
+from alipes.plugins.instance import LoadEnvironment, PluginInstance
+from alipes.plugins.native_loader import NativeLoader
 
-_SCOPE = "out of scope: nothing of the original stands behind it here"
+_NOT_SUPPORTED = "not supported: alipes has no equivalent"
 
 
-async def examine(settings: Settings, name: str = "", taken: Iterable[str] = ()) -> list[Finding]:
-    """What is found about all plugins, or the one called `name`, which is then opened even if not enabled.
+async def check_plugins(settings: Settings, name: str = "", taken: Iterable[str] = ()) -> list[CheckResult]:
+    """Check all plugins, or only `name`, which is loaded even if it is not enabled.
 
-    `taken`: commands of `alipes` that are ours.
+    `taken`: names of built-in commands.
     """
-    enabled, unknown = wanted(settings)
-    chosen = [each for each in find(settings) if not name or each.name == name]
+    enabled, unknown = enabled_plugins(settings)
+    chosen = [each for each in find_plugins(settings) if not name or each.name == name]
     to_open = chosen if name else list(enabled)
-    pins = read_pins(settings.home / "plugins")
+    installed_plugins = read_installed(settings.home / "plugins")
     findings = [
-        Finding(
+        CheckResult(
             each,
             "wrong",
-            "it is enabled, and there is no plugin of this name",
+            "enabled, but not installed",
             f"`alipes plugins disable {each}`",
         )
         for each in unknown
         if not name
     ]
-    opened = await _open(settings, to_open)
+    opened = await _open_plugins(settings, to_open)
     for found in chosen:
-        told = opened.get(found.name)
-        findings += [_how_it_went(found, *told)] if told else [_not_opened(found)]
-        findings += [Finding(found.name, "note", line) for line in (told[1] if told else ())]
-        findings += _read(found, pins.get(found.name), opened=bool(told and told[0].state == "on"))
-        findings += _unreachable(told[0] if told else None, taken)
+        status = opened.get(found.name)
+        findings += [_opened_result(found, *status)] if status else [_unopened_result(found)]
+        findings += [CheckResult(found.name, "note", line) for line in (status[1] if status else ())]
+        findings += _check_code(
+            found, installed_plugins.get(found.name), opened=bool(status and status[0].state == "on")
+        )
+        findings += _check_shadowed(status[0] if status else None, taken)
     return findings
 
 
-async def _open(settings: Settings, to_open: Iterable[Found]) -> dict[str, tuple[PluginFacts, list[str]]]:
-    """One after the other, each beside those before it, as in a conversation; closed at the end."""
-    told: dict[str, tuple[PluginFacts, list[str]]] = {}
+async def _open_plugins(
+    settings: Settings, to_open: Iterable[DiscoveredPlugin]
+) -> dict[str, tuple[PluginStatus, list[str]]]:
+    """Load the plugins one after the other, as in a conversation, and unload them at the end."""
+    status: dict[str, tuple[PluginStatus, list[str]]] = {}
     async with open_host(settings) as host, asyncio.TaskGroup() as group:
-        native = NativeDoor(settings.paths)
-        house = House(
-            settings, Hooks(), new_offers(), host, {"native": lambda: native, **doors(host, settings)}
+        native = NativeLoader(settings.paths)
+        host_services = LoadEnvironment(
+            settings, Hooks(), make_registry(), host, {"native": lambda: native, **doors(host, settings)}
         )
-        lodgings = []
+        instances = []
         for found in to_open:
-            lodging = Lodging(found, house)
-            lodgings.append(lodging)
-            with _listening() as said:
-                group.create_task(lodging.run(), name=f"plugin {found.name}")
-                await lodging.ready.wait()
-                lodging.settled(lambda _owner: None)
-            told[found.name] = lodging.facts(), said
-        for lodging in reversed(lodgings):
-            lodging.withdraw()
-            lodging.leave()
-    return told
+            instance = PluginInstance(found, host_services)
+            instances.append(instance)
+            with _collect_warnings() as warnings:
+                group.create_task(instance.run(), name=f"plugin {found.name}")
+                await instance.ready.wait()
+                instance.activate(lambda _owner: None)
+            status[found.name] = instance.status(), warnings
+        for instance in reversed(instances):
+            instance.deactivate()
+            instance.request_close()
+    return status
 
 
 @contextmanager
-def _listening() -> Iterator[list[str]]:
-    """What is said in warning while a plugin is opened."""
-    said: list[str] = []
+def _collect_warnings() -> Iterator[list[str]]:
+    """The warnings that are logged while a plugin is loaded."""
+    warnings: list[str] = []
 
-    class Ear(logging.Handler):
+    class WarningCollector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if not record.exc_info and (line := record.getMessage()) not in said:
-                said.append(line)
+            if not record.exc_info and (line := record.getMessage()) not in warnings:
+                warnings.append(line)
 
-    ear, log = Ear(logging.WARNING), logging.getLogger("alipes")
-    log.addHandler(ear)
+    collector, log = WarningCollector(logging.WARNING), logging.getLogger("alipes")
+    log.addHandler(collector)
     try:
-        yield said
+        yield warnings
     finally:
-        log.removeHandler(ear)
+        log.removeHandler(collector)
 
 
-def _how_it_went(found: Found, facts: PluginFacts, _said: list[str]) -> Finding:
+def _opened_result(found: DiscoveredPlugin, facts: PluginStatus, _said: list[str]) -> CheckResult:
     if facts.state != "on":
-        return Finding(found.name, "wrong", facts.why or "it could not be opened")
-    told = summary(Entry(found.name, "on", adds=adds_of(facts))) or "it adds nothing"
+        return CheckResult(found.name, "wrong", facts.why or "it could not be loaded")
+    status = format_added(PluginEntry(found.name, "on", adds=added_by(facts))) or "it adds nothing"
     version = f"{found.manifest.version}, " if found.manifest.version else ""
-    return Finding(found.name, "ok", f"{version}{DOORS[found.kind]}: {told}")
+    return CheckResult(found.name, "ok", f"{version}{KIND_LABELS[found.kind]}: {status}")
 
 
-def _not_opened(found: Found) -> Finding:
-    says = f"not enabled; its code was read and not run (`alipes plugins doctor {found.name}` opens it)"
-    return Finding(found.name, "note", says)
+def _unopened_result(found: DiscoveredPlugin) -> CheckResult:
+    says = f"not enabled; only its code was scanned (load it with `alipes plugins doctor {found.name}`)"
+    return CheckResult(found.name, "note", says)
 
 
-def _read(found: Found, installed: Installed | None, *, opened: bool) -> Iterator[Finding]:
+def _check_code(
+    found: DiscoveredPlugin, installed: InstalledPlugin | None, *, opened: bool
+) -> Iterator[CheckResult]:
     if found.path is None or found.kind in ("file-hook", "shell-hooks"):
         return
     if installed and hash_tree(found.path) != installed.now.sha256:
-        yield Finding(found.name, "note", "its files were changed since it was installed")
-    seen: Survey = look_into(found.path, installed.now.packages if installed else ())
-    for remark in seen.outside:
+        yield CheckResult(found.name, "note", "its files changed since the installation")
+    seen: CodeScan = scan_plugin(found.path, installed.now.packages if installed else ())
+    for remark in seen.unsupported:
         ready = remark.says.endswith("without it")
         says = f"{found.path / remark.place} {remark.says}"
-        yield Finding(found.name, "note" if ready else "wrong", says, "" if ready else _SCOPE)
+        yield CheckResult(found.name, "note" if ready else "wrong", says, "" if ready else _NOT_SUPPORTED)
     for line in seen.unread:
-        yield Finding(found.name, "wrong", f"{found.path / line}")
-    for module, place in lacking(found.path, seen).items():
+        yield CheckResult(found.name, "wrong", f"{found.path / line}")
+    for module, place in missing_modules(found.path, seen).items():
         says = f"{found.path / place} imports {module}, which is not installed"
-        yield Finding(found.name, "note" if opened else "wrong", says, f"pip install {module}")
+        yield CheckResult(found.name, "note" if opened else "wrong", says, f"pip install {module}")
 
 
-def _unreachable(facts: PluginFacts | None, taken: Iterable[str]) -> Iterator[Finding]:
+def _check_shadowed(facts: PluginStatus | None, taken: Iterable[str]) -> Iterator[CheckResult]:
     ours = {*taken}
     for name in facts.cli if facts else ():
         if name in ours:
-            yield Finding(
-                facts.name if facts else "", "note", f"`alipes {name}` is ours, so its own is never reached"
+            yield CheckResult(
+                facts.name if facts else "",
+                "note",
+                f"its command `alipes {name}` is hidden by the built-in one",
             )

@@ -1,4 +1,4 @@
-"""Installing, updating, going back, removing: fetch, show, ask, and only then put in place."""
+"""Installs, updates, rolls back and removes plugins."""
 
 import asyncio
 import sys
@@ -7,121 +7,133 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from alipes.cli.common import agreed
-from alipes.cli.plugins import list as enabling
-from alipes.cli.plugins.describe import Row, abilities, differences, look_into, page, show, unset
-from alipes.cli.plugins.fetch import Fetched, fetch
-from alipes.cli.plugins.install_dir import Pin, Shelf, hash_tree, open_shelf
+from alipes.cli.common import confirm
+from alipes.cli.plugins.describe import (
+    DescriptionRow,
+    describe_plugin,
+    list_abilities,
+    new_abilities,
+    print_rows,
+    scan_plugin,
+    unset_variables,
+)
+from alipes.cli.plugins.fetch import FetchedPlugin, fetch
+from alipes.cli.plugins.install_dir import PluginDirectory, PluginVersion, hash_tree, open_plugin_directory
+from alipes.cli.plugins.list import disable, enable, find_plugin
 from alipes.cli.plugins.sources import Source
-from alipes.config.loader import Reading, read
-from alipes.config.settings import build
+from alipes.config.loader import build_settings
+from alipes.config.reader import RawConfig, read_config
 from alipes.kernel.errors import ConfigError
-from alipes.plugins.discovery import Found, find, look_at
+from alipes.plugins.discovery import DiscoveredPlugin, find_plugins, inspect_folder
 
 
-class Consent(Struct, frozen=True):
-    """What the person said beforehand."""
+class InstallOptions(Struct, frozen=True):
+    """Options of an installation."""
 
     yes: bool = False
     enable: bool = True
 
 
-def install(source: Source, consent: Consent) -> int:
-    """Fetch, show, ask, put in place, enable. Whatever goes wrong, nothing is left of it."""
-    reading = read()
-    build(reading)  # broken settings are told before anything is fetched
-    with open_shelf(reading.paths) as shelf, shelf.staged() as stage:
+def install(source: Source, options: InstallOptions) -> int:
+    """Fetch, show, ask, install and enable. A failure leaves nothing behind."""
+    reading = read_config()
+    build_settings(reading)  # report broken settings before anything is fetched
+    with open_plugin_directory(reading.paths) as directory, directory.open_staging() as stage:
         fetched = _fetch(source, stage)
         name = fetched.found.name
-        _refuse_twice(shelf, name)
-        show(page(fetched, source, reading.variables))
-        question = f"Install {'and enable ' if consent.enable else ''}{name}?"
-        if not consent.yes and not agreed(question, "install it"):
-            _say("nothing was installed")
+        _refuse_duplicate(directory, name)
+        print_rows(describe_plugin(fetched, source, reading.variables))
+        question = f"Install {'and enable ' if options.enable else ''}{name}?"
+        if not options.yes and not confirm(question, "install it"):
+            _print_note("nothing installed")
             return 1
-        shelf.put(name, fetched.folder, _pin(source, fetched))
+        directory.install(name, fetched.folder, _make_version(source, fetched))
         try:
-            if consent.enable:
-                enabling.enable(name)
+            if options.enable:
+                enable(name)
         except ConfigError:
-            shelf.take_out(name)
+            directory.delete(name)
             raise
-    print(f"{name} is installed{_enabled(consent)}.")
-    _advise(fetched.found, reading)
+    print(f"{name} is installed{_enabled_text(options)}.")
+    _print_unset(fetched.found, reading)
     return 0
 
 
-def update(name: str, consent: Consent) -> int:
-    """Fetch it anew from where it came from; the version in use is kept."""
-    reading = read()
-    with open_shelf(reading.paths) as shelf, shelf.staged() as stage:
-        old = shelf.pin(name)
+def update(name: str, options: InstallOptions) -> int:
+    """Fetch the newest version from the source; the current version is kept."""
+    reading = read_config()
+    with open_plugin_directory(reading.paths) as directory, directory.open_staging() as stage:
+        old = directory.find(name)
         source = old.now.source
         fetched = _fetch(source, stage)
         if fetched.found.name != name:
             raise ConfigError(
-                f"{source} calls itself {fetched.found.name} now: install that, and remove {name}."
+                f"{source} is now called {fetched.found.name}: install that one and remove {name}."
             )
-        pin = _pin(source, fetched)
+        pin = _make_version(source, fetched)
         if pin.sha256 == old.now.sha256:
             print(f"{name} is up to date: {old.now}.")
             return 0
-        show(page(fetched, source, reading.variables, _news(shelf, name, fetched)))
-        if not consent.yes and not agreed(f"Update {name} from {old.now} to {pin}?", "update it"):
-            _say(f"{name} is as it was")
+        print_rows(
+            describe_plugin(fetched, source, reading.variables, _new_abilities(directory, name, fetched))
+        )
+        if not options.yes and not confirm(f"Update {name} from {old.now} to {pin}?", "update it"):
+            _print_note(f"{name} was not changed")
             return 1
-        shelf.put(name, fetched.folder, pin)
-    print(f"{name} is now {pin}; `alipes plugins update --rollback {name}` goes back to {old.now}.")
-    print(f"Where alipes runs already, `/plugins reload {name}` takes it over.")
-    _advise(fetched.found, reading)
+        directory.install(name, fetched.folder, pin)
+    print(f"{name} is now {pin}; to return to {old.now}, use `alipes plugins update --rollback {name}`.")
+    print(f"Use `/plugins reload {name}` in a running alipes.")
+    _print_unset(fetched.found, reading)
     return 0
 
 
 def roll_back(name: str) -> int:
-    with open_shelf(read().paths) as shelf:
-        was = shelf.pin(name).now
-        now = shelf.go_back(name)
-    print(f"{name} is {now} again; {was} is kept.")
+    with open_plugin_directory(read_config().paths) as directory:
+        was = directory.find(name).now
+        now = directory.roll_back(name)
+    print(f"{name} is back at {now}; {was} is kept.")
     return 0
 
 
-def remove(name: str, consent: Consent) -> int:
-    """Disable it and delete its folder. What it kept in a folder of its own for data stays."""
-    reading = read()
-    with open_shelf(reading.paths) as shelf:
-        found = enabling.known(name)
-        if found.path is None or found.path.parent != shelf.plugins:
-            raise ConfigError(_not_ours(found))
-        by_hand = "" if name in shelf.pins else ", which was put there by hand"
-        if not consent.yes and not agreed(f"Delete {found.path}{by_hand}?", "remove it"):
-            _say("nothing was removed")
+def remove(name: str, options: InstallOptions) -> int:
+    """Disable it and delete its folder; its data folder stays."""
+    reading = read_config()
+    with open_plugin_directory(reading.paths) as directory:
+        found = find_plugin(name)
+        if found.path is None or found.path.parent != directory.plugins:
+            raise ConfigError(_elsewhere_message(found))
+        by_hand = "" if name in directory.installed else ", which was not installed by alipes"
+        if not options.yes and not confirm(f"Delete {found.path}{by_hand}?", "remove it"):
+            _print_note("nothing removed")
             return 1
-        enabling.disable(name)
-        shelf.take_out(found.path.name)
+        disable(name)
+        directory.delete(found.path.name)
     print(f"{name} is disabled and removed.")
     return 0
 
 
-def _fetch(source: Source, stage: Path) -> Fetched:
+def _fetch(source: Source, stage: Path) -> FetchedPlugin:
     if source.kind != "folder":
-        _say(f"fetching {source}")
+        _print_note(f"fetching {source}")
     return asyncio.run(fetch(source, stage))
 
 
-def _refuse_twice(shelf: Shelf, name: str) -> None:
-    if name in shelf.pins:
-        source = shelf.pins[name].now.source
-        raise ConfigError(f"{name} is installed already, from {source}: `alipes plugins update {name}`.")
-    if name in shelf:
-        raise ConfigError(f"{shelf.plugins / name} is there already, put there by hand: move it away first.")
-    if other := next((each for each in find(build(read())) if each.name == name), None):
+def _refuse_duplicate(directory: PluginDirectory, name: str) -> None:
+    if name in directory.installed:
+        source = directory.installed[name].now.source
+        raise ConfigError(f"{name} is already installed from {source}: use `alipes plugins update {name}`.")
+    if name in directory:
         raise ConfigError(
-            f"There is a plugin {name} already, in {other.path or other.source}: remove it first."
+            f"{directory.plugins / name} already exists and was not installed by alipes: move it away first."
         )
+    if other := next(
+        (each for each in find_plugins(build_settings(read_config())) if each.name == name), None
+    ):
+        raise ConfigError(f"Plugin {name} already exists in {other.path or other.source}: remove it first.")
 
 
-def _pin(source: Source, fetched: Fetched) -> Pin:
-    return Pin(
+def _make_version(source: Source, fetched: FetchedPlugin) -> PluginVersion:
+    return PluginVersion(
         source,
         fetched.exact,
         hash_tree(fetched.folder),
@@ -131,32 +143,30 @@ def _pin(source: Source, fetched: Fetched) -> Pin:
     )
 
 
-def _news(shelf: Shelf, name: str, fetched: Fetched) -> list[Row]:
-    folder = shelf.plugins / name
-    found = look_at(folder) or fetched.found
-    before = abilities(found, look_into(folder, shelf.pins[name].now.packages))
-    after = abilities(fetched.found, look_into(fetched.folder, fetched.packages))
-    return list(differences(before, after))
+def _new_abilities(directory: PluginDirectory, name: str, fetched: FetchedPlugin) -> list[DescriptionRow]:
+    folder = directory.plugins / name
+    found = inspect_folder(folder) or fetched.found
+    before = list_abilities(found, scan_plugin(folder, directory.installed[name].now.packages))
+    after = list_abilities(fetched.found, scan_plugin(fetched.folder, fetched.packages))
+    return list(new_abilities(before, after))
 
 
-def _not_ours(found: Found) -> str:
+def _elsewhere_message(found: DiscoveredPlugin) -> str:
     if found.path is None and found.entry:
-        return (
-            f"{found.name} came with {found.source}: `pip uninstall` removes it, `disable` switches it off."
-        )
+        return f"{found.name} belongs to {found.source}: remove it with `pip uninstall`, or use `disable`."
     where = found.path or found.source
-    return f"{found.name} is not in the folder of plugins but in {where}: remove it there, or disable it."
+    return f"{found.name} is in {where}, not in the plugins folder: remove it there, or disable it."
 
 
-def _enabled(consent: Consent) -> str:
-    return " and enabled, from the next start on" if consent.enable else ""
+def _enabled_text(options: InstallOptions) -> str:
+    return " and enabled from the next start" if options.enable else ""
 
 
-def _advise(found: Found, reading: Reading) -> None:
-    for name in unset(found, reading.variables):
-        print(f"It needs {name}, which is not set: `alipes config set {name} -`")
+def _print_unset(found: DiscoveredPlugin, reading: RawConfig) -> None:
+    for name in unset_variables(found, reading.variables):
+        print(f"It needs {name}, which is not set: use `alipes config set {name} -`")
 
 
-def _say(line: str) -> None:
+def _print_note(line: str) -> None:
     sys.stderr.write(f"alipes: {line}\n")
     sys.stderr.flush()

@@ -1,10 +1,10 @@
-"""Putting plugins into their folder, taking them out, going back: all of it or nothing, also when killed.
+"""The folder of installed plugins. Changes are atomic, even if the process is killed.
 
 $ALIPES_HOME/plugins/NAME           in use
-                     .kept/NAME     the version before, to go back to
-                     .before/NAME   in use until a moment ago: someone is just exchanging it
-                     .new/...       not in use yet
-Names that begin with a dot are no plugins.
+                     .kept/NAME     the previous version, for a rollback
+                     .before/NAME   the old version during an exchange
+                     .new/...       being installed
+Names that start with a dot are not plugins.
 """
 
 import hashlib
@@ -24,56 +24,56 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
 
 
-class Package(msgspec.Struct, frozen=True):
-    """One distribution that came along."""
+class InstalledPackage(msgspec.Struct, frozen=True):
+    """A Python distribution inside a plugin."""
 
     name: str
     version: str
     sha256: str = ""
 
 
-class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One version of one plugin."""
+class PluginVersion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An installed version of a plugin."""
 
     source: Source
     exact: str
-    """The commit, or the version of the package; empty for a folder, which has neither."""
+    """The commit, or the version of the package; empty for a folder."""
     sha256: str
-    """Over the tree as it was put in place."""
+    """Hash of the files as installed."""
     when: float
     version: str = ""
-    """What it calls itself."""
-    packages: tuple[Package, ...] = ()
+    """Version in its manifest."""
+    packages: tuple[InstalledPackage, ...] = ()
 
     def __str__(self) -> str:
         exact = self.exact[:12] if self.source.kind == "git" else self.exact
         return " ".join(filter(None, (self.version, f"({exact or self.sha256[:12]})")))
 
 
-class Installed(msgspec.Struct, frozen=True, omit_defaults=True):
-    now: Pin
-    before: Pin | None = None
-    """The version that is kept to go back to."""
+class InstalledPlugin(msgspec.Struct, frozen=True, omit_defaults=True):
+    now: PluginVersion
+    before: PluginVersion | None = None
+    """The previous version, for a rollback."""
 
 
 class _File(msgspec.Struct, frozen=True):
-    plugins: dict[str, Installed] = {}
+    plugins: dict[str, InstalledPlugin] = {}
     format: int = 1
 
 
-def read_pins(plugins: Path) -> dict[str, Installed]:
-    """By name; empty when nothing was ever installed. Raises ConfigError when the file is broken."""
+def read_installed(plugins: Path) -> dict[str, InstalledPlugin]:
+    """The installed plugins by name. Raises ConfigError if the file is broken."""
     file = plugins / "installed.json"
     try:
         return dict(msgspec.json.decode(file.read_bytes(), type=_File).plugins)
     except FileNotFoundError:
         return {}
     except (msgspec.DecodeError, OSError) as error:
-        raise ConfigError(f"{file} cannot be read ({error}): put it right, or move it away.") from error
+        raise ConfigError(f"cannot read {file} ({error}): repair it, or move it away.") from error
 
 
-def write_pins(plugins: Path, pins: dict[str, Installed]) -> None:
-    """All of it or nothing."""
+def write_installed(plugins: Path, pins: dict[str, InstalledPlugin]) -> None:
+    """Replace the file atomically."""
     new = plugins / ".installed.json.new"
     text = msgspec.json.format(msgspec.json.encode(_File(dict(sorted(pins.items())))), indent=2)
     with open(new, "wb") as opened:
@@ -87,7 +87,7 @@ PASSED_OVER = frozenset({".git", ".hg", ".svn", "__pycache__", ".pytest_cache", 
 """Made by tools, and different every time: neither copied nor hashed."""
 
 
-def files_of(folder: Path) -> Iterator[Path]:
+def list_files(folder: Path) -> Iterator[Path]:
     """Every file and link in it, sorted, as paths from `folder`."""
     for here, folders, files in os.walk(folder):
         folders[:] = sorted(set(folders) - PASSED_OVER)
@@ -98,21 +98,23 @@ def files_of(folder: Path) -> Iterator[Path]:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """A copy without what tools made. Raises ConfigError, and may leave part of it."""
+    """Copy the files without caches and build output. Raises ConfigError; a part may remain."""
     try:
-        for path in files_of(source):
-            _refuse_escape(source, path)
+        for path in list_files(source):
+            _refuse_outside_link(source, path)
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source / path, target / path, follow_symlinks=False)
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{source} cannot be copied: {error.strerror or error}.") from error
+        raise ConfigError(f"cannot copy {source}: {error.strerror or error}.") from error
 
 
 def hash_tree(folder: Path) -> str:
-    """A sha256 over names, contents, links, and what may be executed."""
+    """A sha256 over names, contents, links and execute permissions."""
     total = hashlib.sha256()
-    for path in sorted(files_of(folder), key=lambda path: path.as_posix().encode("utf-8", "surrogateescape")):
+    for path in sorted(
+        list_files(folder), key=lambda path: path.as_posix().encode("utf-8", "surrogateescape")
+    ):
         file = folder / path
         if file.is_symlink():
             kind, digest = "link", hashlib.sha256(os.fsencode(os.readlink(file)))
@@ -125,81 +127,81 @@ def hash_tree(folder: Path) -> str:
     return total.hexdigest()
 
 
-def measure(folder: Path) -> tuple[int, int]:
-    """How many files, and their bytes."""
-    sizes = [(folder / path).lstat().st_size for path in files_of(folder)]
+def measure_tree(folder: Path) -> tuple[int, int]:
+    """The number of files and their size in bytes."""
+    sizes = [(folder / path).lstat().st_size for path in list_files(folder)]
     return len(sizes), sum(sizes)
 
 
-def _refuse_escape(root: Path, path: Path) -> None:
+def _refuse_outside_link(root: Path, path: Path) -> None:
     file = root / path
     if not file.is_symlink():
         return
     if os.path.isabs(os.readlink(file)) or not file.resolve().is_relative_to(root.resolve()):
-        raise ConfigError(f"{path} is a link to {os.readlink(file)}, outside of the plugin: it is not taken.")
+        raise ConfigError(f"{path} is a link to {os.readlink(file)}, outside of the plugin: not allowed.")
 
 
-class Shelf:
-    """The folder of plugins, for as long as one command has it alone."""
+class PluginDirectory:
+    """The plugins folder, locked for one command."""
 
     def __init__(self, plugins: Path) -> None:
         self.plugins = plugins
-        self.pins = read_pins(plugins)
+        self.installed = read_installed(plugins)
 
     def __contains__(self, name: str) -> bool:
         return os.path.lexists(self.plugins / name)
 
-    def pin(self, name: str) -> Installed:
-        """What was installed under `name`; ConfigError when nothing was."""
-        if name in self.pins:
-            return self.pins[name]
+    def find(self, name: str) -> InstalledPlugin:
+        """The installed plugin `name`. Raises ConfigError."""
+        if name in self.installed:
+            return self.installed[name]
         if name in self:
-            raise ConfigError(f"{name} was put there by hand: we do not know where it is from.")
-        raise ConfigError(f"No plugin {name} was installed.{did_you_mean(name, self.pins)}")
+            raise ConfigError(f"{name} was not installed by alipes, so its source is unknown.")
+        raise ConfigError(f"No plugin {name} is installed.{did_you_mean(name, self.installed)}")
 
     @contextmanager
-    def staged(self) -> Iterator[Path]:
-        """A folder to make a new version in; what is not put in place is thrown away."""
+    def open_staging(self) -> Iterator[Path]:
+        """A temporary folder for a new version; deleted unless it was installed."""
         folder = self.plugins / ".new" / secrets.token_hex(4)
-        with _told("No room for a new version"):
+        with _report_disk_errors("Cannot create a temporary folder"):
             folder.mkdir(parents=True)
         try:
             yield folder
         finally:
-            shutil.rmtree(folder.parent, ignore_errors=True)  # we have the shelf alone
+            shutil.rmtree(folder.parent, ignore_errors=True)  # safe: the folder is locked
 
-    def put(self, name: str, staged: Path, pin: Pin) -> None:
-        """Put what is `staged` in use; a version that was in use is kept."""
-        old = self.pins.get(name)
-        with _told(f"{name} cannot be put in place"):
-            self._exchange(name, staged, Installed(pin, old.now if old else None))
+    def install(self, name: str, staged: Path, pin: PluginVersion) -> None:
+        """Install the `staged` folder; the current version becomes the previous one."""
+        old = self.installed.get(name)
+        with _report_disk_errors(f"Cannot install {name}"):
+            self._exchange(name, staged, InstalledPlugin(pin, old.now if old else None))
 
-    def go_back(self, name: str) -> Pin:
-        """Exchange the version in use and the one kept, so that going back twice changes nothing."""
-        installed, kept = self.pin(name), self._kept(name)
+    def roll_back(self, name: str) -> PluginVersion:
+        """Swap the current and the previous version; a second call undoes the first."""
+        installed, kept = self.find(name), self._previous(name)
         if installed.before is None or not kept.is_dir():
-            raise ConfigError(f"No other version of {name} is kept.")
-        with _told(f"{name} cannot be exchanged"):
-            self._exchange(name, kept, Installed(installed.before, installed.now))
+            raise ConfigError(f"There is no previous version of {name}.")
+        with _report_disk_errors(f"Cannot roll back {name}"):
+            self._exchange(name, kept, InstalledPlugin(installed.before, installed.now))
         return installed.before
 
-    def take_out(self, name: str) -> None:
-        """Delete it, and what was kept of it. What the plugin itself keeps elsewhere stays."""
+    def delete(self, name: str) -> None:
+        """Delete the plugin and its previous version; its data elsewhere stays."""
         place = self.plugins / name
-        with _told(f"{name} cannot be removed"):
+        with _report_disk_errors(f"Cannot remove {name}"):
             if place.is_symlink():
                 place.unlink()
             else:
-                with self.staged() as gone:
+                with self.open_staging() as gone:
                     place.rename(gone / name)
-            if self.pins.pop(name, None) is not None:
-                write_pins(self.plugins, self.pins)
-        shutil.rmtree(self._kept(name), ignore_errors=True)
+            if self.installed.pop(name, None) is not None:
+                write_installed(self.plugins, self.installed)
+        shutil.rmtree(self._previous(name), ignore_errors=True)
 
-    def _kept(self, name: str) -> Path:
+    def _previous(self, name: str) -> Path:
         return self.plugins / ".kept" / name
 
-    def _exchange(self, name: str, new: Path, installed: Installed) -> None:
+    def _exchange(self, name: str, new: Path, installed: InstalledPlugin) -> None:
         place, before = self.plugins / name, self.plugins / ".before" / name
         if os.path.lexists(place):
             before.parent.mkdir(exist_ok=True)
@@ -210,67 +212,67 @@ class Shelf:
             if os.path.lexists(before):
                 before.rename(place)
             raise
-        write_pins(self.plugins, {**self.pins, name: installed})
-        self.pins[name] = installed
-        self._keep(name)
+        write_installed(self.plugins, {**self.installed, name: installed})
+        self.installed[name] = installed
+        self._store_previous(name)
 
-    def _keep(self, name: str) -> None:
-        before, kept = self.plugins / ".before" / name, self._kept(name)
+    def _store_previous(self, name: str) -> None:
+        before, kept = self.plugins / ".before" / name, self._previous(name)
         if os.path.lexists(before):
             shutil.rmtree(kept, ignore_errors=True)
             kept.parent.mkdir(exist_ok=True)
             before.rename(kept)
 
-    def mend(self) -> None:
-        """What a killed command left half done is finished, if it was as good as done, or undone."""
-        with _told("What was left half done cannot be put right"):
-            self._mend()
+    def recover(self) -> None:
+        """Finish or undo what a killed command left behind."""
+        with _report_disk_errors("Cannot clean up an interrupted command"):
+            self._recover()
 
-    def _mend(self) -> None:
+    def _recover(self) -> None:
         shutil.rmtree(self.plugins / ".new", ignore_errors=True)
         going = self.plugins / ".before"
         for before in list(going.iterdir()) if going.is_dir() else ():
             name, place = before.name, self.plugins / before.name
-            known = self.pins.get(name)
+            known = self.installed.get(name)
             if place.is_dir() and known and known.now.sha256 == hash_tree(place):
-                self._keep(name)
+                self._store_previous(name)
                 continue
             if place.is_dir():
-                self._undo(place, self._kept(name), known)
+                self._undo(place, self._previous(name), known)
             before.rename(place)
-        lost = [name for name in self.pins if name not in self]
+        lost = [name for name in self.installed if name not in self]
         for name in lost:
-            del self.pins[name]
+            del self.installed[name]
         if lost:
-            write_pins(self.plugins, self.pins)
+            write_installed(self.plugins, self.installed)
 
-    def _undo(self, place: Path, kept: Path, known: Installed | None) -> None:
+    def _undo(self, place: Path, kept: Path, known: InstalledPlugin | None) -> None:
         if known and known.before and not kept.exists():
-            place.rename(kept)  # it was on its way from there
+            place.rename(kept)  # it was being swapped with the previous version
         else:
             shutil.rmtree(place)
 
 
 @contextmanager
-def open_shelf(paths: Paths) -> Iterator[Shelf]:
-    """The folder of plugins for us alone. Raises ConfigError when another command has it."""
+def open_plugin_directory(paths: Paths) -> Iterator[PluginDirectory]:
+    """Lock the plugins folder. Raises ConfigError if another command has it."""
     plugins = make_private(make_private(paths.home) / "plugins")
     lock = os.open(make_private(paths.run) / "plugins.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
             flock(lock, LOCK_EX | LOCK_NB)
         except BlockingIOError:
-            raise ConfigError("Another `alipes plugins` is at work on this home: let it finish.") from None
-        shelf = Shelf(plugins)
-        shelf.mend()
-        yield shelf
+            raise ConfigError("Another `alipes plugins` is running: wait until it has finished.") from None
+        directory = PluginDirectory(plugins)
+        directory.recover()
+        yield directory
     finally:
         os.close(lock)
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
-    """What the disk refuses is told to the person."""
+def _report_disk_errors(what: str) -> Iterator[None]:
+    """Turn OSError into ConfigError."""
     try:
         yield
     except OSError as error:

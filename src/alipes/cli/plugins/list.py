@@ -1,4 +1,4 @@
-"""Which plugins there are and how they fare, as the files tell and the last process that opened them told."""
+"""Lists plugins and their state, and enables and disables them."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,221 +8,244 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from alipes.cli import render
-from alipes.cli.common import Finding
-from alipes.cli.plugins.describe import KINDS, abilities, look_into
-from alipes.cli.plugins.install_dir import Installed, read_pins
+from alipes.cli.checks import CheckResult
+from alipes.cli.plugins.describe import ADDED_KINDS, list_abilities, scan_plugin
+from alipes.cli.plugins.install_dir import InstalledPlugin, read_installed
 from alipes.config.editor import change
-from alipes.config.loader import Reading, read
-from alipes.config.settings import Settings, build
-from alipes.config.validation import Way
+from alipes.config.loader import build_settings
+from alipes.config.reader import RawConfig, read_config
+from alipes.config.settings import Settings
+from alipes.config.validation import KeyPath
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.formatting import ago, did_you_mean
-from alipes.plugins.discovery import Found, LastKnown, PluginFacts, find, last_known
+from alipes.kernel.formatting import did_you_mean, format_ago
+from alipes.plugins.discovery import (
+    DiscoveredPlugin,
+    PluginStatus,
+    SavedPluginStatus,
+    find_plugins,
+    read_status,
+)
 
-ENABLED: Way = ("plugins", "enabled")
-DISABLED: Way = ("plugins", "disabled")
+ENABLED: KeyPath = ("plugins", "enabled")
+DISABLED: KeyPath = ("plugins", "disabled")
 _VARIABLE = "ALIPES_PLUGINS_ENABLED"
 
 
-def known(name: str) -> Found:
-    """The plugin of that name, enabled or not. Raises ConfigError with near ones."""
-    settings = build(read())
-    found = {each.name: each for each in find(settings)}
+def find_plugin(name: str) -> DiscoveredPlugin:
+    """The plugin `name`, enabled or not. Raises ConfigError with similar names."""
+    settings = build_settings(read_config())
+    found = {each.name: each for each in find_plugins(settings)}
     if name not in found:
-        told = "`alipes plugins list` shows them all." if found else "There are none yet."
+        hint = "List them with `alipes plugins list`." if found else "No plugins are installed."
         meant = did_you_mean(name, [*found, *settings.plugins.enabled])
-        raise ConfigError(f"There is no plugin {name}.{meant} {told}")
+        raise ConfigError(f"Unknown plugin {name}.{meant} {hint}")
     return found[name]
 
 
 def enable(name: str) -> bool:
-    """Write it down; False when it was enabled already."""
-    reading = read()
-    enabled, disabled = _names(reading, ENABLED), _names(reading, DISABLED)
+    """Enable it in config.toml; False if it was enabled already."""
+    reading = read_config()
+    enabled, disabled = _names_in_file(reading, ENABLED), _names_in_file(reading, DISABLED)
     if name in enabled and name not in disabled:
         return False
     _refuse_variable(reading, name)
-    changed: dict[Way, str | None] = {ENABLED: _written([*enabled, name] if name not in enabled else enabled)}
+    changed: dict[KeyPath, str | None] = {
+        ENABLED: _to_json([*enabled, name] if name not in enabled else enabled)
+    }
     if name in disabled:
-        changed[DISABLED] = _written(each for each in disabled if each != name)
+        changed[DISABLED] = _to_json(each for each in disabled if each != name)
     change(changed)
     return True
 
 
 def disable(name: str) -> bool:
-    """Write it down; False when it was not in use. One that is gone can be disabled too."""
-    reading = read()
-    enabled, disabled = _names(reading, ENABLED), _names(reading, DISABLED)
+    """Disable it in config.toml; False if it was not enabled. Also works for a deleted plugin."""
+    reading = read_config()
+    enabled, disabled = _names_in_file(reading, ENABLED), _names_in_file(reading, DISABLED)
     if name in enabled:
         _refuse_variable(reading, name)
-        change({ENABLED: _written(each for each in enabled if each != name)})
+        change({ENABLED: _to_json(each for each in enabled if each != name)})
         return True
-    if known(name).kind in ("native", "hermes") or name in disabled:
+    if find_plugin(name).kind in ("native", "hermes") or name in disabled:
         return False
-    change({DISABLED: _written([*disabled, name])})  # it is in use unless it is told otherwise
+    change({DISABLED: _to_json([*disabled, name])})  # it is enabled by default
     return True
 
 
-def _names(reading: Reading, way: Way) -> list[str]:
-    """What the file itself says; a variable that goes over it is left alone."""
+def _names_in_file(reading: RawConfig, way: KeyPath) -> list[str]:
+    """The names in config.toml, ignoring the environment variable."""
     value = reading.values.get(way, [])
     return [str(name) for name in value] if isinstance(value, list) else []
 
 
-def _written(names: Iterable[str]) -> str:
+def _to_json(names: Iterable[str]) -> str:
     return msgspec.json.encode(list(names)).decode()
 
 
-def _refuse_variable(reading: Reading, name: str) -> None:
-    """What we write would change nothing where a variable goes over it."""
-    if reading.picked(*ENABLED).layer == "variable":
+def _refuse_variable(reading: RawConfig, name: str) -> None:
+    """Refuse a change that an environment variable would override."""
+    if reading.effective(*ENABLED).layer == "variable":
         where = reading.variables.where(_VARIABLE)
-        raise ConfigError(f"{_VARIABLE} ({where}) goes over config.toml: change {name} there.")
+        raise ConfigError(f"{_VARIABLE} ({where}) overrides config.toml: change {name} there.")
 
 
-State: TypeAlias = Literal["on", "enabled", "failed", "off", "disabled"]
-"""`on`: a process that runs has it open; `enabled`: the next one will; `off`: it failed too often."""
-_OWN = ("file-hook", "shell-hooks")
-_NAMED = ("commands", "programs", "provides")
-"""Told by name in a summary; others are counted."""
+PluginState: TypeAlias = Literal["on", "enabled", "failed", "off", "disabled"]
+"""`on`: loaded in a running process; `enabled`: from the next start; `off`: failed too often."""
+_ALWAYS_ENABLED = ("file-hook", "shell-hooks")
+_NAMED_KINDS = ("commands", "programs", "provides")
+"""Kinds listed by name; others are counted."""
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+class PluginEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
-    state: State
+    state: PluginState
     version: str = ""
     kind: str = ""
     description: str = ""
     source: str = ""
-    """Where it is from: what was installed, or where it was found."""
+    """The source it was installed from, or where it was found."""
     path: str = ""
     why: str = ""
-    """What is wrong with it."""
+    """The problem, if there is one."""
     adds: dict[str, tuple[str, ...]] = {}
-    """By kind, names; as told when it was last open, else as its code says."""
+    """Names by kind: from the last time it was loaded, else from its code."""
 
 
-def entries(settings: Settings) -> list[Entry]:
-    """All of them, by name; also those that are enabled and not there."""
-    found = find(settings)
-    pins, last = read_pins(settings.home / "plugins"), last_known(settings.paths)
-    known = [_entry(each, settings, pins.get(each.name), last) for each in found]
+def list_plugins(settings: Settings) -> list[PluginEntry]:
+    """All plugins by name, including enabled ones that are missing."""
+    found = find_plugins(settings)
+    installed_plugins, last = read_installed(settings.home / "plugins"), read_status(settings.paths)
+    known = [_make_entry(each, settings, installed_plugins.get(each.name), last) for each in found]
     gone = [
-        Entry(name, "failed", why="it is enabled, and there is no plugin of this name")
+        PluginEntry(name, "failed", why="enabled, but not installed")
         for name in settings.plugins.enabled
         if name not in {each.name for each in found} and name not in settings.plugins.disabled
     ]
     return sorted([*known, *gone], key=lambda entry: entry.name)
 
 
-def table(known: Sequence[Entry]) -> Iterator[str]:
-    """As lines: a row for each, and beneath it what is wrong with it."""
+def format_plugins(known: Sequence[PluginEntry]) -> Iterator[str]:
+    """The table lines, each followed by the problem of the plugin."""
     head = ("NAME", "VERSION", "STATE", "FROM", "ADDS")
     rows = [
-        (each.name, each.version, each.state, render.cut(each.source, 40), summary(each)) for each in known
+        (each.name, each.version, each.state, render.truncate(each.source, 40), format_added(each))
+        for each in known
     ]
-    first, *lines = render.table([head, *rows])
+    first, *lines = render.format_table([head, *rows])
     yield first
     for line, entry in zip(lines, known, strict=True):
         yield line.rstrip()
         if entry.why:
-            yield f"    {render.one_line(entry.why)}"
+            yield f"    {render.to_one_line(entry.why)}"
 
 
-def summary(entry: Entry) -> str:
+def format_added(entry: PluginEntry) -> str:
     """`2 tools, 1 hook, /way, alipes way`"""
     return ", ".join(
         text
         for kind, names in entry.adds.items()
-        for text in (map(render.one_line, names) if kind in _NAMED else [_count(kind, len(names))])
+        for text in (
+            map(render.to_one_line, names) if kind in _NAMED_KINDS else [_format_count(kind, len(names))]
+        )
     )
 
 
-def examine_plugins(settings: Settings) -> list[Finding]:
-    """For `alipes doctor`: one line, and one for each that failed. Nothing is opened."""
-    known = entries(settings)
+def check_plugins_state(settings: Settings) -> list[CheckResult]:
+    """Results for `alipes doctor`: a summary, and one for each failed plugin. Loads nothing."""
+    known = list_plugins(settings)
     if not known:
         return []
     in_use = [each.name for each in known if each.state in ("on", "enabled")]
     others = sum(each.state == "disabled" for each in known)
-    told = ", ".join(in_use) or "none enabled"
+    summary = ", ".join(in_use) or "none enabled"
     if others and in_use:
-        told += f"; {others} more not enabled"
-    safe = "; safe mode is on, so none is loaded" if settings.plugins.safe else ""
+        summary += f"; {others} more not enabled"
+    safe = "; not loaded because of --safe" if settings.plugins.safe else ""
     return [
-        Finding("plugins", "note" if safe else "ok", told + safe),
+        CheckResult("plugins", "note" if safe else "ok", summary + safe),
         *(
-            Finding("plugins", "wrong", f"{each.name}: {each.why}", f"`alipes plugins doctor {each.name}`")
+            CheckResult(
+                "plugins", "wrong", f"{each.name}: {each.why}", f"`alipes plugins doctor {each.name}`"
+            )
             for each in known
             if each.state in ("failed", "off")
         ),
     ]
 
 
-def _entry(found: Found, settings: Settings, installed: Installed | None, last: LastKnown | None) -> Entry:
-    told = next((each for each in last.plugins if each.name == found.name), None) if last else None
-    if told is not None and told.version != found.manifest.version:
-        told = None  # of another version
-    state, why = _state(found, settings, told, alive=last is not None and _lives(last.pid))
-    if why and last and state in ("failed", "off") and not found.manifest.trouble:
-        why = f"{why} (opened {ago(last.when)})"
+def _make_entry(
+    found: DiscoveredPlugin,
+    settings: Settings,
+    installed: InstalledPlugin | None,
+    last: SavedPluginStatus | None,
+) -> PluginEntry:
+    status = next((each for each in last.plugins if each.name == found.name), None) if last else None
+    if status is not None and status.version != found.manifest.version:
+        status = None  # of another version
+    state, why = _plugin_state(found, settings, status, alive=last is not None and _is_alive(last.pid))
+    if why and last and state in ("failed", "off") and not found.manifest.error:
+        why = f"{why} (loaded {format_ago(last.when)})"
     now = installed.now if installed else None
-    return Entry(
+    return PluginEntry(
         name=found.name,
         state=state,
         version=found.manifest.version,
         kind=found.kind,
         description=found.manifest.description,
-        source=f"{now.source.kind} {now.source}" if now else _place(found),
+        source=f"{now.source.kind} {now.source}" if now else _format_place(found),
         path=str(found.path or ""),
         why=why,
-        adds=_adds(found, told if told and told.state == "on" else None, installed),
+        adds=_added(found, status if status and status.state == "on" else None, installed),
     )
 
 
-def _state(found: Found, settings: Settings, told: PluginFacts | None, *, alive: bool) -> tuple[State, str]:
+def _plugin_state(
+    found: DiscoveredPlugin, settings: Settings, status: PluginStatus | None, *, alive: bool
+) -> tuple[PluginState, str]:
     plugins = settings.plugins
-    if found.name in plugins.disabled or not (found.name in plugins.enabled or found.kind in _OWN):
-        return "disabled", found.manifest.trouble
-    if found.manifest.trouble:
-        return "failed", found.manifest.trouble
-    if told is None or told.state in ("disabled", "on"):
-        return ("on" if told and told.state == "on" and alive else "enabled"), ""
-    return told.state, told.why
+    if found.name in plugins.disabled or not (found.name in plugins.enabled or found.kind in _ALWAYS_ENABLED):
+        return "disabled", found.manifest.error
+    if found.manifest.error:
+        return "failed", found.manifest.error
+    if status is None or status.state in ("disabled", "on"):
+        return ("on" if status and status.state == "on" and alive else "enabled"), ""
+    return status.state, status.why
 
 
-def adds_of(told: PluginFacts) -> dict[str, tuple[str, ...]]:
-    """What it registered, by kind."""
+def added_by(status: PluginStatus) -> dict[str, tuple[str, ...]]:
+    """The names it registered, by kind."""
     names = {
-        "tools": told.tools,
-        "hooks": told.hooks,
-        "commands": tuple(f"/{name}" for name in told.commands),
-        "programs": tuple(f"alipes {name}" for name in told.cli),
-        "skills": told.skills,
-        "provides": tuple(name.replace(":", " ") for name in told.provides),
+        "tools": status.tools,
+        "hooks": status.hooks,
+        "commands": tuple(f"/{name}" for name in status.commands),
+        "programs": tuple(f"alipes {name}" for name in status.cli),
+        "skills": status.skills,
+        "provides": tuple(name.replace(":", " ") for name in status.provides),
     }
     return {kind: each for kind, each in names.items() if each}
 
 
-def _adds(found: Found, told: PluginFacts | None, installed: Installed | None) -> dict[str, tuple[str, ...]]:
-    if told is not None:
-        return adds_of(told)
+def _added(
+    found: DiscoveredPlugin, status: PluginStatus | None, installed: InstalledPlugin | None
+) -> dict[str, tuple[str, ...]]:
+    if status is not None:
+        return added_by(status)
     if found.path is None:
         return {}
-    said = abilities(found, look_into(found.path, installed.now.packages if installed else ()))
-    return {kind: tuple(said[kind]) for kind in KINDS if kind in said}
+    said = list_abilities(found, scan_plugin(found.path, installed.now.packages if installed else ()))
+    return {kind: tuple(said[kind]) for kind in ADDED_KINDS if kind in said}
 
 
-def _place(found: Found) -> str:
-    """For a person: where it lies, if that is not where it should."""
-    return "by hand" if found.source == "home" else found.source or str(found.path or Path())
+def _format_place(found: DiscoveredPlugin) -> str:
+    """The place of a plugin that was not installed by alipes."""
+    return "manual" if found.source == "home" else found.source or str(found.path or Path())
 
 
-def _count(kind: str, count: int) -> str:
+def _format_count(kind: str, count: int) -> str:
     return f"{count} {kind if count != 1 else kind.removesuffix('s')}"
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""The beginning of a plugin: a folder with a tool, a hook, a command, and tests that pass."""
+"""Creates a plugin: a folder with a tool, a hook, a command and passing tests."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from alipes.kernel.errors import ConfigError
 _NAME = r"[a-z][a-z0-9_-]{0,30}"
 
 _NATIVE = '''\
-"""__NAME__: counts words, and how turns ended. Replace all of it but the shape."""
+"""__NAME__: counts words and the endings of turns. Replace everything but the structure."""
 
 from collections import Counter
 
@@ -18,7 +18,7 @@ from alipes.plugin import Context, Inbound, tool
 
 
 class Config(Struct, kw_only=True, frozen=True):
-    """`[plugins.entries.__NAME__]` of config.toml; a wrong value is told with its line."""
+    """`[plugins.entries.__NAME__]` of config.toml; a wrong value is reported with its line."""
 
     title: str = "Turns so far"
 
@@ -26,34 +26,34 @@ class Config(Struct, kw_only=True, frozen=True):
 @tool(effect="read")
 async def __SLUG___count(text: str) -> str:
     """Count the words of a text."""
-    # The model reads the sentence above. When the turn is stopped, this is cancelled where it awaits.
+    # The model reads the docstring. Stopping the turn cancels this at its next await.
     return f"{len(text.split())} words"
 
 
 async def setup(ctx: Context) -> None:
-    """Called once. What is entered into `ctx.stack` or begun with `ctx.run` ends with the plugin."""
+    """Called once. Contexts in `ctx.stack` and tasks of `ctx.run` end with the plugin."""
     endings: Counter[str] = Counter()
 
     async def turn_ended(ending: str) -> None:
-        """A hook: its name says when it is called, its parameters what it wants to know."""
+        """A hook: its name selects the event, its parameters the values it receives."""
         endings[ending] += 1
 
     async def show(args: str, inbound: Inbound) -> str:
-        told = ", ".join(f"{count} {ending}" for ending, count in endings.items())
-        return f"{ctx.config.title}: {told or 'none'}"
+        counts = ", ".join(f"{count} {ending}" for ending, count in endings.items())
+        return f"{ctx.config.title}: {counts or 'none'}"
 
     ctx.hook(turn_ended)
-    ctx.command("__NAME__", show, help="how turns ended so far")
+    ctx.command("__NAME__", show, help="endings of the turns so far")
 '''
 _MANIFEST = """\
 name = "__NAME__"
 version = "0.1.0"
-description = "Counts words, and how turns ended."
+description = "Counts words and the endings of turns."
 author = ""
-requires_env = []   # variables it cannot do without
+requires_env = []   # required environment variables
 """
 _HERMES = '''\
-"""__NAME__: counts words, and how turns ended. Replace all of it but the shape."""
+"""__NAME__: counts words and the endings of turns. Replace everything but the structure."""
 
 from collections import Counter
 
@@ -79,24 +79,24 @@ def register(ctx):
         endings["stopped" if interrupted else "answered" if completed else "failed"] += 1
 
     def show(raw_args):
-        told = ", ".join(f"{count} {ending}" for ending, count in endings.items())
-        return f"Turns so far: {told or 'none'}"
+        counts = ", ".join(f"{count} {ending}" for ending, count in endings.items())
+        return f"Turns so far: {counts or 'none'}"
 
     ctx.register_tool(name="__SLUG___count", toolset="__NAME__", schema=COUNT, handler=count)
     ctx.register_hook("on_session_end", on_session_end)
-    ctx.register_command("__NAME__", show, description="how turns ended so far")
+    ctx.register_command("__NAME__", show, description="endings of the turns so far")
 '''
 _YAML = """\
 name: __NAME__
 version: 0.1.0
-description: Counts words, and how turns ended.
+description: Counts words and the endings of turns.
 author: ""
-requires_env: []   # variables it cannot do without
+requires_env: []   # required environment variables
 provides_tools: [__SLUG___count]
 provides_hooks: [on_session_end]
 """
 _TESTS = '''\
-"""What __NAME__ promises. Every test has a whole agent with a scripted model, and needs no network."""
+"""Tests of __NAME__. Each has a whole agent with a scripted model, and needs no network."""
 
 from pathlib import Path
 
@@ -113,13 +113,13 @@ async def test_the_model_can_count_words(alipes):
     assert reply.text == "There are two."
 
 
-async def test_the_command_tells_how_turns_ended(alipes):
+async def test_the_command_counts_the_endings_of_turns(alipes):
     async with alipes(plugins=[PLUGIN], model=["Hello.", stall()]) as agent:
         await agent.say("hello")
         await agent.start("tell me everything")
         await agent.stop()
-        told = await agent.command("/__NAME__")
-    assert "1 answered" in told.text and "1 stopped" in told.text
+        reply = await agent.command("/__NAME__")
+    assert "1 answered" in reply.text and "1 stopped" in reply.text
 
 
 async def test_nothing_is_left_open(alipes, leaks):
@@ -134,28 +134,28 @@ testpaths = tests
 _README = """\
 # __NAME__
 
-Counts words, and how turns ended.
+Counts words and the endings of turns.
 
 - tool `__SLUG___count`: the model counts words with it
-- command `/__NAME__`: how turns ended so far
+- command `/__NAME__`: endings of the turns so far
 
 ```sh
-python -m pytest                  # its tests; pip install pytest, once
+python -m pytest                  # run its tests (needs pytest)
 alipes plugins install .          # shows what it can do, asks, and enables it
 alipes plugins doctor __NAME__
 ```
 
-While you work on it, link the folder into `plugins/` of your alipes home instead of installing it:
-`/plugins reload __NAME__` then loads your changes into an alipes that runs.
+While you work on it, link the folder into `plugins/` of your alipes home instead of installing it.
+Then `/plugins reload __NAME__` loads your changes into a running alipes.
 """
 
 
-def scaffold(name: str, parent: Path, *, hermes: bool = False) -> list[Path]:
-    """Begin the plugin `name` in a new folder of `parent`; the files made. Raises ConfigError."""
+def create_plugin(name: str, parent: Path, *, hermes: bool = False) -> list[Path]:
+    """Create the plugin `name` in a new folder of `parent`. Returns its files. Raises ConfigError."""
     if not re.fullmatch(_NAME, name):
         raise ConfigError(
-            f"{name!r} cannot be the name of a new plugin: it is a command's too, so use small letters, "
-            "digits, - and _, beginning with a letter."
+            f"{name!r} is not a valid plugin name (it is also a command name): use lowercase letters, "
+            "digits, - and _, starting with a letter."
         )
     folder = parent / name
     code, (manifest, about) = (
@@ -174,9 +174,9 @@ def scaffold(name: str, parent: Path, *, hermes: bool = False) -> list[Path]:
         for file, text in texts.items():
             (folder / file).write_text(text.replace("__NAME__", name).replace("__SLUG__", _slug(name)))
     except FileExistsError:
-        raise ConfigError(f"{folder} is there already: choose another name, or another folder.") from None
+        raise ConfigError(f"{folder} already exists: choose another name or folder.") from None
     except OSError as error:
-        raise ConfigError(f"{folder} cannot be written: {error.strerror}.") from error
+        raise ConfigError(f"cannot write {folder}: {error.strerror}.") from error
     return [folder / file for file in texts]
 
 

@@ -1,4 +1,4 @@
-"""A plugin brought here from where it is, into a folder where it is not in use yet. None of it is run."""
+"""Sources of plugins (folder, Git, package), and running git and pip."""
 
 import os
 import re
@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from alipes.config.environment import inherited
+from alipes.config.environment import process_environment
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.processes.child import open_child
 
-_QUIET = {
+_SAFE_ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_ASKPASS": "true",
     "GIT_CONFIG_COUNT": "2",
@@ -26,7 +26,7 @@ _QUIET = {
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-_LEFT_OUT = (
+_DROPPED = (
     "PYTHONPATH",
     "PYTHONWARNINGS",
     "PIP_TARGET",
@@ -35,19 +35,21 @@ _LEFT_OUT = (
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
 )
-_TELLING = ("fatal:", "error:", "could not", " depends on ", "(constraint)")
+_ERROR_MARKS = ("fatal:", "error:", "could not", " depends on ", "(constraint)")
 _CONSTRAINT = "The user requested (constraint)"
 
 
 async def run_program(argv: Sequence[str], cwd: Path, *, what: str, may_fail: bool = False) -> str:
-    """What it printed. Raises ConfigError, with its own words, when it is not there or fails.
+    """Run a program and return its output. Raises ConfigError with its error message if it fails.
 
-    `may_fail`: then it gave nothing.
+    `may_fail`: return an empty string instead.
     """
-    kept: Mapping[str, str] = {name: value for name, value in inherited().items() if name not in _LEFT_OUT}
+    kept: Mapping[str, str] = {
+        name: value for name, value in process_environment().items() if name not in _DROPPED
+    }
     said = b""
     try:
-        async with open_child(argv, cwd=str(cwd), env={**kept, **_QUIET}) as child:
+        async with open_child(argv, cwd=str(cwd), env={**kept, **_SAFE_ENVIRONMENT}) as child:
             while piece := await child.read():
                 said += piece
             status = await child.wait()
@@ -57,24 +59,24 @@ async def run_program(argv: Sequence[str], cwd: Path, *, what: str, may_fail: bo
     if status and may_fail:
         return ""
     if status:
-        raise ConfigError(f"{what}:\n{_complaint(text) or f'{argv[0]} ended with status {status}'}")
+        raise ConfigError(f"{what}:\n{_error_lines(text) or f'{argv[0]} exited with status {status}'}")
     return text
 
 
-def pip(*words: str) -> list[str]:
-    """Pip of the Python that runs us."""
+def pip_command(*words: str) -> list[str]:
+    """Pip of the current Python."""
     return [sys.executable, "-I", "-m", "pip", *words]
 
 
-def _complaint(text: str) -> str:
-    """The lines that tell what went wrong; all of the last ones where none does."""
+def _error_lines(text: str) -> str:
+    """The lines with an error message, or the last lines if there are none."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if any(word in line.lower() for word in _TELLING)]
+    telling = [line for line in lines if any(word in line.lower() for word in _ERROR_MARKS)]
     shown = [line for line in telling if "resolutionimpossible" not in line.lower()] or lines
-    return "\n".join(f"  {line.replace(_CONSTRAINT, 'alipes stands on')}" for line in shown[-6:])
+    return "\n".join(f"  {line.replace(_CONSTRAINT, 'alipes requires')}" for line in shown[-6:])
 
 
-Kind: TypeAlias = Literal["folder", "git", "package"]
+SourceKind: TypeAlias = Literal["folder", "git", "package"]
 _SCP = r"(?:[\w.-]+@)[\w.-]+:(?!//).+"
 _REQUIREMENT = (
     r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?(?:\[[\w,. -]+\])?\s*(?:(?:[=!<>~]=?|===)\s*[\w.*+!,<>=~ -]+)?"
@@ -83,17 +85,17 @@ _NAME = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
 
 
 class Source(Struct, frozen=True, omit_defaults=True):
-    """Where a plugin comes from, so that it can be fetched from there again."""
+    """Where a plugin comes from, so that it can be fetched again."""
 
-    kind: Kind
+    kind: SourceKind
     place: str
-    """A path, an address, a requirement such as `notes>=2`, or the path of a wheel."""
+    """A path, a URL, a requirement such as `notes>=2`, or the path of a wheel."""
     ref: str = ""
-    """For Git: a branch, a tag or a commit; empty means what the repository shows first."""
+    """For Git: a branch, tag or commit; empty for the default branch."""
     folder: str = ""
-    """Where in it the plugin is; empty means at its top."""
+    """The folder of the plugin inside the source; empty for its root."""
     entry: str = ""
-    """For a package with several plugins: which."""
+    """For a package with several plugins: the name of one."""
 
     def __str__(self) -> str:
         ref = f" at {self.ref}" if self.ref else ""
@@ -101,41 +103,41 @@ class Source(Struct, frozen=True, omit_defaults=True):
         return f"{self.place}{ref}{folder}"
 
 
-def source_of(text: str, *, ref: str = "", folder: str = "", entry: str = "") -> Source:
-    """What `text` means. A folder that is there goes before a package of the same name.
+def parse_source(text: str, *, ref: str = "", folder: str = "", entry: str = "") -> Source:
+    """Parse a SOURCE argument. An existing folder takes precedence over a package of the same name.
 
-    Raises ConfigError when it means nothing, or holds a password.
+    Raises ConfigError if it is invalid or contains a password.
     """
-    kind, place = _kind(text.strip())
+    kind, place = _detect_kind(text.strip())
     if kind == "git" and (split := urlsplit(place)).password:
         raise ConfigError(
-            f"The address of {split.hostname} holds a password, and we would keep it: "
-            "leave it out and let Git's own credential store know it."
+            f"The URL of {split.hostname} contains a password, which would be saved: "
+            "remove it and use Git's credential store."
         )
     if ref and kind != "git":
-        raise ConfigError(f"--ref says which commit of a Git repository; {place} is a {kind}.")
+        raise ConfigError(f"--ref only works with a Git repository; {place} is a {kind}.")
     if folder and kind == "package":
-        raise ConfigError(f"--folder says where in a folder or repository; {place} is a package.")
+        raise ConfigError(f"--folder only works with a folder or repository; {place} is a package.")
     if entry and kind != "package":
-        raise ConfigError(f"--entry says which plugin of a package; {place} is a {kind}.")
+        raise ConfigError(f"--entry only works with a package; {place} is a {kind}.")
     if folder and (Path(folder).is_absolute() or ".." in Path(folder).parts):
-        raise ConfigError(f"--folder {folder} leads out of {place}: give a path inside it.")
+        raise ConfigError(f"--folder {folder} is outside of {place}: use a path inside it.")
     return Source(kind, place, ref, folder.strip("/"), entry)
 
 
 def check_name(name: str) -> str:
-    """A name that is safe as that of a folder and of a table; ConfigError otherwise."""
+    """The name if it is safe for a folder and a config table. Raises ConfigError."""
     if not re.fullmatch(_NAME, name) or len(name) > 64:
-        raise ConfigError(f"{name[:80]!r} cannot be a plugin's name: use letters, digits, - and _.")
+        raise ConfigError(f"{name[:80]!r} is not a valid plugin name: use letters, digits, - and _.")
     return name
 
 
-def _kind(text: str) -> tuple[Kind, str]:
+def _detect_kind(text: str) -> tuple[SourceKind, str]:
     if not text or text.startswith("-") or any(not c.isprintable() for c in text):
-        raise ConfigError(f"{text!r} is no folder, Git address or package.")
+        raise ConfigError(f"{text!r} is not a folder, Git URL or package.")
     here = Path(text).expanduser()
     if here.is_dir():
-        return ("git" if _is_bare(here) else "folder"), str(here.absolute())
+        return ("git" if _is_bare_repository(here) else "folder"), str(here.absolute())
     if here.suffix == ".whl" and here.is_file():
         return "package", str(here.absolute())
     if text.startswith("git+"):
@@ -144,17 +146,17 @@ def _kind(text: str) -> tuple[Kind, str]:
         return "git", text
     if re.fullmatch(_REQUIREMENT, text):
         return "package", text
-    raise ConfigError(_nothing(text))
+    raise ConfigError(_not_found_message(text))
 
 
-def _nothing(text: str) -> str:
+def _not_found_message(text: str) -> str:
     if re.fullmatch(r"[\w.-]+/[\w.-]+", text):
-        return f"There is no folder {text}; if a repository is meant, give its address: https://HOST/{text}"
+        return f"There is no folder {text}; for a repository, use its URL: https://HOST/{text}"
     if os.sep in text or text.startswith("."):
         return f"There is no folder or wheel at {text}."
-    return f"{text!r} is no folder, Git address or package."
+    return f"{text!r} is not a folder, Git URL or package."
 
 
-def _is_bare(folder: Path) -> bool:
-    """A repository without a working copy, such as a server keeps."""
+def _is_bare_repository(folder: Path) -> bool:
+    """True for a repository without a working copy."""
     return (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()

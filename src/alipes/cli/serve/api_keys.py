@@ -1,4 +1,4 @@
-"""Who may come in over HTTP: the door's names from the settings, and the keys of `alipes serve key`."""
+"""`alipes serve key`: API keys, and the host rules of the HTTP server."""
 
 import re
 import secrets
@@ -6,46 +6,44 @@ import sys
 import time
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec import structs
 
-from alipes.cli import render
-from alipes.cli.common import in_store
+from alipes.cli.common import print_json, print_table, run_in_store
 from alipes.config.editor import set_secret
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.formatting import ago, did_you_mean, span
+from alipes.kernel.formatting import did_you_mean, format_ago, format_duration
 from alipes.kernel.models import Secret
-from alipes.store.api_keys import KeyScope, NamedKey, SqliteCallers
+from alipes.store.api_keys import ApiKey, KeyScope, SqliteApiKeys
 from alipes.store.store import Store
-from alipes.web.auth import OPERATOR, Find, Known, hashed
+from alipes.web.auth import OPERATOR, FindKey, KeyHolder, hash_key
 from alipes.web.endpoint import Caller
-from alipes.web.server import Doorway
+from alipes.web.server import HostPolicy
 
-DAY = 86_400.0
+DAY_S = 86_400.0
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 
 
-def doorway(settings: Settings) -> Doorway:
-    """Under which names the door is called; where Telegram brings its messages is one of them."""
+def make_host_rules(settings: Settings) -> HostPolicy:
+    """The host names and origins that the server accepts, including the one of Telegram's webhook."""
     telegram = settings.messengers.telegram
     brought = urlsplit(telegram.webhook_url).hostname if telegram.mode == "webhook" else None
     hosts = frozenset({*settings.api.hosts, *((brought,) if brought else ())})
-    return Doorway(settings.serve.host, hosts, frozenset(settings.api.origins))
+    return HostPolicy(settings.serve.host, hosts, frozenset(settings.api.origins))
 
 
-def named(callers: SqliteCallers) -> Find:
-    """Looks a named key up in the store."""
+def key_finder(callers: SqliteApiKeys) -> FindKey:
+    """A function that looks up named keys in the store."""
 
-    async def find(hash: bytes) -> Known | None:
+    async def find(hash: bytes) -> KeyHolder | None:
         key = await callers.find(hash)
-        return None if key is None else Known(Caller(key.name, frozenset({key.scope})), key.rate)
+        return None if key is None else KeyHolder(Caller(key.name, frozenset({key.scope})), key.rate)
 
     return find
 
 
-def with_key(settings: Settings) -> Settings:
-    """The same with an operator's key, which is made and kept where there is none yet."""
+def ensure_operator_key(settings: Settings) -> Settings:
+    """The settings with an operator key; a missing one is created and saved."""
     if settings.serve.key:
         return settings
     made = Secret(secrets.token_urlsafe(32))
@@ -54,71 +52,78 @@ def with_key(settings: Settings) -> Settings:
     return structs.replace(settings, serve=serve, hidden=(*settings.hidden, made))
 
 
-def show(settings: Settings, *, new: bool) -> int:
-    """The operator's key; one is made where there is none, or a `new` one is wanted."""
+def print_operator_key(settings: Settings, *, new: bool) -> int:
+    """Print the operator key; create it if it is missing or if `new`."""
     if settings.serve.key and not new:
         print(settings.serve.key.reveal())
         return 0
     serve = structs.replace(settings.serve, key=Secret())
-    made = with_key(structs.replace(settings, serve=serve))
-    told = f"Made, and kept in {settings.paths.env} as {serve.key_env}; a running `serve` must restart.\n"
-    sys.stderr.write(told)
+    made = ensure_operator_key(structs.replace(settings, serve=serve))
+    message = f"New key saved in {settings.paths.env} as {serve.key_env}; restart a running `alipes serve`.\n"
+    sys.stderr.write(message)
     print(made.serve.key.reveal())
     return 0
 
 
-def add(settings: Settings, name: str, scope: KeyScope, *, days: float, rate: int | None) -> int:
-    """A key of its own for `name`, shown once."""
+def add_key(settings: Settings, name: str, scope: KeyScope, *, days: float, rate: int | None) -> int:
+    """Create the key `name` and print it once."""
     if not _NAME.fullmatch(name) or name == OPERATOR:
         raise ConfigError(
-            f"{name!r} cannot be the name of a key: take small letters, digits, and -, _ or . between them"
-            + (f"; {OPERATOR} is the one of {settings.serve.key_env}" if name == OPERATOR else "")
+            f"{name!r} is not a valid key name: use lowercase letters, digits, and -, _ or . between them"
+            + (f"; {OPERATOR} is the key in {settings.serve.key_env}" if name == OPERATOR else "")
         )
     key = f"alipes_{secrets.token_urlsafe(32)}"
 
     async def act(store: Store) -> bool:
-        callers = SqliteCallers(store.database)
-        return await callers.add(name, hashed(key), scope, lasts=days * DAY, rate=rate)
+        callers = SqliteApiKeys(store.database)
+        return await callers.add(name, hash_key(key), scope, lifetime_s=days * DAY_S, rate=rate)
 
-    if not in_store(settings, act):
-        raise ConfigError(f"there is a key {name} already: revoke it first, or take another name")
-    sys.stderr.write(f"The key {name} ({scope}); it is not shown again:\n")
+    if not run_in_store(settings, act):
+        raise ConfigError(f"key {name} already exists: revoke it first, or choose another name")
+    sys.stderr.write(f"Key {name} ({scope}); it is not shown again:\n")
     print(key)
     return 0
 
 
-def list_all(settings: Settings, *, json: bool) -> int:
-    found = in_store(settings, lambda store: SqliteCallers(store.database).all())
+def list_keys(settings: Settings, *, json: bool) -> int:
+    found = run_in_store(settings, lambda store: SqliteApiKeys(store.database).all())
     if json:
-        print(msgspec.json.encode(found).decode())
+        print_json(found)
         return 0
-    rows = [("NAME", "SCOPE", "MADE", "EXPIRES", "A MINUTE"), *map(_row, found)]
-    there = settings.serve.key_env if settings.serve.key else "not made yet"
-    rows.insert(1, (OPERATOR, "admin", there, "never", _rate(settings.api.rate)))
-    for line in render.table(rows):
-        print(line)
+    rows = [("NAME", "SCOPE", "CREATED", "EXPIRES", "PER MINUTE"), *map(_format_row, found)]
+    there = settings.serve.key_env if settings.serve.key else "not created yet"
+    rows.insert(1, (OPERATOR, "admin", there, "never", _format_rate(settings.api.rate)))
+    print_table(rows)
     return 0
 
 
-def revoke(settings: Settings, name: str) -> int:
+def revoke_key(settings: Settings, name: str) -> int:
     async def act(store: Store) -> tuple[bool, tuple[str, ...]]:
-        callers = SqliteCallers(store.database)
+        callers = SqliteApiKeys(store.database)
         return await callers.revoke(name), tuple(each.name for each in await callers.all())
 
-    gone, left = in_store(settings, act)
+    gone, left = run_in_store(settings, act)
     if not gone:
         if name == OPERATOR:
-            raise ConfigError(f"the key of {settings.serve.key_env} is renewed by `alipes serve key --new`")
-        raise ConfigError(f"there is no key {name!r}.{did_you_mean(name, left)}")
-    print(f"The key {name} opens nothing any more.")
+            raise ConfigError(
+                f"{settings.serve.key_env} cannot be revoked; replace it with `alipes serve key --new`"
+            )
+        raise ConfigError(f"unknown key {name!r}.{did_you_mean(name, left)}")
+    print(f"Key {name} was revoked.")
     return 0
 
 
-def _row(key: NamedKey) -> tuple[str, str, str, str, str]:
+def _format_row(key: ApiKey) -> tuple[str, str, str, str, str]:
     left = None if key.expires is None else key.expires - time.time()
-    expires = "never" if left is None else f"in {span(left)}" if left > 0 else "expired"
-    return key.name, key.scope, ago(key.created), expires, "as all" if key.rate is None else _rate(key.rate)
+    expires = "never" if left is None else f"in {format_duration(left)}" if left > 0 else "expired"
+    return (
+        key.name,
+        key.scope,
+        format_ago(key.created),
+        expires,
+        "default" if key.rate is None else _format_rate(key.rate),
+    )
 
 
-def _rate(rate: int) -> str:
-    return str(rate) if rate else "any number"
+def _format_rate(rate: int) -> str:
+    return str(rate) if rate else "unlimited"

@@ -1,4 +1,4 @@
-"""`alipes serve`: its words, and what each of them loads. Serving itself is in `cli/serve`."""
+"""`alipes serve`: its options, the outbox commands and the systemd unit."""
 
 import argparse
 import asyncio
@@ -8,118 +8,119 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-import msgspec
 from msgspec import structs
 
 from alipes.cli import help_text, render
-from alipes.cli.common import in_store
-from alipes.cli.options import Words
+from alipes.cli.common import print_json, print_table, run_in_store
+from alipes.cli.options import OptionParser
 from alipes.cli.serve import api_keys
-from alipes.cli.serve.run import Serving, serve
-from alipes.cli.serve.signals import succeed
-from alipes.cli.stdio import terminal_width
-from alipes.config.environment import inherited
-from alipes.config.loader import read
+from alipes.cli.serve.run import ServeContext, serve
+from alipes.cli.serve.signals import replace_running_server
+from alipes.config.environment import process_environment
+from alipes.config.loader import build_settings, load_settings, with_plugins
 from alipes.config.paths import make_private
-from alipes.config.settings import Serve, Settings, build, load, with_plugins
+from alipes.config.reader import read_config
+from alipes.config.settings import ServeConfig, Settings
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.formatting import ago
-from alipes.kernel.outbox import Debt, DebtState
+from alipes.kernel.formatting import format_ago
+from alipes.kernel.outbox import Delivery, DeliveryState
 from alipes.runtime import threads
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.log_file import open_log
-from alipes.runtime.systemd import Notifier
+from alipes.runtime.systemd import SystemdNotifier
 
-LISTED = 200
-_OPEN: tuple[DebtState, ...] = ("owed", "trying", "dead", "expired")
-_STATES: dict[DebtState, str] = {
-    "owed": "waits",
-    "trying": "is being sent",
-    "sent": "delivered",
-    "dead": "given up",
-    "expired": "too late",
+MAX_LISTED = 200
+_OPEN: tuple[DeliveryState, ...] = ("queued", "sending", "failed", "expired")
+_STATES: dict[DeliveryState, str] = {
+    "queued": "queued",
+    "sending": "sending",
+    "sent": "sent",
+    "failed": "failed",
+    "expired": "expired",
 }
 
 
-def show(settings: Settings, *, all: bool, json: bool) -> int:
-    debts = in_store(settings, lambda store: store.outbox.look(*(() if all else _OPEN), limit=LISTED))
+def print_outbox(settings: Settings, *, all: bool, json: bool) -> int:
+    deliveries = run_in_store(
+        settings, lambda store: store.outbox.list_deliveries(*(() if all else _OPEN), limit=MAX_LISTED)
+    )
     if json:
-        print(msgspec.json.encode(debts).decode())
+        print_json(deliveries)
         return 0
-    if not debts:
-        print("Nothing is owed, and nothing was given up.")
+    if not deliveries:
+        print("The outbox is empty.")
         return 0
-    width = terminal_width(sys.stdout)
-    for line in render.table([("NUMBER", "STATE", "TRIES", "SINCE", "TO", "TEXT", "WHY"), *map(_row, debts)]):
-        print(render.cut(line, width) if width else line.rstrip())
+    print_table([("NUMBER", "STATE", "TRIES", "SINCE", "TO", "TEXT", "WHY"), *map(_format_row, deliveries)])
     return 0
 
 
-def again(settings: Settings, number: int) -> int:
-    if in_store(settings, lambda store: store.outbox.again(number)):
-        print(f"{number} is owed again.")
+def retry_delivery(settings: Settings, number: int) -> int:
+    if run_in_store(settings, lambda store: store.outbox.requeue(number)):
+        print(f"#{number} was queued again.")
         return 0
-    sys.stderr.write(f"alipes serve outbox: there is no {number} among those that were given up\n")
+    sys.stderr.write(f"alipes serve outbox: there is no failed message #{number}\n")
     return 1
 
 
-def drop(settings: Settings, number: int) -> int:
-    if in_store(settings, lambda store: store.outbox.drop(number)):
-        print(f"{number} is not sent any more.")
+def drop_delivery(settings: Settings, number: int) -> int:
+    if run_in_store(settings, lambda store: store.outbox.discard(number)):
+        print(f"#{number} will not be sent.")
         return 0
-    sys.stderr.write(f"alipes serve outbox: there is no {number} that waits or was given up\n")
+    sys.stderr.write(f"alipes serve outbox: there is no queued or failed message #{number}\n")
     return 1
 
 
-def _row(debt: Debt) -> tuple[str, ...]:
-    said, state = debt.outbound, _STATES[debt.state]
-    place = ":".join(filter(None, (said.address.platform, said.address.chat, said.address.thread)))
-    cells = (
-        str(debt.number),
-        f"{state}, perhaps twice" if debt.uncertain else state,
-        str(debt.attempts),
-        ago(debt.created),
-        place,
-        render.one_line(said.text or ", ".join(each.name for each in said.media), 40),
-        render.one_line(debt.why, 60),
+def _format_row(delivery: Delivery) -> tuple[str, ...]:
+    outbound, state = delivery.outbound, _STATES[delivery.state]
+    place = ":".join(
+        filter(None, (outbound.address.platform, outbound.address.chat, outbound.address.thread))
     )
-    return tuple(map(render.harmless, cells))
+    cells = (
+        str(delivery.number),
+        f"{state}, maybe twice" if delivery.uncertain else state,
+        str(delivery.attempts),
+        format_ago(delivery.created),
+        place,
+        render.to_one_line(outbound.text or ", ".join(each.name for each in outbound.media), 40),
+        render.to_one_line(delivery.why, 60),
+    )
+    return tuple(map(render.sanitize, cells))
 
 
-NAME = "alipes.service"
-WATCHED = 30
-"""Seconds without a sign of life after which systemd takes us for hung."""
-SPARE = 15
-"""Seconds beyond the drain for everything to close."""
+UNIT_NAME = "alipes.service"
+WATCHDOG_S = 30
+"""systemd restarts the service after this time without a sign of life."""
+EXIT_GRACE_S = 15
+"""Time after the drain to close everything."""
 
 
-def install(settings: Settings, *, system: bool, write: bool) -> int:
-    text = unit(settings, system=system)
+def install_unit(settings: Settings, *, system: bool, write: bool) -> int:
+    text = make_unit(settings, system=system)
     if not write:
         print(text, end="")
         return 0
-    file = place(system)
+    file = unit_path(system)
     try:
         if not system:
             make_private(file.parent)
         file.write_text(text)
     except OSError as error:
-        fix = "run it as root, or leave out --system" if system else "make its folder writable"
-        raise ConfigError(f"{file} cannot be written ({error.strerror}); {fix}") from error
+        fix = "run it as root, or omit --system" if system else "make its directory writable"
+        raise ConfigError(f"cannot write {file} ({error.strerror}); {fix}") from error
     own = "" if system else " --user"
-    print(f"Written to {file}. What is left to do:")
+    print(f"Written to {file}. Next:")
     print(f"  systemctl{own} daemon-reload && systemctl{own} enable --now alipes")
     if not system:
-        print("  loginctl enable-linger    # so that it runs while you are logged out")
+        print("  loginctl enable-linger    # keep it running while you are logged out")
     return 0
 
 
-def place(system: bool) -> Path:
-    return Path("/etc/systemd/system" if system else Path.home() / ".config/systemd/user") / NAME
+def unit_path(system: bool) -> Path:
+    return Path("/etc/systemd/system" if system else Path.home() / ".config/systemd/user") / UNIT_NAME
 
 
-def unit(settings: Settings, *, system: bool) -> str:
-    """Restarted when it fails, but not over wrong settings; told apart by the exit status."""
+def make_unit(settings: Settings, *, system: bool) -> str:
+    """The text of the unit. systemd restarts it on failure, but not for wrong settings (status 2)."""
     own = [f"User={getpass.getuser()}"] if system else []
     lines = [
         "[Unit]",
@@ -133,15 +134,15 @@ def unit(settings: Settings, *, system: bool) -> str:
         "Type=notify",
         "NotifyAccess=main",
         *own,
-        f"Environment={_quoted(f'ALIPES_HOME={settings.home}')}",
-        f"WorkingDirectory={_escaped(settings.workdir or os.path.expanduser('~'))}",
-        f"ExecStart={_quoted(sys.executable)} -m alipes serve",
+        f"Environment={_quote(f'ALIPES_HOME={settings.home}')}",
+        f"WorkingDirectory={_escape(settings.workdir or os.path.expanduser('~'))}",
+        f"ExecStart={_quote(sys.executable)} -m alipes serve",
         "ExecReload=/bin/kill -HUP $MAINPID",
         "Restart=on-failure",
         "RestartSec=2",
         "RestartPreventExitStatus=2",
-        f"WatchdogSec={WATCHED}",
-        f"TimeoutStopSec={settings.serve.drain + SPARE:.0f}",
+        f"WatchdogSec={WATCHDOG_S}",
+        f"TimeoutStopSec={settings.serve.drain + EXIT_GRACE_S:.0f}",
         "KillMode=mixed",
         "UMask=0077",
         "",
@@ -151,120 +152,120 @@ def unit(settings: Settings, *, system: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
-    return '"' + _escaped(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+def _quote(text: str) -> str:
+    return '"' + _escape(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("%", "%%").replace("$", "$$")
 
 
-HURRIED = 130
+EXIT_HURRIED = 130
 
 
 def run(argv: list[str]) -> int:
-    words = Words("alipes serve", help_text.SERVE)
-    words.add_argument("--host", default="")
-    words.add_argument("--port", type=_port, default=None)
+    parser = OptionParser("alipes serve", help_text.SERVE)
+    parser.add_argument("--host", default="")
+    parser.add_argument("--port", type=_parse_port, default=None)
     for flag in ("--replace", "--safe", "--all", "--json", "--new", "--system", "--write"):
-        words.add_argument(flag, action="store_true")
-    words.add_argument("--scope", choices=("read", "run", "admin"), default="run")
-    words.add_argument("--days", type=_above_zero, default=0.0)
-    words.add_argument("--rate", type=_rate, default=None)
-    given, named = words.split(argv)
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--scope", choices=("read", "run", "admin"), default="run")
+    parser.add_argument("--days", type=_parse_days, default=0.0)
+    parser.add_argument("--rate", type=_parse_rate, default=None)
+    args, named = parser.parse_with_words(argv)
     match named:
         case []:
-            status = _serve(given)
+            status = _serve(args)
         case ["outbox", *rest]:
-            status = _outbox(words, given, rest)
+            status = _run_outbox(parser, args, rest)
         case ["key", *rest]:
-            status = _key(words, given, rest)
+            status = _run_key(parser, args, rest)
         case ["install"]:
-            status = install(load(), system=given.system, write=given.write)
+            status = install_unit(load_settings(), system=args.system, write=args.write)
         case _:
-            words.error(f"no such action: {' '.join(named)} (there are outbox, key, install)")
+            parser.error(f"unknown action: {' '.join(named)} (use outbox, key or install)")
     return status
 
 
-def _outbox(words: Words, given: argparse.Namespace, rest: list[str]) -> int:
+def _run_outbox(parser: OptionParser, args: argparse.Namespace, rest: list[str]) -> int:
     match rest:
         case [] | ["list"]:
-            status = show(load(), all=given.all, json=given.json)
+            status = print_outbox(load_settings(), all=args.all, json=args.json)
         case ["again" | "drop" as act, number] if number.isdecimal():
-            status = (again if act == "again" else drop)(load(), int(number))
+            status = (retry_delivery if act == "again" else drop_delivery)(load_settings(), int(number))
         case ["again" | "drop" as act, *_]:
-            words.error(f"`outbox {act}` takes one NUMBER, as `outbox list` shows it")
+            parser.error(f"`outbox {act}` takes one NUMBER as shown by `outbox list`")
         case _:
-            words.error(f"no such action: outbox {' '.join(rest)} (there are list, again, drop)")
+            parser.error(f"unknown action: outbox {' '.join(rest)} (use list, again or drop)")
     return status
 
 
-def _serve(given: argparse.Namespace) -> int:
-    settings = with_plugins(build(read()), not given.safe)
-    settings = structs.replace(settings, serve=_where(settings, given))
+def _serve(args: argparse.Namespace) -> int:
+    settings = with_plugins(build_settings(read_config()), not args.safe)
+    settings = structs.replace(settings, serve=_listen_settings(settings, args))
     if not is_loopback(settings.serve.host) and not settings.serve.key:
         raise ConfigError(
-            f"serve.host = {settings.serve.host} can be reached from elsewhere, and there is no key that "
-            f"callers must show: run `alipes serve key`, which makes {settings.serve.key_env}"
+            f"serve.host = {settings.serve.host} is reachable from other machines, but no API key is set: "
+            f"run `alipes serve key`, which creates {settings.serve.key_env}"
         )
-    settings = api_keys.with_key(settings)
-    environ = inherited()
+    settings = api_keys.ensure_operator_key(settings)
+    environ = process_environment()
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
-        if given.replace:
-            succeed(settings, environ)
+        if args.replace:
+            replace_running_server(settings, environ)
         try:
-            order = threads.run(serve(Serving(settings, Notifier(environ))))
-        except asyncio.CancelledError:  # told twice: what was being done is taken up at the next start
-            return HURRIED
+            order = threads.run_event_loop(serve(ServeContext(settings, SystemdNotifier(environ))))
+        except asyncio.CancelledError:  # by a second signal; unfinished turns resume at the next start
+            return EXIT_HURRIED
     if order == "restart":
-        _begin_anew(environ)
+        _restart(environ)
     return 0
 
 
-def _where(settings: Settings, given: argparse.Namespace) -> Serve:
+def _listen_settings(settings: Settings, args: argparse.Namespace) -> ServeConfig:
     serve = settings.serve
-    port = serve.port if given.port is None else given.port
-    return structs.replace(serve, host=given.host or serve.host, port=port)
+    port = serve.port if args.port is None else args.port
+    return structs.replace(serve, host=args.host or serve.host, port=port)
 
 
-def _begin_anew(environ: dict[str, str]) -> NoReturn:
-    """The same words once more, in the same process: whoever watches over it sees no end."""
+def _restart(environ: dict[str, str]) -> NoReturn:
+    """Run the same command again in this process, so that its supervisor sees no exit."""
     words = [word for word in sys.argv[1:] if word != "--replace"]
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(sys.executable, [sys.executable, "-m", "alipes", *words], environ)
 
 
-def _key(words: Words, given: argparse.Namespace, rest: list[str]) -> int:
+def _run_key(parser: OptionParser, args: argparse.Namespace, rest: list[str]) -> int:
     match rest:
         case []:
-            status = api_keys.show(load(), new=given.new)
+            status = api_keys.print_operator_key(load_settings(), new=args.new)
         case ["list"]:
-            status = api_keys.list_all(load(), json=given.json)
+            status = api_keys.list_keys(load_settings(), json=args.json)
         case ["add", name]:
-            status = api_keys.add(load(), name, given.scope, days=given.days, rate=given.rate)
+            status = api_keys.add_key(load_settings(), name, args.scope, days=args.days, rate=args.rate)
         case ["revoke", name]:
-            status = api_keys.revoke(load(), name)
+            status = api_keys.revoke_key(load_settings(), name)
         case ["add" | "revoke" as act, *_]:
-            words.error(f"`key {act}` takes one NAME")
+            parser.error(f"`key {act}` takes one NAME")
         case _:
-            words.error(f"no such action: key {' '.join(rest)} (there are add, list, revoke)")
+            parser.error(f"unknown action: key {' '.join(rest)} (use add, list or revoke)")
     return status
 
 
-def _port(text: str) -> int:
+def _parse_port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
     return int(text)
 
 
-def _rate(text: str) -> int:
+def _parse_rate(text: str) -> int:
     if not text.isdecimal() or int(text) > 1_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of requests a minute")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of requests per minute")
     return int(text)
 
 
-def _above_zero(text: str) -> float:
+def _parse_days(text: str) -> float:
     try:
         days = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which platforms are served, and how: from settings to the gateway. What it serves, it does not know."""
+"""Opens the platforms and the gateway of `alipes serve` from the settings."""
 
 import asyncio
 import os
@@ -10,165 +10,40 @@ from typing import Any, cast
 from msgspec import structs
 
 from alipes.app import App
-from alipes.config.environment import inherited
+from alipes.config.environment import process_environment
 from alipes.config.paths import make_private
-from alipes.config.platforms import MESSENGERS, Meeting
+from alipes.config.platforms import MESSENGERS, CommonPlatformConfig
 from alipes.config.settings import Settings
 from alipes.gateway.gateway import Gateway
-from alipes.gateway.inbound.transcription import Transcribe, by_command, by_endpoint
-from alipes.gateway.outbound.owed import Owing
-from alipes.gateway.plugin_platforms import Guest, guests
-from alipes.gateway.policy import Manners, Rules
+from alipes.gateway.inbound.transcription import Transcribe, command_transcriber, endpoint_transcriber
+from alipes.gateway.outbound.policy import OutboundPolicy
+from alipes.gateway.plugin_platforms import PluginPlatform, plugin_platform_names
+from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
 from alipes.kernel.errors import AlipesError, ConfigError
-from alipes.kernel.platform import Arrival, Platform, Take, Tell
-from alipes.platforms.discord.settings import DiscordSettings, open_discord
-from alipes.platforms.email.settings import EmailSettings, open_email
-from alipes.platforms.irc.platform import IrcSettings, open_irc
-from alipes.platforms.matrix.settings import MatrixSettings, open_matrix
-from alipes.platforms.slack.settings import SlackSettings, open_slack
-from alipes.platforms.telegram.platform import Telegram, TelegramSettings, open_telegram
+from alipes.kernel.platform import IncomingMessage, OnMessage, OnStatus, Platform
+from alipes.platforms.registry import open_messenger
+from alipes.platforms.telegram.platform import TelegramPlatform
 from alipes.runtime.http.clients import ClientScope
 from alipes.tools.common import Places, child_environment
-from alipes.web.health import Bring, Line
+from alipes.web.health import PlatformHealth, ReceiveWebhook
 
-
-def open_messenger(name: str, settings: Settings, folder: Path, scope: ClientScope) -> Platform:
-    """`folder` is its own, for files that come and for what it has to remember. Raises ConfigError."""
-    return _OPENERS[name](settings, folder, scope)
-
-
-def _telegram(settings: Settings, folder: Path, scope: ClientScope) -> Platform:
-    chosen = settings.messengers.telegram
-    return open_telegram(
-        TelegramSettings(
-            token=chosen.token,
-            folder=folder,
-            base_url=chosen.base_url,
-            mode=chosen.mode,
-            webhook_url=chosen.webhook_url,
-            group=chosen.group,
-            per_user=chosen.per_user,
-            poll=chosen.poll,
-        ),
-        scope,
-    )
-
-
-def _discord(settings: Settings, folder: Path, _scope: ClientScope) -> Platform:
-    chosen = settings.messengers.discord
-    return open_discord(
-        DiscordSettings(
-            token=chosen.token,
-            folder=folder,
-            base_url=chosen.base_url,
-            group=chosen.group,
-            per_user=chosen.per_user,
-            proxy=_proxy(settings),
-        )
-    )
-
-
-def _slack(settings: Settings, folder: Path, _scope: ClientScope) -> Platform:
-    chosen = settings.messengers.slack
-    return open_slack(
-        SlackSettings(
-            token=chosen.token,
-            app_token=chosen.app_token,
-            folder=folder,
-            base_url=chosen.base_url,
-            group=chosen.group,
-            per_user=chosen.per_user,
-            proxy=_proxy(settings),
-        )
-    )
-
-
-def _matrix(settings: Settings, folder: Path, scope: ClientScope) -> Platform:
-    chosen = settings.messengers.matrix
-    return open_matrix(
-        MatrixSettings(
-            base_url=chosen.base_url,
-            user=chosen.user,
-            token=chosen.token,
-            password=chosen.password,
-            device=chosen.device,
-            encryption=chosen.encryption,
-            folder=folder,
-            group=chosen.group,
-            per_user=chosen.per_user,
-        ),
-        scope,
-    )
-
-
-def _email(settings: Settings, folder: Path, _scope: ClientScope) -> Platform:
-    chosen = settings.messengers.email
-    return open_email(
-        EmailSettings(
-            address=chosen.address,
-            user=chosen.user or chosen.address,
-            password=chosen.password,
-            imap=(chosen.imap_host, chosen.imap_port, chosen.imap_security),
-            smtp=(chosen.smtp_host or chosen.imap_host, chosen.smtp_port, chosen.smtp_security),
-            mailbox=chosen.folder,
-            trust=chosen.trust,
-            authserv=chosen.authserv,
-            folder=folder,
-            ca_file=settings.ca_file,
-        )
-    )
-
-
-def _irc(settings: Settings, folder: Path, _scope: ClientScope) -> Platform:
-    chosen = settings.messengers.irc
-    return open_irc(
-        IrcSettings(
-            host=chosen.host,
-            port=chosen.port,
-            tls=chosen.tls,
-            nick=chosen.nick,
-            channels=chosen.channels,
-            password=chosen.password,
-            pace=chosen.pace,
-            folder=folder,
-            group=chosen.group,
-            per_user=chosen.per_user,
-            ca_file=settings.ca_file,
-        )
-    )
-
-
-def _proxy(settings: Settings) -> str:
-    return settings.proxies.https or settings.proxies.all
-
-
-_OPENERS: dict[str, Callable[[Settings, Path, ClientScope], Platform]] = {
-    "telegram": _telegram,
-    "discord": _discord,
-    "slack": _slack,
-    "matrix": _matrix,
-    "email": _email,
-    "irc": _irc,
-}
-
-
-HEARTBEAT = 60.0
-"""Seconds between two signs of life of a platform that does not say how often it gives them."""
+HEARTBEAT_S = 60.0
+"""Expected interval between two signs of life of a platform without its own poll interval."""
 
 
 RESERVED_NAMES = ("terminal", "web", "api", "webhook", "cron", "plugin", "home")
-"""Where words of the house itself come from, or lead to."""
+"""Platform names that alipes uses itself."""
 
 
-class HeldBack(AlipesError):
-    """We leave: whoever brought this is to bring it again."""
+class MessageHeld(AlipesError):
+    """The process is exiting: the sender must deliver this message again."""
 
 
-class Gate:
-    """A platform whose messages are held back once we leave: unconfirmed, so that it brings them again.
+class DrainGate:
+    """Wraps a platform and holds its messages once `leaving` is set: unconfirmed, so they are sent again.
 
-    Commands and buttons still pass, as they may help what runs to its end. `pushed`: whoever brings a
-    message waits for our answer, and is told at once (`HeldBack`).
+    Commands and buttons still pass, because running turns may need them. `pushed`: the sender waits
+    for a response, so `MessageHeld` is raised at once.
     """
 
     def __init__(self, platform: Platform, leaving: asyncio.Event, *, pushed: bool = False) -> None:
@@ -177,39 +52,41 @@ class Gate:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._platform, name)
 
-    async def listen(self, take: Take, tell: Tell) -> None:
-        async def taking(arrival: Arrival) -> None:
+    async def listen(self, take: OnMessage, tell: OnStatus) -> None:
+        async def taking(arrival: IncomingMessage) -> None:
             if self._leaving.is_set() and not arrival.pressed and not arrival.text.startswith("/"):
                 if self._pushed:
-                    raise HeldBack("we are leaving")
+                    raise MessageHeld("shutting down")
                 await asyncio.Event().wait()
             await take(arrival)
 
         await self._platform.listen(taking, tell)
 
 
-class Front:
-    """The platforms that are enabled, and the gateway that serves them."""
+class ServedPlatforms:
+    """The enabled platforms and their gateway."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.leaving = asyncio.Event()
         self.notes: list[str] = []
-        """Why a platform that is wanted is not served."""
-        self.webhooks: dict[str, Bring] = {}
-        self._wanted = settings.messengers.wanted
-        self._patience: dict[str, float] = {}
+        """Why a configured platform is not served."""
+        self.webhooks: dict[str, ReceiveWebhook] = {}
+        self._wanted = settings.messengers.configured
+        self._poll_s: dict[str, float] = {}
         self.workdir = settings.workdir or os.getcwd()
-        places = Places(home=os.path.expanduser("~"), own=str(settings.home))
-        self.owing = Owing(tuple(self._wanted), _sendable(settings, self.workdir), keeps=places.keeps)
+        places = Places(home=os.path.expanduser("~"), alipes_home=str(settings.home))
+        self.outbound = OutboundPolicy(
+            tuple(self._wanted), _sendable_dirs(settings, self.workdir), is_private=places.is_withheld
+        )
         self.gateway: Gateway
 
     def open(self, app: App, restart: Callable[[], None]) -> None:
-        """Nothing is connected before the gateway runs. A platform that cannot be opened is noted."""
+        """Open the platforms; they connect when the gateway runs. Failures go to `notes`."""
         make_private(self._settings.paths.outgoing)
         platforms: dict[str, Platform] = {}
-        guests = self._guests(app)
-        self.owing.serve(*guests)
+        guests = self._plugin_platforms(app)
+        self.outbound.add_platforms(*guests)
         for name in self._wanted:
             try:
                 platform = self._open(name, app.scope)
@@ -217,71 +94,69 @@ class Front:
                 self.notes.append(f"{name} is not served: {error}")
                 continue
             pushed = f"/{name}" in self.webhooks
-            platforms[name] = cast("Platform", Gate(platform, self.leaving, pushed=pushed))
+            platforms[name] = cast("Platform", DrainGate(platform, self.leaving, pushed=pushed))
         for name, guest in guests.items():
-            platforms[name] = cast("Platform", Gate(guest, self.leaving))
+            platforms[name] = cast("Platform", DrainGate(guest, self.leaving))
         self.gateway = Gateway(
             app,
             platforms,
             self._rules(guests),
-            owing=self.owing,
+            outbound=self.outbound,
             restart=restart,
-            transcribe=_transcribing(self._settings, app.scope),
+            transcribe=_make_transcriber(self._settings, app.scope),
         )
 
     def _open(self, name: str, scope: ClientScope) -> Platform:
         settings = self._settings
         folder = make_private(make_private(settings.paths.files) / name)
         platform = open_messenger(name, settings, folder, scope)
-        if isinstance(platform, Telegram):
-            self._patience[name] = settings.messengers.telegram.poll
+        if isinstance(platform, TelegramPlatform):
+            self._poll_s[name] = settings.messengers.telegram.poll
             if settings.messengers.telegram.mode == "webhook":
-                self.webhooks["/telegram"] = answering(platform.on_webhook)
+                self.webhooks["/telegram"] = refuse_when_held(platform.on_webhook)
         return platform
 
-    def _guests(self, app: App) -> dict[str, Guest]:
-        """Those of plugins, but for names that are the house's own."""
+    def _plugin_platforms(self, app: App) -> dict[str, PluginPlatform]:
+        """The platforms of plugins, without those that use a reserved name."""
         ours = (*MESSENGERS, *RESERVED_NAMES)
-        found = guests(app.offers)
-        self.notes += [
-            f"{name} is not served: this name is the house's own" for name in found if name in ours
-        ]
-        return {name: Guest(name, app.offers) for name in found if name not in ours}
+        found = plugin_platform_names(app.contributions)
+        self.notes += [f"{name} is not served: the name is reserved" for name in found if name in ours]
+        return {name: PluginPlatform(name, app.contributions) for name in found if name not in ours}
 
-    def _rules(self, guests: Mapping[str, Guest]) -> Rules:
+    def _rules(self, guests: Mapping[str, PluginPlatform]) -> GatewayPolicy:
         settings = self._settings
-        manners = {name: _manners(each) for name, each in self._wanted.items()}
+        manners = {name: _platform_policy(each) for name, each in self._wanted.items()}
         for name, guest in guests.items():
-            usual = _manners(settings.platforms.get(name, Meeting()))
-            manners[name] = structs.replace(usual, knows=guest.role)
-        return Rules(
-            manners=manners,
+            usual = _platform_policy(settings.platforms.get(name, CommonPlatformConfig()))
+            manners[name] = structs.replace(usual, known_role=guest.role)
+        return GatewayPolicy(
+            platforms=manners,
             pairing=settings.gateway.pairing,
             expiry=settings.gateway.expiry,
-            tries=settings.gateway.tries,
+            max_attempts=settings.gateway.tries,
             workdir=self.workdir,
             outgoing=str(settings.paths.outgoing),
         )
 
-    def lines(self) -> list[Line]:
-        """How each platform stands; one that was not heard from in twice its time is not ready."""
-        found = [Line(note.partition(" ")[0], False, note) for note in self.notes]
+    def health(self) -> list[PlatformHealth]:
+        """The health of each platform; one is not ready after twice its interval without a sign of life."""
+        found = [PlatformHealth(note.partition(" ")[0], False, note) for note in self.notes]
         for state in self.gateway.states():
-            late = time.time() - state.polled > 2 * self._patience.get(state.name, HEARTBEAT)
-            why = state.cause or state.sending or ("nothing was heard from it for too long" if late else "")
-            found.append(Line(state.name, not why and state.condition == "ready", why))
+            late = time.time() - state.polled > 2 * self._poll_s.get(state.name, HEARTBEAT_S)
+            why = state.cause or state.sending or ("no sign of life for too long" if late else "")
+            found.append(PlatformHealth(state.name, not why and state.condition == "ready", why))
         return found
 
     def messages(self) -> Mapping[tuple[str, str], int]:
-        """What came and went, by platform and fate."""
-        counts = self.gateway.counts
+        """Message counts by platform and result."""
+        counts = self.gateway.counters
         fates = {
             "in": counts.arrived,
             "stranger": counts.strangers,
             "out": counts.sent,
             "uncertain": counts.uncertain,
             "postponed": counts.postponed,
-            "dead": counts.dead,
+            "dead": counts.failed,
             "expired": counts.expired,
         }
         names = [state.name for state in self.gateway.states()]
@@ -292,32 +167,36 @@ class Front:
         return tuple(state.name for state in self.gateway.states())
 
 
-def answering(bring: Bring) -> Bring:
-    """The same, but for what is held back: that is answered at once, and brought again later."""
+def refuse_when_held(bring: ReceiveWebhook) -> ReceiveWebhook:
+    """`bring`, with status 503 for held messages, so that the sender tries again later."""
 
     async def bringing(headers: Mapping[str, str], body: bytes) -> int:
         try:
             return await bring(headers, body)
-        except HeldBack:
+        except MessageHeld:
             return 503
 
     return bringing
 
 
-def _manners(chosen: Meeting) -> Manners:
-    return Manners(chosen.allow, chosen.owners, chosen.busy, chosen.progress, chosen.group)
+def _platform_policy(chosen: CommonPlatformConfig) -> PlatformPolicy:
+    return PlatformPolicy(chosen.allow, chosen.owners, chosen.busy, chosen.progress, chosen.group)
 
 
-def _sendable(settings: Settings, workdir: str) -> tuple[str, ...]:
-    """Where files lie that may be sent to a chat: never a folder around our own secrets."""
+def _sendable_dirs(settings: Settings, workdir: str) -> tuple[str, ...]:
+    """Directories whose files may be sent to a chat, never one that contains the home."""
     around = Path(os.path.realpath(settings.home)).is_relative_to(os.path.realpath(workdir))
     return (str(settings.paths.outgoing), *(() if around else (workdir,)))
 
 
-def _transcribing(settings: Settings, scope: ClientScope) -> Transcribe | None:
+def _make_transcriber(settings: Settings, scope: ClientScope) -> Transcribe | None:
     chosen = settings.gateway
     if chosen.stt_command:
-        return by_command(chosen.stt_command, child_environment(inherited(), settings.secrets()))
+        return command_transcriber(
+            chosen.stt_command, child_environment(process_environment(), settings.secrets())
+        )
     if chosen.stt_url:
-        return by_endpoint(scope.http("stt"), chosen.stt_url, model=chosen.stt_model, key=chosen.stt_key)
+        return endpoint_transcriber(
+            scope.http("stt"), chosen.stt_url, model=chosen.stt_model, key=chosen.stt_key
+        )
     return None

@@ -1,4 +1,4 @@
-"""`alipes serve` while it serves: app, gateway and HTTP door in one loop, and the way they end together."""
+"""Runs `alipes serve`: app, gateway and HTTP server in one loop, and their shutdown."""
 
 import asyncio
 import logging
@@ -15,73 +15,75 @@ from msgspec import Struct
 
 from alipes import __version__
 from alipes.app import App, open_app
-from alipes.cli.doctor import unreachable
-from alipes.cli.serve.api_keys import doorway, named
-from alipes.cli.serve.platforms import Front
-from alipes.cli.serve.signals import CLAIM, Order, Orders
-from alipes.config.settings import Settings, load
-from alipes.gateway.outbound.send import addressed
+from alipes.cli.doctor import find_connection_error
+from alipes.cli.serve.api_keys import key_finder, make_host_rules
+from alipes.cli.serve.platforms import ServedPlatforms
+from alipes.cli.serve.signals import LOCK_NAME, ExitAction, ExitSignals
+from alipes.config.loader import load_settings
+from alipes.config.settings import Settings
+from alipes.gateway.outbound.send import address_message
 from alipes.kernel.errors import AlipesError, ConfigError
-from alipes.kernel.formatting import count
+from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Json, ToolCall
-from alipes.kernel.ports import Output
+from alipes.kernel.ports import ToolOutput
 from alipes.kernel.turns import Address, Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.runtime import process_setup
-from alipes.runtime.process_lock import claim
-from alipes.runtime.process_setup import make_room
-from alipes.runtime.systemd import Notifier
-from alipes.runtime.unhandled import guarding
-from alipes.store.api_keys import SqliteCallers, SqliteWebhooks
-from alipes.store.quick_reads import pulse, touch
-from alipes.web.auth import Keys, Limits
-from alipes.web.health import Reach, Readiness, Service
-from alipes.web.metrics import Depths, Tally
-from alipes.web.routing import Api
-from alipes.web.runs.events import Runs
-from alipes.web.server import address_of, endpoints, listen, open_door
-from alipes.web.webhooks import Webhooks
+from alipes.runtime.process_lock import hold_process_lock
+from alipes.runtime.process_setup import raise_file_limit
+from alipes.runtime.systemd import SystemdNotifier
+from alipes.runtime.unhandled import handle_uncaught_errors
+from alipes.store.api_keys import SqliteApiKeys, SqliteWebhooks
+from alipes.store.quick_reads import check_writable, read_status
+from alipes.web.auth import Authenticator, RequestLimits
+from alipes.web.endpoint import ServerState
+from alipes.web.health import ModelHealth, Readiness, ServiceRoutes
+from alipes.web.metrics import QueueDepths, ServerMetrics
+from alipes.web.router import ApiRouter
+from alipes.web.runs.events import LiveRuns
+from alipes.web.server import bind_socket, endpoints, open_server, server_url
+from alipes.web.webhooks import WebhookRoutes
 
 DELEGATE = "delegate_task"
-LOOK = 0.05
-"""Seconds between two looks."""
-QUIET = 0.3
-"""Seconds after which a turn that neither asks nor acts is taken to wait for somebody."""
-_OVERSEERS = re.compile(
+POLL_S = 0.05
+"""Interval between two checks."""
+QUIET_S = 0.3
+"""A turn without model call or tool for this long is waiting for a person."""
+_SERVICE_COMMANDS = re.compile(
     r"\b(alipes|systemctl|service|supervisorctl|s6-svc|sv|docker|podman|launchctl|reboot|shutdown|pkill|killall)\b"
 )
-"""Programs by which a turn asks for our own end, and which may then wait for it."""
+"""Programs that may stop this process and wait for its exit."""
 
 
-class Phase:
-    """What a turn is at."""
+class TurnPhase:
+    """What a turn is doing."""
 
-    __slots__ = ("acting", "asking", "overseeing", "parked", "since")
+    __slots__ = ("calling_model", "overseers", "parked", "running_tools", "since")
 
     def __init__(self) -> None:
-        self.asking = self.parked = False
-        self.acting = self.overseeing = 0
+        self.calling_model = self.parked = False
+        self.running_tools = self.overseers = 0
         self.since = time.monotonic()
 
-    def safe(self) -> bool:
-        """Nothing of it would be cut off: before a question, or while it waits for a person's word."""
-        if self.overseeing:
-            return True  # it waits for us to leave, and we do not wait for it
-        idle = not self.asking and not self.acting
-        return self.parked or (idle and time.monotonic() - self.since > QUIET)
+    def is_safe(self) -> bool:
+        """True if an exit would interrupt nothing: before a model call, or while waiting for a person."""
+        if self.overseers:
+            return True  # it waits for our exit, so do not wait for it
+        idle = not self.calling_model and not self.running_tools
+        return self.parked or (idle and time.monotonic() - self.since > QUIET_S)
 
 
-class Draining:
-    """Follows turns by the hooks of the house. Once `begin` was called no turn asks a model any more: each
-    comes to rest before its next question, from where the next process takes it up."""
+class TurnDrain:
+    """Tracks turns with hooks. After `start`, each turn pauses before its next model call, from where
+    the next process resumes it."""
 
     def __init__(self) -> None:
-        self._turns: dict[str, Phase] = {}
+        self._turns: dict[str, TurnPhase] = {}
         self._leaving = False
-        self._never = asyncio.Event()
+        self._forever = asyncio.Event()
 
-    def listen(self, hooks: Hooks) -> None:
+    def register(self, hooks: Hooks) -> None:
         hooks.add(CORE, self.request_sent, patient=True)
         hooks.add(CORE, self.request_answered)
         hooks.add(CORE, self.request_failed)
@@ -89,229 +91,238 @@ class Draining:
         hooks.add(CORE, self.turn_ended)
 
     async def request_sent(self, turn: Turn) -> None:
-        phase = self._phase(turn)
+        phase = self._touch_phase(turn)
         if self._leaving:
             phase.parked = True
-            await self._never.wait()
-        phase.asking = True
+            await self._forever.wait()
+        phase.calling_model = True
 
     async def request_answered(self, turn: Turn) -> None:
-        self._phase(turn).asking = False
+        self._touch_phase(turn).calling_model = False
 
     async def request_failed(self, turn: Turn) -> None:
-        self._phase(turn).asking = False
+        self._touch_phase(turn).calling_model = False
 
     async def around_tool(
         self,
-        go: Callable[[Mapping[str, Json]], Awaitable[str | Output]],
+        go: Callable[[Mapping[str, Json]], Awaitable[str | ToolOutput]],
         args: Mapping[str, Json],
         call: ToolCall,
         turn: Turn,
-    ) -> str | Output:
-        # who waits for subagents is found waiting again; each of them is followed by itself
-        phase, oversees = self._phase(turn), call.name == DELEGATE or asks_for_our_end(call)
-        phase.acting += 1
-        phase.overseeing += oversees
+    ) -> str | ToolOutput:
+        # delegate_task waits for subagents, which are tracked themselves
+        phase, oversees = self._touch_phase(turn), call.name == DELEGATE or may_stop_this_process(call)
+        phase.running_tools += 1
+        phase.overseers += oversees
         try:
             return await go(args)
         finally:
-            phase.acting -= 1
-            phase.overseeing -= oversees
+            phase.running_tools -= 1
+            phase.overseers -= oversees
             phase.since = time.monotonic()
 
     async def turn_ended(self, turn: Turn) -> None:
         self._turns.pop(turn.id, None)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self._leaving = True
 
-    async def drained(self) -> None:
-        """Return once no living turn would be cut off."""
-        while self.unsafe:  # noqa: ASYNC110
-            await asyncio.sleep(LOOK)
+    async def wait_until_safe(self) -> None:
+        """Wait until an exit would interrupt no turn."""
+        while self.unsafe_turns:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
 
     @property
-    def unsafe(self) -> int:
-        """Turns that would be cut off now."""
-        return sum(not phase.safe() for phase in self._turns.values())
+    def unsafe_turns(self) -> int:
+        """The number of turns that an exit would interrupt."""
+        return sum(not phase.is_safe() for phase in self._turns.values())
 
-    def _phase(self, turn: Turn) -> Phase:
-        phase = self._turns.setdefault(turn.id, Phase())
+    def _touch_phase(self, turn: Turn) -> TurnPhase:
+        phase = self._turns.setdefault(turn.id, TurnPhase())
         phase.since = time.monotonic()
         return phase
 
 
-def asks_for_our_end(call: ToolCall) -> bool:
-    """A command that may wait until this very process has left."""
+def may_stop_this_process(call: ToolCall) -> bool:
+    """True for a command that may wait until this process has exited."""
     command = call.args.get("command")
     if not isinstance(command, str):
         return False
-    return bool(_OVERSEERS.search(command)) or re.search(rf"\b{os.getpid()}\b", command) is not None
+    return bool(_SERVICE_COMMANDS.search(command)) or re.search(rf"\b{os.getpid()}\b", command) is not None
 
 
 log = logging.getLogger(__name__)
-LAST_WORDS = 5.0
-"""Seconds, beyond the drain, in which what is owed must be delivered; what is not stays owed."""
+DELIVERY_TIMEOUT_S = 5.0
+"""Time after the drain to deliver queued messages; the rest stays queued."""
 
 
-class Serving(Struct, frozen=True):
-    """What serving needs from outside."""
+class ServeContext(Struct, frozen=True):
+    """Inputs of `serve`."""
 
     settings: Settings
-    notifier: Notifier
+    notifier: SystemdNotifier
 
 
-async def serve(serving: Serving) -> Order:
-    """Until told otherwise; what we were told. Raises what ends the store, and ConfigError at the start."""
+async def serve(serving: ServeContext) -> ExitAction:
+    """Serve until a signal or /restart; returns which. Raises ConfigError at the start, or StoreError."""
     settings, notifier = serving.settings, serving.notifier
-    make_room()
+    raise_file_limit()
     with (
-        Orders(at_terminal=sys.stdin is not None and sys.stdin.isatty()) as orders,
-        guarding(_complain),
-        claim(settings.paths.run / CLAIM) as claimed,
-        closing(listen(settings.serve.host, settings.serve.port)) as door,
+        ExitSignals(at_terminal=sys.stdin is not None and sys.stdin.isatty()) as exit_signals,
+        handle_uncaught_errors(_print_error),
+        hold_process_lock(settings.paths.run / LOCK_NAME) as claimed,
+        closing(bind_socket(settings.serve.host, settings.serve.port)) as door,
     ):
-        address = address_of(door)
-        claimed.say(address)
-        front = Front(settings)
-        async with open_app(settings, interactive=True, owes=front.owing) as app:
-            # Nothing is waited for between here and the hooks: turns that are taken up again begin with them.
-            house = _House(app, front, orders)
-            async with asyncio.TaskGroup() as group, open_door(house.service(), door):
-                beside = [group.create_task(each) for each in house.beside(notifier)]
-                house.introduce(address)
-                process_setup.stay()
-                notifier.ready(f"serving {', '.join(front.names) or 'no platform'} at {address}")
-                await _told_for_good(orders)
-                await house.leave(notifier)
+        address = server_url(door)
+        claimed.write_address(address)
+        platforms = ServedPlatforms(settings)
+        async with open_app(settings, interactive=True, outbound=platforms.outbound) as app:
+            # No await before the hooks are added: resumed turns need them from the start.
+            server = _Server(app, platforms, exit_signals)
+            async with asyncio.TaskGroup() as group, open_server(server.service(), door):
+                beside = [group.create_task(each) for each in server.background(notifier)]
+                server.print_addresses(address)
+                process_setup.tune_garbage_collector()
+                notifier.ready(f"serving {', '.join(platforms.names) or 'no platform'} at {address}")
+                await _wait_for_exit(exit_signals)
+                await server.shut_down(notifier)
                 for task in beside:
                     task.cancel()
-        return orders.order
+        return exit_signals.action
 
 
-async def _told_for_good(orders: Orders) -> None:
-    """Wait until we are to go; not for a restart that would end at wrong settings."""
+async def _wait_for_exit(exit_signals: ExitSignals) -> None:
+    """Wait for a request to exit. A restart with wrong settings is refused."""
     while True:
-        await orders.given.wait()
-        if orders.order == "leave":
+        await exit_signals.requested.wait()
+        if exit_signals.action == "leave":
             return
         try:
-            load()
+            load_settings()
         except ConfigError as error:
             log.error("not restarted: %s", error)
-            _complain(f"not restarted, as the settings are wrong now:\n{error}")
-            orders.withdraw()
+            _print_error(f"not restarted, because the settings have errors:\n{error}")
+            exit_signals.withdraw_request()
         else:
             return
 
 
-class _House:
-    """Everything that serves, put together."""
+class _Server:
+    """The parts of the server."""
 
-    def __init__(self, app: App, front: Front, orders: Orders) -> None:
-        self._app, self._front, self._orders = app, front, orders
-        self._tally, self._draining = Tally(__version__), Draining()
-        self._reach = Reach(self._model)
-        front.open(app, partial(orders.give, "restart"))
-        self._runs = Runs(app, workdir=front.workdir)
-        self._api: Api
-        for each in (self._tally, self._reach, self._draining):
-            each.listen(app.hooks)
+    def __init__(self, app: App, platforms: ServedPlatforms, exit_signals: ExitSignals) -> None:
+        self._app, self._platforms, self._exit_signals = app, platforms, exit_signals
+        self._tally, self._drain = ServerMetrics(__version__), TurnDrain()
+        self._model_reach = ModelHealth(self._model)
+        platforms.open(app, partial(exit_signals.request, "restart"))
+        self._runs = LiveRuns(app, workdir=platforms.workdir)
+        self._api: ApiRouter
+        for each in (self._tally, self._model_reach, self._drain):
+            each.register(app.hooks)
+        self._state = ServerState()
         self._readiness = Readiness(
-            lines=front.lines, write=partial(touch, app.store.database), reach=self._reach
+            platforms=platforms.health,
+            write=partial(check_writable, app.store.database),
+            model=self._model_reach,
+            state=self._state,
         )
 
     def service(self) -> Any:
-        settings, front = self._app.settings, self._front
-        service = Service(
-            self._tally, self._readiness, self._depths, messages=front.messages, webhooks=front.webhooks
+        settings, platforms = self._app.settings, self._platforms
+        service = ServiceRoutes(
+            self._tally,
+            self._readiness,
+            self._depths,
+            messages=platforms.messages,
+            webhooks=platforms.webhooks,
         )
         database = self._app.store.database
-        keys = Keys(settings.serve.key.reveal(), named(SqliteCallers(database)))
+        keys = Authenticator(settings.serve.key.reveal(), key_finder(SqliteApiKeys(database)))
         chosen = settings.api
-        limits = Limits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
-        api = self._api = Api(endpoints(self._app, self._runs), keys, limits, leaving=self._leaving)
-        hooks = Webhooks(
-            self._app.lobby,
+        limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
+        api = self._api = ApiRouter(endpoints(self._app, self._runs), keys, limits, state=self._state)
+        hooks = WebhookRoutes(
+            self._app.sessions,
             SqliteWebhooks(database),
             self._target,
-            workdir=front.workdir,
-            leaving=self._leaving,
+            workdir=platforms.workdir,
+            state=self._state,
         )
-        return service.app(doorway(settings), keys, api, hooks.routes())
-
-    def _leaving(self) -> str:
-        return self._readiness.leaving
+        return service.app(make_host_rules(settings), keys, api, hooks.routes())
 
     async def _target(self, name: str) -> Address:
-        """Where a webhook's answer goes."""
+        """The address for the answer of a webhook."""
         people = self._app.store.people
-        return (await addressed(people, name, "an answer", self._front.names)).address
+        return (await address_message(people, name, "an answer", self._platforms.names)).address
 
-    def beside(self, notifier: Notifier) -> Iterator[Coroutine[Any, Any, None]]:
-        """What goes on as long as we serve."""
-        yield self._front.gateway.run()
+    def background(self, notifier: SystemdNotifier) -> Iterator[Coroutine[Any, Any, None]]:
+        """Coroutines that run while the server runs."""
+        yield self._platforms.gateway.run()
         yield self._tally.watch_loop()
         yield self._runs.run()
-        yield notifier.live()
+        yield notifier.send_watchdog_pings()
 
-    def introduce(self, address: str) -> None:
-        """What is served, and what is not though it was wanted."""
-        names = ", ".join(self._front.names)
+    def print_addresses(self, address: str) -> None:
+        """Print what is served, and which configured platforms are not."""
+        names = ", ".join(self._platforms.names)
         where = f"alipes {__version__} serves {names or 'no platform yet'} at {address}"
-        hint = "" if names else "; docs/gateway.md tells how to add one"
+        hint = "" if names else "; see docs/messengers.md to add one"
         print(where + hint)
-        for note in (*self._front.notes, *self._app.notes):
+        for note in (*self._platforms.notes, *self._app.notes):
             print(f"  {note}")
-        print(f"  the API is at {address}/v1, for who shows a key: `alipes serve key` (docs/api.md)")
-        print("  /health, /ready and /metrics are there; Ctrl-C leaves", flush=True)
+        print(f"  API: {address}/v1 (get a key with `alipes serve key`)")
+        print("  Status: /health, /ready, /metrics. Press Ctrl-C to exit", flush=True)
 
-    async def leave(self, notifier: Notifier) -> None:
-        """To a safe point, and out: what lives comes to rest, what is owed is delivered as far as may be."""
-        orders, patience = self._orders, self._app.settings.serve.drain
-        self._readiness.leaving = "it is restarting" if orders.order == "restart" else "it is leaving"
-        if orders.order == "restart":
+    async def shut_down(self, notifier: SystemdNotifier) -> None:
+        """Let turns reach a safe point and deliver queued messages, within the time limits."""
+        exit_signals, patience = self._exit_signals, self._app.settings.serve.drain
+        restarting = exit_signals.action == "restart"
+        self._state.shutdown_reason = "alipes is restarting" if restarting else "alipes is shutting down"
+        if exit_signals.action == "restart":
             notifier.reloading()
         else:
             notifier.stopping("bringing turns to a safe point")
-        log.info("told to %s: taking nothing more in", orders.order)
-        if busy := self._draining.unsafe:
-            print(f"  {self._readiness.leaving}, once {count(busy, 'turn')} came to rest", flush=True)
-        self._front.leaving.set()
-        self._draining.begin()
-        if not await _within(patience, self._draining.drained(), orders.hurried):
-            left = count(self._draining.unsafe, "turn")
-            log.warning("%s cut off; going on at the next start", left)
-        if not await _within(LAST_WORDS, self._front.gateway.delivery.drained(), orders.hurried):
-            log.warning("not everything owed could be delivered; it stays owed")
-        self._runs.hang_up()
-        await self._api.hang_up()
+        log.info("%s requested: no new messages are accepted", exit_signals.action)
+        if busy := self._drain.unsafe_turns:
+            what = "restarting" if restarting else "shutting down"
+            print(f"  {what}; waiting for {format_count(busy, 'turn')}", flush=True)
+        self._platforms.leaving.set()
+        self._drain.start()
+        if not await _finish_within(patience, self._drain.wait_until_safe(), exit_signals.hurry):
+            left = format_count(self._drain.unsafe_turns, "turn")
+            log.warning("%s interrupted; will resume at the next start", left)
+        if not await _finish_within(
+            DELIVERY_TIMEOUT_S, self._platforms.gateway.delivery.wait_idle(), exit_signals.hurry
+        ):
+            log.warning("some messages could not be delivered in time; they stay queued")
+        self._runs.disconnect_all()
+        await self._api.disconnect_all()
 
-    async def _depths(self) -> Depths:
-        return Depths(*await pulse(self._app.store.database))
+    async def _depths(self) -> QueueDepths:
+        return QueueDepths(*await read_status(self._app.store.database))
 
     async def _model(self) -> str:
         try:
             choice = await self._app.choice()
         except AlipesError as error:
             return str(error)
-        return await unreachable(self._app.settings, choice.model)
+        return await find_connection_error(self._app.settings, choice.model)
 
 
-async def _within(seconds: float, work: Coroutine[Any, Any, None], hurried: asyncio.Event) -> bool:
-    """Whether it was done in time, and before anyone lost patience."""
+async def _finish_within(seconds: float, work: Coroutine[Any, Any, None], hurried: asyncio.Event) -> bool:
+    """Run `work`; False if it was interrupted by the timeout or a second signal."""
     async with asyncio.TaskGroup() as group:
         working = group.create_task(work)
-        both = {working, group.create_task(_told(hurried))}
+        both = {working, group.create_task(_wait_for(hurried))}
         done, _ = await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in both:
             task.cancel()
     return working in done
 
 
-async def _told(event: asyncio.Event) -> None:
+async def _wait_for(event: asyncio.Event) -> None:
     await event.wait()
 
 
-def _complain(line: str) -> None:
+def _print_error(line: str) -> None:
     sys.stderr.write(f"alipes: {line}\n")

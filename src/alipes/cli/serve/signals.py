@@ -1,4 +1,4 @@
-"""Taking over from the `alipes serve` that was there before: it is asked to leave, waited for, then ended."""
+"""Signals of `alipes serve`, and `--replace`, which ends the running server."""
 
 import asyncio
 import os
@@ -12,36 +12,36 @@ from typing import Literal, Self, TypeAlias
 
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
-from alipes.runtime.process_lock import Holder, holder
+from alipes.runtime.process_lock import LockHolder, find_holder
 from alipes.runtime.processes.process_tree import VARIABLE
 
-Order: TypeAlias = Literal["leave", "restart"]
-_SIGNALS: dict[signal.Signals, Order] = {
+ExitAction: TypeAlias = Literal["leave", "restart"]
+_SIGNALS: dict[signal.Signals, ExitAction] = {
     signal.SIGTERM: "leave",
     signal.SIGINT: "leave",
     signal.SIGHUP: "restart",
 }
 
 
-class Orders:
-    """Heeds SIGTERM, SIGINT and SIGHUP while entered. The first is obeyed in peace, the second hurries us,
-    the third kills."""
+class ExitSignals:
+    """Handles SIGTERM, SIGINT and SIGHUP while entered. The first exits gracefully, the second skips
+    waiting, the third kills."""
 
     def __init__(self, *, at_terminal: bool = False) -> None:
-        """`at_terminal`: a hang-up means that the terminal went away, and leaves."""
-        self._meaning: dict[signal.Signals, Order] = (
+        """`at_terminal`: SIGHUP means that the terminal was closed, and exits."""
+        self._actions: dict[signal.Signals, ExitAction] = (
             {**_SIGNALS, signal.SIGHUP: "leave"} if at_terminal else _SIGNALS
         )
-        self.given = asyncio.Event()
-        self.hurried = asyncio.Event()
-        self.order: Order = "leave"
+        self.requested = asyncio.Event()
+        self.hurry = asyncio.Event()
+        self.action: ExitAction = "leave"
         self._signals = 0
 
     def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        for number, order in self._meaning.items():
+        for number, order in self._actions.items():
             if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGINT:
-                loop.add_signal_handler(number, self._heed, number, order)
+                loop.add_signal_handler(number, self._on_signal, number, order)
         return self
 
     def __exit__(
@@ -51,71 +51,71 @@ class Orders:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
 
-    def give(self, order: Order) -> None:
-        """Who leaves already does not come back for a restart; who restarts may still be told to leave."""
-        if not self.given.is_set() or order == "leave":
-            self.order = order
-        self.given.set()
+    def request(self, order: ExitAction) -> None:
+        """Request an action. A restart does not override an exit; an exit overrides a restart."""
+        if not self.requested.is_set() or order == "leave":
+            self.action = order
+        self.requested.set()
 
-    def withdraw(self) -> None:
-        """It cannot be done; the next one counts as the first."""
-        self.given.clear()
+    def withdraw_request(self) -> None:
+        """Forget the request; the next signal counts as the first."""
+        self.requested.clear()
         self._signals = 0
 
-    def _heed(self, number: signal.Signals, order: Order) -> None:
+    def _on_signal(self, number: signal.Signals, order: ExitAction) -> None:
         self._signals += 1
         if self._signals > 2:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        if self.given.is_set():
-            self.hurried.set()
-        self.give(order)
+        if self.requested.is_set():
+            self.hurry.set()
+        self.request(order)
 
 
-CLAIM = "serve.claim"
-SPARE = 10.0
-"""Seconds beyond its drain that the other has to leave."""
+LOCK_NAME = "serve.claim"
+EXIT_GRACE_S = 10.0
+"""Time after its drain that the other process has to exit."""
 
 
-def succeed(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Return once nobody serves the home any more. Called before our own loop begins."""
-    other = holder(settings.paths.run / CLAIM)
+def replace_running_server(settings: Settings, environ: Mapping[str, str]) -> None:
+    """Stop the server of this home and wait for its exit. Called before the event loop starts."""
+    other = find_holder(settings.paths.run / LOCK_NAME)
     if other is None or not other.pid:
         return
-    if VARIABLE in environ and _descends_from(other.pid):
+    if VARIABLE in environ and _is_child_of(other.pid):
         raise ConfigError(
-            f"this command runs inside the `alipes serve` it would replace (process {other.pid}), and would "
-            f"end with it; say /restart in the chat, or `kill -HUP {other.pid}`"
+            f"this command runs inside the `alipes serve` that it would replace (process {other.pid}); "
+            f"use /restart in the chat, or `kill -HUP {other.pid}`"
         )
-    sys.stderr.write(f"alipes: process {other.pid} at {other.address} is asked to leave\n")
-    _signal(other, signal.SIGTERM)
-    if not _gone(settings, other, settings.serve.drain + SPARE):
-        sys.stderr.write(f"alipes: process {other.pid} does not leave, and is ended\n")
-        _signal(other, signal.SIGKILL)
-        if not _gone(settings, other, SPARE):
-            raise ConfigError(f"process {other.pid} cannot be ended; look what it waits for")
+    sys.stderr.write(f"alipes: asking process {other.pid} at {other.address} to exit\n")
+    _send_signal(other, signal.SIGTERM)
+    if not _wait_until_gone(settings, other, settings.serve.drain + EXIT_GRACE_S):
+        sys.stderr.write(f"alipes: process {other.pid} did not exit; killing it\n")
+        _send_signal(other, signal.SIGKILL)
+        if not _wait_until_gone(settings, other, EXIT_GRACE_S):
+            raise ConfigError(f"process {other.pid} cannot be killed; check what it is waiting for")
 
 
-def _gone(settings: Settings, other: Holder, seconds: float) -> bool:
+def _wait_until_gone(settings: Settings, other: LockHolder, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        now = holder(settings.paths.run / CLAIM)
+        now = find_holder(settings.paths.run / LOCK_NAME)
         if now is None or now.pid != other.pid:
             return True
         time.sleep(0.02)
     return False
 
 
-def _signal(other: Holder, number: signal.Signals) -> None:
+def _send_signal(other: LockHolder, number: signal.Signals) -> None:
     try:
         os.kill(other.pid, number)
     except ProcessLookupError:
         return
     except PermissionError as error:
-        raise ConfigError(f"process {other.pid} belongs to somebody else, who must end it") from error
+        raise ConfigError(f"process {other.pid} belongs to another user, who must stop it") from error
 
 
-def _descends_from(pid: int) -> bool:
+def _is_child_of(pid: int) -> bool:
     at = os.getpid()
     with suppress(OSError, ValueError, IndexError):
         while at > 1:

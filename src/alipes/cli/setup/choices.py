@@ -1,27 +1,27 @@
-"""Whom and what one can choose from, in a line each: providers, servers found here, the toy, their models."""
+"""Choices of the setup: providers, local servers and models, with one line about each."""
 
 import asyncio
 import re
 from collections.abc import Iterator
 
-from alipes.cli.commands.model import facts_line
-from alipes.cli.setup.plan import usual
-from alipes.cli.setup.prompts import Option
+from alipes.cli.commands.model import format_facts
+from alipes.cli.setup.plan import default_model
+from alipes.cli.setup.prompts import Choice
 from alipes.config.environment import Variables
 from alipes.config.known_providers import KEYED, LOCAL
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ProviderError
 from alipes.kernel.models import Endpoint
-from alipes.providers.registry import PROBING, known
+from alipes.providers.registry import PROBE_TIMEOUT_S, known_models
 from alipes.providers.streaming import models
-from alipes.runtime.http.clients import ClientScope, Http
+from alipes.runtime.http.clients import ClientScope, HttpClient
 
-ANOTHER = "another server"
-"""What is chosen to give an address; no provider can have this name."""
-ABOUT = {
+OTHER_SERVER = "another server"
+"""Choice for entering an address; not a valid provider name."""
+PROVIDER_NOTES = {
     "anthropic": "Claude models, by Anthropic",
     "openai": "GPT models, by OpenAI",
-    "openrouter": "models of all makers with one key",
+    "openrouter": "models of many providers with one key",
     "gemini": "Gemini models, by Google",
     "deepseek": "DeepSeek models",
     "groq": "open models, very fast",
@@ -31,9 +31,9 @@ ABOUT = {
     "lmstudio": "LM Studio, on this computer",
     "llamacpp": "llama.cpp's server, on this computer",
     "vllm": "vLLM, on this computer",
-    "embedded": "a toy that came along: no key, no network, not much sense",
+    "embedded": "tiny demo model (no key, works offline)",
 }
-KEYS_AT = {
+KEY_PAGES = {
     "anthropic": "platform.claude.com/settings/keys",
     "openai": "platform.openai.com/api-keys",
     "openrouter": "openrouter.ai/settings/keys",
@@ -44,78 +44,82 @@ KEYS_AT = {
     "mistral": "console.mistral.ai/api-keys",
 }
 APIS = (
-    Option("openai-chat", "openai-chat", "OpenAI's chat completions; nearly every server speaks it"),
-    Option("openai-responses", "openai-responses", "OpenAI's responses"),
-    Option("anthropic", "anthropic", "Anthropic's messages"),
+    Choice("openai-chat", "openai-chat", "OpenAI chat completions; supported by nearly every server"),
+    Choice("openai-responses", "openai-responses", "OpenAI responses"),
+    Choice("anthropic", "anthropic", "Anthropic messages"),
 )
-MODEL_HINT = "window, $ per million tokens: read / from cache / written; type to filter"
-_MUTE = r"embed|whisper|tts|dall-e|moderation|rerank|transcri|speech|imagen|image-|sora|veo-"
-"""Names of models that cannot hold a conversation."""
+MODEL_HINT = "context, $ per 1M tokens: input / cached / output; type to filter"
+_NOT_CHAT = r"embed|whisper|tts|dall-e|moderation|rerank|transcri|speech|imagen|image-|sora|veo-"
+"""Names of models that cannot chat."""
 
 
-async def find_local(settings: Settings, scope: ClientScope, *, within: float = PROBING) -> dict[str, int]:
-    """The local servers that answer, each with how many models it has."""
+async def find_local_servers(
+    settings: Settings, scope: ClientScope, *, within: float = PROBE_TIMEOUT_S
+) -> dict[str, int]:
+    """The running local servers with their number of models."""
     http = scope.http("probe")
     endpoints = [settings.providers[name] for name in LOCAL if name in settings.providers]
     async with asyncio.TaskGroup() as group:
-        asked = {each.name: group.create_task(_count(each, http, within)) for each in endpoints}
+        asked = {each.name: group.create_task(_count_models(each, http, within)) for each in endpoints}
     return {name: count for name, task in asked.items() if (count := task.result()) is not None}
 
 
-async def _count(endpoint: Endpoint, http: Http, within: float) -> int | None:
+async def _count_models(endpoint: Endpoint, http: HttpClient, within: float) -> int | None:
     try:
         return len(await models(endpoint, http, within=within))
     except ProviderError:
         return None
 
 
-def providers(settings: Settings, variables: Variables, found: dict[str, int] | None) -> list[Option]:
-    """The operator's own first, then servers that were found, those that take a key, and the rest.
+def provider_choices(settings: Settings, variables: Variables, found: dict[str, int] | None) -> list[Choice]:
+    """The user's own providers first, then running local servers, then those with a key, then the rest.
 
-    `found`: None when nobody looked.
+    `found`: the running local servers; None if they were not searched.
     """
-    own = [name for name in settings.providers if name not in ABOUT and name != "scripted"]
+    own = [name for name in settings.providers if name not in PROVIDER_NOTES and name != "scripted"]
     order = dict.fromkeys((*own, *(found or ()), *KEYED, *LOCAL, "embedded"))
     options = [
-        Option(name, name, _about(settings.providers[name], variables, found))
+        Choice(name, name, _provider_note(settings.providers[name], variables, found))
         for name in order
         if name in settings.providers
     ]
-    return [*options, Option(ANOTHER, "other", "any server that speaks OpenAI's or Anthropic's API")]
+    return [*options, Choice(OTHER_SERVER, "other", "any server with an OpenAI or Anthropic API")]
 
 
-def _about(endpoint: Endpoint, variables: Variables, found: dict[str, int] | None) -> str:
-    about = ABOUT.get(endpoint.name, endpoint.base_url)
+def _provider_note(endpoint: Endpoint, variables: Variables, found: dict[str, int] | None) -> str:
+    about = PROVIDER_NOTES.get(endpoint.name, endpoint.base_url)
     if found and endpoint.name in found:
         count = found[endpoint.name]
         return f"{about}: running, {count} model{'' if count == 1 else 's'}"
     if endpoint.key:
         where = "the environment" if variables.environ.get(endpoint.key_env) else ".env"
-        return f"{about}; its key is in {where}"
-    return f"{about}; not running now" if found is not None and endpoint.name in LOCAL else about
+        return f"{about}; key found in {where}"
+    return f"{about}; not running" if found is not None and endpoint.name in LOCAL else about
 
 
-def preferred(settings: Settings, found: dict[str, int] | None) -> str:
-    """Who is preselected: the provider in use, else one with a key, else a local server, else the first."""
+def default_provider(settings: Settings, found: dict[str, int] | None) -> str:
+    """The preselected provider: the one in use, one with a key, a local server, or the first."""
     if settings.model:
         return settings.model.partition("/")[0]
     keyed = [name for name in (*KEYED, *settings.providers) if settings.providers[name].key]
     return [*keyed, *(found or {}), KEYED[0]][0]
 
 
-def model_options(settings: Settings, endpoint: Endpoint, offered: tuple[str, ...]) -> list[Option]:
-    """What a provider offers, those we know and prefer first; what we know of it when it does not say."""
-    names = [name.partition("/")[2] for name in known(settings) if name.startswith(f"{endpoint.name}/")]
+def model_choices(settings: Settings, endpoint: Endpoint, offered: tuple[str, ...]) -> list[Choice]:
+    """The models that the provider listed, known ones first; without a list, the known ones."""
+    names = [
+        name.partition("/")[2] for name in known_models(settings) if name.startswith(f"{endpoint.name}/")
+    ]
     if offered:
         talking = [
-            name for name in sorted(offered) if name.isprintable() and not re.search(_MUTE, name, re.I)
+            name for name in sorted(offered) if name.isprintable() and not re.search(_NOT_CHAT, name, re.I)
         ]
         names = [name for name in names if name in offered] + talking
-    first = usual(settings, endpoint)
+    first = default_model(settings, endpoint)
     ordered = dict.fromkeys([first, *names] if first in names else names)
-    return list(_options(settings, endpoint, ordered))
+    return list(_model_choices(settings, endpoint, ordered))
 
 
-def _options(settings: Settings, endpoint: Endpoint, names: dict[str, None]) -> Iterator[Option]:
+def _model_choices(settings: Settings, endpoint: Endpoint, names: dict[str, None]) -> Iterator[Choice]:
     for name in names:
-        yield Option(name, name, facts_line(settings, f"{endpoint.name}/{name}"))
+        yield Choice(name, name, format_facts(settings, f"{endpoint.name}/{name}"))

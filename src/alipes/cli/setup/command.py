@@ -1,4 +1,4 @@
-"""`alipes setup`: a short guided start. Asks for provider, key and model, tries them, writes them down."""
+"""`alipes setup`: asks for provider, key and model, tests them and saves them."""
 
 import asyncio
 import signal
@@ -9,54 +9,35 @@ from typing import TextIO
 
 from msgspec import structs
 
-from alipes.cli.options import Words
-from alipes.cli.setup.check import Trouble, ask_somewhere, list_somewhere
-from alipes.cli.setup.plan import Given, Plan, changes, settle, told
-from alipes.cli.setup.prompts import Dialogue, Left, Option, Plain, Screen
-from alipes.cli.setup.wizard import Guide
-from alipes.cli.stdio import wants_colour
+from alipes.cli import help_text
+from alipes.cli.options import OptionParser
+from alipes.cli.setup.check import SetupProblem, list_models_or_v1, try_model_or_v1
+from alipes.cli.setup.plan import SetupOptions, SetupPlan, format_changes, plan_changes, plan_from_options
+from alipes.cli.setup.prompts import Choice, PlainPrompter, Prompter, SetupCancelled, TerminalPrompter
+from alipes.cli.setup.wizard import SetupWizard
+from alipes.cli.stdio import use_colour
 from alipes.config.editor import change
-from alipes.config.loader import Reading, read
-from alipes.config.schema import WIRES
-from alipes.config.settings import Settings, build, load
+from alipes.config.loader import build_settings, load_settings
+from alipes.config.reader import RawConfig, read_config
+from alipes.config.schema import WIRE_APIS
+from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.http.clients import ClientScope
 
-PAGE = """\
-usage: alipes setup [OPTIONS]
-
-A short guided start: choose a provider, paste its key, choose a model. Key and model are
-tried out with a real question before anything is written; Ctrl-C leaves everything as it
-was. What you give as an option is not asked; where there is no terminal, give all of it.
-
-options:
-  --provider NAME       anthropic, openai, ollama, embedded, ... or a name for your own
-  --key-env VARIABLE    the key is in this variable already
-  --key-stdin           read the key from standard input, and keep it in .env
-  --model NAME          the model, as the provider calls it
-  --base-url URL        the address of a server of your own, or of a gateway
-  --api API             how it is spoken to: openai-chat (default), openai-responses, anthropic
-  --no-check            ask nobody whether it works
-  -y, --yes             write without asking back
-  -h, --help            show this page
-
-Exit status: 0 written; 1 it does not work; 2 wrong usage or settings, or something is
-missing; 130 left. Unless it is 0, nothing was changed.
-"""
-UNCHANGED = "Nothing was changed."
-LEFT = 130
+UNCHANGED = "Nothing changed."
+EXIT_CANCELLED = 130
 
 
 def run(argv: list[str]) -> int:
-    """Do what the words say. Answers go to standard output, errors to standard error."""
-    words = _words()
+    """Run the setup. Output goes to standard output, errors to standard error."""
+    parser = _make_parser()
     try:
-        given = words.parse_args(argv)
+        given = parser.parse_args(argv)
         if given.key_env and given.key_stdin:
-            words.error("--key-env and --key-stdin contradict each other")
-        reading = read()
-        settings = build(reading)
-        asked = Given(
+            parser.error("use either --key-env or --key-stdin")
+        reading = read_config()
+        settings = build_settings(reading)
+        asked = SetupOptions(
             provider=given.provider,
             base_url=given.base_url,
             api=given.api,
@@ -66,30 +47,30 @@ def run(argv: list[str]) -> int:
             check=given.check,
             yes=given.yes,
         )
-        return _set_up(reading, settings, asked)
+        return _run_setup(reading, settings, asked)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    except (Left, KeyboardInterrupt):
+    except (SetupCancelled, KeyboardInterrupt):
         print(f"\n{UNCHANGED}", file=sys.stderr)
-        return LEFT
+        return EXIT_CANCELLED
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 2
 
 
-def _words() -> Words:
-    words = Words("alipes setup", PAGE)
+def _make_parser() -> OptionParser:
+    parser = OptionParser("alipes setup", help_text.SETUP)
     for name in ("--provider", "--key-env", "--model", "--base-url"):
-        words.add_argument(name, default="")
-    words.add_argument("--api", default="", choices=("", *WIRES))
-    words.add_argument("--key-stdin", action="store_true")
-    words.add_argument("--no-check", dest="check", action="store_false")
-    words.add_argument("-y", "--yes", action="store_true")
-    return words
+        parser.add_argument(name, default="")
+    parser.add_argument("--api", default="", choices=("", *WIRE_APIS))
+    parser.add_argument("--key-stdin", action="store_true")
+    parser.add_argument("--no-check", dest="check", action="store_false")
+    parser.add_argument("-y", "--yes", action="store_true")
+    return parser
 
 
 def _read_key() -> str:
-    """At a terminal it is asked for like any other key."""
+    """The piped key; at a terminal it is asked for later."""
     if _is_terminal(sys.stdin):
         return ""
     if not (key := sys.stdin.read().strip() if sys.stdin else ""):
@@ -101,76 +82,75 @@ def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-def _set_up(reading: Reading, settings: Settings, given: Given) -> int:
-    dialogue: Dialogue | None = None
+def _run_setup(reading: RawConfig, settings: Settings, given: SetupOptions) -> int:
+    prompter: Prompter | None = None
     if _is_terminal(sys.stdin) and _is_terminal(sys.stdout):
         dumb = reading.variables.get("TERM") in ("", "dumb", "unknown")
-        dialogue = Plain() if dumb else Screen(colour=wants_colour(reading.variables))
-    plan = asyncio.run(_plan(reading, settings, given, dialogue))
-    if isinstance(plan, Trouble):
-        print(f"{plan}\n{UNCHANGED} --no-check writes it all the same.", file=sys.stderr)
+        prompter = PlainPrompter() if dumb else TerminalPrompter(colour=use_colour(reading.variables))
+    plan = asyncio.run(_make_plan(reading, settings, given, prompter))
+    if isinstance(plan, SetupProblem):
+        print(f"{plan}\n{UNCHANGED} Use --no-check to save it anyway.", file=sys.stderr)
         return 1
-    for line in _write(plan, settings, seen=dialogue is not None and not given.yes):
+    for line in _write(plan, settings, seen=prompter is not None and not given.yes):
         print(line)
     return 0
 
 
-async def _plan(
-    reading: Reading, settings: Settings, given: Given, dialogue: Dialogue | None
-) -> Plan | Trouble:
-    """What is agreed on; without a terminal, what was given, or why it does not work."""
-    if dialogue is None:
-        plan = settle(settings, reading.variables, given)
-        return await _tried(plan, settings) if given.check else plan
-    dialogue.tell("Three questions; Ctrl-C leaves everything as it was.")
-    async with _scope(settings) as scope:
-        plan = await Guide(settings, reading.variables, scope, dialogue, given).plan()
+async def _make_plan(
+    reading: RawConfig, settings: Settings, given: SetupOptions, prompter: Prompter | None
+) -> SetupPlan | SetupProblem:
+    """The confirmed plan; without a terminal, the plan from the options or the problem with it."""
+    if prompter is None:
+        plan = plan_from_options(settings, reading.variables, given)
+        return await _check_plan(plan, settings) if given.check else plan
+    prompter.note("Let's connect a model. Ctrl-C cancels.")
+    async with _open_scope(settings) as scope:
+        plan = await SetupWizard(settings, reading.variables, scope, prompter, given).run()
         if not given.yes:
-            dialogue.tell("\nThis will be written:")
-            for line in told(settings, *changes(plan, settings)):
-                dialogue.tell(line)
-            options = [Option("yes", "yes"), Option("no", "no", "leave everything as it was")]
-            if await dialogue.choose("Write it", options, hint="Enter to choose") == "no":
-                raise Left
+            prompter.note("\nSave to:")
+            for line in format_changes(settings, *plan_changes(plan, settings)):
+                prompter.note(line)
+            options = [Choice("yes", "yes"), Choice("no", "no", "cancel")]
+            if await prompter.choose("Save?", options, hint="Enter to choose") == "no":
+                raise SetupCancelled
         return plan
 
 
-async def _tried(plan: Plan, settings: Settings) -> Plan | Trouble:
-    async with _scope(settings) as scope:
-        offered, at = await list_somewhere(plan.endpoint, scope)
-        if isinstance(offered, Trouble):
+async def _check_plan(plan: SetupPlan, settings: Settings) -> SetupPlan | SetupProblem:
+    async with _open_scope(settings) as scope:
+        offered, at = await list_models_or_v1(plan.endpoint, scope)
+        if isinstance(offered, SetupProblem):
             if offered.kind != "address":
                 return offered
-            offered = ()  # not everyone lists models: the question will tell
+            offered = ()  # not every server lists models: the test below decides
         plan = structs.replace(plan, endpoint=at)
-        answer, at = await ask_somewhere(plan, settings, scope, offered)
-        return answer if isinstance(answer, Trouble) else structs.replace(plan, endpoint=at)
+        answer, at = await try_model_or_v1(plan, settings, scope, offered)
+        return answer if isinstance(answer, SetupProblem) else structs.replace(plan, endpoint=at)
 
 
-def _scope(settings: Settings) -> ClientScope:
+def _open_scope(settings: Settings) -> ClientScope:
     return ClientScope(settings.proxies, trust=settings.ca_file or None)
 
 
-def _write(plan: Plan, settings: Settings, *, seen: bool) -> Iterator[str]:
-    """Write it, and tell what; not once more to someone who has just seen it."""
-    values, secrets = changes(plan, settings)
-    with _undisturbed():
+def _write(plan: SetupPlan, settings: Settings, *, seen: bool) -> Iterator[str]:
+    """Save the plan and yield the lines to print; `seen`: the user has just seen the changes."""
+    values, secrets = plan_changes(plan, settings)
+    with _block_interrupt():
         left = change(values, secrets, home=settings.home)
     if not seen:
-        yield "Written:"
-        yield from told(settings, values, secrets)
-    yield f"\n{plan.name} answers from now on. Next:"
-    yield "  alipes              talk"
-    yield '  alipes ask "..."    one question, one answer'
-    yield "  alipes doctor       if something does not work"
-    if (winning := load(settings.home).model) != plan.name:
-        yield f"\nBut ALIPES_MODEL says {winning}, which wins while it is set."
-    yield from (f"Still wrong in the file: {problem}" for problem in left)
+        yield "Saved to:"
+        yield from format_changes(settings, values, secrets)
+    yield f"\nDone: using {plan.name}. Start with: alipes"
+    yield '  alipes ask "..."    ask one question'
+    yield "  alipes doctor       check for problems"
+    if (winning := load_settings(settings.home).model) != plan.name:
+        yield f"\nBut ALIPES_MODEL is set to {winning} and overrides it."
+    yield from (f"Remaining problem in the file: {problem}" for problem in left)
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Two files are written, both or none: a Ctrl-C between them comes too late."""
+def _block_interrupt() -> Iterator[None]:
+    """Ignore Ctrl-C while two files are written, so that both or none are."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield

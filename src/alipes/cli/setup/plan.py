@@ -1,4 +1,4 @@
-"""What is to be set up: whom to ask, with which key, for which model; and what the files will say of it."""
+"""The plan of a setup: endpoint, key and model, and the changes to the files."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,23 +6,23 @@ from typing import cast
 
 from msgspec import Struct, structs
 
-from alipes.config.display import HIDDEN, dotted, quoted
+from alipes.config.display import HIDDEN, toml_path, toml_string
 from alipes.config.environment import Variables
 from alipes.config.known_providers import KNOWN
-from alipes.config.schema import WIRES
+from alipes.config.schema import WIRE_APIS
 from alipes.config.settings import Settings
-from alipes.config.urls import Wrong, check_base_url, is_label, split
-from alipes.config.validation import Way
+from alipes.config.urls import InvalidValue, check_base_url, is_label, split_url
+from alipes.config.validation import KeyPath
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.models import Api, Endpoint, Secret
-from alipes.providers.registry import known, resolve
+from alipes.providers.registry import known_models, resolve_model
 
-COMMON = ("api", "www", "llm", "ai", "models", "gateway")
+GENERIC_LABELS = ("api", "www", "llm", "ai", "models", "gateway")
 
 
-class Given(Struct, frozen=True):
-    """What the command line said already."""
+class SetupOptions(Struct, frozen=True):
+    """Options from the command line."""
 
     provider: str = ""
     base_url: str = ""
@@ -34,161 +34,160 @@ class Given(Struct, frozen=True):
     yes: bool = False
 
 
-class Plan(Struct, frozen=True):
+class SetupPlan(Struct, frozen=True):
     endpoint: Endpoint
     model: str = ""
-    keep: bool = False
-    """The key is new, and is to be written into `.env`."""
+    save_key: bool = False
+    """Save the new key in `.env`."""
 
     @property
     def name(self) -> str:
         return f"{self.endpoint.name}/{self.model}"
 
 
-def settle(settings: Settings, variables: Variables, given: Given) -> Plan:
-    """The plan where nobody can be asked. Raises ConfigError that names every flag that is missing."""
-    name = given.provider or name_of(settings, given)
+def plan_from_options(settings: Settings, variables: Variables, given: SetupOptions) -> SetupPlan:
+    """The plan without a terminal. Raises ConfigError that names all missing options."""
+    name = given.provider or provider_from_options(settings, given)
     if not name:
-        raise _lacking("--provider NAME")
-    endpoint = endpoint_of(settings, name, base_url=given.base_url, api=given.api)
-    plan = with_key(Plan(endpoint), variables, given)
+        raise _missing_options("--provider NAME")
+    endpoint = make_endpoint(settings, name, base_url=given.base_url, api=given.api)
+    plan = add_key(SetupPlan(endpoint), variables, given)
     missing = []
     if plan.endpoint.key_env and not plan.endpoint.key and given.check:
         missing.append("--key-env VARIABLE or --key-stdin")
-    model = model_of(settings, name, given.model) or usual(settings, endpoint)
+    model = model_name(settings, name, given.model) or default_model(settings, endpoint)
     if not model:
         missing.append("--model NAME")
     if missing:
-        raise _lacking(*missing)
+        raise _missing_options(*missing)
     return structs.replace(plan, model=model)
 
 
-def _lacking(*flags: str) -> ConfigError:
-    return ConfigError(
-        f"alipes setup can ask only at a terminal; here it also needs {' and '.join(flags)}. "
-        "Nothing was changed."
-    )
+def _missing_options(*flags: str) -> ConfigError:
+    return ConfigError(f"no terminal to ask on; add {' and '.join(flags)}. Nothing changed.")
 
 
-def name_of(settings: Settings, given: Given) -> str:
-    """The provider that the other flags mean; empty when they mean none."""
+def provider_from_options(settings: Settings, given: SetupOptions) -> str:
+    """The provider implied by the other options; empty if there is none."""
     first, slash, _ = given.model.partition("/")
     if given.base_url:
-        return name_for(check_url(given.base_url))
+        return suggest_name(check_url(given.base_url))
     return first if slash and first in settings.providers else ""
 
 
-def endpoint_of(settings: Settings, name: str, *, base_url: str = "", api: str = "") -> Endpoint:
-    """The provider called `name`, known or new. Raises ConfigError."""
-    if api and api not in WIRES:
-        raise ConfigError(f"{api!r} is not an API we speak: give one of {', '.join(WIRES)}.")
+def make_endpoint(settings: Settings, name: str, *, base_url: str = "", api: str = "") -> Endpoint:
+    """The endpoint of the provider `name`, known or new. Raises ConfigError."""
+    if api and api not in WIRE_APIS:
+        raise ConfigError(f"{api!r} is not a supported API: use {', '.join(WIRE_APIS)}.")
     url = check_url(base_url) if base_url else ""
     endpoint = settings.providers.get(name)
     if endpoint is None:
         if not url:
             meant = did_you_mean(name, settings.providers)
             raise ConfigError(
-                f"No provider is called {name!r}.{meant} Add --base-url URL to make it one of yours; known "
-                f"are {', '.join(name for name in settings.providers if name != 'scripted')}."
+                f"Unknown provider {name!r}.{meant} Add --base-url URL to define it; known: "
+                f"{', '.join(name for name in settings.providers if name != 'scripted')}."
             )
         endpoint = Endpoint(check_name(name), "openai-chat")
     changes = {field: value for field, value in (("base_url", url), ("api", api)) if value}
     if changes and not endpoint.base_url and name in KNOWN:
-        raise ConfigError(f"{name} is built in and has no address: leave out --base-url and --api.")
+        raise ConfigError(f"{name} is built in and has no address: omit --base-url and --api.")
     return structs.replace(endpoint, **changes)
 
 
 def check_url(text: str) -> str:
     try:
         return check_base_url(text)
-    except Wrong as wrong:
+    except InvalidValue as wrong:
         raise ConfigError(f"The address {wrong}.") from wrong
 
 
 def check_name(name: str) -> str:
     if not is_label(name):
-        raise ConfigError(f"{name!r} is no name for a provider: use letters, digits, - and _.")
+        raise ConfigError(f"{name!r} is not a valid provider name: use letters, digits, - and _.")
     return name
 
 
 def check_key(key: str) -> str:
-    """A pasted key as it is sent. Raises ConfigError."""
+    """The key without surrounding spaces and quotes. Raises ConfigError."""
     bare = key.strip().strip("\"'")
     if not bare.isascii() or any(not c.isprintable() or c == " " for c in bare):
-        raise ConfigError("The key has blanks, line breaks or letters that no key has: copy it again.")
+        raise ConfigError("The key contains spaces or invalid characters: copy it again.")
     return bare
 
 
-def name_for(url: str) -> str:
-    """A name for whoever answers at `url`, as a person might choose it."""
-    host = split(url, ("http", "https"), "").host
-    labels = [label for label in host.split(".")[:-1] if label not in COMMON]
+def suggest_name(url: str) -> str:
+    """A short name for the server at `url`."""
+    host = split_url(url, ("http", "https"), "").host
+    labels = [label for label in host.split(".")[:-1] if label not in GENERIC_LABELS]
     if not labels or host.replace(".", "").isdecimal() or not is_label(labels[-1]):
         return "local"
     return f"my-{labels[-1]}" if labels[-1] in KNOWN else labels[-1]
 
 
-def with_key(plan: Plan, variables: Variables, given: Given) -> Plan:
-    """The plan with the key that was given, if one was. Raises ConfigError."""
+def add_key(plan: SetupPlan, variables: Variables, given: SetupOptions) -> SetupPlan:
+    """The plan with the key from the options, if there is one. Raises ConfigError."""
     endpoint = plan.endpoint
     if given.key_env:
         key = variables.get(given.key_env).strip()
         if not key and given.check:
-            raise ConfigError(
-                f"{given.key_env} is not set, neither in the environment nor in {variables.file}."
-            )
-        return Plan(structs.replace(endpoint, key=Secret(check_key(key)), key_env=given.key_env), plan.model)
+            raise ConfigError(f"{given.key_env} is set neither in the environment nor in {variables.file}.")
+        return SetupPlan(
+            structs.replace(endpoint, key=Secret(check_key(key)), key_env=given.key_env), plan.model
+        )
     if not given.key:
         return plan
     key = check_key(given.key)
-    variable = endpoint.key_env or _variable(endpoint.name)
+    variable = endpoint.key_env or _key_variable(endpoint.name)
     if (theirs := variables.environ.get(variable, "").strip()) == key:
-        return Plan(structs.replace(endpoint, key=Secret(key), key_env=variable), plan.model)
-    if theirs:  # the environment goes over .env, so there it would be in vain
+        return SetupPlan(structs.replace(endpoint, key=Secret(key), key_env=variable), plan.model)
+    if theirs:  # the environment overrides .env, so use another variable
         variable = f"ALIPES_{variable}"
-    return Plan(structs.replace(endpoint, key=Secret(key), key_env=variable), plan.model, keep=True)
+    return SetupPlan(structs.replace(endpoint, key=Secret(key), key_env=variable), plan.model, save_key=True)
 
 
-def _variable(name: str) -> str:
+def _key_variable(name: str) -> str:
     word = re.sub(r"\W", "_", name).upper()
     return f"{'_' if word[0].isdecimal() else ''}{word}_API_KEY"
 
 
-def model_of(settings: Settings, provider: str, text: str) -> str:
-    """The model's own name at its provider, also when `text` begins with the provider's."""
+def model_name(settings: Settings, provider: str, text: str) -> str:
+    """The name of the model without the prefix of its provider."""
     inner = text.removeprefix(f"{provider}/")
-    names = known(settings)
+    names = known_models(settings)
     return text if f"{provider}/{text}" in names or text not in names else inner
 
 
-def usual(settings: Settings, endpoint: Endpoint) -> str:
-    """The model in use if it is this provider's, else the provider's usual one; empty when it has none."""
+def default_model(settings: Settings, endpoint: Endpoint) -> str:
+    """The model in use if it is of this provider, else the provider's default; empty if it has none."""
     first, _, model = settings.model.partition("/")
     if first == endpoint.name and model:
         return model
     if endpoint.name in KNOWN and not endpoint.base_url:
-        return resolve(settings, endpoint.name)[1]
+        return resolve_model(settings, endpoint.name)[1]
     return endpoint.model
 
 
-def changes(plan: Plan, settings: Settings) -> tuple[dict[Way, str], dict[str, str]]:
-    """What is to be written into config.toml, and what into `.env`."""
+def plan_changes(plan: SetupPlan, settings: Settings) -> tuple[dict[KeyPath, str], dict[str, str]]:
+    """The changes to config.toml and to `.env`."""
     endpoint = plan.endpoint
     before = settings.providers.get(endpoint.name) or Endpoint(endpoint.name, cast("Api", ""))
-    values: dict[Way, str] = {
+    values: dict[KeyPath, str] = {
         ("providers", endpoint.name, field): getattr(endpoint, field)
         for field in ("api", "base_url", "key_env")
         if getattr(endpoint, field) != getattr(before, field)
     }
-    secrets = {endpoint.key_env: endpoint.key.reveal()} if plan.keep else {}
+    secrets = {endpoint.key_env: endpoint.key.reveal()} if plan.save_key else {}
     return {("model",): plan.name, **values}, secrets
 
 
-def told(settings: Settings, values: Mapping[Way, str], secrets: Mapping[str, str]) -> Iterator[str]:
-    """The changes, file by file."""
+def format_changes(
+    settings: Settings, values: Mapping[KeyPath, str], secrets: Mapping[str, str]
+) -> Iterator[str]:
+    """The changes as lines, grouped by file."""
     yield f"  {settings.paths.config}"
     for way, value in values.items():
-        yield f"    {dotted(way)} = {quoted(value)}"
+        yield f"    {toml_path(way)} = {toml_string(value)}"
     if secrets:
         yield f"  {settings.paths.env} (only you can read it)"
     for name in secrets:

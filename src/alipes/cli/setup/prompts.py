@@ -1,4 +1,4 @@
-"""Asking at a terminal with prompt_toolkit: a question stands below what was said, and leaves one line."""
+"""Prompts of the setup: with prompt_toolkit, or line by line on simple terminals."""
 
 import asyncio
 import os
@@ -21,100 +21,100 @@ from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.processors import BeforeInput, Processor, Transformation, TransformationInput
 from prompt_toolkit.styles import Style
 
-from alipes.cli.render import DIM, PLAIN, RED, harmless
+from alipes.cli.render import DIM, PLAIN, RED, sanitize
 
 
-class Option(Struct, frozen=True):
+class Choice(Struct, frozen=True):
     value: str
     label: str
     note: str = ""
 
-    def fits(self, text: str) -> bool:
-        """Whether every word of `text` occurs in it."""
-        told = f"{self.label} {self.note}".lower()
-        return all(word in told for word in text.lower().split())
+    def matches(self, text: str) -> bool:
+        """True if it contains every word of `text`."""
+        content = f"{self.label} {self.note}".lower()
+        return all(word in content for word in text.lower().split())
 
 
-class Left(Exception):
-    """The person went away, by Ctrl-C or Ctrl-D."""
+class SetupCancelled(Exception):
+    """The user pressed Ctrl-C or Ctrl-D."""
 
 
-class Dialogue(Protocol):
-    """Someone who can be asked. Every question raises `Left` when they leave."""
+class Prompter(Protocol):
+    """Asks the user. Every question raises `SetupCancelled` on Ctrl-C."""
 
     async def choose(
-        self, topic: str, options: Sequence[Option], *, first: str = "", hint: str = "", free: bool = False
+        self, topic: str, options: Sequence[Choice], *, first: str = "", hint: str = "", free: bool = False
     ) -> str:
-        """The value they chose, `first` being preselected; if `free`, it may be what they typed."""
+        """The chosen value; `first` is preselected. `free`: any typed text is allowed."""
         ...
 
     async def text(self, topic: str, first: str = "") -> str:
-        """A line, `first` being there already."""
+        """A line of text; `first` is the default."""
         ...
 
     async def secret(self, topic: str) -> str:
-        """A line that nobody sees."""
+        """A line that is not shown."""
         ...
 
-    def tell(self, line: str) -> None: ...
+    def note(self, line: str) -> None: ...
 
     def warn(self, line: str) -> None: ...
 
 
 class Picker:
-    """Which options are left of those that were offered, which of them is picked, and which can be seen."""
+    """A list with a filter and a cursor."""
 
-    def __init__(self, options: Sequence[Option], *, first: str = "", free: bool = False) -> None:
+    def __init__(self, options: Sequence[Choice], *, first: str = "", free: bool = False) -> None:
         self._options, self._free = tuple(options), free
         self._text = ""
-        self.found = self._options
+        self.matching = self._options
         values = [option.value for option in self._options]
         self._first = self.at = values.index(first) if first in values else 0
 
     @property
     def chosen(self) -> str | None:
-        """The value that Enter would take; None when there is none."""
-        if self.found:
-            return self.found[self.at].value
+        """The value that Enter selects; None if there is none."""
+        if self.matching:
+            return self.matching[self.at].value
         return self._text if self._free and self._text else None
 
-    def narrow(self, text: str) -> None:
-        """Keep what fits `text`; those that begin with it come first."""
+    def filter(self, text: str) -> None:
+        """Show the choices that match `text`; those that start with it come first."""
         self._text = text.strip()
-        fitting = [option for option in self._options if option.fits(text)]
+        fitting = [option for option in self._options if option.matches(text)]
         begun = self._text.lower()
-        self.found = tuple(sorted(fitting, key=lambda option: not option.label.lower().startswith(begun)))
+        self.matching = tuple(sorted(fitting, key=lambda option: not option.label.lower().startswith(begun)))
         self.at = 0 if self._text else self._first
 
     def move(self, by: int) -> None:
-        self.at = max(0, min(len(self.found) - 1, self.at + by))
+        self.at = max(0, min(len(self.matching) - 1, self.at + by))
 
-    def seen(self, rows: int) -> list[tuple[bool, Option]]:
-        """The part of the list around the picked one that has room, each with whether it is picked."""
-        start = max(0, min(self.at - rows // 2, len(self.found) - rows))
-        shown = self.found[start : start + rows]
+    def visible(self, rows: int) -> list[tuple[bool, Choice]]:
+        """`rows` choices around the cursor, each with whether the cursor is on it."""
+        start = max(0, min(self.at - rows // 2, len(self.matching) - rows))
+        shown = self.matching[start : start + rows]
         return [(start + row == self.at, option) for row, option in enumerate(shown)]
 
 
-LONGEST = 40
-"""Options that are listed; of more, a person types a part of the name."""
+MAX_LISTED = 40
+"""Maximum number of choices listed; the user can type part of a name for the others."""
 
 
-class Plain:
-    """The person at a terminal that only knows lines, such as an editor's shell."""
+class PlainPrompter:
+    """Prompts for a terminal without cursor control, such as the shell of an editor."""
 
     def __init__(self) -> None:
         self._fd = sys.stdin.fileno()
 
     async def choose(
-        self, topic: str, options: Sequence[Option], *, first: str = "", hint: str = "", free: bool = False
+        self, topic: str, options: Sequence[Choice], *, first: str = "", hint: str = "", free: bool = False
     ) -> str:
         shown = list(options)
         while True:
             if hint:
                 print(hint)
-            for number, option in enumerate(shown[:LONGEST], 1):
-                print(harmless(f"{number:3}  {option.label}  {option.note}".rstrip()))
+            for number, option in enumerate(shown[:MAX_LISTED], 1):
+                print(sanitize(f"{number:3}  {option.label}  {option.note}".rstrip()))
             usual = next((option.label for option in options if option.value == first), "")
             text = await self._line(f"{topic} (number or name{f'; Enter: {usual}' if usual else ''}): ")
             if not text and usual:
@@ -122,29 +122,29 @@ class Plain:
             if text.isdecimal() and 0 < int(text) <= len(shown):
                 return shown[int(text) - 1].value
             picker = Picker(options, free=free)
-            picker.narrow(text)
+            picker.filter(text)
             exact = next((option.value for option in options if option.label == text), None)
-            chosen = exact or (picker.chosen if len(picker.found) < 2 else None)
+            chosen = exact or (picker.chosen if len(picker.matching) < 2 else None)
             if text and chosen:
                 return chosen
-            shown = list(picker.found or options)
+            shown = list(picker.matching or options)
 
     async def text(self, topic: str, first: str = "") -> str:
         return await self._line(f"{topic}{f' (Enter: {first})' if first else ''}: ") or first
 
     async def secret(self, topic: str) -> str:
-        with _unseen(self._fd):
+        with _hide_input(self._fd):
             text = await self._line(f"{topic}: ")
         print()
         return text
 
-    def tell(self, line: str) -> None:
-        print(harmless(line))
+    def note(self, line: str) -> None:
+        print(sanitize(line))
 
-    warn = tell
+    warn = note
 
     async def _line(self, question: str) -> str:
-        """A terminal gives its input line by line, so one read is one line."""
+        """Read one line; a terminal returns one per read."""
         print(question, end="", flush=True)
         ready = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -154,12 +154,12 @@ class Plain:
         finally:
             loop.remove_reader(self._fd)
         if not (line := os.read(self._fd, 65_536)):
-            raise Left
+            raise SetupCancelled
         return line.decode("utf-8", "replace").strip()
 
 
 @contextmanager
-def _unseen(fd: int) -> Iterator[None]:
+def _hide_input(fd: int) -> Iterator[None]:
     before = termios.tcgetattr(fd)
     hidden = termios.tcgetattr(fd)
     hidden[3] &= ~termios.ECHO
@@ -170,33 +170,42 @@ def _unseen(fd: int) -> Iterator[None]:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
-ROWS = 15
-"""Options shown at once, where the terminal has room for them."""
-LABEL = 44
-"""Columns that a label may take before its note no longer stands below the others'."""
+MAX_ROWS = 15
+"""Maximum number of choices shown at once."""
+MAX_LABEL = 44
+"""Maximum width of the label column."""
 _STYLE = Style.from_dict({"topic": "bold", "picked": "bold", "note": "ansibrightblack"})
-_STEPS = {"up": -1, "c-p": -1, "s-tab": -1, "down": 1, "c-n": 1, "tab": 1, "pageup": -ROWS, "pagedown": ROWS}
+_STEPS = {
+    "up": -1,
+    "c-p": -1,
+    "s-tab": -1,
+    "down": 1,
+    "c-n": 1,
+    "tab": 1,
+    "pageup": -MAX_ROWS,
+    "pagedown": MAX_ROWS,
+}
 _HINT = "type to filter, arrows to move, Enter to choose"
 
 
-class Screen:
-    """The person at this terminal."""
+class TerminalPrompter:
+    """Prompts with prompt_toolkit."""
 
     def __init__(self, *, colour: bool = True) -> None:
         self._colour = colour
 
     async def choose(
-        self, topic: str, options: Sequence[Option], *, first: str = "", hint: str = "", free: bool = False
+        self, topic: str, options: Sequence[Choice], *, first: str = "", hint: str = "", free: bool = False
     ) -> str:
         picker = Picker(options, first=first, free=free)
         value = await self._application(topic, picker, hint or _HINT).run_async(set_exception_handler=False)
         label = next((option.label for option in options if option.value == value), value)
-        print(f"{topic}: {harmless(label)}")
+        print(f"{topic}: {sanitize(label)}")
         return value
 
     async def text(self, topic: str, first: str = "") -> str:
         text = (await self._session(topic).prompt_async(default=first, set_exception_handler=False)).strip()
-        print(f"{topic}: {harmless(text)}")
+        print(f"{topic}: {sanitize(text)}")
         return text
 
     async def secret(self, topic: str) -> str:
@@ -206,7 +215,7 @@ class Screen:
         print(f"{topic}: {'***' if text else ''}")
         return text
 
-    def tell(self, line: str) -> None:
+    def note(self, line: str) -> None:
         self._write(line, DIM if line.startswith("·") else "")
 
     def warn(self, line: str) -> None:
@@ -214,7 +223,7 @@ class Screen:
 
     def _write(self, line: str, style: str) -> None:
         width = shutil.get_terminal_size().columns - 1
-        for part in harmless(line).split("\n"):
+        for part in sanitize(line).split("\n"):
             inner = " " * (len(part) - len(part.lstrip()))
             for row in textwrap.wrap(part, width, subsequent_indent=inner, break_on_hyphens=False) or [""]:
                 print(f"{style}{row}{PLAIN}" if style and self._colour else row)
@@ -224,39 +233,39 @@ class Screen:
             [("class:topic", f"{topic}: ")],
             style=_STYLE if self._colour else None,
             erase_when_done=True,
-            interrupt_exception=Left,
-            eof_exception=Left,
+            interrupt_exception=SetupCancelled,
+            eof_exception=SetupCancelled,
         )
 
     def _application(self, topic: str, picker: Picker, hint: str) -> Application[str]:
-        typed = Buffer(multiline=False, on_text_changed=lambda buffer: picker.narrow(buffer.text))
+        typed = Buffer(multiline=False, on_text_changed=lambda buffer: picker.filter(buffer.text))
         question = BufferControl(typed, [BeforeInput(f"{topic}: ", "class:topic")])
-        rows = max(3, min(ROWS, shutil.get_terminal_size().lines - 5))
-        drawn = FormattedTextControl(lambda: _drawn(picker, rows, hint))
+        rows = max(3, min(MAX_ROWS, shutil.get_terminal_size().lines - 5))
+        drawn = FormattedTextControl(lambda: _draw_choices(picker, rows, hint))
         body = HSplit([Window(question, height=1), Window(drawn, dont_extend_height=True)])
         return Application(
             layout=Layout(body, focused_element=typed),
-            key_bindings=_keys(picker),
+            key_bindings=_make_keys(picker),
             style=_STYLE if self._colour else None,
             erase_when_done=True,
         )
 
 
-def _drawn(picker: Picker, rows: int, hint: str) -> StyleAndTextTuples:
+def _draw_choices(picker: Picker, rows: int, hint: str) -> StyleAndTextTuples:
     parts: StyleAndTextTuples = []
-    width = min(LABEL, max((len(option.label) for option in picker.found), default=0))
-    for picked, option in picker.seen(rows):
+    width = min(MAX_LABEL, max((len(option.label) for option in picker.matching), default=0))
+    for picked, option in picker.visible(rows):
         style = "class:picked" if picked else ""
         parts += [(style, f"{'>' if picked else ' '} {option.label:<{width}}")]
         parts += [("class:note", f"  {option.note}\n" if option.note else "\n")]
-    if not picker.found:
-        nothing = "nothing fits; Enter takes it as you typed it" if picker.chosen else "nothing fits"
+    if not picker.matching:
+        nothing = "no matches; press Enter to use your text" if picker.chosen else "no matches"
         parts.append(("", f"  {nothing}\n"))
-    more = f" ({len(picker.found)} in all)" if len(picker.found) > rows else ""
+    more = f" ({len(picker.matching)} total)" if len(picker.matching) > rows else ""
     return [*parts, ("class:note", f"  {hint}{more}")]
 
 
-def _keys(picker: Picker) -> KeyBindings:
+def _make_keys(picker: Picker) -> KeyBindings:
     keys = KeyBindings()
 
     @keys.add("enter")
@@ -268,7 +277,7 @@ def _keys(picker: Picker) -> KeyBindings:
     @keys.add("c-d")
     @keys.add("<sigint>")
     def leave(event: KeyPressEvent) -> None:
-        event.app.exit(exception=Left)
+        event.app.exit(exception=SetupCancelled)
 
     for key, by in _STEPS.items():
         keys.add(key)(lambda _, by=by: picker.move(by))
@@ -276,7 +285,7 @@ def _keys(picker: Picker) -> KeyBindings:
 
 
 class _Hidden(Processor):
-    """Shows how much was typed, which tells a good paste from a bad one, and nothing of what."""
+    """Shows only the length of the typed text."""
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
         length = len(transformation_input.document.text)

@@ -1,32 +1,32 @@
-"""The guided start, question by question. It plans and tries out; it writes nothing."""
+"""The questions of `alipes setup`. Makes and tests a plan; does not save it."""
 
 from typing import Literal, TypeAlias
 
 from msgspec import structs
 
-from alipes.cli.setup.check import Kind, Trouble, ask_somewhere, list_somewhere
+from alipes.cli.setup.check import ProblemKind, SetupProblem, list_models_or_v1, try_model_or_v1
 from alipes.cli.setup.choices import (
-    ANOTHER,
     APIS,
-    KEYS_AT,
+    KEY_PAGES,
     MODEL_HINT,
-    find_local,
-    model_options,
-    preferred,
-    providers,
+    OTHER_SERVER,
+    default_provider,
+    find_local_servers,
+    model_choices,
+    provider_choices,
 )
 from alipes.cli.setup.plan import (
-    Given,
-    Plan,
+    SetupOptions,
+    SetupPlan,
+    add_key,
     check_name,
     check_url,
-    endpoint_of,
-    model_of,
-    name_for,
-    usual,
-    with_key,
+    default_model,
+    make_endpoint,
+    model_name,
+    suggest_name,
 )
-from alipes.cli.setup.prompts import Dialogue, Option
+from alipes.cli.setup.prompts import Choice, Prompter
 from alipes.config.environment import Variables
 from alipes.config.known_providers import BUILT_IN, KNOWN
 from alipes.config.settings import Settings
@@ -35,7 +35,7 @@ from alipes.kernel.models import Endpoint
 from alipes.runtime.http.clients import ClientScope
 
 Step: TypeAlias = Literal["provider", "address", "key", "models", "model", "trial", "done"]
-_WAYS: dict[Kind, tuple[Step, ...]] = {
+_NEXT_STEPS: dict[ProblemKind, tuple[Step, ...]] = {
     "key": ("key", "provider"),
     "credit": ("trial", "model", "key", "provider"),
     "unreachable": ("trial", "address", "provider"),
@@ -43,7 +43,7 @@ _WAYS: dict[Kind, tuple[Step, ...]] = {
     "model": ("model", "trial", "provider"),
     "other": ("provider", "model", "trial"),
 }
-"""What may help, likeliest first; `trial` stands for the same once more."""
+"""Next steps after a problem, best first; `trial`: try the same again."""
 _LABELS: dict[Step, str] = {
     "trial": "try again",
     "key": "another key",
@@ -51,24 +51,29 @@ _LABELS: dict[Step, str] = {
     "model": "another model",
     "provider": "another provider",
 }
-_NOTHING = Plan(Endpoint("", "openai-chat"))
-KEEP = Option("keep", "keep it anyway", "without having seen it work")
+_EMPTY_PLAN = SetupPlan(Endpoint("", "openai-chat"))
+SAVE_UNTESTED = Choice("keep", "save anyway", "untested")
 
 
-class Guide:
-    """Goes from step to step until the plan works, or the person takes it as it is."""
+class SetupWizard:
+    """Asks step by step until the plan works or the user saves it untested."""
 
     def __init__(
-        self, settings: Settings, variables: Variables, scope: ClientScope, dialogue: Dialogue, given: Given
+        self,
+        settings: Settings,
+        variables: Variables,
+        scope: ClientScope,
+        prompter: Prompter,
+        given: SetupOptions,
     ) -> None:
         self._settings, self._variables, self._scope = settings, variables, scope
-        self._dialogue, self._given = dialogue, given
+        self._prompter, self._options = prompter, given
         self._check = given.check
-        self._plan = _NOTHING
+        self._plan = _EMPTY_PLAN
         self._offered: tuple[str, ...] = ()
 
-    async def plan(self) -> Plan:
-        """Ask what was not given. Raises Left when the person leaves, ConfigError for a wrong flag."""
+    async def run(self) -> SetupPlan:
+        """Ask for everything that was not given. Raises SetupCancelled, or ConfigError for a wrong option."""
         step: Step = "provider"
         while step != "done":
             match step:
@@ -83,39 +88,40 @@ class Guide:
                 case "model":
                     step = await self._model()
                 case "trial":
-                    step = await self._trial()
+                    step = await self._try_model()
         return self._plan
 
-    def _take(self, flag: str) -> str:
-        """What was given for `flag`, the first time; later the person is asked."""
-        value: str = getattr(self._given, flag)
-        self._given = structs.replace(self._given, **{flag: ""})
+    def _take_option(self, flag: str) -> str:
+        """The value of an option the first time; empty later, so that the user is asked."""
+        value: str = getattr(self._options, flag)
+        self._options = structs.replace(self._options, **{flag: ""})
         return value
 
     async def _provider(self) -> Step:
-        name = self._take("provider")
-        url, api = self._given.base_url, self._given.api
-        self._plan = _NOTHING
+        name = self._take_option("provider")
+        url, api = self._options.base_url, self._options.api
+        self._plan = _EMPTY_PLAN
         if not name and url:
             return "address"
         if not name:
-            found = await find_local(self._settings, self._scope) if self._check else None
-            options = providers(self._settings, self._variables, found)
-            first = preferred(self._settings, found)
-            name = await self._dialogue.choose("Provider", options, first=first)
-        if name == ANOTHER:
+            look = self._check and self._settings.local_servers
+            found = await find_local_servers(self._settings, self._scope) if look else None
+            options = provider_choices(self._settings, self._variables, found)
+            first = default_provider(self._settings, found)
+            name = await self._prompter.choose("Provider", options, first=first)
+        if name == OTHER_SERVER:
             return "address"
-        self._take("base_url"), self._take("api")
-        self._plan = Plan(endpoint_of(self._settings, name, base_url=url, api=api))
+        self._take_option("base_url"), self._take_option("api")
+        self._plan = SetupPlan(make_endpoint(self._settings, name, base_url=url, api=api))
         return "key"
 
     async def _address(self) -> Step:
-        """The address, API and name of a server that is not among the known."""
+        """Ask for the address, API and name of another server."""
         present = self._plan.endpoint
-        url = await self._url(self._take("base_url"), present.base_url)
-        api = self._take("api") or await self._dialogue.choose("API", APIS, first=present.api)
-        name = present.name or await self._name(name_for(url))
-        endpoint = endpoint_of(self._settings, name, base_url=url, api=api)
+        url = await self._url(self._take_option("base_url"), present.base_url)
+        api = self._take_option("api") or await self._prompter.choose("API", APIS, first=present.api)
+        name = present.name or await self._name(suggest_name(url))
+        endpoint = make_endpoint(self._settings, name, base_url=url, api=api)
         if present.key:
             endpoint = structs.replace(endpoint, key=present.key, key_env=present.key_env)
         self._plan = structs.replace(self._plan, endpoint=endpoint)
@@ -123,116 +129,121 @@ class Guide:
 
     async def _url(self, given: str, first: str) -> str:
         if not given:
-            self._dialogue.tell("· what comes before /chat/completions, as in http://127.0.0.1:9100/v1")
+            self._prompter.note("· the URL without /chat/completions, such as http://127.0.0.1:9100/v1")
         while True:
-            url = given or await self._dialogue.text("Address", first)
+            url = given or await self._prompter.text("Address", first)
             try:
                 return check_url(url)
             except ConfigError as error:
-                self._dialogue.warn(str(error))
+                self._prompter.warn(str(error))
                 given, first = "", url
 
     async def _name(self, first: str) -> str:
         while True:
-            name = await self._dialogue.text("A name for it", first)
+            name = await self._prompter.text("Name", first)
             try:
                 if check_name(name) not in KNOWN:
                     return name
-                self._dialogue.warn(f"{name} is somebody else: choose another name.")
+                self._prompter.warn(f"{name} is a known provider: choose another name.")
             except ConfigError as error:
-                self._dialogue.warn(str(error))
+                self._prompter.warn(str(error))
 
     async def _key(self) -> Step:
-        endpoint, given = self._plan.endpoint, Given(key=self._take("key"), key_env=self._take("key_env"))
+        endpoint, given = (
+            self._plan.endpoint,
+            SetupOptions(key=self._take_option("key"), key_env=self._take_option("key_env")),
+        )
         known = endpoint.name in KNOWN
-        if given == Given():
+        if given == SetupOptions():
             if known and not endpoint.key_env:
                 return "models"
-            given = Given(key=await self._ask_key(endpoint))
+            given = SetupOptions(key=await self._ask_key(endpoint))
         try:
-            self._plan = with_key(self._plan, self._variables, given)
+            self._plan = add_key(self._plan, self._variables, given)
         except ConfigError as error:
-            self._dialogue.warn(str(error))
+            self._prompter.warn(str(error))
             return "key"
         return "provider" if known and not self._plan.endpoint.key else "models"
 
     async def _ask_key(self, endpoint: Endpoint) -> str:
         if endpoint.key:
-            topic = f"Key (Enter keeps the one in {endpoint.key_env})"
-        elif at := KEYS_AT.get(endpoint.name):
-            self._dialogue.tell(f"· make a key at {at} and paste it; Enter alone goes back")
+            topic = f"Key (Enter to use {endpoint.key_env})"
+        elif at := KEY_PAGES.get(endpoint.name):
+            self._prompter.note(f"· Get a key at {at} and paste it here (Enter to go back)")
             topic = "Key"
         else:
-            topic = "Key (Enter if it needs none)"
-        return await self._dialogue.secret(topic)
+            topic = "Key (Enter for none)"
+        return await self._prompter.secret(topic)
 
     async def _models(self) -> Step:
         self._offered = ()
         endpoint = self._plan.endpoint
         if not self._check or not endpoint.base_url:
             return "model"
-        self._dialogue.tell(f"· asking {endpoint.name} for its models")
-        offered, at = await list_somewhere(endpoint, self._scope)
-        self._found(at)
-        if isinstance(offered, Trouble):
+        self._prompter.note(f"· listing the models of {endpoint.name}")
+        offered, at = await list_models_or_v1(endpoint, self._scope)
+        self._use_endpoint(at)
+        if isinstance(offered, SetupProblem):
             if offered.kind != "address" or endpoint.name in KNOWN:
-                return await self._after(offered, "models")
-            self._dialogue.tell(f"· it does not list its models: {offered.says}")
+                return await self._ask_next_step(offered, "models")
+            self._prompter.note(f"· no model list: {offered.message}")
             return "model"
         self._offered = offered
         if not offered:
-            self._dialogue.tell(f"· {endpoint.name} has no models yet; name the one it will have")
+            self._prompter.note(f"· {endpoint.name} has no models yet; enter the name of one")
         return "model"
 
-    def _found(self, at: Endpoint) -> None:
-        """Who was meant answers, but perhaps not quite where they were said to."""
+    def _use_endpoint(self, at: Endpoint) -> None:
+        """Use the endpoint that answered, which may have another address."""
         if at != self._plan.endpoint:
-            self._dialogue.tell(f"· it answers at {at.base_url}")
+            self._prompter.note(f"· using {at.base_url}")
             self._plan = structs.replace(self._plan, endpoint=at)
 
     async def _model(self) -> Step:
         endpoint = self._plan.endpoint
-        model = model_of(self._settings, endpoint.name, self._take("model"))
+        model = model_name(self._settings, endpoint.name, self._take_option("model"))
         if not model and endpoint.name in BUILT_IN:
-            model = usual(self._settings, endpoint)
+            model = default_model(self._settings, endpoint)
         if not (model := model or self._plan.model):
             model = await self._ask_model(endpoint)
         self._plan = structs.replace(self._plan, model=model)
         return "trial"
 
     async def _ask_model(self, endpoint: Endpoint) -> str:
-        options = model_options(self._settings, endpoint, self._offered)
+        options = model_choices(self._settings, endpoint, self._offered)
         if not options:
-            return await self._dialogue.text("Model")
-        first = usual(self._settings, endpoint)
-        typed = await self._dialogue.choose("Model", options, first=first, hint=MODEL_HINT, free=True)
-        return model_of(self._settings, endpoint.name, typed)
+            return await self._prompter.text("Model")
+        first = default_model(self._settings, endpoint)
+        typed = await self._prompter.choose("Model", options, first=first, hint=MODEL_HINT, free=True)
+        return model_name(self._settings, endpoint.name, typed)
 
-    async def _trial(self) -> Step:
+    async def _try_model(self) -> Step:
         if not self._plan.model:
             return "model"
         if not self._check:
             return "done"
-        self._dialogue.tell(f"· asking {self._plan.name} one short question")
-        answer, at = await ask_somewhere(self._plan, self._settings, self._scope, self._offered)
-        self._found(at)
-        if isinstance(answer, Trouble):
-            return await self._after(answer, "trial")
-        self._dialogue.tell(f"It answers ({answer:.1f} s).")
+        self._prompter.note(f"· testing {self._plan.name}")
+        answer, at = await try_model_or_v1(self._plan, self._settings, self._scope, self._offered)
+        self._use_endpoint(at)
+        if isinstance(answer, SetupProblem):
+            return await self._ask_next_step(answer, "trial")
+        self._prompter.note(f"It works ({answer:.1f} s).")
         return "done"
 
-    async def _after(self, trouble: Trouble, failed: Step) -> Step:
-        """What to do about it."""
-        self._dialogue.warn(str(trouble))
+    async def _ask_next_step(self, trouble: SetupProblem, failed: Step) -> Step:
+        """Show the problem and ask what to do."""
+        self._prompter.warn(str(trouble))
         custom = self._plan.endpoint.name not in KNOWN
         ways = [
             way
-            for way in _WAYS[trouble.kind]
+            for way in _NEXT_STEPS[trouble.kind]
             if (way != "address" or custom)
             and (way != "model" or failed == "trial")
             and (way != "key" or self._plan.endpoint.key_env or custom)
         ]
-        chosen = await self._dialogue.choose("Now", [*(Option(way, _LABELS[way]) for way in ways), KEEP])
+        chosen = await self._prompter.choose(
+            "What next?", [*(Choice(way, _LABELS[way]) for way in ways), SAVE_UNTESTED]
+        )
         if chosen == "model":
             self._plan = structs.replace(self._plan, model="")
         for way in ways:

@@ -1,4 +1,4 @@
-"""What a half-typed word may become: commands, models, files. And the menu that shows it."""
+"""Completion of commands, arguments and files, the completion menu, and the input history."""
 
 import asyncio
 import os
@@ -12,36 +12,36 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
 
-from alipes.cli.render import one_line
-from alipes.cli.terminal.styles import Look, shortened, styled
-from alipes.cli.width import width
+from alipes.cli.render import to_one_line
+from alipes.cli.terminal.styles import TerminalStyle, apply_style, shorten
+from alipes.cli.width import display_width
 
-MENU = 6
-"""Rows of the menu."""
-MOST = 200
-"""Files that are offered."""
+MENU_ROWS = 6
+"""Maximum rows of the menu."""
+MAX_FILES = 200
+"""Maximum files offered."""
 
-Choices = Callable[[], Iterable[str]]
+ListChoices = Callable[[], Iterable[str]]
 
 
-class Words(Completer):
-    """Completes by what it was given so far; commands and models come when they are loaded."""
+class InputCompleter(Completer):
+    """Completes commands, their arguments and files; `commands` and `arguments` are set once loaded."""
 
     def __init__(self) -> None:
         self.commands: Sequence[tuple[str, str]] = ()
-        """With the stroke, and what it does."""
-        self.arguments: dict[str, Choices] = {}
-        """By command, what may follow it."""
+        """Command with its slash, and its description."""
+        self.arguments: dict[str, ListChoices] = {}
+        """Possible arguments by command."""
 
-    def asks(self, text: str) -> bool:
-        """Whether the menu opens by itself: for a command, what follows one, and a file after `@`."""
+    def opens_menu(self, text: str) -> bool:
+        """True if the menu opens by itself: for a command, its argument, or a file after `@`."""
         if text.startswith("/") and "\n" not in text:
             name, blank, _ = text.partition(" ")
             return not blank or name in self.arguments
         return _last_word(text).startswith("@")
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """Those that take no waiting."""
+        """Completions that need no file access."""
         text = document.text_before_cursor
         if not text.startswith("/") or "\n" in text:
             return
@@ -67,12 +67,12 @@ class Words(Completer):
         if offered or (not word.startswith("@") and not complete_event.completion_requested):
             return
         path = word.removeprefix("@")
-        for name in await asyncio.to_thread(files, path):
+        for name in await asyncio.to_thread(list_files, path):
             yield Completion(name, -len(path.rpartition("/")[2]), display=name)
 
 
-def files(path: str) -> list[str]:
-    """The names in the folder of `path` that begin like its last part, folders first and with a slash."""
+def list_files(path: str) -> list[str]:
+    """The files whose path starts with `path`, directories first and with a slash."""
     folder, _, begin = path.rpartition("/")
     where = os.path.expanduser(folder + "/" if "/" in path else ".")
     found: list[tuple[bool, str]] = []
@@ -84,27 +84,29 @@ def files(path: str) -> list[str]:
     except (OSError, ValueError):
         return []
     found.sort()
-    names = [name if is_file else name + "/" for is_file, name in found[:MOST]]
+    names = [name if is_file else name + "/" for is_file, name in found[:MAX_FILES]]
     return [name for name in names if name.isprintable()]
 
 
-def menu(state: CompletionState | None, columns: int, look: Look) -> list[str]:
-    """The rows of the menu: the chosen one among its neighbours."""
+def render_menu(state: CompletionState | None, columns: int, style: TerminalStyle) -> list[str]:
+    """The rows of the menu around the selected entry."""
     if state is None or not state.completions:
         return []
     chosen = state.complete_index
-    first = max(0, min((chosen or 0) - MENU + 2, len(state.completions) - MENU))
-    shown = state.completions[first : first + MENU]
-    names = [shortened(one_line(one.display_text), max(4, columns // 2), look.more) for one in shown]
-    room = max(width(name) for name in names)
+    first = max(0, min((chosen or 0) - MENU_ROWS + 2, len(state.completions) - MENU_ROWS))
+    shown = state.completions[first : first + MENU_ROWS]
+    names = [shorten(to_one_line(one.display_text), max(4, columns // 2), style.more) for one in shown]
+    room = max(display_width(name) for name in names)
     rows = []
     for number, (one, name) in enumerate(zip(shown, names, strict=True), first):
-        meaning = shortened(one_line(one.display_meta_text), max(0, columns - room - 6), look.more)
-        gap = " " * (room - width(name) + 2) if one.display_meta_text else ""
-        mark, style = (look.prompt, look.accent) if number == chosen else (" ", "")
-        rows.append(f"{styled(mark, style)} {styled(name, style)}{gap}{styled(meaning, look.faint)}")
+        meaning = shorten(to_one_line(one.display_meta_text), max(0, columns - room - 6), style.more)
+        gap = " " * (room - display_width(name) + 2) if one.display_meta_text else ""
+        mark, sgr = (style.prompt, style.accent) if number == chosen else (" ", "")
+        rows.append(
+            f"{apply_style(mark, sgr)} {apply_style(name, sgr)}{gap}{apply_style(meaning, style.faint)}"
+        )
     if (left := len(state.completions) - len(shown)) > 0:
-        rows.append("  " + styled(f"{look.more} {left} more", look.faint))
+        rows.append("  " + apply_style(f"{style.more} {left} more", style.faint))
     return rows
 
 
@@ -112,41 +114,41 @@ def _last_word(text: str) -> str:
     return text[max(text.rfind(blank) for blank in " \n\t") + 1 :]
 
 
-KEPT = 1000
-LARGEST = 1_000_000
-"""Bytes after which the file is shortened to the last `KEPT` entries."""
-LONGEST = 20_000
-"""A text longer than this is remembered until the end of the process only."""
+MAX_ENTRIES = 1000
+MAX_FILE_BYTES = 1_000_000
+"""A larger file is cut to the last `MAX_ENTRIES` entries."""
+MAX_ENTRY_CHARS = 20_000
+"""Longer texts are not saved in the file."""
 
 
-class KeptHistory(History):
-    """One file, several writers: each entry is one append. A disk that fails costs the history, no more."""
+class InputHistory(History):
+    """The input history in a file that several processes append to. Disk errors are ignored."""
 
     def __init__(self, path: Path, expand: Callable[[str], str] = str) -> None:
-        """`expand` makes of a typed text what is worth keeping, as what was pasted in place of its mark."""
+        """`expand` replaces paste marks by their text."""
         super().__init__()
         self._path, self._expand = path, expand
 
     def append_string(self, string: str) -> None:
-        """Remember it, unless it is what was said last."""
+        """Add the text unless it equals the last entry."""
         if string.strip() and self._loaded_strings[:1] != [string]:
             super().append_string(string)
 
     def load_history_strings(self) -> Iterable[str]:
-        """The latest first."""
+        """The entries, latest first."""
         try:
             data = self._path.read_bytes()
         except OSError:
             return self._loaded_strings
         lines = data.splitlines()
-        if len(data) > LARGEST:
-            lines = lines[-KEPT:]
+        if len(data) > MAX_FILE_BYTES:
+            lines = lines[-MAX_ENTRIES:]
             self._shorten(lines)
-        return [*self._loaded_strings, *_texts(lines[: -KEPT - 1 : -1])]
+        return [*self._loaded_strings, *_decode_entries(lines[: -MAX_ENTRIES - 1 : -1])]
 
     def store_string(self, string: str) -> None:
         text = self._expand(string)
-        if len(text) > LONGEST:
+        if len(text) > MAX_ENTRY_CHARS:
             return
         line = msgspec.json.encode(text.encode("utf-8", "replace").decode()) + b"\n"
         with suppress(OSError):
@@ -165,8 +167,8 @@ class KeptHistory(History):
             os.replace(beside, self._path)
 
 
-def _texts(lines: Iterable[bytes]) -> Iterable[str]:
-    """The entries; a line that was damaged, or is no text, is passed over."""
+def _decode_entries(lines: Iterable[bytes]) -> Iterable[str]:
+    """The valid entries; damaged lines are skipped."""
     decode = msgspec.json.Decoder(str).decode
     for line in lines:
         with suppress(msgspec.DecodeError):

@@ -1,6 +1,6 @@
-"""Pictures as rows, in the ways that some terminals draw them. Where none is known, nothing is drawn.
+"""Inline images as rows, for terminals with an image protocol.
 
-The rows are empty, so that the screen makes room; the last one goes up again, draws, and comes back.
+The rows are empty to reserve space; the last one moves up, draws the image and returns.
 """
 
 import base64
@@ -11,42 +11,42 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-Way: TypeAlias = Literal["", "kitty", "iterm", "sixel"]
-WIDE, HIGH = 60, 20
-"""Columns and rows that a picture takes at most."""
-LARGEST = 8_000_000
-CELL = (10, 20)
-"""Pixels of one place, where the terminal is not asked."""
-COLOURS = 64
+ImageProtocol: TypeAlias = Literal["", "kitty", "iterm", "sixel"]
+MAX_COLUMNS, MAX_ROWS = 60, 20
+"""Maximum size of an image in columns and rows."""
+MAX_BYTES = 8_000_000
+CELL_PIXELS = (10, 20)
+"""Assumed size of a character cell in pixels."""
+MAX_COLOURS = 64
 CHUNK = 4096
-_NAMED = re.compile(r"^MEDIA: (/.+)$", re.MULTILINE)
+_MEDIA = re.compile(r"^MEDIA: (/.+)$", re.MULTILINE)
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def named(text: str) -> list[str]:
-    """The files that a result names as made."""
-    return _NAMED.findall(text)
+def find_images(text: str) -> list[str]:
+    """The image files named in a tool result."""
+    return _MEDIA.findall(text)
 
 
-def rows(path: str, way: Way, columns: int) -> list[str]:
-    """The picture; nothing where it cannot be drawn."""
+def render_image(path: str, way: ImageProtocol, columns: int) -> list[str]:
+    """The rows of the image; empty if it cannot be drawn."""
     if not way or not path.lower().endswith((".png", ".jpg", ".jpeg", ".gif", ".webp")):
         return []
     try:
         data = Path(path).read_bytes()
-        opened = _opened(data)
+        opened = _open_image(data)
         size = opened.size if opened else struct.unpack(">II", data[16:24]) if data.startswith(_PNG) else None
-        if size is None or len(data) > LARGEST:
+        if size is None or len(data) > MAX_BYTES:
             return []
-        wide, high = _fitting(size, columns)
-        drawn = _drawn(way, data, opened, wide, high)
+        wide, high = _fit(size, columns)
+        drawn = _encode(way, data, opened, wide, high)
     except (OSError, ValueError, struct.error):
         return []
     up = f"\x1b[{high - 1}A" if high > 1 else ""
     return [*[""] * (high - 1), f"\x1b7{up}\r  {drawn}\x1b8"] if drawn else []
 
 
-def _opened(data: bytes) -> Any:
+def _open_image(data: bytes) -> Any:
     try:
         import PIL.Image  # noqa: PLC0415
     except ModuleNotFoundError:
@@ -54,17 +54,17 @@ def _opened(data: bytes) -> Any:
     return PIL.Image.open(io.BytesIO(data))
 
 
-def _fitting(size: tuple[int, int], columns: int) -> tuple[int, int]:
-    """Columns and rows: never more than the picture's own size, nor than there is room for."""
+def _fit(size: tuple[int, int], columns: int) -> tuple[int, int]:
+    """Columns and rows for the image: at most its own size and the available space."""
     width, height = size
-    wide = max(1, min(WIDE, columns - 4, -(-width // CELL[0])))
-    high = max(1, round(wide * CELL[0] * height / width / CELL[1]))
-    if high > HIGH:
-        wide, high = max(1, wide * HIGH // high), HIGH
+    wide = max(1, min(MAX_COLUMNS, columns - 4, -(-width // CELL_PIXELS[0])))
+    high = max(1, round(wide * CELL_PIXELS[0] * height / width / CELL_PIXELS[1]))
+    if high > MAX_ROWS:
+        wide, high = max(1, wide * MAX_ROWS // high), MAX_ROWS
     return wide, high
 
 
-def _drawn(way: Way, data: bytes, opened: Any, wide: int, high: int) -> str:
+def _encode(way: ImageProtocol, data: bytes, opened: Any, wide: int, high: int) -> str:
     if way == "iterm":
         how = f"inline=1;width={wide};height={high};preserveAspectRatio=1;doNotMoveCursor=1"
         return f"\x1b]1337;File={how}:{base64.b64encode(data).decode()}\x07"
@@ -76,7 +76,9 @@ def _drawn(way: Way, data: bytes, opened: Any, wide: int, high: int) -> str:
             opened.convert("RGBA").save(file, "PNG")
             data = file.getvalue()
         return "".join(_kitty(base64.b64encode(data).decode(), wide, high))
-    return _sixel(opened.convert("RGB").resize((wide * CELL[0], high * CELL[1]))) if opened else ""
+    return (
+        _sixel(opened.convert("RGB").resize((wide * CELL_PIXELS[0], high * CELL_PIXELS[1]))) if opened else ""
+    )
 
 
 def _kitty(text: str, wide: int, high: int) -> Iterator[str]:
@@ -86,9 +88,9 @@ def _kitty(text: str, wide: int, high: int) -> Iterator[str]:
         yield f"\x1b_G{head}m={more};{text[start : start + CHUNK]}\x1b\\"
 
 
-def _sixel(picture: Any) -> str:
-    """Six rows of points at a time, a colour after the other; runs of the same are counted."""
-    small = picture.quantize(COLOURS)
+def _sixel(image: Any) -> str:
+    """Encode six pixel rows at a time, one colour after the other, with run lengths."""
+    small = image.quantize(MAX_COLOURS)
     palette, (width, height), points = small.getpalette(), small.size, small.tobytes()
     used = sorted(set(points))
     out = [f'\x1bP9;1q"1;1;{width};{height}']
@@ -100,12 +102,12 @@ def _sixel(picture: Any) -> str:
         band = [points[y * width : (y + 1) * width] for y in range(top, min(top + 6, height))]
         for colour in sorted({point for row in band for point in row}):
             marks = [sum((row[x] == colour) << n for n, row in enumerate(band)) for x in range(width)]
-            out.append(f"#{colour}{_runs(marks)}$")
+            out.append(f"#{colour}{_run_lengths(marks)}$")
         out.append("-")
     return "".join(out) + "\x1b\\"
 
 
-def _runs(marks: list[int]) -> str:
+def _run_lengths(marks: list[int]) -> str:
     out, last, count = [], marks[0], 0
     for mark in [*marks, -1]:
         if mark == last:

@@ -1,9 +1,9 @@
-"""Which key does what. The deeds are the terminal's; here they are only bound to keys."""
+"""Key bindings of the prompt and their actions."""
 
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 from prompt_toolkit.application import get_app
@@ -14,184 +14,162 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from alipes.cli.terminal.approval import KEYS
-from alipes.cli.terminal.layout import Bottom, Pastes
-from alipes.kernel.turns import Consent
+from alipes.cli.terminal.layout import BottomArea, PasteStore
+from alipes.kernel.turns import ApprovalChoice
 
-AGAIN = 2.0
-"""Seconds within which a second Ctrl-C leaves."""
+DOUBLE_PRESS_S = 2.0
+"""A second Ctrl-C within this time quits."""
 
 
-class Typed(Struct, frozen=True):
+class TypedText(Struct, frozen=True):
     """A message or a command."""
 
     id: str
-    """Under which it waits until it is dealt with."""
+    """Id in the list of queued messages."""
     text: str
     shown: str
-    """The same with long pastes as labels."""
+    """The text with labels for long pastes."""
 
 
-class Halt(Struct, frozen=True):
-    """Stop what is being done."""
+class StopRequest(Struct, frozen=True):
+    """Stop the running turn."""
 
 
-class Word(Struct, frozen=True):
-    """An answer to a question."""
+class ApprovalKey(Struct, frozen=True):
+    """The answer to an approval prompt."""
 
     ask: str
-    choice: Consent
+    choice: ApprovalChoice
 
 
-Letter: TypeAlias = Typed | Halt | Word
+InputEvent: TypeAlias = TypedText | StopRequest | ApprovalKey
 
 
-class Desk:
-    """The deeds of `keys`."""
+class InputActions:
+    """The actions of the keys."""
 
     def __init__(
-        self, buffer: Buffer, pastes: Pastes, bottom: Bottom, hint: Callable[[str, float], None]
+        self, buffer: Buffer, pastes: PasteStore, bottom: BottomArea, hint: Callable[[str, float], None]
     ) -> None:
         self._buffer, self._pastes, self._bottom, self._hint = buffer, pastes, bottom, hint
         self._count = 0
-        self.letters: asyncio.Queue[Letter] = asyncio.Queue()
-        self.leaving: Callable[[], None] = lambda: None
-        """Called when the person wants to leave."""
-        self._pressed = -AGAIN
-        """When Ctrl-C was last pressed to stop or to leave."""
+        self.input_events: asyncio.Queue[InputEvent] = asyncio.Queue()
+        self.on_quit: Callable[[], None] = lambda: None
+        """Called when the user wants to quit."""
+        self._last_ctrl_c = -DOUBLE_PRESS_S
+        """When Ctrl-C was last pressed to stop or quit."""
 
     def send(self) -> None:
+        """Send the input."""
         text = self._buffer.text
         if text.strip():
-            self.put_away()
+            self.clear_input()
             self._count += 1
-            typed = Typed(f"typed {self._count}", self._pastes.expand(text), self._pastes.labelled(text))
-            self._bottom.waiting[typed.id] = typed.shown
-            self.letters.put_nowait(typed)
+            typed = TypedText(
+                f"typed {self._count}", self._pastes.expand(text), self._pastes.show_labels(text)
+            )
+            self._bottom.queued[typed.id] = typed.shown
+            self.input_events.put_nowait(typed)
 
     def interrupt(self) -> None:
-        """Twice within a moment leaves. Once: stops what is done, else clears the input, else says so."""
-        now, before = time.monotonic(), self._pressed
+        """Ctrl-C: quit if pressed twice; else stop the turn, clear the input, or show a hint."""
+        now, before = time.monotonic(), self._last_ctrl_c
         status = self._bottom.status
-        if now - before < AGAIN:
-            self.leaving()
-        elif status.busy or self._bottom.waiting:
-            self._pressed = now
-            self.letters.put_nowait(Halt())
-            status.doing = "stopping"
-            self._hint("Ctrl-C again leaves", AGAIN)
+        if now - before < DOUBLE_PRESS_S:
+            self.on_quit()
+        elif status.is_running or self._bottom.queued:
+            self._last_ctrl_c = now
+            self.input_events.put_nowait(StopRequest())
+            status.activity = "stopping"
+            self._hint("Press Ctrl-C again to quit", DOUBLE_PRESS_S)
         elif self._buffer.text:
-            self.put_away()
+            self.clear_input()
         else:
-            self._pressed = now
-            self._hint("Ctrl-C again leaves", AGAIN)
+            self._last_ctrl_c = now
+            self._hint("Press Ctrl-C again to quit", DOUBLE_PRESS_S)
 
-    def leave(self) -> None:
-        self.leaving()
+    def quit(self) -> None:
+        self.on_quit()
 
-    def put_away(self) -> None:
+    def clear_input(self) -> None:
+        """Clear the input, but keep it in the history."""
         self._buffer.reset(append_to_history=True)
         self._buffer.load_history_if_not_yet_loaded()
 
     def edit(self) -> None:
+        """Open the input in the user's editor."""
         self._buffer.text = self._pastes.expand(self._buffer.text)
         self._buffer.open_in_editor()
 
     def paste(self, data: str) -> None:
-        self._buffer.insert_text(self._pastes.take(data))
+        self._buffer.insert_text(self._pastes.collapse(data))
 
-    def asked(self) -> bool:
-        return self._bottom.dialogue.answerable and not self._buffer.text
+    def can_answer(self) -> bool:
+        """True if a key press answers the approval prompt."""
+        return self._bottom.approvals.accepts_keys and not self._buffer.text
 
-    def answer(self, choice: Consent) -> None:
-        if asked := self._bottom.dialogue.open:
-            self.letters.put_nowait(Word(asked.ask, choice))
-
-
-class Deeds(Protocol):
-    """What keys can do."""
-
-    def send(self) -> None:
-        """What is typed."""
-        ...
-
-    def interrupt(self) -> None:
-        """Stop, clear or leave, whichever makes sense."""
-        ...
-
-    def leave(self) -> None: ...
-
-    def put_away(self) -> None:
-        """Empty the input, but keep it for the up key."""
-        ...
-
-    def edit(self) -> None:
-        """What is typed, in an editor of the person's choice."""
-        ...
-
-    def paste(self, data: str) -> None: ...
-
-    def asked(self) -> bool:
-        """Whether a letter is an answer now."""
-        ...
-
-    def answer(self, choice: Consent) -> None: ...
+    def answer(self, choice: ApprovalChoice) -> None:
+        if asked := self._bottom.approvals.current:
+            self.input_events.put_nowait(ApprovalKey(asked.ask, choice))
 
 
-def make_keys(deeds: Deeds, buffer: Buffer) -> KeyBindings:
+def make_key_bindings(actions: InputActions, buffer: Buffer) -> KeyBindings:
     keys = KeyBindings()
     typing = ~is_searching
-    asked = Condition(deeds.asked)
+    asked = Condition(actions.can_answer)
 
     def bind(*names: str, to: Callable[[], None]) -> None:
         keys.add(*names, filter=typing)(lambda _event: to())
 
-    bind("enter", to=lambda: _enter(buffer, deeds))
+    bind("enter", to=lambda: _enter(buffer, actions))
     bind("escape", "enter", to=lambda: buffer.newline(copy_margin=False))
     bind("c-j", to=lambda: buffer.newline(copy_margin=False))
-    bind("c-c", to=deeds.interrupt)
-    bind("<sigint>", to=deeds.interrupt)
-    bind("c-d", to=lambda: _end_of_input(buffer, deeds))
-    bind("c-x", "c-e", to=deeds.edit)
+    bind("c-c", to=actions.interrupt)
+    bind("<sigint>", to=actions.interrupt)
+    bind("c-d", to=lambda: _end_of_input(buffer, actions))
+    bind("c-x", "c-e", to=actions.edit)
     bind("tab", to=lambda: _complete(buffer))
     keys.add("s-tab", filter=has_completions)(lambda _event: buffer.complete_previous())
-    keys.add("escape", filter=typing, eager=Condition(_alone))(lambda _event: _close(buffer, deeds))
+    keys.add("escape", filter=typing, eager=Condition(_is_single_key))(
+        lambda _event: _escape(buffer, actions)
+    )
     keys.add("c-l")(_clear)
-    keys.add(Keys.BracketedPaste)(lambda event: deeds.paste(event.data))
-    keys.add("escape", filter=asked, eager=Condition(_alone))(lambda _event: deeds.answer("no"))
+    keys.add(Keys.BracketedPaste)(lambda event: actions.paste(event.data))
+    keys.add("escape", filter=asked, eager=Condition(_is_single_key))(lambda _event: actions.answer("no"))
     for letter, choice in KEYS.items():
-        keys.add(letter, filter=asked, eager=True)(lambda _event, choice=choice: deeds.answer(choice))
+        keys.add(letter, filter=asked, eager=True)(lambda _event, choice=choice: actions.answer(choice))
     return keys
 
 
-def _enter(buffer: Buffer, deeds: Deeds) -> None:
-    """Send; but a backslash before the cursor asks for another line, where Alt-Enter does not reach us."""
+def _enter(buffer: Buffer, actions: InputActions) -> None:
+    """Send the input, or start a new line after a backslash (for terminals without Alt-Enter)."""
     if buffer.document.char_before_cursor == "\\":
         buffer.delete_before_cursor()
         buffer.newline(copy_margin=False)
     else:
-        deeds.send()
+        actions.send()
 
 
-def _end_of_input(buffer: Buffer, deeds: Deeds) -> None:
+def _end_of_input(buffer: Buffer, actions: InputActions) -> None:
     if buffer.text:
         buffer.delete()
     else:
-        deeds.leave()
+        actions.quit()
 
 
 def _complete(buffer: Buffer) -> None:
-    """The next of the menu; without one, look what there is."""
+    """Select the next menu entry, or search for completions."""
     state = buffer.complete_state
     if state is not None and state.completions:
         buffer.complete_next()
     else:
-        get_app().create_background_task(_look_up(buffer))
+        get_app().create_background_task(_complete_now(buffer))
 
 
-async def _look_up(buffer: Buffer) -> None:
-    """Put in what all have in common that fits; if that is nothing, open the menu.
+async def _complete_now(buffer: Buffer) -> None:
+    """Insert the common prefix of all completions; if there is none, open the menu.
 
-    `Buffer.start_completion` would do nothing while the menu is about to open by itself.
+    `Buffer.start_completion` does nothing while the menu is about to open by itself.
     """
     document, event = buffer.document, CompleteEvent(completion_requested=True)
     found = [one async for one in buffer.completer.get_completions_async(document, event)]
@@ -206,18 +184,18 @@ async def _look_up(buffer: Buffer) -> None:
         buffer.on_completions_changed.fire()
 
 
-def _close(buffer: Buffer, deeds: Deeds) -> None:
-    """The menu if it is open; else what is typed is put away."""
+def _escape(buffer: Buffer, actions: InputActions) -> None:
+    """Close the menu, or clear the input."""
     if buffer.complete_state:
         buffer.cancel_completion()
     elif buffer.text:
-        deeds.put_away()
+        actions.clear_input()
 
 
 def _clear(event: KeyPressEvent) -> None:
     event.app.renderer.clear()
 
 
-def _alone() -> bool:
-    """Nothing came together with the key, so it is not the beginning of Alt and another one."""
+def _is_single_key() -> bool:
+    """True if no other key arrived with it, so it is not the start of Alt and another key."""
     return not get_app().key_processor.input_queue

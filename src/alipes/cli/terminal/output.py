@@ -1,7 +1,6 @@
-"""Between prompt_toolkit and the terminal: its renderer replaced by our canvas, its output by our outlet.
+"""Replaces the renderer and the output of prompt_toolkit.
 
-prompt_toolkit reads keys and edits text; what stands on the screen is decided by the scene and
-written by the canvas alone.
+prompt_toolkit reads keys and edits text; the screen content comes from a `FrameSource`.
 """
 
 import os
@@ -15,35 +14,35 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.renderer import Renderer
 from prompt_toolkit.styles import DummyStyle
 
-from alipes.cli.stdio import Outlet
-from alipes.cli.terminal.screen_diff import Canvas
+from alipes.cli.stdio import AsyncWriter
+from alipes.cli.terminal.screen_diff import LiveScreen
 
-STUCK = 0.05
-"""Seconds until we look again whether a terminal that does not read has begun to."""
+BLOCKED_RETRY_S = 0.05
+"""Retry interval while the terminal does not read."""
 
 
-class View(NamedTuple):
-    """What is to be seen: rows for the scrollback, rows below them, and the cursor in those."""
+class Frame(NamedTuple):
+    """New rows for the scrollback, the live rows below them, and the cursor in those."""
 
     final: list[str]
     live: list[str]
     cursor: tuple[int, int]
 
 
-class Scene(Protocol):
-    def view(self, columns: int, lines: int) -> View:
-        """Now; rows given as final are given once."""
+class FrameSource(Protocol):
+    def frame(self, columns: int, lines: int) -> Frame:
+        """The current frame; final rows are returned only once."""
         ...
 
     def resize(self, columns: int) -> None: ...
 
 
-class Wire(Vt100_Output):
-    """Never blocks the loop, and never asks the terminal where its cursor is."""
+class TerminalOutput(Vt100_Output):
+    """Never blocks the event loop and never queries the cursor position."""
 
-    def __init__(self, stdout: TextIO, outlet: Outlet) -> None:
+    def __init__(self, stdout: TextIO, outlet: AsyncWriter) -> None:
         super().__init__(stdout, lambda: _size(stdout), enable_cpr=False)
-        self.outlet = outlet
+        self.writer = outlet
         self._held: list[str] = []
 
     def write_raw(self, data: str) -> None:
@@ -56,73 +55,73 @@ class Wire(Vt100_Output):
         if self._held:
             text = "".join(self._held)
             self._held.clear()
-            self.outlet.write(text.encode(self.stdout.encoding, "replace"))
+            self.writer.write(text.encode(self.stdout.encoding, "replace"))
 
     def show_cursor(self) -> None:
-        """It is never hidden."""
+        """The cursor is never hidden."""
 
     def reset_cursor_shape(self) -> None:
-        """It is never changed."""
+        """The shape is never changed."""
 
 
-class Painter(Renderer):
-    """Stands where prompt_toolkit's renderer would."""
+class ScreenRenderer(Renderer):
+    """Draws frames in place of the renderer of prompt_toolkit."""
 
-    def __init__(self, output: Wire, scene: Scene, *, reflows: bool) -> None:
-        """`reflows`: the terminal breaks rows anew when it gets narrower."""
-        self._wire, self._scene, self._reflows = output, scene, reflows
+    def __init__(self, output: TerminalOutput, scene: FrameSource, *, reflows: bool) -> None:
+        """`reflows`: the terminal wraps rows when it becomes narrower."""
+        self._terminal, self._source, self._reflows = output, scene, reflows
         size = output.get_size()
-        self._canvas = Canvas(size.columns, size.rows)
+        self._live = LiveScreen(size.columns, size.rows)
         self.painted = 0.0
-        """When something was last put on the screen."""
+        """Time of the last change."""
         super().__init__(DummyStyle(), output)
 
     def reset(self, _scroll: bool = False, leave_alternate_screen: bool = True) -> None:
         super().reset(_scroll, leave_alternate_screen)
-        self._canvas.forget()
+        self._live.invalidate()
 
     def render(self, app: Application[Any], layout: Layout, is_done: bool = False) -> None:
-        if not is_done and self._wire.outlet.busy:
+        if not is_done and self._terminal.writer.is_blocked:
             assert app.loop is not None
-            app.loop.call_later(STUCK, app.invalidate)
+            app.loop.call_later(BLOCKED_RETRY_S, app.invalidate)
             return
         self._fit()
         if not self._bracketed_paste_enabled:
-            self._wire.enable_bracketed_paste()
+            self._terminal.enable_bracketed_paste()
             self._bracketed_paste_enabled = True
-        view = self._scene.view(self._canvas.columns, self._canvas.lines)
+        view = self._source.frame(self._live.columns, self._live.lines)
         if is_done:
-            view = View(view.final, [], (0, 0))
-        if change := self._canvas.paint(*view):
-            self._wire.write_raw(change)
+            view = Frame(view.final, [], (0, 0))
+        if change := self._live.paint(*view):
+            self._terminal.write_raw(change)
             self.painted = time.monotonic()
-        self._wire.flush()
+        self._terminal.flush()
 
     def erase(self, leave_alternate_screen: bool = True) -> None:
-        """Take the live rows away. Unless it is for a resize, someone else has the terminal next."""
+        """Remove the live rows. Unless this is a resize, another program uses the terminal next."""
         if not self._fit():
-            self._wire.write_raw(self._canvas.erase())
-        self._wire.flush()
+            self._terminal.write_raw(self._live.erase())
+        self._terminal.flush()
         if leave_alternate_screen:
             self.reset()
-            self._wire.outlet.push()
+            self._terminal.writer.flush_now()
 
     def clear(self) -> None:
-        """An empty screen, of which nothing is lost: what stood there is in the scrollback."""
-        size = self._wire.get_size()
-        self._wire.write_raw(self._canvas.erase() + "\r\n" * size.rows + "\x1b[H")
-        self._canvas.forget()
+        """Clear the screen; its content moves into the scrollback."""
+        size = self._terminal.get_size()
+        self._terminal.write_raw(self._live.erase() + "\r\n" * size.rows + "\x1b[H")
+        self._live.invalidate()
 
     def request_absolute_cursor_position(self) -> None:
-        """Nobody needs to know."""
+        """Not needed."""
 
     def _fit(self) -> bool:
-        """Whether the screen has another size than before; what was live is then gone from it."""
-        size = self._wire.get_size()
-        if (size.columns, size.rows) == (self._canvas.columns, self._canvas.lines):
+        """True if the size of the screen changed; the live rows are then erased."""
+        size = self._terminal.get_size()
+        if (size.columns, size.rows) == (self._live.columns, self._live.lines):
             return False
-        self._wire.write_raw(self._canvas.resize(size.columns, size.rows, reflows=self._reflows))
-        self._scene.resize(size.columns)
+        self._terminal.write_raw(self._live.resize(size.columns, size.rows, reflows=self._reflows))
+        self._source.resize(size.columns)
         return True
 
 
@@ -138,4 +137,4 @@ def writes_utf8(stdout: TextIO) -> bool:
     return stdout.encoding.lower().replace("-", "") == "utf8"
 
 
-__all__ = ["Painter", "Scene", "View", "Wire", "writes_utf8"]
+__all__ = ["ScreenRenderer", "FrameSource", "Frame", "TerminalOutput", "writes_utf8"]

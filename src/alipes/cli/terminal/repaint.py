@@ -1,4 +1,4 @@
-"""When the screen is painted: soon after a change, seldom enough to be cheap, and never without one."""
+"""Schedules repaints of the screen, and prints other output above the prompt."""
 
 import asyncio
 import io
@@ -8,93 +8,93 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from alipes.cli.terminal.status import Status
+from alipes.cli.terminal.status import StatusLine
 
 
-class Aside(io.TextIOBase):
-    """Takes text from any thread and tells whole lines on the loop."""
+class LineRedirect(io.TextIOBase):
+    """A text stream for any thread that shows whole lines in the event loop."""
 
-    def __init__(self, tell: Callable[[str], None], stands_for: TextIO) -> None:
-        self._tell, self._stands_for = tell, stands_for
+    def __init__(self, show: Callable[[str], None], original: TextIO) -> None:
+        self._show, self._original = show, original
         self._loop = asyncio.get_running_loop()
-        self._begun = ""
+        self._partial = ""
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        return self._stands_for.encoding
+        return self._original.encoding
 
     def fileno(self) -> int:
-        return self._stands_for.fileno()
+        return self._original.fileno()
 
     def isatty(self) -> bool:
-        return self._stands_for.isatty()
+        return self._original.isatty()
 
     def writable(self) -> bool:
         return True
 
     def write(self, text: str) -> int:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._take, text)
+            self._loop.call_soon_threadsafe(self._add, text)
         return len(text)
 
-    def _take(self, text: str) -> None:
-        *lines, self._begun = (self._begun + text).split("\n")
+    def _add(self, text: str) -> None:
+        *lines, self._partial = (self._partial + text).split("\n")
         for line in lines:
             if line.strip():
-                self._tell(line)
+                self._show(line)
 
 
 @contextmanager
-def aside(tell: Callable[[str], None]) -> Iterator[None]:
-    """Until left, standard output and standard error of Python code go to `tell`, line by line."""
+def redirect_output(show: Callable[[str], None]) -> Iterator[None]:
+    """Send standard output and standard error of Python code to `show`, line by line."""
     out, err = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = Aside(tell, out), Aside(tell, err)
+    sys.stdout, sys.stderr = LineRedirect(show, out), LineRedirect(show, err)
     try:
         yield
     finally:
         sys.stdout, sys.stderr = out, err
 
 
-PAINTINGS = 15
-"""A second at most, however fast the text comes. What is typed is shown at once, by prompt_toolkit."""
+MAX_FPS = 15
+"""Maximum repaints per second for streamed text. Typed text is shown at once."""
 
 
-class Pulse:
-    """Timers of the running loop; when nothing goes on there are none."""
+class RepaintTimer:
+    """Repaints with timers of the event loop; there are none while idle."""
 
-    def __init__(self, status: Status, paint: Callable[[], None], painted: Callable[[], float]) -> None:
+    def __init__(self, status: StatusLine, paint: Callable[[], None], painted: Callable[[], float]) -> None:
         """`painted()`: when the screen last changed."""
         self._status, self._paint, self._painted = status, paint, painted
         self._due: asyncio.TimerHandle | None = None
         self._tick: asyncio.TimerHandle | None = None
-        self._unhint: asyncio.TimerHandle | None = None
+        self._hint_timer: asyncio.TimerHandle | None = None
 
     def refresh(self) -> None:
-        """Something changed. While a turn lives there is a change every second: its time."""
+        """Schedule a repaint. During a turn, also repaint every second for the elapsed time."""
         loop = asyncio.get_running_loop()
         if self._due is None:
-            wait = self._painted() + 1 / PAINTINGS - time.monotonic()
+            wait = self._painted() + 1 / MAX_FPS - time.monotonic()
             self._due = loop.call_later(max(0.0, wait), self._on_due)
-        if self._tick is None and self._status.busy:
+        if self._tick is None and self._status.is_running:
             self._tick = loop.call_later(1.0, self._on_tick)
 
-    def now(self) -> None:
-        """Something happened that a person waits for: paint at once."""
+    def paint_now(self) -> None:
+        """Repaint immediately."""
         self.refresh()
         if self._due is not None:
             self._due.cancel()
             self._on_due()
 
     def hint(self, text: str, seconds: float) -> None:
-        """Say it in the status line for a while."""
+        """Show the text in the status line for some seconds."""
         self._status.hint = text
-        if self._unhint is not None:
-            self._unhint.cancel()
-        self._unhint = asyncio.get_running_loop().call_later(seconds, self._on_unhint)
+        if self._hint_timer is not None:
+            self._hint_timer.cancel()
+        self._hint_timer = asyncio.get_running_loop().call_later(seconds, self._on_hint_end)
         self.refresh()
 
     def stop(self) -> None:
-        for timer in (self._due, self._tick, self._unhint):
+        for timer in (self._due, self._tick, self._hint_timer):
             if timer is not None:
                 timer.cancel()
 
@@ -106,7 +106,7 @@ class Pulse:
         self._tick = None
         self.refresh()
 
-    def _on_unhint(self) -> None:
-        self._unhint = None
+    def _on_hint_end(self) -> None:
+        self._hint_timer = None
         self._status.hint = ""
         self.refresh()

@@ -1,160 +1,160 @@
-"""The rows at the end of the output that may still change: rows in, the fewest bytes that show them out.
+"""Computes the shortest output that updates the live rows at the end of the screen.
 
-It only ever moves relative to where it is, so what scrolled up stays what it was. It writes to nothing.
+All cursor movements are relative, so the scrollback is never touched.
 """
 
 import re
 from collections.abc import Sequence
 
-from alipes.cli.width import cut, width
+from alipes.cli.width import display_width, split_at_width
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[_P][^\x1b]*\x1b\\|[78])")
 _STYLE = re.compile(r"\x1b\[([0-9;:]*)m")
 _LINK_END = re.compile(r"\x1b\]8;;(?:\x07|\x1b\\)")
 _UNSURE = re.compile("[\u200d\ufe0e\ufe0f\U0001f000-\U0001ffff]")
-"""Terminals disagree on how wide these are: behind one of them no column is certain."""
+"""Characters whose width differs between terminals, so columns after them are uncertain."""
 
 
-def plain(row: str) -> str:
+def strip_escapes(row: str) -> str:
     """The row without its escape sequences."""
     return _ESCAPE.sub("", row) if "\x1b" in row else row
 
 
-def span(row: str) -> int:
-    """The columns that a row takes."""
-    return width(plain(row))
+def visible_width(row: str) -> int:
+    """The columns that a row takes, without escape sequences."""
+    return display_width(strip_escapes(row))
 
 
-def height(row: str, columns: int) -> int:
-    """The lines of the screen that a row fills where the terminal breaks it at `columns`."""
-    text = plain(row)
-    if width(text) <= columns:
+def row_height(row: str, columns: int) -> int:
+    """The number of screen lines of a row that the terminal wraps at `columns`."""
+    text = strip_escapes(row)
+    if display_width(text) <= columns:
         return 1
     if text.isascii():
         return -(-len(text) // columns)
     lines = 0
     while text:
-        _, text = cut(text, columns)
+        _, text = split_at_width(text, columns)
         lines += 1
     return lines
 
 
-class Canvas:
-    """Knows what stands on the screen from the first live row down, and where the cursor is in it."""
+class LiveScreen:
+    """The live rows on the screen and the cursor in them."""
 
     def __init__(self, columns: int, lines: int) -> None:
         self.columns, self.lines = columns, lines
         self._shown: list[str] = []
-        self._home = (0, 0)
-        self._fresh = True
-        """Nobody knows what stands below the cursor."""
+        self._cursor = (0, 0)
+        self._unknown = True
+        """The screen content below the cursor is unknown."""
 
     def paint(self, final: Sequence[str], live: Sequence[str], cursor: tuple[int, int]) -> str:
-        """What to write so that `final` joins the scrollback and `live` stands below it.
+        """The output that adds `final` to the scrollback and shows `live` below it.
 
-        A live row must fit into a line, and `live` as a whole on the screen: of more, the last
-        rows are shown. `cursor` is a row of `live` and a column. Nothing is written twice.
+        A live row must fit into a line. If `live` does not fit on the screen, its last rows are
+        shown. `cursor` is a row of `live` and a column.
         """
         if (over := len(live) - self.lines) > 0:
             live, cursor = live[over:], (max(0, cursor[0] - over), cursor[1])
-        pen = _Pen(*self._home)
-        if self._fresh:
+        pen = _CursorWriter(*self._cursor)
+        if self._unknown:
             pen.write("\r\x1b[J")
-            self._fresh = False
+            self._unknown = False
         if final or live != self._shown:
             self._draw(pen, [*final, *live])
-        done = sum(height(row, self.columns) for row in final)
+        done = sum(row_height(row, self.columns) for row in final)
         self._shown = list(live)
         if not live and done:
-            pen.go(done - 1)
+            pen.move_to(done - 1)
             pen.write("\r\n")
             pen.y = done
-        pen.go(done + cursor[0], cursor[1])
-        self._home = cursor
-        return pen.taken()
+        pen.move_to(done + cursor[0], cursor[1])
+        self._cursor = cursor
+        return pen.text()
 
     def erase(self) -> str:
-        """Take the live rows off the screen; what is painted next stands in their place."""
-        return self._erase(self._home[0])
+        """The output that removes the live rows."""
+        return self._erase(self._cursor[0])
 
     def resize(self, columns: int, lines: int, *, reflows: bool) -> str:
-        """The same, on a screen of another size. `reflows`: the terminal breaks rows that no longer fit."""
-        above, (y, x) = self._shown[: self._home[0]], self._home
+        """Like `erase`, after a change of the size. `reflows`: the terminal wraps rows that do not fit."""
+        above, (y, x) = self._shown[: self._cursor[0]], self._cursor
         if reflows and columns < self.columns:
-            y = sum(height(row, columns) for row in above) + x // columns
+            y = sum(row_height(row, columns) for row in above) + x // columns
         self.columns, self.lines = columns, lines
         return self._erase(y)
 
-    def forget(self) -> None:
-        """Whatever was shown is gone, and the cursor stands at the beginning of an empty line."""
-        self._shown, self._home, self._fresh = [], (0, 0), True
+    def invalidate(self) -> None:
+        """The live rows are gone, and the cursor is at the start of an empty line."""
+        self._shown, self._cursor, self._unknown = [], (0, 0), True
 
     def _erase(self, y: int) -> str:
-        pen = _Pen(y, 1)
-        pen.go(0, 0)
+        pen = _CursorWriter(y, 1)
+        pen.move_to(0, 0)
         pen.write("\x1b[J")
-        self._shown, self._home = [], (0, 0)
-        return pen.taken()
+        self._shown, self._cursor = [], (0, 0)
+        return pen.text()
 
-    def _draw(self, pen: "_Pen", target: list[str]) -> None:
+    def _draw(self, pen: "_CursorWriter", target: list[str]) -> None:
         old = self._shown
-        first = _same(old, target)
-        last = _same(old[first:][::-1], target[first:][::-1])
+        first = _common_prefix(old, target)
+        last = _common_prefix(old[first:][::-1], target[first:][::-1])
         before, after = old[first : len(old) - last], target[first : len(target) - last]
         more = len(after) - len(before)
         grows = more > 0 and (not last or len(old) + more - first > self.lines)
-        if grows or any(height(row, self.columns) > 1 for row in after):
+        if grows or any(row_height(row, self.columns) > 1 for row in after):
             self._append(pen, first, target[first:])
             return
         if more > 0:
-            pen.go(len(old) - 1)
+            pen.move_to(len(old) - 1)
             pen.write("\n" * more)
             pen.y += more
-            pen.go(len(old) - last)
+            pen.move_to(len(old) - last)
             pen.write(f"\x1b[{more if more > 1 else ''}L")
         elif more < 0:
-            pen.go(first + len(after))
+            pen.move_to(first + len(after))
             pen.write(f"\x1b[{-more if more < -1 else ''}M")
         if more:
-            pen.x = -1  # where these leave the column is up to the terminal
+            pen.x = -1  # the column after these depends on the terminal
         self._rewrite(pen, first, before, after)
 
-    def _rewrite(self, pen: "_Pen", y: int, before: list[str], after: list[str]) -> None:
+    def _rewrite(self, pen: "_CursorWriter", y: int, before: list[str], after: list[str]) -> None:
         for number, row in enumerate(after):
             known = before[number] if number < len(before) else ""
             if known != row:
-                start, style = _agreement(known, row)
-                pen.go(y + number, span(row[:start]))
+                start, style = _common_start(known, row)
+                pen.move_to(y + number, visible_width(row[:start]))
                 pen.write(style + row[start:])
-                if span(row) < span(known):
+                if visible_width(row) < visible_width(known):
                     pen.write("\x1b[K")
                 pen.x = -1
 
-    def _append(self, pen: "_Pen", y: int, rows: list[str]) -> None:
-        """Write all rows from `y` on one after the other, and let the screen scroll."""
+    def _append(self, pen: "_CursorWriter", y: int, rows: list[str]) -> None:
+        """Write all rows from `y`, so that the screen scrolls."""
         if y and y == len(self._shown):
-            pen.go(y - 1)
+            pen.move_to(y - 1)
             pen.write("\r\n")
         else:
-            pen.go(y, 0)
+            pen.move_to(y, 0)
             pen.write("\x1b[J")
         pen.write("\r\n".join(rows))
-        pen.y, pen.x = y + sum(height(row, self.columns) for row in rows) - 1, -1
+        pen.y, pen.x = y + sum(row_height(row, self.columns) for row in rows) - 1, -1
 
 
-class _Pen:
-    """Collects what is to be written and keeps count of where that leaves the cursor."""
+class _CursorWriter:
+    """Collects output and tracks the position of the cursor."""
 
     def __init__(self, y: int, x: int) -> None:
         self.y, self.x = y, x
-        """The column is -1 where it does not matter."""
+        """The column is -1 if it is unknown."""
         self._out: list[str] = []
 
     def write(self, text: str) -> None:
         self._out.append(text)
 
-    def go(self, y: int, x: int | None = None) -> None:
-        """To a row, and to a column of it if that is given."""
+    def move_to(self, y: int, x: int | None = None) -> None:
+        """Move to a row, and to a column if it is given."""
         if y != self.y:
             far = abs(y - self.y)
             self.write(f"\x1b[{far if far > 1 else ''}{'A' if y < self.y else 'B'}")
@@ -165,12 +165,12 @@ class _Pen:
                 self.write(f"\x1b[{x if x > 1 else ''}C")
             self.x = x
 
-    def taken(self) -> str:
+    def text(self) -> str:
         return "".join(self._out)
 
 
-def _same(one: list[str], other: list[str]) -> int:
-    """How many rows both begin with."""
+def _common_prefix(one: list[str], other: list[str]) -> int:
+    """The number of equal rows at the start of both."""
     count = 0
     for left, right in zip(one, other, strict=False):
         if left != right:
@@ -179,10 +179,10 @@ def _same(one: list[str], other: list[str]) -> int:
     return count
 
 
-def _agreement(old: str, new: str) -> tuple[int, str]:
-    """Up to where two rows look the same, and the style in force there.
+def _common_start(old: str, new: str) -> tuple[int, str]:
+    """The length of the equal start of two rows, and the style at that point.
 
-    A row sets a style by one sequence and ends it by a reset, as `markdown.flow.paint` does.
+    A row sets a style with one sequence and ends it with a reset, as `markdown.wrap.to_ansi` does.
     """
     end = min(len(old), len(new))
     if old[:end] != new[:end]:
@@ -202,11 +202,13 @@ def _agreement(old: str, new: str) -> tuple[int, str]:
 
 
 def _boundary(old: str, new: str, end: int) -> int:
-    """The last place up to `end` where a character begins and the column is certain."""
+    """The last index up to `end` where a character starts and the column is certain."""
     if new.isascii() and old.isascii():
         return end
     if _UNSURE.search(new, 0, end + 2) or _UNSURE.search(old, 0, end + 2):
         return 0
-    while end and any(end < len(row) and row[end] != "\x1b" and not width(row[end]) for row in (old, new)):
+    while end and any(
+        end < len(row) and row[end] != "\x1b" and not display_width(row[end]) for row in (old, new)
+    ):
         end -= 1
     return end

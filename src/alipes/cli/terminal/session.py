@@ -1,6 +1,6 @@
-"""A conversation in the terminal: what is typed goes to the session, what happens there is shown.
+"""A conversation in the terminal: sends typed messages to the session and shows its events.
 
-Loaded when the prompt stands already: everything slow is behind this door.
+Loaded after the prompt is visible, because its imports are slow.
 """
 
 import asyncio
@@ -10,56 +10,64 @@ from contextlib import suppress
 from msgspec import structs
 
 from alipes.app import App, open_app
-from alipes.cli import common
-from alipes.cli.common import PLATFORM, find_place, new_id
+from alipes.cli.checks import missing_programs_note
+from alipes.cli.inbound import PLATFORM, find_conversation, new_id
 from alipes.cli.options import TalkOptions
-from alipes.cli.terminal.commands import Clerk
-from alipes.cli.terminal.key_bindings import Halt, Typed, Word
-from alipes.cli.terminal.terminal import Terminal
-from alipes.cli.terminal.view import Show
+from alipes.cli.render import format_choice
+from alipes.cli.terminal.commands import TerminalCommands
+from alipes.cli.terminal.key_bindings import ApprovalKey, StopRequest, TypedText
+from alipes.cli.terminal.terminal import TerminalApp
+from alipes.cli.terminal.view import SessionView
 from alipes.config.settings import Settings
-from alipes.kernel.errors import NotTaken
-from alipes.kernel.turns import Address, Answer, Event, Inbound, Reply, Said, Stop, TurnEnded
+from alipes.kernel.errors import MessageRejected
+from alipes.kernel.turns import Address, AnswerApproval, AnswerQuestion, Event, Inbound, Said, Stop, TurnEnded
 from alipes.sessions import commands
-from alipes.sessions.event_stream import Watch
-from alipes.sessions.subagents.text import interrupted
+from alipes.sessions.event_stream import SessionFollower
+from alipes.sessions.subagents.text import describe_interrupted
 
-COURSE = frozenset({"new", "resume", "branch", "undo", "retry"})
-"""Commands that decide which conversation a message reaches: one typed after them must not overtake them."""
-FAREWELL = 2.0
-"""Seconds that a stop may still take when the person has left."""
+ORDERED_COMMANDS = frozenset({"new", "resume", "branch", "undo", "retry"})
+"""Commands that change the conversation of later messages, so they run in the order typed."""
+STOP_TIMEOUT_S = 2.0
+"""How long a requested stop may take after the user quit."""
 
 
-async def serve(terminal: Terminal, settings: Settings, options: TalkOptions, left: asyncio.Event) -> None:
-    """Serve the person at the terminal until they have `left`."""
+async def run_session(
+    terminal: TerminalApp, settings: Settings, options: TalkOptions, left: asyncio.Event
+) -> None:
+    """Run the session until the user has `left`."""
     async with open_app(settings, interactive=True) as app:
-        orphans = await app.store.turns.orphans()  # before the lobby takes them up
-        talk = Talk(terminal, app, options, await _place(options, app))
+        orphans = await app.store.turns.list_orphans()  # before the sessions resume them
+        session = TerminalSession(terminal, app, options, await _choose_conversation(options, app))
         async with asyncio.TaskGroup() as group:
-            works = (talk.introduce(orphans), talk.watch(), talk.submit(), talk.read())
+            works = (
+                session.show_start_notes(orphans),
+                session.follow_events(),
+                session.submit(),
+                session.read(),
+            )
             tasks = [group.create_task(work) for work in works]
             await left.wait()
-            await talk.part()
+            await session.finish()
             for task in tasks:
                 task.cancel()
 
 
-async def _place(options: TalkOptions, app: App) -> Address:
-    """Where the conversation takes place: where it was interrupted, unless another is asked for."""
-    if not options.where.name and not options.where.latest:
+async def _choose_conversation(options: TalkOptions, app: App) -> Address:
+    """The conversation to open: an interrupted one, unless the options choose another."""
+    if not options.conversation.name and not options.conversation.latest:
         latest = await app.store.archive.latest(PLATFORM)
         if latest is not None and latest.unfinished:
             holder = await app.store.turns.holder(latest.key)
             if holder in (None, app.store.host):
                 return latest.address
-    return await find_place(options.where, app.store.archive)
+    return await find_conversation(options.conversation, app.store.archive)
 
 
-class Talk:
-    """One conversation. Its works run side by side until they are cancelled."""
+class TerminalSession:
+    """One conversation. Its coroutines run concurrently until they are cancelled."""
 
-    def __init__(self, terminal: Terminal, app: App, options: TalkOptions, place: Address) -> None:
-        self._terminal, self._app, self._place = terminal, app, place
+    def __init__(self, terminal: TerminalApp, app: App, options: TalkOptions, place: Address) -> None:
+        self._terminal, self._app, self._address = terminal, app, place
         self._inbound = Inbound(
             id="",
             address=place,
@@ -69,119 +77,119 @@ class Talk:
             workdir=app.settings.workdir or os.getcwd(),
             trusted=options.trusted,
         )
-        self._show = Show(terminal, thinking=app.settings.terminal.thinking)
-        self._clerk = Clerk(terminal, app, self._show)
-        self._outgoing: asyncio.Queue[Typed] = asyncio.Queue()
+        self._view = SessionView(terminal, thinking=app.settings.terminal.thinking)
+        self._commands = TerminalCommands(terminal, app, self._view)
+        self._outgoing: asyncio.Queue[TypedText] = asyncio.Queue()
         self._models: asyncio.Queue[str] = asyncio.Queue()
-        self._halted = False
+        self._stopping = False
 
-    async def introduce(self, orphans: tuple[str, ...]) -> None:
-        """Which model answers and why, and what else a person should know at the start."""
-        app, show = self._app, self._show
+    async def show_start_notes(self, orphans: tuple[str, ...]) -> None:
+        """Show the model and other notes, then follow changes of the model."""
+        app, view = self._app, self._view
         if self._inbound.model:
             model = (await app.models.open(self._inbound.model)).name
             self._inbound = structs.replace(self._inbound, model=model)
-            show.note(f"{model} answers, as asked with --model.")
+            view.note(f"Using {model} (from --model).")
         else:
             choice = await app.choice()
             model = choice.model
-            show.note(f"{model} answers. {choice.why}")
-        for note in (*app.notes, common.tell_once(app.settings.home)):
+            view.note(format_choice(choice))
+        for note in (*app.notes, missing_programs_note(app.settings.home)):
             if note:
-                show.note(note)
-        if elsewhere := [key for key in orphans if key != self._place.key]:
-            show.note(f"taking up what was interrupted elsewhere: {interrupted(elsewhere)}")
-        standing = await app.store.sessions.standing(self._place.key)
-        if standing is not None and not await app.store.sessions.unfinished(self._place.key):
-            await self._clerk.recall(standing.session)
-        await self._clerk.stand(self._place.key)
+                view.note(note)
+        if elsewhere := [key for key in orphans if key != self._address.key]:
+            view.note(f"resuming interrupted conversations: {describe_interrupted(elsewhere)}")
+        standing = await app.store.sessions.active(self._address.key)
+        if standing is not None and not await app.store.sessions.unfinished(self._address.key):
+            await self._commands.show_recent(standing.session)
+        await self._commands.refresh_status(self._address.key)
         if self._inbound.model:
-            await self._clerk.answered_by(model)
-        if show.status.doing == "starting":
-            show.status.doing = ""
-        show.update()
+            await self._commands.set_model(model)
+        if view.status.activity == "starting":
+            view.status.activity = ""
+        view.update()
         while True:
-            await self._clerk.answered_by(await self._models.get())
+            await self._commands.set_model(await self._models.get())
 
-    async def watch(self) -> None:
-        watch = Watch(self._place.key, self._app.lobby, self._app.store, self._tell)
-        await watch.run(self._show.waits)
+    async def follow_events(self) -> None:
+        watch = SessionFollower(self._address.key, self._app.sessions, self._app.store, self._on_event)
+        await watch.run(self._view.add_queued)
 
     async def read(self) -> None:
-        """Pass on what was typed; what takes time does not keep the next letter waiting."""
-        lobby, key = self._app.lobby, self._place.key
+        """Handle input events; slow ones run in tasks of their own."""
+        sessions, key = self._app.sessions, self._address.key
         async with asyncio.TaskGroup() as group:
             while True:
-                match await self._terminal.letters.get():
-                    case Typed() as typed:
-                        self._take(typed, group)
-                    case Halt():
-                        group.create_task(self._halt())
-                    case Word(ask, choice):
-                        group.create_task(lobby.post(key, Answer(ask, choice, "terminal")))
+                match await self._terminal.input_events.get():
+                    case TypedText() as typed:
+                        self._handle_typed(typed, group)
+                    case StopRequest():
+                        group.create_task(self._stop_turn())
+                    case ApprovalKey(ask, choice):
+                        group.create_task(sessions.post(key, AnswerApproval(ask, choice, "terminal")))
 
     async def submit(self) -> None:
-        """Hand over in the order typed: messages, and what decides which conversation they reach."""
+        """Send messages, and the commands that affect them, in the order typed."""
         while True:
             typed = await self._outgoing.get()
             inbound = self._as_inbound(typed)
-            if (parsed := commands.parse(typed.text, self._app.offers)) is not None:
-                await self._clerk.run(parsed, typed, inbound)
+            if (parsed := commands.parse(typed.text, self._app.contributions)) is not None:
+                await self._commands.run(parsed, typed, inbound)
             else:
-                self._show.sending(typed.text, typed.shown)
+                self._view.send_started(typed.text, typed.shown)
                 try:
-                    turn = await self._app.lobby.submit(inbound)
-                except NotTaken as refused:
+                    turn = await self._app.sessions.submit(inbound)
+                except MessageRejected as refused:
                     turn = None
-                    self._show.note(str(refused), bad=not refused.by_choice)
-                self._show.sent(typed.id, typed.shown, *([turn] if turn else []))
+                    self._view.note(str(refused), bad=not refused.by_choice)
+                self._view.send_finished(typed.id, typed.shown, *([turn] if turn else []))
             self._outgoing.task_done()
 
-    async def part(self) -> None:
-        """The person left: a stop that they asked for is waited for, so that it is kept."""
-        if self._halted:
+    async def finish(self) -> None:
+        """The user quit: wait a moment for a requested stop."""
+        if self._stopping:
             with suppress(TimeoutError):
-                async with asyncio.timeout(FAREWELL):
-                    await self._show.rested.wait()
-        if self._show.living:
-            self._terminal.parting = "· what was being done is taken up at the next start"
+                async with asyncio.timeout(STOP_TIMEOUT_S):
+                    await self._view.idle.wait()
+        if self._view.running_turn:
+            self._terminal.exit_note = "· unfinished work resumes at the next start"
 
-    async def _halt(self) -> None:
-        """Stop the turn that lives, else the one that is about to. The screen may be behind the store."""
-        turn, key = self._show.living, self._place.key
-        self._halted = True
+    async def _stop_turn(self) -> None:
+        """Stop the running turn, or the next one. The screen may be behind the store."""
+        turn, key = self._view.running_turn, self._address.key
+        self._stopping = True
         if not turn:
             await self._outgoing.join()
         unfinished = [each.id for each in await self._app.store.sessions.unfinished(key)]
         if turn not in unfinished:
             turn = unfinished[0] if unfinished else ""
         if turn:
-            await self._app.lobby.post(key, Stop("user_stop", "session_interrupt", turn))
+            await self._app.sessions.post(key, Stop("user_stop", "session_interrupt", turn))
         else:
-            self._halted, self._show.status.doing = False, ""
-            self._show.update()
+            self._stopping, self._view.status.activity = False, ""
+            self._view.update()
 
-    def _take(self, typed: Typed, group: asyncio.TaskGroup) -> None:
-        parsed = commands.parse(typed.text, self._app.offers)
-        asked = self._show.asked
+    def _handle_typed(self, typed: TypedText, group: asyncio.TaskGroup) -> None:
+        parsed = commands.parse(typed.text, self._app.contributions)
+        asked = self._view.question
         if parsed is None and asked is not None:
-            self._show.answered(typed.id)
-            reply = Reply(asked.ask, asked.meant(typed.text), "terminal")
-            group.create_task(self._app.lobby.post(self._place.key, reply))
+            self._view.question_answered(typed.id)
+            reply = AnswerQuestion(asked.ask, asked.interpret(typed.text), "terminal")
+            group.create_task(self._app.sessions.post(self._address.key, reply))
             return
-        if parsed is None or parsed.command.name in COURSE:
+        if parsed is None or parsed.command.name in ORDERED_COMMANDS:
             self._outgoing.put_nowait(typed)
             return
-        if parsed.command.name == "model" and parsed.args:  # this goes over what was asked with --model
+        if parsed.command.name == "model" and parsed.args:  # overrides --model
             self._inbound = structs.replace(self._inbound, model="")
-        group.create_task(self._clerk.run(parsed, typed, self._as_inbound(typed)))
+        group.create_task(self._commands.run(parsed, typed, self._as_inbound(typed)))
 
-    def _as_inbound(self, typed: Typed) -> Inbound:
+    def _as_inbound(self, typed: TypedText) -> Inbound:
         return structs.replace(self._inbound, id=new_id(), text=typed.text)
 
-    def _tell(self, turn: str, event: Event) -> None:
-        if isinstance(event, Said) and event.model and event.model != self._show.status.model:
+    def _on_event(self, turn: str, event: Event) -> None:
+        if isinstance(event, Said) and event.model and event.model != self._view.status.model:
             self._models.put_nowait(event.model)
         if isinstance(event, TurnEnded):
-            self._halted = False
-        self._show.tell(turn, event)
+            self._stopping = False
+        self._view.handle_event(turn, event)

@@ -1,4 +1,4 @@
-"""`alipes` at a terminal: the prompt first, everything else behind it. Talking itself is loaded later."""
+"""`alipes` at a terminal: shows the prompt first, then loads the session."""
 
 import asyncio
 import signal
@@ -9,51 +9,55 @@ from pathlib import Path
 from typing import TypeAlias
 
 from alipes import __version__
-from alipes.cli import options as arguments
-from alipes.cli.options import TalkOptions
+from alipes.cli.options import TalkOptions, parse_talk
 from alipes.cli.terminal.output import writes_utf8
-from alipes.cli.terminal.repaint import aside
-from alipes.cli.terminal.styles import look_around, shortened, styled
-from alipes.cli.terminal.terminal import Terminal
+from alipes.cli.terminal.repaint import redirect_output
+from alipes.cli.terminal.styles import apply_style, detect_features, shorten
+from alipes.cli.terminal.terminal import TerminalApp
 from alipes.config.environment import Variables
-from alipes.config.loader import read
-from alipes.config.settings import Settings, build, with_plugins
+from alipes.config.loader import build_settings, with_plugins
+from alipes.config.reader import read_config
+from alipes.config.settings import Settings
 from alipes.runtime import threads
 from alipes.runtime.log_file import open_log
-from alipes.runtime.unhandled import guarding
+from alipes.runtime.unhandled import handle_uncaught_errors
 
-Serve: TypeAlias = Callable[[Terminal, Settings, TalkOptions, asyncio.Event], Awaitable[None]]
+RunSession: TypeAlias = Callable[[TerminalApp, Settings, TalkOptions, asyncio.Event], Awaitable[None]]
 
 
-def run(argv: list[str], load: Callable[[], Serve], plain: Callable[[list[str]], int]) -> int:
-    """Talk until the person leaves.
+def run(argv: list[str], load: Callable[[], RunSession], plain: Callable[[list[str]], int]) -> int:
+    """Run the conversation until the user quits.
 
-    `load` is called when the prompt stands, in a thread: it takes a moment. `plain` talks line
-    by line instead, where the terminal can do no more.
+    `load` is slow, so it is called in a thread once the prompt is visible. `plain` is used for
+    terminals that can only show lines.
     """
-    options = arguments.talk(argv)
-    reading = read()
+    options = parse_talk(argv)
+    reading = read_config()
     if reading.variables.get("TERM") in ("", "dumb"):
         return plain(argv)
-    settings = with_plugins(build(reading), not options.safe)
+    settings = with_plugins(build_settings(reading), not options.safe)
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         try:
-            return threads.run(_run(settings, options, reading.variables, load))
-        except asyncio.CancelledError:  # by a signal: what was being done is taken up at the next start
+            return threads.run_event_loop(_run(settings, options, reading.variables, load))
+        except asyncio.CancelledError:  # by a signal; an unfinished turn resumes at the next start
             return 130
 
 
 async def _run(
-    settings: Settings, options: TalkOptions, variables: Variables, load: Callable[[], Serve]
+    settings: Settings, options: TalkOptions, variables: Variables, load: Callable[[], RunSession]
 ) -> int:
-    around = look_around(variables, settings.terminal.theme, utf8=writes_utf8(sys.stdout))
-    terminal = Terminal(around, settings.home / "history")
-    terminal.append([_greeting(terminal)])
+    features = detect_features(variables, settings.terminal.theme, utf8=writes_utf8(sys.stdout))
+    terminal = TerminalApp(features, settings.home / "history")
+    terminal.append([_header(terminal)])
     left = asyncio.Event()
-    with _signals(), guarding(lambda line: terminal.remark(line, bad=True)), aside(terminal.remark):
+    with (
+        _cancel_on_signals(),
+        handle_uncaught_errors(lambda line: terminal.print_note(line, bad=True)),
+        redirect_output(terminal.print_note),
+    ):
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(_serve(load, terminal, settings, options, left))
+                group.create_task(_load_and_serve(load, terminal, settings, options, left))
                 await terminal.run()
                 left.set()
         finally:
@@ -61,35 +65,35 @@ async def _run(
     return 0
 
 
-async def _serve(
-    load: Callable[[], Serve],
-    terminal: Terminal,
+async def _load_and_serve(
+    load: Callable[[], RunSession],
+    terminal: TerminalApp,
     settings: Settings,
     options: TalkOptions,
     left: asyncio.Event,
 ) -> None:
-    """Load and serve; the person may leave while we still load."""
-    await terminal.shown()
+    """Load and run the session; the user may quit during loading."""
+    await terminal.wait_until_drawn()
     serve = await asyncio.to_thread(load)
     if not left.is_set():
         await serve(terminal, settings, options, left)
 
 
-def _greeting(terminal: Terminal) -> str:
-    look = terminal.bottom.look
-    rest = f" {__version__} · {_short(Path.cwd())} · /help shows the commands"
-    fits = shortened(rest, max(1, terminal.columns - len("alipes")), look.more)
-    return styled("alipes", look.strong) + styled(fits, look.faint)
+def _header(terminal: TerminalApp) -> str:
+    style = terminal.bottom.style
+    rest = f" {__version__} · {_shorten_home(Path.cwd())} · /help for commands"
+    fits = shorten(rest, max(1, terminal.columns - len("alipes")), style.more)
+    return apply_style("alipes", style.strong) + apply_style(fits, style.faint)
 
 
-def _short(path: Path) -> str:
+def _shorten_home(path: Path) -> str:
     home = Path.home()
     return f"~/{path.relative_to(home)}".rstrip("/.") if path.is_relative_to(home) else str(path)
 
 
 @contextmanager
-def _signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP cancel us, once: the terminal is restored, and what is open closes."""
+def _cancel_on_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP cancel the main task, which restores the terminal and closes everything."""
     main, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert main is not None
     both = (signal.SIGTERM, signal.SIGHUP)

@@ -1,19 +1,19 @@
-"""The line below the input: what is being done now, by whom, how full and how dear it is. Pure."""
+"""The status line below the input: activity, model, context use and cost."""
 
 import re
 import time
 from collections.abc import Callable
 
-from alipes.cli.render import money, one_line
-from alipes.cli.terminal.styles import Look, shortened, styled
-from alipes.cli.width import width
+from alipes.cli.render import format_cost, to_one_line
+from alipes.cli.terminal.styles import TerminalStyle, apply_style, shorten
+from alipes.cli.width import display_width
 from alipes.kernel.turns import (
     ApprovalAnswered,
     ApprovalAsked,
-    Asked,
     Event,
-    Heard,
-    Noted,
+    Notice,
+    QuestionAnswered,
+    QuestionAsked,
     Retracted,
     Said,
     TextDelta,
@@ -24,46 +24,46 @@ from alipes.kernel.turns import (
     TurnStarted,
 )
 
-_PAUSE = re.compile(r"asking again in (\d+(?:\.\d+)?) s\b")
+_RETRY = re.compile(r"Retrying in (\d+(?:\.\d+)?) s\b")
 
 
-class Status:
-    """Folds the events of a session into what is worth a glance."""
+class StatusLine:
+    """Tracks the events of a session for the status line."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.model = ""
         self.window: int | None = None
         self.cost: float | None = 0.0
-        """Of the conversation; None once a call was made whose price is unknown."""
-        self.waiting = 0
-        """Messages that are accepted and have not begun."""
-        self.doing = "starting"
-        """In words; empty when there is nothing."""
+        """Cost of the conversation; None after a call without a known price."""
+        self.queued = 0
+        """Number of queued messages."""
+        self.activity = "starting"
+        """What is happening; empty while idle."""
         self.hint = ""
-        """Said in place of everything else, while it is set."""
+        """Shown instead of everything else while it is set."""
         self._began: float | None = None
-        self.used = 0
-        """Tokens of the last model call, in and out."""
+        self.count_delivery = 0
+        """Input and output tokens of the last model call."""
         self._tools: dict[str, str] = {}
-        self._pause = 0.0
+        self._retry_at = 0.0
 
     @property
-    def busy(self) -> bool:
-        """A turn lives, so the time runs."""
+    def is_running(self) -> bool:
+        """True during a turn."""
         return self._began is not None
 
-    def tell(self, event: Event) -> None:
+    def handle_event(self, event: Event) -> None:
         match event:
             case TurnStarted():
-                self._began, self.doing = self._clock(), "thinking"
+                self._began, self.activity = self._clock(), "thinking"
                 self._tools.clear()
             case ThinkingDelta() | Retracted():
-                self.doing = "thinking"
+                self.activity = "thinking"
             case TextDelta():
-                self.doing = "answering"
+                self.activity = "writing"
             case ToolStarted(call):
-                self._tools[call.id] = one_line(call.name, 40)
+                self._tools[call.id] = to_one_line(call.name, 40)
                 self._name_tools()
             case ToolFinished(call):
                 self._tools.pop(call.id, None)
@@ -71,83 +71,87 @@ class Status:
             case Said():
                 self._count(event)
             case _:
-                self._tell_of_waiting(event)
+                self._handle_wait(event)
 
-    def forget(self) -> None:
-        """Another conversation begins."""
-        self.cost, self.used = 0.0, 0
+    def reset_usage(self) -> None:
+        """Start counting for another conversation."""
+        self.cost, self.count_delivery = 0.0, 0
 
-    def row(self, columns: int, look: Look) -> str:
-        """The line, of which less is said where there is less room."""
+    def render(self, columns: int, style: TerminalStyle) -> str:
+        """The line, shortened to what fits."""
         if self.hint:
-            return "  " + styled(shortened(self.hint, max(1, columns - 2), look.more), look.warn)
-        now = self._now()
-        rest = [fact for fact in (self.model, self._context(), self._price()) if fact]
-        while rest and width(" · ".join([now, *rest] if now else rest)) > columns - 2:
+            return "  " + apply_style(shorten(self.hint, max(1, columns - 2), style.more), style.warn)
+        now = self._format_activity()
+        rest = [fact for fact in (self.model, self._format_context(), self._format_price()) if fact]
+        while rest and display_width(" · ".join([now, *rest] if now else rest)) > columns - 2:
             rest.pop()
-        parts = [styled(shortened(now, max(1, columns - 2), look.more), look.accent)] if now else []
-        return "  " + styled(" · ", look.faint).join([*parts, *(styled(fact, look.faint) for fact in rest)])
+        parts = [apply_style(shorten(now, max(1, columns - 2), style.more), style.accent)] if now else []
+        return "  " + apply_style(" · ", style.faint).join(
+            [*parts, *(apply_style(fact, style.faint) for fact in rest)]
+        )
 
-    def _tell_of_waiting(self, event: Event) -> None:
+    def _handle_wait(self, event: Event) -> None:
         match event:
             case ApprovalAsked():
-                self.doing = "waiting for your word"
-            case Asked():
-                self.doing = "waiting for your answer"
-            case ApprovalAnswered() | Heard():
+                self.activity = "waiting for approval"
+            case QuestionAsked():
+                self.activity = "waiting for your answer"
+            case ApprovalAnswered() | QuestionAnswered():
                 self._name_tools()
-                if not self.busy:  # something in the background had asked
-                    self.doing = ""
-            case Noted(text):
-                if found := _PAUSE.search(text):
-                    self.doing, self._pause = "", self._clock() + float(found[1])
+                if not self.is_running:  # the question was from a background task
+                    self.activity = ""
+            case Notice(text):
+                if found := _RETRY.search(text):
+                    self.activity, self._retry_at = "", self._clock() + float(found[1])
             case TurnEnded(ending=ending) if ending != "steered":
-                self._began, self.doing, self._pause = None, "", 0.0
+                self._began, self.activity, self._retry_at = None, "", 0.0
                 self._tools.clear()
 
     def _name_tools(self) -> None:
         names = list(self._tools.values())
-        self.doing = "thinking"
+        self.activity = "thinking"
         if names:
-            self.doing = f"running {names[0]}" if len(names) == 1 else f"running {len(names)} tools"
+            self.activity = f"running {names[0]}" if len(names) == 1 else f"running {len(names)} tools"
 
     def _count(self, said: Said) -> None:
         if said.message.role == "assistant":
-            self.doing = "thinking"
+            self.activity = "thinking"
         self.model = said.model or self.model
         if said.usage is not None:
-            self.used = said.usage.input + said.usage.output
+            self.count_delivery = said.usage.input + said.usage.output
             unknown = self.cost is None or said.usage.cost is None
             self.cost = None if unknown else (self.cost or 0.0) + (said.usage.cost or 0.0)
 
-    def _now(self) -> str:
-        parts = [self.doing] if self.doing else []
-        if self.busy:
-            left = self._pause - self._clock()
-            if not self.doing:
-                parts = [f"retrying in {max(1, round(left))} s" if left > 0 else "asking again"]
-            parts.append(_span(self._clock() - (self._began or 0.0)))
-        if self.waiting:
-            parts.append(f"{self.waiting} waiting")
+    def _format_activity(self) -> str:
+        parts = [self.activity] if self.activity else []
+        if self.is_running:
+            left = self._retry_at - self._clock()
+            if not self.activity:
+                parts = [f"retrying in {max(1, round(left))} s" if left > 0 else "retrying"]
+            parts.append(_format_elapsed(self._clock() - (self._began or 0.0)))
+        if self.queued:
+            parts.append(f"{self.queued} queued")
         return " · ".join(parts)
 
-    def _context(self) -> str:
-        if not self.used:
+    def _format_context(self) -> str:
+        if not self.count_delivery:
             return ""
         if not self.window:
-            return f"{_count(self.used)} tokens"
-        return f"{min(999, round(100 * self.used / self.window))} % of {_count(self.window)}"
+            return f"{_format_tokens(self.count_delivery)} tokens"
+        return (
+            f"{min(999, round(100 * self.count_delivery / self.window))} % of {_format_tokens(self.window)}"
+        )
 
-    def _price(self) -> str:
-        return money(self.cost) if self.used and self.cost != 0.0 else ""
+    def _format_price(self) -> str:
+        return format_cost(self.cost) if self.count_delivery and self.cost != 0.0 else ""
 
 
-def _span(seconds: float) -> str:
+def _format_elapsed(seconds: float) -> str:
     whole = int(seconds)
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02} s"
 
 
-def _count(tokens: int) -> str:
+def _format_tokens(tokens: int) -> str:
     if tokens < 1000:
         return str(tokens)
     return f"{tokens / 1000:.1f}k" if tokens < 9_950 else f"{tokens / 1000:.0f}k"

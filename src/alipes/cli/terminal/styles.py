@@ -1,18 +1,18 @@
-"""How the terminal's own words look: colours and marks as values, and text styled and fitted with them."""
+"""Styles and symbols of the terminal, styled text, and detection of terminal features."""
 
 import re
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from alipes.cli.markdown.wrap import Flow, paint
-from alipes.cli.terminal.images import Way
-from alipes.cli.terminal.screen_diff import plain, span
-from alipes.cli.theme import Name
-from alipes.cli.width import cut, width
+from alipes.cli.markdown.wrap import LineWrapper, to_ansi
+from alipes.cli.terminal.images import ImageProtocol
+from alipes.cli.terminal.screen_diff import strip_escapes, visible_width
+from alipes.cli.theme import ThemeName
+from alipes.cli.width import display_width, split_at_width
 from alipes.config.environment import Variables
 
-__all__ = ["Look", "clipped", "make_look", "plain", "shortened", "styled", "wrapped"]
+__all__ = ["TerminalStyle", "clip_row", "make_style", "strip_escapes", "shorten", "apply_style", "wrap_text"]
 
 
 _PARTS = re.compile(
@@ -20,8 +20,8 @@ _PARTS = re.compile(
 )
 
 
-class Look(Struct, frozen=True):
-    """Styles are the codes between `ESC [` and `m`; an empty one leaves text as it is."""
+class TerminalStyle(Struct, frozen=True):
+    """Styles are SGR codes (between `ESC [` and `m`); an empty one means no style."""
 
     accent: str = ""
     faint: str = ""
@@ -39,12 +39,12 @@ class Look(Struct, frozen=True):
     bar: str = "│"
     note: str = "·"
     more: str = "…"
-    pictures: Way = ""
-    """How pictures are drawn here."""
+    images: ImageProtocol = ""
+    """Protocol for inline images."""
 
 
-def make_look(name: Name, *, ascii_only: bool = False, pictures: Way = "") -> Look:
-    marks: dict[str, Any] = {"pictures": pictures} | (
+def make_style(name: ThemeName, *, ascii_only: bool = False, images: ImageProtocol = "") -> TerminalStyle:
+    marks: dict[str, Any] = {"images": images} | (
         {"prompt": ">", "done": "+", "failed": "x", "refused": "x", "working": "*"}
         | {"thinking": "~", "bar": "|", "note": "-", "more": "..."}
         if ascii_only
@@ -57,86 +57,90 @@ def make_look(name: Name, *, ascii_only: bool = False, pictures: Way = "") -> Lo
         case "light":
             styles = {"accent": "36", "good": "32", "bad": "31", "warn": "33"}
         case _:
-            return Look(**marks)
-    return Look(**styles, faint="2", strong="1", thought="2;3", **marks)
+            return TerminalStyle(**marks)
+    return TerminalStyle(**styles, faint="2", strong="1", thought="2;3", **marks)
 
 
-def styled(text: str, style: str) -> str:
+def apply_style(text: str, style: str) -> str:
     return f"\x1b[{style}m{text}\x1b[0m" if style and text else text
 
 
-def wrapped(text: str, columns: int, style: str = "", first: str = "", rest: str = "") -> list[str]:
-    """The text in rows of at most `columns`, between words where it can be; the first begins with `first`."""
-    flow = Flow(max(1, columns - max(span(first), span(rest))))
+def wrap_text(text: str, columns: int, style: str = "", first: str = "", rest: str = "") -> list[str]:
+    """The text wrapped to `columns`; the first row starts with `first`, the others with `rest`."""
+    flow = LineWrapper(max(1, columns - max(visible_width(first), visible_width(rest))))
     flow.add(text, style)
     flow.close()
-    rows = [paint(row, links=False) for row in flow.take()] or [""]
+    rows = [to_ansi(row, links=False) for row in flow.take()] or [""]
     return [(first if number == 0 else rest) + row for number, row in enumerate(rows)]
 
 
-def clipped(row: str, columns: int) -> str:
-    """The row, its end left out where it takes more than `columns`; styles still end."""
-    if span(row) <= columns:
+def clip_row(row: str, columns: int) -> str:
+    """The row cut to `columns`; its styles are still closed."""
+    if visible_width(row) <= columns:
         return row
     out, left = [], columns
     for part in _PARTS.findall(row):
         if part.startswith("\x1b"):
             out.append(part)
         elif left > 0:
-            fits = part if width(part) <= left else cut(part, left)[0]
-            fits = fits if width(fits) <= left else ""
+            fits = part if display_width(part) <= left else split_at_width(part, left)[0]
+            fits = fits if display_width(fits) <= left else ""
             out.append(fits)
-            left = left - width(fits) if fits == part else 0
+            left = left - display_width(fits) if fits == part else 0
     return "".join(out)
 
 
-def shortened(text: str, columns: int, mark: str = "…") -> str:
-    """A text without styles, cut with a mark where it is longer than `columns`."""
-    if width(text) <= columns:
+def shorten(text: str, columns: int, mark: str = "…") -> str:
+    """The text without styles, truncated to `columns` with a mark at its end."""
+    if display_width(text) <= columns:
         return text
-    room = columns - width(mark)
-    return cut(text, room)[0].rstrip() + mark if room > 0 else cut(text, max(1, columns))[0]
+    room = columns - display_width(mark)
+    return (
+        split_at_width(text, room)[0].rstrip() + mark
+        if room > 0
+        else split_at_width(text, max(1, columns))[0]
+    )
 
 
-_MUTE = ("linux", "vt", "cons", "dumb", "sun", "emacs")
-"""Terminals that would print the question for their background instead of answering it."""
-_STIFF = ("linux", "st-", "vt", "cons")
-"""Terminals that cut rows when they get narrower; the others break them."""
+_NO_QUERY = ("linux", "vt", "cons", "dumb", "sun", "emacs")
+"""Terminals that would print the background query instead of answering it."""
+_NO_REFLOW = ("linux", "st-", "vt", "cons")
+"""Terminals that cut rows when they become narrower; others wrap them."""
 
 
-class Surroundings(Struct, frozen=True):
-    theme: Name
-    asks: bool = False
-    """The background is not known: the terminal is asked for it."""
+class TerminalFeatures(Struct, frozen=True):
+    theme: ThemeName
+    query_background: bool = False
+    """The background is unknown, so the terminal is asked."""
     reflows: bool = True
     ascii_only: bool = False
-    pictures: Way = ""
-    """How pictures are drawn."""
+    images: ImageProtocol = ""
+    """Protocol for inline images."""
 
 
-def look_around(
+def detect_features(
     variables: Variables, chosen: Literal["auto", "dark", "light"] = "auto", *, utf8: bool = True
-) -> Surroundings:
-    """`chosen`: the operator's word on the background."""
+) -> TerminalFeatures:
+    """Detect the features from the environment. `chosen`: the theme from the settings."""
     term = variables.get("TERM")
-    stiff = bool(variables.get("XTERM_VERSION")) or f"{term}-".startswith(_STIFF)
+    stiff = bool(variables.get("XTERM_VERSION")) or f"{term}-".startswith(_NO_REFLOW)
     if term.startswith("screen") and not variables.get("TMUX"):
         stiff = True
-    theme: Name = "dark"
+    theme: ThemeName = "dark"
     asks = False
     if variables.get("NO_COLOR"):
         theme = "none"
     elif chosen != "auto":
         theme = chosen
-    elif (known := _background(variables.get("COLORFGBG"))) is not None:
+    elif (known := _parse_colorfgbg(variables.get("COLORFGBG"))) is not None:
         theme = known
     else:
-        asks = not term.startswith(_MUTE)
-    return Surroundings(theme, asks, not stiff, not utf8, _drawing(variables, term))
+        asks = not term.startswith(_NO_QUERY)
+    return TerminalFeatures(theme, asks, not stiff, not utf8, _detect_images(variables, term))
 
 
-def _drawing(variables: Variables, term: str) -> Way:
-    """By its name; behind a multiplexer, which keeps pictures to itself, there is no way."""
+def _detect_images(variables: Variables, term: str) -> ImageProtocol:
+    """Detect the image protocol by name; multiplexers do not pass images through."""
     if variables.get("TMUX") or term.startswith(("screen", "tmux")):
         return ""
     program = variables.get("TERM_PROGRAM")
@@ -151,8 +155,8 @@ def _drawing(variables: Variables, term: str) -> Way:
     return "sixel" if term.startswith(("foot", "mlterm", "contour")) or "sixel" in term else ""
 
 
-def _background(colours: str) -> Name | None:
-    """By the variable that some terminals set: foreground and background as numbers of the palette."""
+def _parse_colorfgbg(colours: str) -> ThemeName | None:
+    """The theme from COLORFGBG, which some terminals set to palette numbers."""
     last = colours.rpartition(";")[2]
     if not last.isdecimal():
         return None

@@ -1,7 +1,7 @@
-"""The terminal: what is typed, what stands on the screen, and when. It knows no model and no store.
+"""The terminal application: keyboard, prompt and screen.
 
-Finished rows go into the scrollback for good; below them stand the tail of what is being said,
-the input and the status, and only these are ever painted again.
+Finished rows go into the scrollback. The rows below them (the current message, the input and the
+status) are repainted.
 """
 
 import asyncio
@@ -28,184 +28,186 @@ from prompt_toolkit.layout import HSplit, Layout, Window
 from prompt_toolkit.layout.controls import BufferControl, SearchBufferControl
 from prompt_toolkit.search import SearchState
 
-from alipes.cli.render import harmless
-from alipes.cli.stdio import Outlet
-from alipes.cli.terminal.completion import KeptHistory, Words
-from alipes.cli.terminal.key_bindings import Desk, make_keys
-from alipes.cli.terminal.layout import Bottom, Pastes
-from alipes.cli.terminal.output import Painter, Wire
-from alipes.cli.terminal.repaint import Pulse
-from alipes.cli.terminal.styles import Surroundings, make_look, styled, wrapped
-from alipes.cli.theme import Name
+from alipes.cli.render import sanitize
+from alipes.cli.stdio import AsyncWriter
+from alipes.cli.terminal.completion import InputCompleter, InputHistory
+from alipes.cli.terminal.key_bindings import InputActions, make_key_bindings
+from alipes.cli.terminal.layout import BottomArea, PasteStore
+from alipes.cli.terminal.output import ScreenRenderer, TerminalOutput
+from alipes.cli.terminal.repaint import RepaintTimer
+from alipes.cli.terminal.styles import TerminalFeatures, apply_style, make_style, wrap_text
+from alipes.cli.theme import ThemeName
 
-QUESTION = "\x1b]11;?\x1b\\"
-PATIENCE = 2.0
-"""Seconds in which half an answer is waited for."""
-PIECE = 65_536
-_PART = "([0-9a-fA-F]{1,4})"
-_ANSWER = re.compile(rf"\x1b\]11;rgba?:{_PART}/{_PART}/{_PART}[^\x07\x1b]*(?:\x07|\x1b\\)")
-_HALF = re.compile(r"\x1b(?:\](?:1(?:1(?:;[^\x07\x1b]*\x1b?)?)?)?)?\Z")
+BACKGROUND_QUERY = "\x1b]11;?\x1b\\"
+REPLY_TIMEOUT_S = 2.0
+"""How long to wait for the rest of a reply of the terminal."""
+READ_SIZE = 65_536
+_HEX = "([0-9a-fA-F]{1,4})"
+_REPLY = re.compile(rf"\x1b\]11;rgba?:{_HEX}/{_HEX}/{_HEX}[^\x07\x1b]*(?:\x07|\x1b\\)")
+_PARTIAL_REPLY = re.compile(r"\x1b(?:\](?:1(?:1(?:;[^\x07\x1b]*\x1b?)?)?)?)?\Z")
 
 
 class Keyboard(Vt100Input):
-    """Reads keys as prompt_toolkit does. An answer of the terminal never reaches what is being typed."""
+    """Reads keys like prompt_toolkit, but removes replies of the terminal from the input."""
 
     def __init__(self, stdin: TextIO, on_background: Callable[[bool], None]) -> None:
-        """`on_background(dark)` is called when the terminal has told its background."""
+        """`on_background(dark)` is called when the terminal reports its background colour."""
         super().__init__(stdin)
         self._on_background = on_background
-        self._asked = 0.0
+        self._query_time = 0.0
         self._held = ""
-        self._gone = False
-        self._ahead = 0
-        """Bytes typed before we came: the terminal took Enter for the end of a line then."""
-        # Bytes that are no text are shown as such: nothing that is kept or sent could take them.
+        self._closed = False
+        self._typed_ahead = 0
+        """Bytes typed before the start, when the terminal still turned Enter into a line feed."""
+        # Invalid bytes are shown as replacement characters: they could not be saved or sent.
         self._decoder = codecs.getincrementaldecoder(stdin.encoding)("replace")
 
     @property
     def closed(self) -> bool:
-        return self._gone
+        return self._closed
 
     @property
-    def expecting(self) -> bool:
-        """An answer may still come."""
-        return bool(self._asked) and time.monotonic() - self._asked < PATIENCE
+    def awaits_reply(self) -> bool:
+        """A reply may still arrive."""
+        return bool(self._query_time) and time.monotonic() - self._query_time < REPLY_TIMEOUT_S
 
-    def asked(self) -> None:
-        """The question was sent."""
-        self._asked = time.monotonic()
+    def query_sent(self) -> None:
+        """The background query was sent."""
+        self._query_time = time.monotonic()
 
     def raw_mode(self) -> AbstractContextManager[None]:
         waiting = fcntl.ioctl(self._fileno, termios.FIONREAD, b"\0\0\0\0")
-        self._ahead = int.from_bytes(waiting, sys.byteorder)
+        self._typed_ahead = int.from_bytes(waiting, sys.byteorder)
         return super().raw_mode()
 
     def read_keys(self) -> list[KeyPress]:
-        self.vt100_parser.feed(self._without_answer(self._read()))
-        return self._taken()
+        self.vt100_parser.feed(self._remove_reply(self._read()))
+        return self._take_keys()
 
     def flush_keys(self) -> list[KeyPress]:
-        if self._held == "\x1b" or not self.expecting:  # a key after all
+        if self._held == "\x1b" or not self.awaits_reply:  # it was a key
             self.vt100_parser.feed(self._held)
             self._held = ""
         self.vt100_parser.flush()
-        return self._taken()
+        return self._take_keys()
 
-    def _taken(self) -> list[KeyPress]:
+    def _take_keys(self) -> list[KeyPress]:
         keys, self._buffer = self._buffer, []
         return keys
 
     def _read(self) -> str:
-        """What has been typed; the end of the terminal, or its loss, closes us."""
+        """The typed text. End of file or an error closes the keyboard."""
         try:
-            if self._gone or not select.select([self._fileno], [], [], 0)[0]:
+            if self._closed or not select.select([self._fileno], [], [], 0)[0]:
                 return ""
-            data = os.read(self._fileno, PIECE)
+            data = os.read(self._fileno, READ_SIZE)
         except OSError:
             data = b""
-        self._gone = not data
-        if self._ahead > 0:
-            data = data[: self._ahead].replace(b"\n", b"\r") + data[self._ahead :]
-            self._ahead -= len(data)
+        self._closed = not data
+        if self._typed_ahead > 0:
+            data = data[: self._typed_ahead].replace(b"\n", b"\r") + data[self._typed_ahead :]
+            self._typed_ahead -= len(data)
         return self._decoder.decode(data)
 
-    def _without_answer(self, data: str) -> str:
-        if not self._asked:
+    def _remove_reply(self, data: str) -> str:
+        if not self._query_time:
             return data
         data, self._held = self._held + data, ""
-        if found := _ANSWER.search(data):
-            self._asked -= PATIENCE
+        if found := _REPLY.search(data):
+            self._query_time -= REPLY_TIMEOUT_S
             red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in found.groups())
             self._on_background(0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5)
             data = data[: found.start()] + data[found.end() :]
-        elif self.expecting and (half := _HALF.search(data)):
+        elif self.awaits_reply and (half := _PARTIAL_REPLY.search(data)):
             data, self._held = data[: half.start()], half[0]
         return data
 
 
-ESCAPE = 0.1
-"""Seconds in which the rest of a key must follow its first byte; else it was the escape key."""
+ESCAPE_TIMEOUT_S = 0.1
+"""How long to wait for the rest of a key after its first byte; then it was Escape."""
 
 
-class Terminal:
-    """A prompt that stands from the first moment. What is typed waits in `letters` for whoever serves it."""
+class TerminalApp:
+    """The prompt. Input waits in `input_events` until the session reads it."""
 
-    def __init__(self, around: Surroundings, history: Path) -> None:
-        self.around = around
-        self.theme: Name = around.theme
-        self.restyled: Callable[[], None] = lambda: None
+    def __init__(self, features: TerminalFeatures, history: Path) -> None:
+        self.features = features
+        self.theme: ThemeName = features.theme
+        self.on_theme_change: Callable[[], None] = lambda: None
         """Called when the theme changed."""
-        self.parting = ""
-        """The last word, when all is closed."""
-        pastes = Pastes()
-        self.words = Words()
+        self.exit_note = ""
+        """Printed at the end."""
+        pastes = PasteStore()
+        self.completer = InputCompleter()
         self._buffer = Buffer(
-            completer=self.words,
-            history=KeptHistory(history, pastes.expand),
+            completer=self.completer,
+            history=InputHistory(history, pastes.expand),
             multiline=True,
-            complete_while_typing=Condition(self._completes),
+            complete_while_typing=Condition(self._opens_menu),
         )
-        self._outlet = Outlet(sys.stdout.fileno())
-        self._wire = Wire(sys.stdout, self._outlet)
+        self._writer = AsyncWriter(sys.stdout.fileno())
+        self._output = TerminalOutput(sys.stdout, self._writer)
         self._keyboard = Keyboard(sys.stdin, self._on_background)
-        self.bottom = Bottom(
+        self.bottom = BottomArea(
             self._buffer,
             pastes,
-            make_look(self.theme, ascii_only=around.ascii_only, pictures=around.pictures),
+            make_style(self.theme, ascii_only=features.ascii_only, images=features.images),
         )
-        self._painter = Painter(self._wire, self.bottom, reflows=around.reflows)
-        self._pulse = Pulse(self.bottom.status, lambda: self._app.invalidate(), lambda: self._painter.painted)
-        self._desk = Desk(self._buffer, pastes, self.bottom, self._pulse.hint)
-        self._desk.leaving = self.leave
-        self.letters = self._desk.letters
-        self.refresh, self.refresh_now = self._pulse.refresh, self._pulse.now
-        self._stands = asyncio.Event()
+        self._renderer = ScreenRenderer(self._output, self.bottom, reflows=features.reflows)
+        self._repaint = RepaintTimer(
+            self.bottom.status, lambda: self._app.invalidate(), lambda: self._renderer.painted
+        )
+        self._actions = InputActions(self._buffer, pastes, self.bottom, self._repaint.hint)
+        self._actions.on_quit = self.quit
+        self.input_events = self._actions.input_events
+        self.refresh, self.refresh_now = self._repaint.refresh, self._repaint.paint_now
+        self._drawn = asyncio.Event()
         self._app = self._application()
 
     @property
     def columns(self) -> int:
-        return self._wire.get_size().columns
+        return self._output.get_size().columns
 
     async def run(self) -> None:
-        """Until the person leaves or the terminal is gone; what it was like before is then restored."""
+        """Run until the user quits or the terminal is closed, then restore the terminal."""
         try:
             with suppress(EOFError):
-                await self._app.run_async(self._begin, set_exception_handler=False)
+                await self._app.run_async(self._on_start, set_exception_handler=False)
         finally:
-            self._pulse.stop()
+            self._repaint.stop()
 
-    async def shown(self) -> None:
-        """Return once the prompt stands."""
-        await self._stands.wait()
+    async def wait_until_drawn(self) -> None:
+        """Wait until the prompt is visible."""
+        await self._drawn.wait()
 
     async def close(self) -> None:
-        """Say the last word, and wait until what was written has left, if someone takes it."""
-        if self.parting:
-            self._outlet.write(f"{styled(self.parting, self.bottom.look.faint)}\r\n")
+        """Print the exit note and wait until everything is written, at most one second."""
+        if self.exit_note:
+            self._writer.write(f"{apply_style(self.exit_note, self.bottom.style.faint)}\r\n")
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
-                await self._outlet.drained()
-        self._outlet.close()
+                await self._writer.drain()
+        self._writer.close()
 
     def append(self, rows: list[str]) -> None:
         """Rows for the scrollback."""
         self.bottom.append(rows)
         self.refresh()
 
-    def remark(self, text: str, *, bad: bool = False) -> None:
-        """A word of the house."""
-        style = self.bottom.look.bad if bad else self.bottom.look.faint
-        lines = harmless(text).split("\n")
-        self.append([row for line in lines for row in wrapped(line, self.columns, style)])
+    def print_note(self, text: str, *, bad: bool = False) -> None:
+        """Print a note of alipes itself."""
+        style = self.bottom.style.bad if bad else self.bottom.style.faint
+        lines = sanitize(text).split("\n")
+        self.append([row for line in lines for row in wrap_text(line, self.columns, style)])
 
     def write(self, sequence: str) -> None:
-        """An escape sequence that shows nothing."""
-        self._wire.write_raw(sequence)
-        self._wire.flush()
+        """Write an invisible escape sequence."""
+        self._output.write_raw(sequence)
+        self._output.flush()
 
-    def leave(self) -> None:
-        """End `run`. An answer of the terminal that is on its way is awaited, lest the shell gets it."""
-        if self._keyboard.expecting:
+    def quit(self) -> None:
+        """End `run`, after a moment if a reply is pending, so that the shell does not receive it."""
+        if self._keyboard.awaits_reply:
             asyncio.get_running_loop().call_later(0.2, self._exit)
         else:
             self._exit()
@@ -219,15 +221,15 @@ class Terminal:
         control = BufferControl(self._buffer, search_buffer_control=search)
         app: Application[None] = Application(
             Layout(HSplit([Window(control), Window(search)])),
-            key_bindings=make_keys(self._desk, self._buffer),
+            key_bindings=make_key_bindings(self._actions, self._buffer),
             include_default_pygments_style=False,
             max_render_postpone_time=None,
             terminal_size_polling_interval=None,
             input=self._keyboard,
-            output=self._wire,
+            output=self._output,
         )
-        app.renderer = self._painter
-        app.ttimeoutlen = ESCAPE
+        app.renderer = self._renderer
+        app.ttimeoutlen = ESCAPE_TIMEOUT_S
 
         def searched() -> tuple[str, Document] | None:
             if not app.layout.is_searching:
@@ -237,23 +239,23 @@ class Terminal:
             return words, self._buffer.document_for_search(found)
 
         self.bottom.search = searched
-        app.key_processor.after_key_press += lambda _sender: self.bottom.dialogue.press()
-        app.after_render += lambda _sender: self._stands.set()
+        app.key_processor.after_key_press += lambda _sender: self.bottom.approvals.key_pressed()
+        app.after_render += lambda _sender: self._drawn.set()
         return app
 
-    def _begin(self) -> None:
+    def _on_start(self) -> None:
         self._buffer.load_history_if_not_yet_loaded()
-        if self.around.asks:
-            self._wire.write_raw(QUESTION)
-            self._keyboard.asked()
+        if self.features.query_background:
+            self._output.write_raw(BACKGROUND_QUERY)
+            self._keyboard.query_sent()
 
-    def _completes(self) -> bool:
-        return self.words.asks(self._buffer.document.text_before_cursor)
+    def _opens_menu(self) -> bool:
+        return self.completer.opens_menu(self._buffer.document.text_before_cursor)
 
     def _on_background(self, dark: bool) -> None:
         self.theme = "dark" if dark else "light"
-        self.bottom.look = make_look(
-            self.theme, ascii_only=self.around.ascii_only, pictures=self.around.pictures
+        self.bottom.style = make_style(
+            self.theme, ascii_only=self.features.ascii_only, images=self.features.images
         )
-        self.restyled()
+        self.on_theme_change()
         self.refresh()

@@ -1,23 +1,20 @@
-"""What happens in a conversation, as rows: those that are final, and those that may still change.
-
-It folds events and writes nothing; whoever paints takes what is final and asks for the tail.
-"""
+"""The events of a conversation as rows: final ones for the scrollback, and a tail that may change."""
 
 import time
 from collections.abc import Callable
 
-from alipes.cli.markdown.stream import Stream
-from alipes.cli.render import ending_line, harmless, one_line
-from alipes.cli.terminal.approval import question
-from alipes.cli.terminal.styles import Look, shortened, styled, wrapped
-from alipes.cli.terminal.tool_view import Running, finished
+from alipes.cli.markdown.stream import MarkdownStream
+from alipes.cli.render import format_ending, sanitize, to_one_line
+from alipes.cli.terminal.approval import format_question
+from alipes.cli.terminal.styles import TerminalStyle, apply_style, shorten, wrap_text
+from alipes.cli.terminal.tool_view import RunningCall, render_finished
 from alipes.cli.theme import Theme
 from alipes.kernel.turns import (
     ApprovalAnswered,
-    Asked,
     Event,
-    Heard,
-    Noted,
+    Notice,
+    QuestionAnswered,
+    QuestionAsked,
     Retracted,
     Said,
     TextDelta,
@@ -29,53 +26,53 @@ from alipes.kernel.turns import (
     TurnStarted,
 )
 
-MUSING = 3
-"""Rows of thinking that are shown while it lasts; one stays."""
+THINKING_ROWS = 3
+"""Rows of thinking shown while it streams; one row remains afterwards."""
 
 
-class Speech:
-    """One message at a time; after `finish` or `drop` it is ready for the next."""
+class MessageView:
+    """The message being streamed; reusable after `finish` or `drop`."""
 
-    def __init__(self, theme: Theme, look: Look, columns: int, *, thinking: bool) -> None:
-        """`thinking`: show it."""
-        self._theme, self._look, self._columns, self._musing = theme, look, columns, thinking
-        self._thought: list[str] = []
-        self._told: list[str] = []
-        self._stream: Stream | None = None
-        self.shown = False
-        """Some of the text is final, so it cannot be taken back any more."""
+    def __init__(self, theme: Theme, style: TerminalStyle, columns: int, *, thinking: bool) -> None:
+        """`thinking`: show the thinking of the model."""
+        self._theme, self._style, self._columns, self._show_thinking = theme, style, columns, thinking
+        self._thinking: list[str] = []
+        self._parts: list[str] = []
+        self._stream: MarkdownStream | None = None
+        self.has_final_rows = False
+        """Some rows are final and cannot be removed."""
 
     @property
-    def told(self) -> str:
-        """The text as far as it came."""
-        return "".join(self._told)
+    def text(self) -> str:
+        """The text received so far."""
+        return "".join(self._parts)
 
     def think(self, text: str) -> None:
-        self._thought.append(text)
+        self._thinking.append(text)
 
     def write(self, text: str) -> list[str]:
-        """More of the text; the rows that are final now."""
-        self._told.append(text)
+        """Add text; returns the rows that became final."""
+        self._parts.append(text)
         if self._stream is None:
             text = text.lstrip("\n")
             if not text.strip():
                 return []
-            self._stream = Stream(self._theme, self._columns)
+            self._stream = MarkdownStream(self._theme, self._columns)
         rows = self._stream.feed(text)
-        self.shown = self.shown or bool(rows)
+        self.has_final_rows = self.has_final_rows or bool(rows)
         return rows
 
-    def thought(self) -> list[str]:
-        """The thinking is over; what stays of it."""
-        thought = one_line("".join(self._thought))
-        self._thought.clear()
-        if not thought or not self._musing:
+    def finish_thinking(self) -> list[str]:
+        """End the thinking; returns the row that remains of it."""
+        thought = to_one_line("".join(self._thinking))
+        self._thinking.clear()
+        if not thought or not self._show_thinking:
             return []
-        text = shortened(thought, self._columns - 2, self._look.more)
-        return [styled(f"{self._look.thinking} {text}", self._look.thought)]
+        text = shorten(thought, self._columns - 2, self._style.more)
+        return [apply_style(f"{self._style.thinking} {text}", self._style.thought)]
 
     def finish(self) -> list[str]:
-        """The text is over; the rows that were not final yet."""
+        """End the text; returns the remaining rows."""
         rows = self._stream.finish() if self._stream is not None else []
         while rows and not rows[-1]:
             rows.pop()
@@ -83,194 +80,196 @@ class Speech:
         return rows
 
     def drop(self) -> None:
-        """Forget what is not final."""
-        self._thought.clear()
-        self._told.clear()
-        self._stream, self.shown = None, False
+        """Discard everything that is not final."""
+        self._thinking.clear()
+        self._parts.clear()
+        self._stream, self.has_final_rows = None, False
 
     def tail(self) -> list[str]:
-        """What may still change, as it looks now."""
+        """The rows that may still change."""
         if self._stream is not None:
             return self._stream.tail()
-        if not self._thought or not self._musing:
+        if not self._thinking or not self._show_thinking:
             return []
-        recent = "".join(self._thought[-300:])[-self._columns * MUSING :]
-        rows = wrapped(one_line(recent), self._columns, self._look.thought, "  ", "  ")[-MUSING:]
-        return [styled(self._look.thinking, self._look.thought) + rows[0][1:], *rows[1:]]
+        recent = "".join(self._thinking[-300:])[-self._columns * THINKING_ROWS :]
+        rows = wrap_text(to_one_line(recent), self._columns, self._style.thought, "  ", "  ")[-THINKING_ROWS:]
+        return [apply_style(self._style.thinking, self._style.thought) + rows[0][1:], *rows[1:]]
 
     def resize(self, columns: int) -> list[str]:
-        """The screen has another width; the rows that are final for that."""
+        """Change the width; returns the rows that became final."""
         self._columns = columns
         if self._stream is None:
             return []
         self._stream.resize(columns)
         return self.write("")
 
-    def restyle(self, theme: Theme, look: Look) -> None:
-        """From the next message on it looks like this."""
-        self._theme, self._look = theme, look
+    def restyle(self, theme: Theme, style: TerminalStyle) -> None:
+        """Use another theme from the next message."""
+        self._theme, self._style = theme, style
 
 
-LONGEST = 10
-"""Rows of a person's message that are shown."""
-_CONSENT = {
-    "once": "allowed this once",
-    "session": "allowed in this conversation",
-    "always": "allowed from now on",
+MAX_MESSAGE_ROWS = 10
+"""Maximum rows shown of a user message."""
+_APPROVED = {
+    "once": "approved once",
+    "session": "approved for this conversation",
+    "always": "always allowed",
 }
-"""A refusal shows in the line of the call."""
+"""A denial is shown in the row of the call."""
 
 
-class Account:
-    """Tell it every event of the session in order. Blocks of different kinds are set apart by a blank row."""
+class TranscriptView:
+    """Turns the events of a session into rows, with a blank row between blocks of different kinds."""
 
     def __init__(
         self,
         theme: Theme,
-        look: Look,
+        style: TerminalStyle,
         columns: int,
         *,
         thinking: bool = True,
         begun: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`begun`: a word of the house stands above already."""
-        self._look, self._columns, self._clock = look, columns, clock
-        self._speech = Speech(theme, look, columns, thinking=thinking)
-        self._running: dict[str, Running] = {}
+        """`begun`: a note was printed already."""
+        self._style, self._columns, self._clock = style, columns, clock
+        self._message = MessageView(theme, style, columns, thinking=thinking)
+        self._running: dict[str, RunningCall] = {}
         self._final: list[str] = []
         self._kind = "note" if begun else ""
-        """Of the last block."""
+        """Kind of the last block."""
 
-    def take(self) -> list[str]:
-        """The rows that became final since the last time."""
+    def take_final(self) -> list[str]:
+        """The rows that became final since the last call."""
         final, self._final = self._final, []
         return final
 
     def tail(self) -> list[str]:
         """The rows that may still change."""
-        rows = self._speech.tail()
-        apart = bool(self._kind) and not (self._speech.shown if rows else self._kind == "tool")
+        rows = self._message.tail()
+        apart = bool(self._kind) and not (self._message.has_final_rows if rows else self._kind == "tool")
         for running in self._running.values():
-            rows += running.rows(self._columns, self._look, self._clock())
+            rows += running.rows(self._columns, self._style, self._clock())
         return ["", *rows] if rows and apart else rows
 
     def resize(self, columns: int) -> None:
         self._columns = columns
-        begins = not self._speech.shown
-        self._put("text", self._speech.resize(columns), apart=begins)
+        begins = not self._message.has_final_rows
+        self._add_rows("text", self._message.resize(columns), apart=begins)
 
-    def restyle(self, theme: Theme, look: Look) -> None:
-        """What comes from now on looks like this."""
-        self._look = look
-        self._speech.restyle(theme, look)
+    def restyle(self, theme: Theme, style: TerminalStyle) -> None:
+        """Use another theme for new rows."""
+        self._style = style
+        self._message.restyle(theme, style)
 
-    def tell(self, event: Event, shown_as: str = "") -> None:
-        """Fold the event in. `shown_as`: how the person's message reads, where that is not its whole text."""
+    def handle_event(self, event: Event, shown_as: str = "") -> None:
+        """Add an event. `shown_as`: the label for a user message with long pastes."""
         match event:
             case ThinkingDelta(text):
-                self._speech.think(text)
+                self._message.think(text)
             case TextDelta(text):
                 self._write(text)
             case Said(message):
                 if message.role == "assistant":
                     self._complete(message.text)
             case ToolStarted(call):
-                self._put("thought", self._speech.thought())
-                self._running[call.id] = Running(call, self._clock())
+                self._add_rows("thought", self._message.finish_thinking())
+                self._running[call.id] = RunningCall(call, self._clock())
             case ToolProgress(call_id, text):
                 if call_id in self._running:
                     self._running[call_id].progress(text)
             case ToolFinished(call, result, seconds):
                 running = self._running.pop(call.id, None)
-                rows = finished(call, result, seconds, running, columns=self._columns, look=self._look)
-                self._put("tool", rows)
+                rows = render_finished(
+                    call, result, seconds, running, columns=self._columns, style=self._style
+                )
+                self._add_rows("tool", rows)
             case _:
-                self._tell_of_the_turn(event, shown_as)
+                self._handle_turn_event(event, shown_as)
 
-    def say(self, text: str) -> None:
-        """A message of the person."""
-        lines = harmless(text).strip("\n").expandtabs(4).split("\n")
+    def add_user_message(self, text: str) -> None:
+        """Add a message of the user."""
+        lines = sanitize(text).strip("\n").expandtabs(4).split("\n")
         rows: list[str] = []
-        for line in lines[: LONGEST + 1]:
-            mark = "  " if rows else styled(self._look.prompt, self._look.accent) + " "
-            rows += wrapped(line, self._columns, self._look.strong, mark, "  ")
-        if len(lines) > LONGEST + 1 or len(rows) > LONGEST + 1:
-            left = len(lines) - LONGEST
+        for line in lines[: MAX_MESSAGE_ROWS + 1]:
+            mark = "  " if rows else apply_style(self._style.prompt, self._style.accent) + " "
+            rows += wrap_text(line, self._columns, self._style.strong, mark, "  ")
+        if len(lines) > MAX_MESSAGE_ROWS + 1 or len(rows) > MAX_MESSAGE_ROWS + 1:
+            left = len(lines) - MAX_MESSAGE_ROWS
             more = f"{left:,} more lines" if left > 1 else "and more"
-            rows[LONGEST:] = ["  " + styled(f"{self._look.more} {more}", self._look.faint)]
-        self._put("person", rows, apart=True)
+            rows[MAX_MESSAGE_ROWS:] = ["  " + apply_style(f"{self._style.more} {more}", self._style.faint)]
+        self._add_rows("person", rows, apart=True)
 
-    def note(self, text: str, *, bad: bool = False) -> None:
-        """A word of the house."""
-        style = self._look.bad if bad else self._look.faint
+    def add_note(self, text: str, *, bad: bool = False) -> None:
+        """Add a note of alipes itself."""
+        style = self._style.bad if bad else self._style.faint
         rows: list[str] = []
-        for line in harmless(text).split("\n"):
-            mark = "  " if rows else styled(self._look.note, style) + " "
-            rows += wrapped(line, self._columns, style, mark, "  ")
-        self._put("note", rows)
+        for line in sanitize(text).split("\n"):
+            mark = "  " if rows else apply_style(self._style.note, style) + " "
+            rows += wrap_text(line, self._columns, style, mark, "  ")
+        self._add_rows("note", rows)
 
-    def show(self, rows: list[str]) -> None:
-        """Rows that are ready, as a block of their own."""
-        self._put("shown", rows, apart=True)
+    def add_block(self, rows: list[str]) -> None:
+        """Add finished rows as a separate block."""
+        self._add_rows("shown", rows, apart=True)
 
-    def _tell_of_the_turn(self, event: Event, shown_as: str) -> None:
+    def _handle_turn_event(self, event: Event, shown_as: str) -> None:
         match event:
             case TurnStarted(text=text, attempt=attempt):
                 if words := shown_as or text:
-                    self.say(words)
+                    self.add_user_message(words)
                 if attempt > 1:
-                    self.note("this was interrupted, and is taken up again")
+                    self.add_note("resuming an interrupted turn")
             case Retracted(reason):
-                shown = self._speech.shown
-                self._speech.drop()
-                what = "what stands above broke off and is void" if shown else "the answer broke off"
-                self.note(f"{what} ({one_line(reason)}); asking again")
-            case Noted(text):
-                self.note(text)
-            case ApprovalAnswered(_, choice) if choice in _CONSENT:
-                self.note(_CONSENT[choice])
-            case Asked():
-                self.show(question(event, self._columns, self._look))
-            case Heard(text=text):
-                self.note(f"answered: {one_line(text)}" if text else "no answer came")
+                shown = self._message.has_final_rows
+                self._message.drop()
+                lost = "connection lost; ignore the partial answer above" if shown else "connection lost"
+                self.add_note(f"{lost} ({to_one_line(reason)}). Retrying")
+            case Notice(text):
+                self.add_note(text)
+            case ApprovalAnswered(_, choice) if choice in _APPROVED:
+                self.add_note(_APPROVED[choice])
+            case QuestionAsked():
+                self.add_block(format_question(event, self._columns, self._style))
+            case QuestionAnswered(text=text):
+                self.add_note(f"answered: {to_one_line(text)}" if text else "no answer")
             case TurnEnded():
                 self._end(event)
 
     def _write(self, text: str) -> None:
-        self._put("thought", self._speech.thought())
-        begins = not self._speech.shown
-        self._put("text", self._speech.write(text), apart=begins)
+        self._add_rows("thought", self._message.finish_thinking())
+        begins = not self._message.has_final_rows
+        self._add_rows("text", self._message.write(text), apart=begins)
 
     def _complete(self, text: str) -> None:
-        """The message is whole: what was not told yet is told, as when part of the stream was missed."""
-        told = self._speech.told
-        if text.startswith(told):
-            self._write(text[len(told) :])
-        elif text.strip() != told.strip():
+        """The message is complete: add the part that was missing from the stream."""
+        received = self._message.text
+        if text.startswith(received):
+            self._write(text[len(received) :])
+        elif text.strip() != received.strip():
             self._finish()
-            self.note("part of the stream was missed; the whole answer again:")
+            self.add_note("part of the stream was lost; here is the whole answer:")
             self._write(text)
         self._finish()
 
     def _finish(self) -> None:
-        self._put("thought", self._speech.thought())
-        begins = not self._speech.shown
-        self._put("text", self._speech.finish(), apart=begins)
+        self._add_rows("thought", self._message.finish_thinking())
+        begins = not self._message.has_final_rows
+        self._add_rows("text", self._message.finish(), apart=begins)
 
     def _end(self, end: TurnEnded) -> None:
-        if end.ending == "steered":  # a message that waited was taken in by the turn that goes on
+        if end.ending == "steered":  # a queued message was added to the running turn
             return
         self._finish()
         for running in self._running.values():
-            self._put("tool", running.abandoned(self._columns, self._look, self._clock()))
+            self._add_rows("tool", running.render_cancelled(self._columns, self._style, self._clock()))
         self._running.clear()
         if end.ending == "stopped" and end.detail == "superseded":
-            self.note("stopped for what comes next")
-        elif line := ending_line(end):
-            self.note(line, bad=end.ending == "failed")
+            self.add_note("interrupted by your next message")
+        elif line := format_ending(end):
+            self.add_note(line, bad=end.ending == "failed")
 
-    def _put(self, kind: str, rows: list[str], *, apart: bool = False) -> None:
+    def _add_rows(self, kind: str, rows: list[str], *, apart: bool = False) -> None:
         if not rows:
             return
         if self._kind and (apart or kind != self._kind):

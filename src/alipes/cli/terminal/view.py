@@ -1,17 +1,17 @@
-"""What happens in a session, put on the screen: account, status, question, waiting messages."""
+"""Shows the events of a session: transcript, status, questions and queued messages."""
 
 import asyncio
 
 from alipes.cli import theme
-from alipes.cli.terminal.terminal import Terminal
-from alipes.cli.terminal.transcript_view import Account
-from alipes.kernel.conversations import Waiting
+from alipes.cli.terminal.terminal import TerminalApp
+from alipes.cli.terminal.transcript_view import TranscriptView
+from alipes.kernel.conversations import PendingTurn
 from alipes.kernel.turns import (
     ApprovalAnswered,
     ApprovalAsked,
-    Asked,
     Event,
-    Heard,
+    QuestionAnswered,
+    QuestionAsked,
     Said,
     SessionChanged,
     TurnEnded,
@@ -19,124 +19,128 @@ from alipes.kernel.turns import (
 )
 
 
-class Show:
-    """Tell it every event with its turn, and every message on its way."""
+class SessionView:
+    """Updates the screen for every event and every message being sent."""
 
-    def __init__(self, terminal: Terminal, *, thinking: bool) -> None:
+    def __init__(self, terminal: TerminalApp, *, thinking: bool) -> None:
         self._terminal = terminal
         self._bottom, self.status = terminal.bottom, terminal.bottom.status
         columns = terminal.columns
-        self.account = Account(self._theme(), self._bottom.look, columns, thinking=thinking, begun=True)
-        self._bottom.tail = self.account.tail
-        self._bottom.resized = self._resize
-        terminal.restyled = self._restyle
+        self.transcript = TranscriptView(
+            self._theme(), self._bottom.style, columns, thinking=thinking, begun=True
+        )
+        self._bottom.tail = self.transcript.tail
+        self._bottom.on_resize = self._resize
+        terminal.on_theme_change = self._restyle
         self._labels: dict[str, str] = {}
-        """How messages with long pastes are shown, by their text."""
-        self._gone: set[str] = set()
-        """Turns that began or ended; their message may still be on its way here."""
+        """Labels of messages with long pastes, by their text."""
+        self._started: set[str] = set()
+        """Turns that started or ended while their message was still being sent."""
         self._sending = 0
-        self.living = ""
-        """The turn that lives now."""
-        self.asked: Asked | None = None
-        """The question of the model's that waits for an answer."""
+        self.running_turn = ""
+        """The running turn."""
+        self.question: QuestionAsked | None = None
+        """The open question of the model."""
         self._text: str | None = None
-        """The message of the living turn, until it was said."""
-        self.rested = asyncio.Event()
-        """Set while no turn lives."""
-        self.rested.set()
+        """The message of the running turn, until its event arrived."""
+        self.idle = asyncio.Event()
+        """Set while no turn is running."""
+        self.idle.set()
 
-    def tell(self, turn: str, event: Event) -> None:
+    def handle_event(self, turn: str, event: Event) -> None:
         match event:
             case TurnStarted(text=text):
-                self._begin(turn, text)
+                self._start_turn(turn, text)
             case Said(message) if message.role == "user":
-                self._hear(message.text)
-            case ApprovalAsked() | ApprovalAnswered() | Asked() | Heard():
-                self._question(turn, event)
+                self._show_user_message(message.text)
+            case ApprovalAsked() | ApprovalAnswered() | QuestionAsked() | QuestionAnswered():
+                self._handle_question(turn, event)
             case TurnEnded(ending=ending):
-                self._drop(turn)
+                self._remove_queued(turn)
                 if ending != "steered":
-                    self._bottom.dialogue.clear(turn)
-                    self.asked = None
-                    self.living = ""
-                    self.rested.set()
+                    self._bottom.approvals.clear(turn)
+                    self.question = None
+                    self.running_turn = ""
+                    self.idle.set()
             case SessionChanged():
-                self.status.forget()
-                if not self._sending:  # else it was a command of ours, which says so itself
-                    self.account.note("another conversation goes on here now")
-        self.status.tell(event)
+                self.status.reset_usage()
+                if not self._sending:  # otherwise one of our commands, which prints its own message
+                    self.transcript.add_note("switched to another conversation")
+        self.status.handle_event(event)
         shown = self._labels.get(event.text, "") if isinstance(event, TurnStarted) else ""
-        self.account.tell(event, shown)
+        self.transcript.handle_event(event, shown)
         self.update()
-        if isinstance(event, TurnStarted | TurnEnded | ApprovalAsked | Asked):
+        if isinstance(event, TurnStarted | TurnEnded | ApprovalAsked | QuestionAsked):
             self._terminal.refresh_now()
 
-    def _question(self, turn: str, event: ApprovalAsked | ApprovalAnswered | Asked | Heard) -> None:
+    def _handle_question(
+        self, turn: str, event: ApprovalAsked | ApprovalAnswered | QuestionAsked | QuestionAnswered
+    ) -> None:
         match event:
             case ApprovalAsked():
-                self._bottom.dialogue.ask(event, turn)
+                self._bottom.approvals.ask(event, turn)
             case ApprovalAnswered(ask):
-                self._bottom.dialogue.close(ask)
-            case Asked():
-                self.asked = event
-            case Heard():
-                self.asked = None
+                self._bottom.approvals.close(ask)
+            case QuestionAsked():
+                self.question = event
+            case QuestionAnswered():
+                self.question = None
 
-    def sending(self, text: str, shown: str) -> None:
-        """A message is about to be accepted."""
+    def send_started(self, text: str, shown: str) -> None:
+        """A message is being sent."""
         self._sending += 1
         if shown != text:
             self._labels[text] = shown
 
-    def sent(self, typed: str, shown: str, *turns: str) -> None:
-        """What was `typed` is dealt with; the turns that it made wait, unless they began meanwhile."""
+    def send_finished(self, typed: str, shown: str, *turns: str) -> None:
+        """The input was handled; its turns are queued unless they have started."""
         self._sending -= 1
-        self._bottom.waiting.pop(typed, None)
-        self._bottom.waiting.update((turn, shown) for turn in turns if turn not in self._gone)
+        self._bottom.queued.pop(typed, None)
+        self._bottom.queued.update((turn, shown) for turn in turns if turn not in self._started)
         if not self._sending:
-            self._gone.clear()
+            self._started.clear()
         self.update()
 
-    def answered(self, typed: str) -> None:
-        """What was `typed` is the answer to the question."""
-        self.asked = None
-        self._bottom.waiting.pop(typed, None)
+    def question_answered(self, typed: str) -> None:
+        """The input was the answer to the open question."""
+        self.question = None
+        self._bottom.queued.pop(typed, None)
         self.update()
 
-    def waits(self, waiting: Waiting) -> None:
-        self._bottom.waiting[waiting.id] = self._labels.get(waiting.text, waiting.text)
+    def add_queued(self, waiting: PendingTurn) -> None:
+        self._bottom.queued[waiting.id] = self._labels.get(waiting.text, waiting.text)
 
     def note(self, text: str, *, bad: bool = False) -> None:
-        self.account.note(text, bad=bad)
+        self.transcript.add_note(text, bad=bad)
         self.update()
 
     def update(self) -> None:
-        self.status.waiting = len(self._bottom.waiting)
-        self._terminal.append(self.account.take())
+        self.status.queued = len(self._bottom.queued)
+        self._terminal.append(self.transcript.take_final())
 
-    def _begin(self, turn: str, text: str) -> None:
-        self._drop(turn)
-        self._text, self.living = text, turn
-        self.rested.clear()
+    def _start_turn(self, turn: str, text: str) -> None:
+        self._remove_queued(turn)
+        self._text, self.running_turn = text, turn
+        self.idle.clear()
 
-    def _hear(self, text: str) -> None:
-        """The first message of a turn was shown when it began; another one was steered into it."""
+    def _show_user_message(self, text: str) -> None:
+        """Show a message that was steered into the turn; the first was shown at its start."""
         if text == self._text:
             self._text = None
         else:
-            self.account.say(self._labels.get(text, text))
+            self.transcript.add_user_message(self._labels.get(text, text))
 
-    def _drop(self, turn: str) -> None:
-        self._bottom.waiting.pop(turn, None)
+    def _remove_queued(self, turn: str) -> None:
+        self._bottom.queued.pop(turn, None)
         if self._sending:
-            self._gone.add(turn)
+            self._started.add(turn)
 
     def _resize(self, columns: int) -> None:
-        self.account.resize(columns)
-        self._bottom.append(self.account.take())
+        self.transcript.resize(columns)
+        self._bottom.append(self.transcript.take_final())
 
     def _restyle(self) -> None:
-        self.account.restyle(self._theme(), self._bottom.look)
+        self.transcript.restyle(self._theme(), self._bottom.style)
 
     def _theme(self) -> theme.Theme:
-        return theme.make(self._terminal.theme, ascii_only=self._terminal.around.ascii_only)
+        return theme.make_theme(self._terminal.theme, ascii_only=self._terminal.features.ascii_only)

@@ -1,4 +1,4 @@
-"""Calling plugin code as it wants to be called: with what its signature takes, and nothing else."""
+"""Calls plugin code with the arguments that its signature accepts."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -7,8 +7,8 @@ from typing import Any
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class Later:
-    """A value that is made only if somebody takes it: a whole history costs more than a name."""
+class LazyValue:
+    """A value that is computed only if a callback takes it, such as a whole history."""
 
     __slots__ = ("_make",)
 
@@ -16,12 +16,12 @@ class Later:
         self._make = make
 
     @staticmethod
-    def now(value: Any) -> Any:
-        return value._make() if isinstance(value, Later) else value
+    def resolve(value: Any) -> Any:
+        return value._make() if isinstance(value, LazyValue) else value
 
 
-class Beside:
-    """A value beyond what the contract lists: only for a callback that names it."""
+class ExtraValue:
+    """A value beyond the documented ones: only for callbacks that name it."""
 
     __slots__ = ("_value",)
 
@@ -29,63 +29,65 @@ class Beside:
         self._value = value
 
     @staticmethod
-    def now(value: Any) -> Any:
-        return Later.now(value._value if isinstance(value, Beside) else value)
+    def resolve(value: Any) -> Any:
+        return LazyValue.resolve(value._value if isinstance(value, ExtraValue) else value)
 
 
-class Fit:
-    """A callback, and what it takes. Plain functions, methods, partials and objects that can be called."""
+class PluginCallback:
+    """A callback and its signature: a function, method, partial or callable object."""
 
     def __init__(self, callback: Callable[..., Any]) -> None:
         if not callable(callback):
-            raise TypeError(f"{callback!r} cannot be called")
+            raise TypeError(f"{callback!r} is not callable")
         self.callback = callback
         itself = getattr(type(callback), "__call__", None)  # noqa: B004
         self.is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(itself)
         self._taken: tuple[inspect.Parameter, ...] | None
         try:
             self._taken = tuple(inspect.signature(callback).parameters.values())
-        except (TypeError, ValueError):  # written in C, and it does not say
+        except (TypeError, ValueError):  # a C function without a signature
             self._taken = None
 
-    def __call__(self, *given: Any, **offered: Any) -> Any:
-        """`given` by position, as far as it takes any; of `offered` what it names.
+    def __call__(self, *args: Any, **offered: Any) -> Any:
+        """Pass `given` by position as far as accepted, and of `offered` what the signature names.
 
-        What it insists on and nobody offers is None: an old plugin is not refused for a word it knew.
+        Required parameters that nobody offers are None, so that old plugins still work.
         """
         if self._taken is None:
-            return self.callback(*given, **_listed(offered))
+            return self.callback(*args, **_contract_values(offered))
         values: list[Any] = []
-        named: dict[str, Any] = {}
-        rest = iter(given)
+        keywords: dict[str, Any] = {}
+        remaining = iter(args)
         for each in self._taken:
             if each.kind is each.VAR_POSITIONAL:
-                values.extend(rest)
+                values.extend(remaining)
             elif each.kind is each.VAR_KEYWORD:
-                named |= self._others(offered)
-            elif each.kind in _POSITIONAL and (told := list(_first(rest))):
-                values += told
+                keywords |= self._others(offered)
+            elif each.kind in _POSITIONAL and (value_list := list(_take_one(remaining))):
+                values += value_list
             elif each.kind is each.POSITIONAL_ONLY:
-                values.append(_value(each, offered))
+                values.append(_positional_value(each, offered))
             elif each.name in offered or each.default is each.empty:
-                named[each.name] = Beside.now(offered.get(each.name))
-        return self.callback(*values, **named)
+                keywords[each.name] = ExtraValue.resolve(offered.get(each.name))
+        return self.callback(*values, **keywords)
 
     def _others(self, offered: Mapping[str, Any]) -> dict[str, Any]:
-        known = {each.name for each in self._taken or ()}
-        return {name: value for name, value in _listed(offered).items() if name not in known}
+        names = {each.name for each in self._taken or ()}
+        return {name: value for name, value in _contract_values(offered).items() if name not in names}
 
 
-def _listed(offered: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: Later.now(value) for name, value in offered.items() if not isinstance(value, Beside)}
+def _contract_values(offered: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: LazyValue.resolve(value) for name, value in offered.items() if not isinstance(value, ExtraValue)
+    }
 
 
-def _first(rest: Iterator[Any]) -> Iterator[Any]:
-    for value in rest:
+def _take_one(remaining: Iterator[Any]) -> Iterator[Any]:
+    for value in remaining:
         yield value
         return
 
 
-def _value(parameter: inspect.Parameter, offered: Mapping[str, Any]) -> Any:
+def _positional_value(parameter: inspect.Parameter, offered: Mapping[str, Any]) -> Any:
     usual = None if parameter.default is parameter.empty else parameter.default
-    return Beside.now(offered.get(parameter.name, usual))
+    return ExtraValue.resolve(offered.get(parameter.name, usual))

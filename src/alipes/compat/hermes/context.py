@@ -1,4 +1,4 @@
-"""What `register(ctx)` of a Hermes plugin is given. Each method translates to the plugin's native context."""
+"""The `ctx` object that Hermes plugins receive. Its methods map to the plugin's native context."""
 
 import inspect
 import json
@@ -11,28 +11,28 @@ from urllib.parse import unquote
 
 from alipes.compat.hermes import hooks, middleware, tools
 from alipes.compat.hermes.bridge import Bridge
-from alipes.compat.hermes.call import Fit
+from alipes.compat.hermes.call import PluginCallback
 from alipes.compat.hermes.llm import PluginLlm
-from alipes.compat.hermes.memory import Memory
-from alipes.compat.hermes.platform.runner import Registration
-from alipes.compat.hermes.platform.values import HEARD, REMEMBERED
+from alipes.compat.hermes.memory import AttachedMemory
+from alipes.compat.hermes.platform.runner import PlatformRegistration
+from alipes.compat.hermes.platform.values import CURRENT_EVENT, RECENT_EVENTS
 from alipes.compat.hermes.state import PlatformEntry, ToolEntry
 from alipes.kernel.errors import AlipesError, PluginError
-from alipes.kernel.formatting import near
+from alipes.kernel.formatting import closest_matches
 from alipes.kernel.messages import ToolResult
 from alipes.kernel.turns import Address, Inbound
 from alipes.plugins.context import Context
-from alipes.plugins.discovery import Found
+from alipes.plugins.discovery import DiscoveredPlugin
 
 
 def inject(bridge: Bridge, context: Context, text: str, session_key: str | None = None) -> bool:
-    """Say `text`, from any thread: under the key, else in whose course we are, else where someone spoke last.
+    """Send `text` to a conversation: the one with this key, the current one, or the latest one.
 
-    False where there is no such conversation. What becomes of it is not waited for.
+    Callable from any thread. Returns False if there is no such conversation; does not wait for the answer.
     """
-    last = _last_words(bridge, session_key)
+    last = _latest_inbound(bridge, session_key)
     if last is None:
-        context.log.warning("%s: there is no conversation to say something in", context.name)
+        context.log.warning("%s: no conversation to send the message to", context.name)
         return False
     inbound = Inbound(
         id=f"plugin:{context.name}:{os.urandom(8).hex()}",
@@ -41,27 +41,27 @@ def inject(bridge: Bridge, context: Context, text: str, session_key: str | None 
         text=text,
         workdir=last.workdir,
     )
-    bridge.soon(lambda: context.run(_submit(bridge, context, inbound), "saying something"))
+    bridge.soon(lambda: context.run(_submit(bridge, context, inbound), "sending a message"))
     return True
 
 
-def _last_words(bridge: Bridge, session_key: str | None) -> Inbound | None:
-    heard = bridge.notes.heard
+def _latest_inbound(bridge: Bridge, session_key: str | None) -> Inbound | None:
+    inbounds = bridge.state.inbounds
     if session_key:
-        return heard.get(session_key) or _named(session_key)
-    turn = bridge.host.living()
-    return turn.inbound if turn is not None else heard.latest()
+        return inbounds.get(session_key) or _inbound_from_key(session_key)
+    turn = bridge.host.current_turn()
+    return turn.inbound if turn is not None else inbounds.latest()
 
 
 async def _submit(bridge: Bridge, context: Context, inbound: Inbound) -> None:
     try:
         await bridge.host.submit(inbound)
     except AlipesError as error:
-        context.log.warning("%s could not say something: %s", context.name, error)
+        context.log.warning("%s could not send a message: %s", context.name, error)
 
 
-def _named(session_key: str) -> Inbound | None:
-    """Where a key leads that nobody spoke under yet: `agent:main:<platform>:<type>:<chat>[:<thread>]`."""
+def _inbound_from_key(session_key: str) -> Inbound | None:
+    """An address from a key without messages: `agent:main:<platform>:<type>:<chat>[:<thread>]`."""
     parts = [unquote(part) for part in session_key.split(":")]
     if len(parts) < 5 or parts[0] != "agent":
         return None
@@ -69,14 +69,14 @@ def _named(session_key: str) -> Inbound | None:
     return Inbound(id="", address=address, sender=address.user or address.chat, text="")
 
 
-FAMILIES = ("tts", "transcription", "image_gen", "video_gen", "web_search", "browser")
-"""`ctx.register_<family>_provider(provider)`."""
+PROVIDER_KINDS = ("tts", "transcription", "image_gen", "video_gen", "web_search", "browser")
+"""Each has a method `ctx.register_<kind>_provider(provider)`."""
 PLATFORM, MEMORY, CONTEXT_ENGINE, AUXILIARY_TASK = "platform", "memory", "context_engine", "auxiliary_task"
-_FIELDS = set(PlatformEntry.__struct_fields__) - {"more"}
+_PLATFORM_FIELDS = set(PlatformEntry.__struct_fields__) - {"more"}
 
 
-def keep(bridge: Bridge, context: Context, kind: str, thing: Any, name: str = "") -> bool:
-    """Offer it, from any thread. False, and a word in the log, if another plugin has that name."""
+def provide(bridge: Bridge, context: Context, kind: str, thing: Any, name: str = "") -> bool:
+    """Provide a value, from any thread. Returns False and logs why if another plugin has that name."""
     name = name or str(getattr(thing, "name", "") or context.name)
     try:
         bridge.call(lambda: context.provide(kind, name, thing))
@@ -86,52 +86,50 @@ def keep(bridge: Bridge, context: Context, kind: str, thing: Any, name: str = ""
     return True
 
 
-def family(bridge: Bridge, context: Context, kind: str) -> Callable[..., bool | None]:
-    """The method of `ctx` that registers something of this kind."""
+def provider_method(bridge: Bridge, context: Context, kind: str) -> Callable[..., bool | None]:
+    """The method of `ctx` that registers a provider of this kind."""
 
     def register(provider: Any, *_: Any, **__: Any) -> bool | None:
-        return keep(bridge, context, kind, provider) or None
+        return provide(bridge, context, kind, provider) or None
 
     return register
 
 
-def platform(bridge: Bridge, context: Context, **told: Any) -> bool:
-    """Keep a platform with all that was said of it."""
-    known = {name: value for name, value in told.items() if name in _FIELDS and value is not None}
+def provide_platform(bridge: Bridge, context: Context, **fields: Any) -> bool:
+    """Register a platform with all its fields."""
+    known = {name: value for name, value in fields.items() if name in _PLATFORM_FIELDS and value is not None}
     known["required_env"] = tuple(known.get("required_env") or ())
-    more = {name: value for name, value in told.items() if name not in _FIELDS}
+    more = {name: value for name, value in fields.items() if name not in _PLATFORM_FIELDS}
     if more:
-        context.log.warning(
-            "platform %s: unknown fields %s are kept, and mean nothing", told["name"], sorted(more)
-        )
+        context.log.warning("platform %s: unknown fields %s are ignored", fields["name"], sorted(more))
     entry = PlatformEntry(owner=context.owner, more=more, **known)
-    registration = Registration(bridge, context, entry)
-    kept = keep(bridge, context, PLATFORM, registration, entry.name)
-    if kept:
+    registration = PlatformRegistration(bridge, context, entry)
+    provided = provide(bridge, context, PLATFORM, registration, entry.name)
+    if provided:
         bridge.platforms[entry.name] = entry
         bridge.call(registration.attach)
-    return kept
+    return provided
 
 
-def memory(bridge: Bridge, context: Context, provider: Any) -> bool:
-    """Attach a memory provider, if it is available and the only one."""
+def attach_memory(bridge: Bridge, context: Context, provider: Any) -> bool:
+    """Attach a memory provider if it is available and the only one."""
     if bridge.memory is not None and bridge.memory.owner.name != context.owner.name:
-        context.log.warning("memory is kept by %s already; disable one of the two", bridge.memory.name)
+        context.log.warning("%s is already the memory provider; disable one of the two", bridge.memory.name)
         return False
-    kept = keep(bridge, context, MEMORY, provider)
+    provided = provide(bridge, context, MEMORY, provider)
     if not provider.is_available():
         why = getattr(provider, "unavailable_reason", str)()
         context.log.warning("memory provider %s is not available. %s", provider.name, why)
         return False
-    attached = Memory(bridge, context, provider)
+    attached = AttachedMemory(bridge, context, provider)
     bridge.memory = attached
     bridge.call(attached.attach)
-    return kept
+    return provided
 
 
 @dataclass
 class PluginManifest:
-    """As plugins read it off `ctx.manifest`."""
+    """The value of `ctx.manifest`."""
 
     name: str
     version: str = ""
@@ -148,19 +146,19 @@ class PluginManifest:
     key: str = ""
 
 
-def manifest_of(found: Found) -> PluginManifest:
-    said = found.manifest
+def manifest_of(found: DiscoveredPlugin) -> PluginManifest:
+    info = found.manifest
     return PluginManifest(
         name=found.name,
-        version=said.version,
-        description=said.description,
-        author=said.author,
-        label=said.label or found.name,
-        kind=said.kind or "standalone",
-        requires_env=list(said.requires_env),
-        optional_env=list(said.optional_env),
-        provides_tools=list(said.provides_tools),
-        provides_hooks=list(said.provides_hooks),
+        version=info.version,
+        description=info.description,
+        author=info.author,
+        label=info.label or found.name,
+        kind=info.kind or "standalone",
+        requires_env=list(info.requires_env),
+        optional_env=list(info.optional_env),
+        provides_tools=list(info.provides_tools),
+        provides_hooks=list(info.provides_hooks),
         source=found.source,
         path=str(found.path) if found.path else None,
         key=found.name,
@@ -168,9 +166,9 @@ def manifest_of(found: Found) -> PluginManifest:
 
 
 class PluginContext:
-    """Every method may be called from any thread, at any time while the plugin is open.
+    """Methods may be called from any thread while the plugin is open.
 
-    What is refused is told in the log and as None: the original goes on then, and so do plugins.
+    A refused registration is logged and returns None, as in Hermes, so that plugins continue.
     """
 
     def __init__(self, bridge: Bridge, context: Context, manifest: PluginManifest) -> None:
@@ -178,12 +176,12 @@ class PluginContext:
         self.plugin_id = self.name = manifest.name
         self.profile_name = bridge.profile_name
         self.llm = PluginLlm(bridge, context)
-        self.unheard: dict[str, list[Callable[..., Any]]] = {}
-        """Callbacks of hooks and middleware that nobody calls, by name."""
+        self.uncalled: dict[str, list[Callable[..., Any]]] = {}
+        """Callbacks of unknown hooks and middleware kinds, by name."""
         self._bridge, self._context = bridge, context
-        for kind in FAMILIES:
-            setattr(self, f"register_{kind}_provider", family(bridge, context, kind))
-        self.register_context_engine = family(bridge, context, CONTEXT_ENGINE)
+        for kind in PROVIDER_KINDS:
+            setattr(self, f"register_{kind}_provider", provider_method(bridge, context, kind))
+        self.register_context_engine = provider_method(bridge, context, CONTEXT_ENGINE)
 
     def register_tool(  # noqa: PLR0913
         self,
@@ -199,8 +197,8 @@ class PluginContext:
         override: bool = False,
         **_more: Any,
     ) -> bool | None:
-        """Offer a tool; the next turn sees it."""
-        self._bridge.lending.lend(*(requires_env or ()))
+        """Register a tool; the next turn sees it."""
+        self._bridge.environment.expose(*(requires_env or ()))
         entry = ToolEntry(
             owner=self._context.owner,
             name=name,
@@ -213,39 +211,39 @@ class PluginContext:
             description=description,
             emoji=emoji,
             override=override,
-            effect="read" if tools.reads_only(schema) else "write",
+            effect="read" if tools.is_read_only(schema) else "write",
         )
-        return tools.offer(self._bridge, self._context, entry) or None
+        return tools.register_tool(self._bridge, self._context, entry) or None
 
     def register_hook(self, hook_name: str, callback: Callable[..., Any]) -> None:
-        """Have `callback` called. A name we do not know is told in the log, and kept."""
-        row = hooks.HOOKS.get(hook_name)
-        if row is None:
-            self.unheard.setdefault(hook_name, []).append(callback)
-            meant = near(hook_name, hooks.VALID_HOOKS, 1)
+        """Register a hook callback. Unknown names are logged and kept."""
+        mapping = hooks.HOOKS.get(hook_name)
+        if mapping is None:
+            self.uncalled.setdefault(hook_name, []).append(callback)
+            meant = closest_matches(hook_name, hooks.VALID_HOOKS, 1)
             hint = f" Did you mean {meant[0]}?" if meant else ""
-            self._context.log.warning("%s: nobody calls the hook %s.%s", self.name, hook_name, hint)
+            self._context.log.warning("%s: unknown hook %s.%s", self.name, hook_name, hint)
             return
-        self._bridge.call(lambda: hooks.register(self._bridge, self._context, row, callback))
+        self._bridge.call(lambda: hooks.register(self._bridge, self._context, mapping, callback))
 
     def register_middleware(self, kind: str, callback: Callable[..., Any]) -> bool | None:
-        """Change a request, or stand around an act."""
+        """Register middleware that changes a request or wraps a call."""
         if self._bridge.call(lambda: middleware.register(self._bridge, self._context, kind, callback)):
             return True
-        self.unheard.setdefault(kind, []).append(callback)
-        self._context.log.warning("%s: there is no middleware of the kind %s", self.name, kind)
+        self.uncalled.setdefault(kind, []).append(callback)
+        self._context.log.warning("%s: unknown middleware kind %s", self.name, kind)
         return None
 
     def register_command(
         self, name: str, handler: Callable[..., Any], description: str = "", args_hint: str = "", **_: Any
     ) -> bool | None:
-        """Offer `/name`; a name of the house's is refused."""
-        fit = Fit(handler)
+        """Register `/name`; built-in names are refused."""
+        callback = PluginCallback(handler)
 
         async def act(raw: str, inbound: Inbound) -> str | None:
-            self._bridge.notes.heard[inbound.address.key] = inbound
-            HEARD.set(HEARD.get() or REMEMBERED.get(inbound.id))
-            answer = await self._bridge.run(fit, raw)
+            self._bridge.state.inbounds[inbound.address.key] = inbound
+            CURRENT_EVENT.set(CURRENT_EVENT.get() or RECENT_EVENTS.get(inbound.id))
+            answer = await self._bridge.run(callback, raw)
             return None if answer is None else str(answer)
 
         try:
@@ -265,7 +263,7 @@ class PluginContext:
         handler_fn: Callable[[Any], Any] | None = None,
         description: str = "",
     ) -> bool | None:
-        """Offer `alipes NAME`; without `handler_fn` what `setup_fn` set as `func` is run."""
+        """Register `alipes NAME`; without `handler_fn`, the `func` default set by `setup_fn` is called."""
 
         def run(args: Any) -> int | None:
             act = handler_fn or getattr(args, "func", None)
@@ -290,12 +288,12 @@ class PluginContext:
         install_hint: str = "",
         **fields: Any,
     ) -> bool | None:
-        """Offer a messenger; the gateway serves it."""
-        told_of = (
+        """Register a messenger for the gateway."""
+        declared = (
             fields.get(name) for name in ("allowed_users_env", "allow_all_env", "cron_deliver_env_var")
         )
-        self._bridge.lending.lend(*(required_env or ()), *filter(None, told_of))
-        told = fields | {
+        self._bridge.environment.expose(*(required_env or ()), *filter(None, declared))
+        fields_given = fields | {
             "name": name.lower(),
             "label": label,
             "adapter_factory": adapter_factory,
@@ -304,35 +302,35 @@ class PluginContext:
             "required_env": required_env,
             "install_hint": install_hint,
         }
-        return platform(self._bridge, self._context, **told) or None
+        return provide_platform(self._bridge, self._context, **fields_given) or None
 
     def register_skill(self, name: str, path: str | os.PathLike[str], description: str = "") -> bool | None:
-        """Offer a text, as `plugin:name`; of a folder its SKILL.md."""
+        """Register a skill as `plugin:name`; for a folder, its SKILL.md."""
         if ":" in name or not name:
-            raise ValueError(f"a skill's name has no colon in it, and is not empty: {name!r}")
+            raise ValueError(f"a skill name must not be empty or contain a colon: {name!r}")
         file = Path(path)
         file = file / "SKILL.md" if file.is_dir() else file
         if not file.is_file():
-            raise FileNotFoundError(f"there is no skill at {file}")
+            raise FileNotFoundError(f"no skill at {file}")
         self._bridge.call(lambda: self._context.skill(f"{self.name}:{name}", file, description))
         return True
 
     def register_memory_provider(self, provider: Any) -> bool | None:
-        """Let it recall and remember; there is one at a time."""
-        return memory(self._bridge, self._context, provider) or None
+        """Register the memory provider; there can be only one."""
+        return attach_memory(self._bridge, self._context, provider) or None
 
-    def register_auxiliary_task(self, key: str, **said: Any) -> bool | None:
-        """Keep what was said of a task that a model of its own may be chosen for."""
-        return keep(self._bridge, self._context, AUXILIARY_TASK, said, key) or None
+    def register_auxiliary_task(self, key: str, **info: Any) -> bool | None:
+        """Register a task that can have its own model."""
+        return provide(self._bridge, self._context, AUXILIARY_TASK, info, key) or None
 
     def dispatch_tool(self, name: str, args: Mapping[str, Any] | None = None, **_: Any) -> str:
-        """Run a tool as the model would, from a worker thread; on the loop, await `adispatch_tool`."""
+        """Run a tool from a worker thread; on the loop, await `adispatch_tool`."""
         return self._bridge.wait(self._context, self.adispatch_tool(name, args))
 
     async def adispatch_tool(self, name: str, args: Mapping[str, Any] | None = None, **_: Any) -> str:
-        """What it gave; an error as JSON with the key `error`."""
+        """Run a tool and return its text; errors are JSON with the key `error`."""
         host = self._bridge.host
-        result: ToolResult = await host.use(name, dict(args or {}), turn=host.living())
+        result: ToolResult = await host.run_tool(name, dict(args or {}), turn=host.current_turn())
         if result.outcome == "ok" or result.text.startswith("{"):
             return result.text
         return json.dumps({"error": result.text}, ensure_ascii=False)
@@ -340,12 +338,12 @@ class PluginContext:
     def inject_message(
         self, content: str, role: str = "user", *, session_key: str | None = None, **_: Any
     ) -> bool:
-        """Say something: in the named conversation, or that of the moment, or the last; False without one."""
+        """Send a message to the given, current or latest conversation; False if there is none."""
         text = content if role == "user" else f"[{role}] {content}"
         return inject(self._bridge, self._context, text, session_key)
 
     def get_config(self, key: str, default: Any = None) -> Any:
-        """A value of `[plugins.entries.NAME]`, or of the table `config` in it; dots lead into tables."""
+        """A value of `[plugins.entries.NAME]` or of its table `config`; dots separate nested keys."""
         config = self._context.config
         for table in (config, config.get("config") if isinstance(config, Mapping) else None):
             value = table
@@ -356,7 +354,7 @@ class PluginContext:
         return default
 
     def on_unload(self, callback: Callable[[], Any]) -> Callable[[], Any]:
-        """Have it called when the plugin is closed."""
+        """Call it when the plugin is closed."""
 
         async def unload() -> None:
             answer = callback()

@@ -1,4 +1,4 @@
-"""File hooks: a folder with `HOOK.yaml` and `handler.py`, told of what happens. They decide nothing."""
+"""File hooks: folders with `HOOK.yaml` and `handler.py` that observe events."""
 
 import asyncio
 import importlib.util
@@ -11,14 +11,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from alipes.compat.hermes.hook_arguments import platform_in, platform_named, platform_of
+from alipes.compat.hermes.hook_arguments import hermes_platform, platform_of, platform_of_key
 from alipes.kernel.errors import PluginError
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import Event, Inbound, Turn, TurnStarted
 from alipes.plugins.context import Context
+from alipes.plugins.discovery import run_module, source_spec
 from alipes.plugins.dispatch import Hook
-from alipes.plugins.specs import Attempt
+from alipes.plugins.specs import ModelAttempt
 
 Handle: TypeAlias = Callable[[str, dict[str, Any]], Any]
 PACKAGE = "hermes_hooks"
@@ -26,20 +27,20 @@ EVENTS = (
     *("gateway:startup", "session:start", "session:end", "session:reset", "session:compress"),
     *("agent:start", "agent:step", "agent:end", "command:*"),
 )
-NOT_YET = ("session:compress",)
-"""Known, and never told: the house does not shorten conversations yet."""
-_DECLARED = ("HOOK.yaml", "HOOK.yml")
-SHOWN = 500
-"""Characters of a message that are told."""
+UNSUPPORTED_EVENTS = ("session:compress",)
+"""Events of Hermes that alipes does not send yet."""
+_MANIFEST_NAMES = ("HOOK.yaml", "HOOK.yml")
+MAX_MESSAGE_CHARS = 500
+"""Messages are cut to this length."""
 
 
 async def open_file_hook(folder: Path, context: Context) -> None:
-    """Import the handler and have it told of its events, until the context is closed.
+    """Import the handler and register it for its events until the context is closed.
 
-    Raises PluginError with what is wrong with the folder. What the handler's own code raises is passed on.
+    Raises PluginError if the folder is invalid, and whatever the handler's code raises on import.
     """
-    events = _events(folder, context)
-    module = _imported(folder, context)
+    events = _read_events(folder, context)
+    module = _import_handler(folder, context)
     handle = getattr(module, "handle", None)
     if not callable(handle):
         raise PluginError(context.name, "handler.py", "has no function `handle(event_type, context)`")
@@ -47,16 +48,16 @@ async def open_file_hook(folder: Path, context: Context) -> None:
 
 
 class FileHook:
-    """One handler, and what it is told."""
+    """One handler and the events it receives."""
 
     def __init__(self, events: tuple[str, ...], handle: Handle) -> None:
         self._events, self._handle = events, handle
         self._off_loop = not inspect.iscoroutinefunction(handle)
-        self._people: dict[str, str] = {}
-        """By session key, who spoke there last."""
+        self._senders: dict[str, str] = {}
+        """Latest sender by session key."""
 
     def register(self, context: Context) -> None:
-        """With what it listens to, and nothing else: an event nobody wants costs nothing."""
+        """Register only the hooks it needs: unwanted events cost nothing."""
         wanted: dict[Hook, tuple[str, ...]] = {
             self.gateway_started: ("gateway:startup",),
             self.session_began: ("session:start",),
@@ -75,58 +76,62 @@ class FileHook:
     def _wants(self, event: str) -> bool:
         return any(fnmatchcase(event, pattern) for pattern in self._events)
 
-    async def _tell(self, event: str, **told: Any) -> None:
+    async def _call_handler(self, event: str, **context: Any) -> None:
         if not self._wants(event):
             return
-        if self._off_loop:  # it may write files for as long as it likes
-            answer = await asyncio.to_thread(self._handle, event, told)
+        if self._off_loop:  # it may block, for instance on files
+            answer = await asyncio.to_thread(self._handle, event, context)
         else:
-            answer = self._handle(event, told)
+            answer = self._handle(event, context)
         if inspect.isawaitable(answer):
             await answer
 
     async def gateway_started(self, platforms: tuple[str, ...]) -> None:
-        await self._tell("gateway:startup", platforms=list(platforms))
+        await self._call_handler("gateway:startup", platforms=list(platforms))
 
     async def session_began(self, session: str, session_key: str, turn: Turn) -> None:
         who = {"platform": platform_of(turn), "user_id": turn.inbound.sender}
-        await self._tell("session:start", **who, session_id=session, session_key=session_key)
+        await self._call_handler("session:start", **who, session_id=session, session_key=session_key)
 
     async def session_left(self, session: str, session_key: str, reason: str, successor: str) -> None:
-        told = {**self._whose(session_key), "session_id": session, "session_key": session_key}
-        await self._tell("session:end", **told, reason=reason, new_session_id=successor)
+        context = {**self._person_at(session_key), "session_id": session, "session_key": session_key}
+        await self._call_handler("session:end", **context, reason=reason, new_session_id=successor)
 
     async def session_reset(self, session: str, session_key: str, reason: str, predecessor: str) -> None:
-        told = {**self._whose(session_key), "session_id": session, "session_key": session_key}
-        await self._tell("session:reset", **told, reason=reason, old_session_id=predecessor)
+        context = {**self._person_at(session_key), "session_id": session, "session_key": session_key}
+        await self._call_handler("session:reset", **context, reason=reason, old_session_id=predecessor)
 
     async def on_event(self, event: Event, turn: Turn) -> None:
         if isinstance(event, TurnStarted):
-            self._people[turn.key] = turn.inbound.sender
-            await self._tell("agent:start", **_about(turn))
+            self._senders[turn.key] = turn.inbound.sender
+            await self._call_handler("agent:start", **_turn_context(turn))
 
-    async def request_sent(self, attempt: Attempt, turn: Turn) -> None:
-        if attempt.number > 1:  # the same question once more is no further step
+    async def request_sent(self, attempt: ModelAttempt, turn: Turn) -> None:
+        if attempt.number > 1:  # a retry is not another step
             return
         calls = next((m.calls for m in reversed(attempt.request.messages) if m.role == "assistant"), ())
         names = [call.name for call in calls] if attempt.step > 1 else []
-        await self._tell("agent:step", **_about(turn), iteration=attempt.step, tool_names=names)
+        await self._call_handler(
+            "agent:step", **_turn_context(turn), iteration=attempt.step, tool_names=names
+        )
 
     async def turn_ended(self, turn: Turn, ending: str, detail: str, said: tuple[Message, ...]) -> None:
         answers = [message.text for message in said if message.role == "assistant" and message.text]
-        response = answers[-1][:SHOWN] if answers else ""
-        await self._tell("agent:end", **_about(turn), response=response, status=ending, detail=detail)
+        response = answers[-1][:MAX_MESSAGE_CHARS] if answers else ""
+        await self._call_handler(
+            "agent:end", **_turn_context(turn), response=response, status=ending, detail=detail
+        )
 
     async def command_given(self, name: str, args: str, inbound: Inbound) -> None:
-        who = {"platform": platform_named(inbound.address.platform), "user_id": inbound.sender}
+        who = {"platform": hermes_platform(inbound.address.platform), "user_id": inbound.sender}
         key = inbound.address.key
-        await self._tell(f"command:{name}", **who, command=name, args=args, session_key=key)
+        await self._call_handler(f"command:{name}", **who, command=name, args=args, session_key=key)
 
-    def _whose(self, key: str) -> dict[str, Any]:
-        return {"platform": platform_in(key), "user_id": self._people.get(key, "")}
+    def _person_at(self, key: str) -> dict[str, Any]:
+        return {"platform": platform_of_key(key), "user_id": self._senders.get(key, "")}
 
 
-def _about(turn: Turn) -> dict[str, Any]:
+def _turn_context(turn: Turn) -> dict[str, Any]:
     address = turn.inbound.address
     return {
         "platform": platform_of(turn),
@@ -137,12 +142,12 @@ def _about(turn: Turn) -> dict[str, Any]:
         "session_id": turn.session,
         "session_key": turn.key,
         "turn_id": turn.id,
-        "message": turn.inbound.text[:SHOWN],
+        "message": turn.inbound.text[:MAX_MESSAGE_CHARS],
     }
 
 
-def _events(folder: Path, context: Context) -> tuple[str, ...]:
-    file = next((each for each in _DECLARED if (folder / each).is_file()), _DECLARED[0])
+def _read_events(folder: Path, context: Context) -> tuple[str, ...]:
+    file = next((each for each in _MANIFEST_NAMES if (folder / each).is_file()), _MANIFEST_NAMES[0])
     declared = read_yaml(folder / file, context.name)
     events = declared.get("events")
     if (
@@ -150,18 +155,18 @@ def _events(folder: Path, context: Context) -> tuple[str, ...]:
         or not all(isinstance(each, str) and each for each in events)
         or not events
     ):
-        raise PluginError(context.name, file, "lacks its events: a list such as [agent:start, agent:end]")
+        raise PluginError(context.name, file, "needs a list of events such as [agent:start, agent:end]")
     for event in events:
-        if event in NOT_YET:
-            context.log.warning("hook %s asks for %s, which the house does not tell yet", context.name, event)
+        if event in UNSUPPORTED_EVENTS:
+            context.log.warning("hook %s: the event %s is not supported yet", context.name, event)
         elif not any(fnmatchcase(event, each) or fnmatchcase(each, event) for each in EVENTS):
             meant = did_you_mean(event, EVENTS)
-            context.log.warning("hook %s asks for %s, which nobody tells.%s", context.name, event, meant)
+            context.log.warning("hook %s: unknown event %s.%s", context.name, event, meant)
     return tuple(events)
 
 
 def read_yaml(file: Path, plugin: str) -> dict[str, Any]:
-    """The mapping in a file. Raises PluginError, also where PyYAML is not installed."""
+    """Read a mapping from a file. Raises PluginError, also if PyYAML is not installed."""
     try:
         yaml = importlib.import_module("yaml")
     except ImportError as error:
@@ -172,19 +177,17 @@ def read_yaml(file: Path, plugin: str) -> dict[str, Any]:
         why = " ".join(str(error).split())
         raise PluginError(plugin, file.name, f"cannot be read: {why}") from error
     if not isinstance(declared, dict):
-        raise PluginError(plugin, file.name, "must hold names and values, such as `name: my-hook`")
+        raise PluginError(plugin, file.name, "must be a mapping such as `name: my-hook`")
     return declared
 
 
-def _imported(folder: Path, context: Context) -> ModuleType:
+def _import_handler(folder: Path, context: Context) -> ModuleType:
     file = folder / "handler.py"
     if not file.is_file():
-        raise PluginError(context.name, "handler.py", f"is not there: {folder} must hold one")
+        raise PluginError(context.name, "handler.py", f"does not exist in {folder}")
     name = f"{PACKAGE}.{re.sub(r'[^0-9A-Za-z_]', '_', folder.name)}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(source_spec(name, file))
     sys.modules[name] = module
     context.stack.callback(sys.modules.pop, name, None)
-    spec.loader.exec_module(module)
+    run_module(module)
     return module

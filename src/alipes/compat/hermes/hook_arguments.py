@@ -1,7 +1,7 @@
-"""From a native hook's values to the keywords of a Hermes hook, one function each. None: it is not told.
+"""Builds the keyword arguments of each Hermes hook from the values of the native hook.
 
-`known` holds what the native spec of the same row in `hooks.HOOKS` offers, by name. A callback with open
-keywords gets those of the contract and no others; what we know beside them is for who names it.
+A function returns None if the Hermes hook is not called. Callbacks with `**kwargs` get the documented
+keywords; extra values go only to callbacks that name them.
 """
 
 import json
@@ -11,14 +11,15 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from alipes.compat.hermes.bridge import Bridge
-from alipes.compat.hermes.call import Beside, Later
-from alipes.compat.hermes.openai_format import FINISH, messages_of, request_of, usage_of
+from alipes.compat.hermes.call import ExtraValue, LazyValue
+from alipes.compat.hermes.openai_format import FINISH, messages_to_wire, request_to_wire, usage_to_wire
+from alipes.compat.hermes.platform.values import event_of
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.messages import Message, ToolCall, ToolResult
-from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, Replied, Turn
-from alipes.plugins.specs import Attempt
+from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, ModelReply, Turn
+from alipes.plugins.specs import ModelAttempt
 
-Known: TypeAlias = Mapping[str, Any]
+HookValues: TypeAlias = Mapping[str, Any]
 Keywords: TypeAlias = dict[str, Any]
 API_MODES = {
     "openai-chat": "chat_completions",
@@ -38,35 +39,35 @@ _REASONS: Mapping[type[ProviderError], str] = {
 
 
 def platform_of(turn: Turn) -> str:
-    return platform_named(turn.inbound.address.platform)
+    return hermes_platform(turn.inbound.address.platform)
 
 
-def platform_named(name: str) -> str:
+def hermes_platform(name: str) -> str:
     """Plugins know the terminal as `cli`."""
     return "cli" if name == "terminal" else name
 
 
-def platform_in(session_key: str) -> str:
-    """`agent:main:<platform>:...`"""
+def platform_of_key(session_key: str) -> str:
+    """The platform in `agent:main:<platform>:...`"""
     parts = session_key.split(":")
-    return platform_named(unquote(parts[2])) if len(parts) > 2 else ""
+    return hermes_platform(unquote(parts[2])) if len(parts) > 2 else ""
 
 
 def model_of(bridge: Bridge, turn: Turn) -> str:
-    """As it was last asked in this turn, else as it will be."""
-    if (asked := bridge.notes.requests.get(turn.id)) is not None:
-        return asked[1]
+    """The model last used in this turn, or the one that will be."""
+    if (request := bridge.state.requests.get(turn.id)) is not None:
+        return request[1]
     return turn.inbound.model or turn.model or str(bridge.host.setting("model") or "")
 
 
-def final_words(said: tuple[Message, ...]) -> str:
-    """What a turn answered."""
+def final_text(said: tuple[Message, ...]) -> str:
+    """The last answer of a turn."""
     return next((each.text for each in reversed(said) if each.role == "assistant" and each.text), "")
 
 
-def _beside(**more: Any) -> Keywords:
-    """Beyond the contract."""
-    return {name: Beside(value) for name, value in more.items()}
+def _extra_values(**more: Any) -> Keywords:
+    """Values beyond the documented keywords."""
+    return {name: ExtraValue(value) for name, value in more.items()}
 
 
 def _ids(turn: Turn) -> Keywords:
@@ -77,39 +78,39 @@ def _ids(turn: Turn) -> Keywords:
 
 
 def _call(bridge: Bridge, call: ToolCall, turn: Turn) -> Keywords:
-    asked = bridge.notes.requests.get(turn.id)
+    request = bridge.state.requests.get(turn.id)
     return {
         "tool_name": call.name,
         "args": dict(call.args),
         **_ids(turn),
         "tool_call_id": call.id,
-        "api_request_id": asked[0] if asked else "",
-        "middleware_trace": list(bridge.notes.traces.get(call.id) or ()),
+        "api_request_id": request[0] if request else "",
+        "middleware_trace": list(bridge.state.traces.get(call.id) or ()),
     }
 
 
-def pre_tool_call(bridge: Bridge, known: Known) -> Keywords:
-    return _call(bridge, known["call"], known["turn"])
+def pre_tool_call(bridge: Bridge, values: HookValues) -> Keywords:
+    return _call(bridge, values["call"], values["turn"])
 
 
-def post_tool_call(bridge: Bridge, known: Known) -> Keywords:
-    return _call(bridge, known["call"], known["turn"]) | _outcome(
-        known["result"], known["seconds"], known["error"]
+def post_tool_call(bridge: Bridge, values: HookValues) -> Keywords:
+    return _call(bridge, values["call"], values["turn"]) | _outcome(
+        values["result"], values["seconds"], values["error"]
     )
 
 
-def transform_tool_result(bridge: Bridge, known: Known) -> Keywords:
-    call: ToolCall = known["call"]
-    seconds, error = bridge.notes.outcomes.get(call.id) or (0.0, None)
-    result = bridge.notes.original(known["result"]) or known["result"]
-    return _call(bridge, call, known["turn"]) | _outcome(result, seconds, error)
+def transform_tool_result(bridge: Bridge, values: HookValues) -> Keywords:
+    call: ToolCall = values["call"]
+    seconds, error = bridge.state.outcomes.get(call.id) or (0.0, None)
+    result = bridge.state.original(values["result"]) or values["result"]
+    return _call(bridge, call, values["turn"]) | _outcome(result, seconds, error)
 
 
 def _outcome(result: ToolResult, seconds: float, error: Exception | None) -> Keywords:
     status = STATUSES.get(result.outcome, "error")
     kind, message = (type(error).__name__ if error else "", result.text)
-    if status == "ok" and (told := told_error(result.text)):
-        status, kind, message = "error", "tool_error", told
+    if status == "ok" and (data := error_in_result(result.text)):
+        status, kind, message = "error", "tool_error", data
     elif status == "error" and isinstance(error, TimeoutError):
         status = "timeout"
     fine = status == "ok"
@@ -122,24 +123,24 @@ def _outcome(result: ToolResult, seconds: float, error: Exception | None) -> Key
     }
 
 
-def told_error(text: str) -> str:
-    """The error that a tool told as its result (`{"error": ...}`), or nothing."""
+def error_in_result(text: str) -> str:
+    """The error in a tool result such as `{"error": ...}`, or an empty string."""
     if not text.startswith("{") or '"error"' not in text:
         return ""
     try:
-        told = json.loads(text)
+        data = json.loads(text)
     except ValueError:
         return ""
-    return str(told.get("error") or "") if isinstance(told, dict) else ""
+    return str(data.get("error") or "") if isinstance(data, dict) else ""
 
 
-def transform_terminal_output(bridge: Bridge, known: Known) -> Keywords:
-    status = known["status"]
+def transform_terminal_output(bridge: Bridge, values: HookValues) -> Keywords:
+    status = values["status"]
     return {
-        "command": known["command"],
-        "output": bridge.notes.original(known["output"]) or known["output"],
+        "command": values["command"],
+        "output": bridge.state.original(values["output"]) or values["output"],
         "returncode": -1 if status is None else status,
-        "task_id": known["turn"].session,
+        "task_id": values["turn"].session,
         "env_type": "local",
     }
 
@@ -147,12 +148,12 @@ def transform_terminal_output(bridge: Bridge, known: Known) -> Keywords:
 # --- the turn
 
 
-def pre_llm_call(bridge: Bridge, known: Known) -> Keywords:
-    turn: Turn = known["turn"]
+def pre_llm_call(bridge: Bridge, values: HookValues) -> Keywords:
+    turn: Turn = values["turn"]
     return {
         **_ids(turn),
         "user_message": turn.inbound.text,
-        "conversation_history": Later(lambda: messages_of(turn.history)),
+        "conversation_history": LazyValue(lambda: messages_to_wire(turn.history)),
         "is_first_turn": not turn.history,
         "model": model_of(bridge, turn),
         "platform": platform_of(turn),
@@ -160,76 +161,76 @@ def pre_llm_call(bridge: Bridge, known: Known) -> Keywords:
     }
 
 
-def post_llm_call(bridge: Bridge, known: Known) -> Keywords | None:
-    turn: Turn = known["turn"]
-    if known["ending"] != "answered":
+def post_llm_call(bridge: Bridge, values: HookValues) -> Keywords | None:
+    turn: Turn = values["turn"]
+    if values["ending"] != "answered":
         return None
     return {
         **_ids(turn),
         "user_message": turn.inbound.text,
-        "assistant_response": final_words(known["said"]),
-        "conversation_history": Later(lambda: messages_of((*turn.history, *known["said"]))),
+        "assistant_response": final_text(values["said"]),
+        "conversation_history": LazyValue(lambda: messages_to_wire((*turn.history, *values["said"]))),
         "model": model_of(bridge, turn),
         "platform": platform_of(turn),
     }
 
 
-def transform_llm_output(bridge: Bridge, known: Known) -> Keywords:
-    turn: Turn = known["turn"]
+def transform_llm_output(bridge: Bridge, values: HookValues) -> Keywords:
+    turn: Turn = values["turn"]
     return {
-        "response_text": bridge.notes.original(known["text"]) or known["text"],
+        "response_text": bridge.state.original(values["text"]) or values["text"],
         "session_id": turn.session,
         "model": model_of(bridge, turn),
         "platform": platform_of(turn),
     }
 
 
-def pre_verify(bridge: Bridge, known: Known) -> Keywords:
-    turn: Turn = known["turn"]
+def pre_verify(bridge: Bridge, values: HookValues) -> Keywords:
+    turn: Turn = values["turn"]
     return {
         "session_id": turn.session,
         "platform": platform_of(turn),
         "model": model_of(bridge, turn),
         "coding": True,
-        "attempt": known["attempt"],
-        "final_response": known["text"],
-        "changed_paths": list(known["changed"]),
+        "attempt": values["attempt"],
+        "final_response": values["text"],
+        "changed_paths": list(values["changed"]),
     }
 
 
-def on_session_end(bridge: Bridge, known: Known) -> Keywords:
-    turn: Turn = known["turn"]
-    ending = known["ending"]
+def on_session_end(bridge: Bridge, values: HookValues) -> Keywords:
+    turn: Turn = values["turn"]
+    ending = values["ending"]
     return {
         **_ids(turn),
         "completed": ending == "answered",
         "interrupted": ending in ("stopped", "suspended"),
-        "reason": known["detail"] or ending,
+        "reason": values["detail"] or ending,
         "model": model_of(bridge, turn),
         "platform": platform_of(turn),
-        **_beside(failed=ending in ("failed", "out_of_steps"), turn_exit_reason=ending),
+        **_extra_values(failed=ending in ("failed", "out_of_steps"), turn_exit_reason=ending),
     }
 
 
-def agent_loop_stopped(_bridge: Bridge, known: Known) -> Keywords:
+def agent_loop_stopped(_bridge: Bridge, values: HookValues) -> Keywords:
     return {
-        "session_key": known["session_key"],
-        "platform": platform_named(known["platform"]),
-        "reason": known["reason"],
-        "invalidation_reason": known["invalidation_reason"],
-        **_beside(
-            session_id=known["session_id"],
-            turn_id=known["turn_id"],
-            tool_call_ids=list(known["tool_call_ids"]),
-            partial_text=known["partial_text"],
+        "session_key": values["session_key"],
+        "platform": hermes_platform(values["platform"]),
+        "reason": values["reason"],
+        "invalidation_reason": values["invalidation_reason"],
+        **_extra_values(
+            session_id=values["session_id"],
+            turn_id=values["turn_id"],
+            tool_call_ids=list(values["tool_call_ids"]),
+            partial_text=values["partial_text"],
         ),
     }
 
 
-# --- questions to the model
+# --- model requests
 
 
-def _attempt(bridge: Bridge, attempt: Attempt, turn: Turn) -> Keywords:
+def _attempt(bridge: Bridge, attempt: ModelAttempt, turn: Turn) -> Keywords:
     provider, _, _ = attempt.model.partition("/")
     endpoint = bridge.settings.providers.get(provider)
     request = attempt.request
@@ -244,152 +245,152 @@ def _attempt(bridge: Bridge, attempt: Attempt, turn: Turn) -> Keywords:
         "api_call_count": attempt.step,
         "message_count": len(request.messages),
         "tool_count": len(request.tools),
-        "approx_input_tokens": Later(lambda: _characters(attempt) // 4),
+        "approx_input_tokens": LazyValue(lambda: _characters(attempt) // 4),
         "max_tokens": request.max_tokens,
         "started_at": attempt.began,
-        "request": Later(lambda: request_of(request)),
-        **_beside(
+        "request": LazyValue(lambda: request_to_wire(request)),
+        **_extra_values(
             retry_count=attempt.number - 1,
-            request_char_count=Later(lambda: _characters(attempt)),
-            middleware_trace=list(bridge.notes.traces.get(turn.id) or ()),
+            request_char_count=LazyValue(lambda: _characters(attempt)),
+            middleware_trace=list(bridge.state.traces.get(turn.id) or ()),
         ),
     }
 
 
-def _characters(attempt: Attempt) -> int:
-    return len(json.dumps(request_of(attempt.request), ensure_ascii=False))
+def _characters(attempt: ModelAttempt) -> int:
+    return len(json.dumps(request_to_wire(attempt.request), ensure_ascii=False))
 
 
-def pre_api_request(bridge: Bridge, known: Known) -> Keywords:
-    attempt: Attempt = known["attempt"]
-    turn: Turn = known["turn"]
-    return _attempt(bridge, attempt, turn) | _beside(
+def pre_api_request(bridge: Bridge, values: HookValues) -> Keywords:
+    attempt: ModelAttempt = values["attempt"]
+    turn: Turn = values["turn"]
+    return _attempt(bridge, attempt, turn) | _extra_values(
         user_message=turn.inbound.text,
-        conversation_history=Later(lambda: messages_of(attempt.request.messages)),
-        request_messages=Later(lambda: request_of(attempt.request)["messages"]),
+        conversation_history=LazyValue(lambda: messages_to_wire(attempt.request.messages)),
+        request_messages=LazyValue(lambda: request_to_wire(attempt.request)["messages"]),
     )
 
 
-def post_api_request(bridge: Bridge, known: Known) -> Keywords:
-    attempt: Attempt = known["attempt"]
-    reply: Replied = known["reply"]
-    return _attempt(bridge, attempt, known["turn"]) | {
-        "api_duration": known["seconds"],
-        "ended_at": attempt.began + known["seconds"],
+def post_api_request(bridge: Bridge, values: HookValues) -> Keywords:
+    attempt: ModelAttempt = values["attempt"]
+    reply: ModelReply = values["reply"]
+    return _attempt(bridge, attempt, values["turn"]) | {
+        "api_duration": values["seconds"],
+        "ended_at": attempt.began + values["seconds"],
         "finish_reason": FINISH[reply.stop],
         "response_model": attempt.request.model,
-        "usage": usage_of(reply.usage),
+        "usage": usage_to_wire(reply.usage),
         "assistant_content_chars": len(reply.message.text),
         "assistant_tool_call_count": len(reply.message.calls),
-        **_beside(
-            assistant_message=Later(lambda: messages_of((reply.message,))[0]),
-            response=Later(lambda: {"message": messages_of((reply.message,))[0]}),
+        **_extra_values(
+            assistant_message=LazyValue(lambda: messages_to_wire((reply.message,))[0]),
+            response=LazyValue(lambda: {"message": messages_to_wire((reply.message,))[0]}),
         ),
     }
 
 
-def api_request_error(bridge: Bridge, known: Known) -> Keywords:
-    attempt: Attempt = known["attempt"]
-    error: ProviderError = known["error"]
+def api_request_error(bridge: Bridge, values: HookValues) -> Keywords:
+    attempt: ModelAttempt = values["attempt"]
+    error: ProviderError = values["error"]
     now = time.time()
-    return _attempt(bridge, attempt, known["turn"]) | {
+    return _attempt(bridge, attempt, values["turn"]) | {
         "status_code": getattr(error, "status", None),
         "retry_count": attempt.number - 1,
         "max_retries": attempt.limit,
-        "retryable": known["again"],
+        "retryable": values["again"],
         "reason": next((word for kind, word in _REASONS.items() if isinstance(error, kind)), "unknown"),
         "error": {"type": type(error).__name__, "message": str(error)},
-        **_beside(ended_at=now, api_duration=now - attempt.began),
+        **_extra_values(ended_at=now, api_duration=now - attempt.began),
     }
 
 
 # --- sessions, subagents, people
 
 
-def on_session_start(bridge: Bridge, known: Known) -> Keywords:
-    turn: Turn = known["turn"]
+def on_session_start(bridge: Bridge, values: HookValues) -> Keywords:
+    turn: Turn = values["turn"]
     return {
-        "session_id": known["session"],
+        "session_id": values["session"],
         "model": model_of(bridge, turn),
         "platform": platform_of(turn),
     }
 
 
-def on_session_finalize(_bridge: Bridge, known: Known) -> Keywords:
+def on_session_finalize(_bridge: Bridge, values: HookValues) -> Keywords:
     return {
-        "session_id": known["session"],
-        "platform": platform_in(known["session_key"]),
-        "reason": known["reason"],
-        "old_session_id": known["session"],
-        "new_session_id": known["successor"] or None,
-        **_beside(session_key=known["session_key"]),
+        "session_id": values["session"],
+        "platform": platform_of_key(values["session_key"]),
+        "reason": values["reason"],
+        "old_session_id": values["session"],
+        "new_session_id": values["successor"] or None,
+        **_extra_values(session_key=values["session_key"]),
     }
 
 
-def on_session_reset(_bridge: Bridge, known: Known) -> Keywords:
+def on_session_reset(_bridge: Bridge, values: HookValues) -> Keywords:
     return {
-        "session_id": known["session"],
-        "platform": platform_in(known["session_key"]),
-        "reason": known["reason"],
-        "old_session_id": known["predecessor"] or None,
-        "new_session_id": known["session"],
-        **_beside(session_key=known["session_key"]),
+        "session_id": values["session"],
+        "platform": platform_of_key(values["session_key"]),
+        "reason": values["reason"],
+        "old_session_id": values["predecessor"] or None,
+        "new_session_id": values["session"],
+        **_extra_values(session_key=values["session_key"]),
     }
 
 
-def subagent_start(_bridge: Bridge, known: Known) -> Keywords:
-    parent: Turn = known["parent"]
+def subagent_start(_bridge: Bridge, values: HookValues) -> Keywords:
+    parent: Turn = values["parent"]
     return {
         "parent_session_id": parent.session,
         "parent_turn_id": parent.id,
-        "child_session_id": known["session"],
-        "child_role": known["role"],
-        "child_goal": known["goal"],
+        "child_session_id": values["session"],
+        "child_role": values["role"],
+        "child_goal": values["goal"],
     }
 
 
-def subagent_stop(bridge: Bridge, known: Known) -> Keywords:
-    return subagent_start(bridge, known) | {
-        "child_summary": known["summary"],
-        "child_status": CHILD_STATUSES.get(known["ending"], "failed"),
-        "duration_ms": round(known["seconds"] * 1000),
+def subagent_stop(bridge: Bridge, values: HookValues) -> Keywords:
+    return subagent_start(bridge, values) | {
+        "child_summary": values["summary"],
+        "child_status": CHILD_STATUSES.get(values["ending"], "failed"),
+        "duration_ms": round(values["seconds"] * 1000),
     }
 
 
-def pre_gateway_dispatch(bridge: Bridge, known: Known) -> Keywords:
+def pre_gateway_dispatch(bridge: Bridge, values: HookValues) -> Keywords:
     return {
-        "event": bridge.event_of(known["inbound"]),
+        "event": event_of(values["inbound"]),
         "gateway": bridge.gateway,
         "session_store": bridge.gateway.session_store,
     }
 
 
-def pre_approval_request(_bridge: Bridge, known: Known) -> Keywords | None:
-    event = known["event"]
-    return _approval(event, known["turn"]) if isinstance(event, ApprovalAsked) else None
+def pre_approval_request(_bridge: Bridge, values: HookValues) -> Keywords | None:
+    event = values["event"]
+    return _approval(event, values["turn"]) if isinstance(event, ApprovalAsked) else None
 
 
-def post_approval_response(bridge: Bridge, known: Known) -> Keywords | None:
-    event = known["event"]
+def post_approval_response(bridge: Bridge, values: HookValues) -> Keywords | None:
+    event = values["event"]
     if isinstance(event, ApprovalAsked):
-        bridge.notes.asked[event.ask] = event
-    if not isinstance(event, ApprovalAnswered) or (asked := bridge.notes.asked.get(event.ask)) is None:
+        bridge.state.approvals[event.ask] = event
+    if not isinstance(event, ApprovalAnswered) or (request := bridge.state.approvals.get(event.ask)) is None:
         return None
     choice = CHOICES.get(event.choice, event.choice)
-    return _approval(asked, known["turn"]) | {"choice": choice, "decided_by": event.by}
+    return _approval(request, values["turn"]) | {"choice": choice, "decided_by": event.by}
 
 
-def _approval(asked: ApprovalAsked, turn: Turn) -> Keywords:
-    call = asked.call
+def _approval(request: ApprovalAsked, turn: Turn) -> Keywords:
+    call = request.call
     command = call.args.get("command")
     return {
         "command": command if isinstance(command, str) else f"{call.name} {json.dumps(call.args)}",
-        "description": asked.reason,
-        "pattern_key": asked.rule,
-        "pattern_keys": [asked.rule],
+        "description": request.reason,
+        "pattern_key": request.rule,
+        "pattern_keys": [request.rule],
         "session_key": turn.key,
         "surface": "cli" if platform_of(turn) == "cli" else "gateway",
         "turn_id": turn.id,
         "tool_call_id": call.id,
-        **_beside(session_id=turn.session),
+        **_extra_values(session_id=turn.session),
     }

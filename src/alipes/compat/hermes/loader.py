@@ -1,10 +1,10 @@
-"""The Hermes door: opens plugins, file hooks and shell hooks that were written for Hermes."""
+"""Loads plugins, file hooks and shell hooks that were written for Hermes."""
 
 import inspect
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,19 +12,19 @@ from typing import Any
 from alipes.compat.hermes.bridge import PACKAGE, Bridge
 from alipes.compat.hermes.context import PluginContext, manifest_of
 from alipes.compat.hermes.file_hooks import open_file_hook
-from alipes.compat.hermes.hooks import take_notes
+from alipes.compat.hermes.hooks import record_state
 from alipes.compat.hermes.modules import install
 from alipes.compat.hermes.shell_hooks import open_shell_hooks
 from alipes.config.settings import Settings
 from alipes.kernel.errors import PluginError
-from alipes.plugins.attribution import on_behalf_of
 from alipes.plugins.context import Context, Host
-from alipes.plugins.discovery import Found, forget
-from alipes.plugins.owner import Owner
+from alipes.plugins.discovery import DiscoveredPlugin, add_package, forget, run_module, source_spec
+from alipes.plugins.interruption.attribution import on_behalf_of
+from alipes.plugins.owner import PluginOwner
 
 
-def module_name(found: Found) -> str:
-    """Under which name its code will live."""
+def module_name(found: DiscoveredPlugin) -> str:
+    """The module name for the plugin's code."""
     if found.path is None:
         return found.entry.partition(":")[0]
     name, number = f"{PACKAGE}.{found.slug}", 1
@@ -34,10 +34,10 @@ def module_name(found: Found) -> str:
     return name
 
 
-def register_of(found: Found, name: str) -> Callable[[Any], Any]:
-    """Its `register`, imported as `name`. Raises what its code raises, `PluginError` if there is none."""
+def import_register(found: DiscoveredPlugin, name: str) -> Callable[[Any], Any]:
+    """Import the plugin as `name` and return its `register`. Raises `PluginError` if there is none."""
     if found.path is not None:
-        thing: Any = _folder(found, found.path, name)
+        thing: Any = _import_folder(found, found.path, name)
     else:
         thing = import_module(name)
         for attribute in filter(None, found.entry.partition(":")[2].split(".")):
@@ -45,40 +45,35 @@ def register_of(found: Found, name: str) -> Callable[[Any], Any]:
     if isinstance(thing, ModuleType) or not callable(thing):
         thing = getattr(thing, "register", None)
     if not callable(thing):
-        raise PluginError(found.name, "register", "there is no function `register(ctx)`")
+        raise PluginError(found.name, "register", "no function `register(ctx)` found")
     register: Callable[[Any], Any] = thing
     return register
 
 
-def _folder(found: Found, folder: Path, name: str) -> ModuleType:
+def _import_folder(found: DiscoveredPlugin, folder: Path, name: str) -> ModuleType:
     file = folder / "__init__.py"
     if not file.is_file():
         raise PluginError(found.name, "register", f"{folder} has no __init__.py")
-    if PACKAGE not in sys.modules:
-        parent = ModuleType(PACKAGE, "The Hermes plugins that lie in folders.")
-        parent.__path__ = []
-        sys.modules[PACKAGE] = parent
-    spec = spec_from_file_location(name, file, submodule_search_locations=[str(folder)])
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = module_from_spec(spec)
+    add_package(PACKAGE)
+    module = sys.modules[name] = module_from_spec(source_spec(name, file, folder))
     setattr(sys.modules[PACKAGE], name.rpartition(".")[2], module)
-    spec.loader.exec_module(module)
+    run_module(module)
     return module
 
 
-def open_door(host: Host, settings: Settings) -> "HermesDoor":
+def open_loader(host: Host, settings: Settings) -> "HermesLoader":
     """One per app."""
-    return HermesDoor(Bridge(host, settings))
+    return HermesLoader(Bridge(host, settings))
 
 
-class HermesDoor:
-    """The importable names stand in `sys.modules` as long as something is open that may import them."""
+class HermesLoader:
+    """Opens Hermes plugins. Their importable modules are in `sys.modules` while at least one is open."""
 
     def __init__(self, bridge: Bridge) -> None:
         self.bridge = bridge
 
-    async def open(self, found: Found, context: Context) -> None:
-        """Import the code and let it register; raises what is wrong with it. It ends with the context."""
+    async def open(self, found: DiscoveredPlugin, context: Context) -> None:
+        """Import the plugin and let it register. It is closed with the context."""
         if found.kind == "shell-hooks":
             await open_shell_hooks(self.bridge, context)
             return
@@ -93,16 +88,16 @@ class HermesDoor:
             else:
                 await self._register(found, context, name)
 
-    async def _register(self, found: Found, context: Context, name: str) -> None:
+    async def _register(self, found: DiscoveredPlugin, context: Context, name: str) -> None:
         if found.path is not None:
             context.stack.callback(forget, name)
-        take_notes(self.bridge, context)
-        self.bridge.lending.lend(*found.manifest.requires_env, *found.manifest.optional_env)
-        register = await self.bridge.off_loop(lambda: register_of(found, name))  # imports may take long
+        record_state(self.bridge, context)
+        self.bridge.environment.expose(*found.manifest.requires_env, *found.manifest.optional_env)
+        register = await self.bridge.off_loop(lambda: import_register(found, name))  # imports may take long
         answer = register(PluginContext(self.bridge, context, manifest_of(found)))
         if inspect.isawaitable(answer):
             await answer
 
-    def _leave(self, owner: Owner) -> None:
+    def _leave(self, owner: PluginOwner) -> None:
         if self.bridge.leave(owner):
             install.uninstall(self.bridge)

@@ -1,7 +1,7 @@
-"""Lets plain code in worker threads touch the loop as if it ran there: what it asks for is handed over.
+"""Lets worker threads use the event loop as if they ran on it: calls are handed over to its thread.
 
-Futures, tasks and timers all reach the loop by `call_soon` and `call_at`, so these two are the whole door.
-A future that is resolved in a thread then wakes who waits for it at once, as plugins expect.
+Futures, tasks and timers all use `call_soon` and `call_at`, so wrapping these two is enough. A future that is
+resolved in a thread wakes its waiters at once, as plugins expect.
 """
 
 import asyncio
@@ -12,18 +12,18 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
-_OPEN: dict[asyncio.AbstractEventLoop, "Guests"] = {}
+_OPEN: dict[asyncio.AbstractEventLoop, "ThreadAccess"] = {}
 
 
-def open_to_guests(loop: asyncio.AbstractEventLoop, wait: Callable[[Awaitable[Any]], Any]) -> None:
-    """On the loop's thread. `wait`: what a thread does that would run the loop until something is done."""
+def allow_threads(loop: asyncio.AbstractEventLoop, wait: Callable[[Awaitable[Any]], Any]) -> None:
+    """Call it on the loop's thread. `wait` replaces `run_until_complete` in worker threads."""
     if loop not in _OPEN:
-        _OPEN[loop] = Guests(loop)
+        _OPEN[loop] = ThreadAccess(loop)
         _OPEN[loop].enter()
     _OPEN[loop].waits.append(wait)
 
 
-def close_to_guests(loop: asyncio.AbstractEventLoop, wait: Callable[[Awaitable[Any]], Any]) -> None:
+def disallow_threads(loop: asyncio.AbstractEventLoop, wait: Callable[[Awaitable[Any]], Any]) -> None:
     guests = _OPEN[loop]
     guests.waits.remove(wait)
     if not guests.waits:
@@ -31,18 +31,20 @@ def close_to_guests(loop: asyncio.AbstractEventLoop, wait: Callable[[Awaitable[A
         guests.leave()
 
 
-class Guests:
-    """Stands in front of one loop; its own thread passes through."""
+class ThreadAccess:
+    """Wraps one loop; calls on its own thread pass through."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.waits: list[Callable[[Awaitable[Any]], Any]] = []
         self._soon, self._at, self._run = loop.call_soon, loop.call_at, loop.run_until_complete
         self._threadsafe = loop.call_soon_threadsafe
-        self._doors: dict[str, Any] = getattr(loop, "__dict__", {})  # one that is not Python's own has none
+        self._methods: dict[str, Any] = getattr(
+            loop, "__dict__", {}
+        )  # loops of other implementations have none
         self._thread = threading.get_ident()
 
     def enter(self) -> None:
-        self._doors |= {
+        self._methods |= {
             "call_soon": self.call_soon,
             "call_at": self.call_at,
             "run_until_complete": self.run_until_complete,
@@ -50,13 +52,13 @@ class Guests:
 
     def leave(self) -> None:
         for name in ("call_soon", "call_at", "run_until_complete"):
-            self._doors.pop(name)
+            self._methods.pop(name)
 
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        here = threading.get_ident() == self._thread
-        return (self._soon if here else self._threadsafe)(callback, *args, context=context)
+        on_loop = threading.get_ident() == self._thread
+        return (self._soon if on_loop else self._threadsafe)(callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -69,5 +71,5 @@ class Guests:
         return timer.result()
 
     def run_until_complete(self, work: Awaitable[Any]) -> Any:
-        """A thread waits for it, while the loop goes on."""
+        """Wait in the calling thread while the loop continues."""
         return self._run(work) if threading.get_ident() == self._thread else self.waits[-1](work)

@@ -1,4 +1,4 @@
-"""The four kinds of middleware: two change a request before it is acted on, two stand around the act."""
+"""Hermes middleware: two kinds change a request, two wrap a call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -6,58 +6,63 @@ from typing import Any
 
 from msgspec import structs
 
-from alipes.compat.hermes.bridge import Bridge, Outcome
-from alipes.compat.hermes.call import Fit
+from alipes.compat.hermes.bridge import Bridge, ThreadResult
+from alipes.compat.hermes.call import PluginCallback
 from alipes.compat.hermes.hook_arguments import Keywords, platform_of
-from alipes.compat.hermes.hooks import PATIENT, SCHEMA
-from alipes.compat.hermes.openai_format import reply_from, request_from, request_of, response_of
-from alipes.compat.hermes.tools import as_text
+from alipes.compat.hermes.hooks import DECISION_TIMEOUT_S, SCHEMA
+from alipes.compat.hermes.openai_format import (
+    reply_from_wire,
+    request_from_wire,
+    request_to_wire,
+    response_to_wire,
+)
+from alipes.compat.hermes.tools import to_text
 from alipes.kernel.messages import Json, ToolCall
-from alipes.kernel.ports import Output, Request
-from alipes.kernel.turns import Replied, Turn
+from alipes.kernel.ports import Request, ToolOutput
+from alipes.kernel.turns import ModelReply, Turn
 from alipes.plugins.context import Context
-from alipes.plugins.registration import Ways
+from alipes.plugins.registration import HookOptions
 
 
-class Exchange:
+class ThreadExchange:
     """Runs `work(ask)` in a worker thread; each `ask(value)` there is `await go(value)` here.
 
-    So what is wrapped belongs to the turn that waits for it: it is cancelled with it, and a thread
-    that asks after that gets `CancelledError` as its answer.
+    The wrapped call belongs to the waiting turn and is cancelled with it; a thread that asks after that gets
+    `CancelledError`.
     """
 
     def __init__(self, bridge: Bridge, go: Callable[[Any], Awaitable[Any]]) -> None:
         self._bridge, self._go = bridge, go
-        self._asks: asyncio.Queue[tuple[Any, Outcome[Any]] | None] = asyncio.Queue()
+        self._asks: asyncio.Queue[tuple[Any, ThreadResult[Any]] | None] = asyncio.Queue()
         self._closed = False
 
     async def run(self, work: Callable[[Callable[[Any], Any]], Any]) -> Any:
-        """What `work` gives or raises."""
-        outcome: Outcome[Any] = Outcome()
+        """The result of `work`."""
+        outcome: ThreadResult[Any] = ThreadResult()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._work(work, outcome))
-                while (asked := await self._asks.get()) is not None:
-                    value, answer = asked
-                    await answer.awaited(self._wrapped(value))
+                while (item := await self._asks.get()) is not None:
+                    value, answer = item
+                    await answer.run_coroutine(self._wrapped(value))
         finally:
             self._close()
         return outcome.future.result()
 
-    async def _work(self, work: Callable[[Callable[[Any], Any]], Any], outcome: Outcome[Any]) -> None:
-        await self._bridge.off_loop(lambda: outcome.of(lambda: work(self._ask)))
+    async def _work(self, work: Callable[[Callable[[Any], Any]], Any], outcome: ThreadResult[Any]) -> None:
+        await self._bridge.off_loop(lambda: outcome.run(lambda: work(self._ask)))
         self._asks.put_nowait(None)
 
     async def _wrapped(self, value: Any) -> Any:
         return await self._go(value)
 
     def _ask(self, value: Any) -> Any:
-        """In the worker thread."""
-        answer: Outcome[Any] = Outcome()
+        """Called in the worker thread."""
+        answer: ThreadResult[Any] = ThreadResult()
         self._bridge.soon(lambda: self._put(value, answer))
         return answer.future.result()
 
-    def _put(self, value: Any, answer: Outcome[Any]) -> None:
+    def _put(self, value: Any, answer: ThreadResult[Any]) -> None:
         if self._closed:
             answer.future.set_exception(asyncio.CancelledError())
         else:
@@ -66,26 +71,31 @@ class Exchange:
     def _close(self) -> None:
         self._closed = True
         while not self._asks.empty():
-            if (asked := self._asks.get_nowait()) is not None:
-                asked[1].future.set_exception(asyncio.CancelledError())
+            if (item := self._asks.get_nowait()) is not None:
+                item[1].future.set_exception(asyncio.CancelledError())
 
 
 VERSION = "hermes.middleware.v1"
 
 
 def register(bridge: Bridge, context: Context, kind: str, callback: Callable[..., Any]) -> bool:
-    """False for a kind that we do not know."""
+    """False if the kind is unknown."""
     build = KINDS.get(kind)
     if build is None:
         return False
     spec, make = build
-    context.hook(make(bridge, Fit(callback)), name=spec, deadline=PATIENT, ways=Ways(title=kind))
+    context.hook(
+        make(bridge, PluginCallback(callback)),
+        name=spec,
+        deadline=DECISION_TIMEOUT_S,
+        options=HookOptions(title=kind),
+    )
     return True
 
 
-def _scene(bridge: Bridge, turn: Turn) -> Keywords:
-    """What every middleware is told."""
-    asked = bridge.notes.requests.get(turn.id)
+def _common_keywords(bridge: Bridge, turn: Turn) -> Keywords:
+    """Keywords for every middleware."""
+    item = bridge.state.requests.get(turn.id)
     return {
         "telemetry_schema_version": SCHEMA,
         "middleware_schema_version": VERSION,
@@ -93,39 +103,41 @@ def _scene(bridge: Bridge, turn: Turn) -> Keywords:
         "task_id": turn.session,
         "turn_id": turn.id,
         "platform": platform_of(turn),
-        "api_request_id": asked[0] if asked else "",
+        "api_request_id": item[0] if item else "",
     }
 
 
 def _trace(bridge: Bridge, id: str, kind: str, answer: Mapping[str, Any]) -> None:
-    """What it says about its change; later hooks are told."""
+    """Record why the middleware changed something, for later hooks."""
     entry = {"kind": kind, **{name: answer[name] for name in ("source", "reason") if name in answer}}
-    bridge.notes.traces[id] = [*(bridge.notes.traces.get(id) or ()), entry]
+    bridge.state.traces[id] = [*(bridge.state.traces.get(id) or ()), entry]
 
 
-def llm_request(bridge: Bridge, fit: Fit) -> Callable[..., Awaitable[Request | None]]:
+def llm_request(bridge: Bridge, callback: PluginCallback) -> Callable[..., Awaitable[Request | None]]:
     async def before_request(request: Request, turn: Turn) -> Request | None:
-        original = bridge.notes.original(request)
-        if original is None:  # we are the first whom it reaches, or all before us left it as it was
-            original, bridge.notes.traces[turn.id] = request, []
-        keywords = {"request": request_of(request), "original_request": request_of(original)}
-        answer = await bridge.run(fit, **_scene(bridge, turn), **keywords, model=request.model)
+        original = bridge.state.original(request)
+        if original is None:  # the first one to see it, or nobody has changed it
+            original, bridge.state.traces[turn.id] = request, []
+        keywords = {"request": request_to_wire(request), "original_request": request_to_wire(original)}
+        answer = await bridge.run(callback, **_common_keywords(bridge, turn), **keywords, model=request.model)
         if not isinstance(answer, Mapping) or not isinstance(answer.get("request"), Mapping):
             return None
         _trace(bridge, turn.id, "llm_request", answer)
-        changed = request_from(answer["request"], request)
-        bridge.notes.replace(original, changed)
+        changed = request_from_wire(answer["request"], request)
+        bridge.state.replace(original, changed)
         return changed
 
     return before_request
 
 
-def tool_request(bridge: Bridge, fit: Fit) -> Callable[..., Awaitable[Mapping[str, Json] | None]]:
+def tool_request(
+    bridge: Bridge, callback: PluginCallback
+) -> Callable[..., Awaitable[Mapping[str, Json] | None]]:
     async def tool_arguments(
         args: Mapping[str, Json], call: ToolCall, turn: Turn
     ) -> Mapping[str, Json] | None:
-        keywords = _of_call(call) | {"args": dict(args)}
-        answer = await bridge.run(fit, **_scene(bridge, turn), **keywords)
+        keywords = _call_keywords(call) | {"args": dict(args)}
+        answer = await bridge.run(callback, **_common_keywords(bridge, turn), **keywords)
         if not isinstance(answer, Mapping) or not isinstance(answer.get("args"), Mapping):
             return None
         _trace(bridge, call.id, "tool_request", answer)
@@ -134,65 +146,69 @@ def tool_request(bridge: Bridge, fit: Fit) -> Callable[..., Awaitable[Mapping[st
     return tool_arguments
 
 
-def _of_call(call: ToolCall) -> Keywords:
+def _call_keywords(call: ToolCall) -> Keywords:
     return {"tool_name": call.name, "tool_call_id": call.id, "original_args": dict(call.args)}
 
 
-def llm_execution(bridge: Bridge, fit: Fit) -> Callable[..., Awaitable[Replied]]:
+def llm_execution(bridge: Bridge, callback: PluginCallback) -> Callable[..., Awaitable[ModelReply]]:
     async def around_request(
-        go: Callable[[Request], Awaitable[Replied]], request: Request, turn: Turn
-    ) -> Replied:
-        async def ask(told: Any = None) -> Any:
-            return response_of(await go(request if told is None else request_from(told, request)), request)
+        go: Callable[[Request], Awaitable[ModelReply]], request: Request, turn: Turn
+    ) -> ModelReply:
+        async def ask(changed: Any = None) -> Any:
+            return response_to_wire(
+                await go(request if changed is None else request_from_wire(changed, request)), request
+            )
 
-        keywords = {"request": request_of(request), "original_request": request_of(request)}
-        scene = _scene(bridge, turn) | {"model": request.model}
-        return reply_from(await _around(bridge, fit, ask, scene | keywords))
+        keywords = {"request": request_to_wire(request), "original_request": request_to_wire(request)}
+        common = _common_keywords(bridge, turn) | {"model": request.model}
+        return reply_from_wire(await _run_around(bridge, callback, ask, common | keywords))
 
     return around_request
 
 
-def tool_execution(bridge: Bridge, fit: Fit) -> Callable[..., Awaitable[str | Output]]:
+def tool_execution(bridge: Bridge, callback: PluginCallback) -> Callable[..., Awaitable[str | ToolOutput]]:
     async def around_tool(
-        go: Callable[[Mapping[str, Json]], Awaitable[str | Output]],
+        go: Callable[[Mapping[str, Json]], Awaitable[str | ToolOutput]],
         args: Mapping[str, Json],
         call: ToolCall,
         turn: Turn,
-    ) -> str | Output:
-        given: str | Output | None = None
+    ) -> str | ToolOutput:
+        given: str | ToolOutput | None = None
 
-        async def act(told: Any = None) -> str:
+        async def act(changed: Any = None) -> str:
             nonlocal given
-            given = await go(args if told is None else told)
-            return given.text if isinstance(given, Output) else given
+            given = await go(args if changed is None else changed)
+            return given.text if isinstance(given, ToolOutput) else given
 
-        keywords = _of_call(call) | {"args": dict(args)}
-        answer = await _around(bridge, fit, act, _scene(bridge, turn) | keywords)
-        if isinstance(given, Output) and isinstance(answer, str):
-            return structs.replace(given, text=answer)  # the images stay, whatever became of the words
-        return as_text(answer)
+        keywords = _call_keywords(call) | {"args": dict(args)}
+        answer = await _run_around(bridge, callback, act, _common_keywords(bridge, turn) | keywords)
+        if isinstance(given, ToolOutput) and isinstance(answer, str):
+            return structs.replace(given, text=answer)  # keep the images, whatever happens to the text
+        return to_text(answer)
 
     return around_tool
 
 
-async def _around(bridge: Bridge, fit: Fit, go: Callable[..., Awaitable[Any]], keywords: Keywords) -> Any:
-    """`next_call` is awaited by an async callback; a plain one calls it, in its worker thread."""
-    if fit.is_async:
-        return await fit(**keywords, next_call=go)
+async def _run_around(
+    bridge: Bridge, callback: PluginCallback, go: Callable[..., Awaitable[Any]], keywords: Keywords
+) -> Any:
+    """An async callback awaits `next_call`; a sync one calls it in its worker thread."""
+    if callback.is_async:
+        return await callback(**keywords, next_call=go)
 
     def work(ask: Callable[[Any], Any]) -> Any:
         def next_call(value: Any = None, **_: Any) -> Any:
             return ask(value)
 
-        return fit(**keywords, next_call=next_call)
+        return callback(**keywords, next_call=next_call)
 
-    return await Exchange(bridge, go).run(work)
+    return await ThreadExchange(bridge, go).run(work)
 
 
-KINDS: Mapping[str, tuple[str, Callable[[Bridge, Fit], Callable[..., Any]]]] = {
+KINDS: Mapping[str, tuple[str, Callable[[Bridge, PluginCallback], Callable[..., Any]]]] = {
     "llm_request": ("before_request", llm_request),
     "tool_request": ("tool_arguments", tool_request),
     "llm_execution": ("around_request", llm_execution),
     "tool_execution": ("around_tool", tool_execution),
 }
-"""By kind: the native hook, and what makes it of a callback."""
+"""Native hook and hook factory by kind."""

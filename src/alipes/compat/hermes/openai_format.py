@@ -1,4 +1,4 @@
-"""Conversations and requests in the OpenAI form that Hermes plugins know, and back. Pure translation."""
+"""Translates messages, requests and responses between our types and the OpenAI format that plugins use."""
 
 import base64
 import json
@@ -10,10 +10,10 @@ from msgspec import structs
 
 from alipes.kernel.messages import Image, Json, Message, Part, Text, ToolCall, ToolResult
 from alipes.kernel.ports import Request, ToolSpec
-from alipes.kernel.turns import Replied, StopCause, Usage
+from alipes.kernel.turns import ModelReply, StopReason, Usage
 
 Wire = dict[str, Any]
-_OURS = frozenset(
+_REQUEST_FIELDS = frozenset(
     [
         "model",
         "messages",
@@ -28,8 +28,8 @@ _OURS = frozenset(
         "extra_headers",
     ]
 )
-"""Keywords that have a place of their own in a `Request`, or that are ours to decide."""
-FINISH: Mapping[StopCause, str] = {
+"""Keywords with their own field in a `Request`, and keywords that alipes decides."""
+FINISH: Mapping[StopReason, str] = {
     "end": "stop",
     "calls": "tool_calls",
     "length": "length",
@@ -37,17 +37,17 @@ FINISH: Mapping[StopCause, str] = {
 }
 
 
-def messages_of(messages: Iterable[Message]) -> list[Wire]:
-    """A conversation: role, content, tool_calls; a result is a message of its own, its text a string."""
+def messages_to_wire(messages: Iterable[Message]) -> list[Wire]:
+    """Messages with role, content and tool_calls; each tool result is a message of its own."""
     names: dict[str, str] = {}
-    told: list[Wire] = []
+    wire: list[Wire] = []
     for message in messages:
         names.update((call.id, call.name) for call in message.calls)
-        told += _one(message, names)
-    return told
+        wire += _message_to_wire(message, names)
+    return wire
 
 
-def _one(message: Message, names: Mapping[str, str]) -> list[Wire]:
+def _message_to_wire(message: Message, names: Mapping[str, str]) -> list[Wire]:
     if message.role == "tool":
         return [
             {
@@ -59,76 +59,78 @@ def _one(message: Message, names: Mapping[str, str]) -> list[Wire]:
             for part in message.parts
             if isinstance(part, ToolResult)
         ]
-    role = "system" if message.role == "notice" else message.role  # the house's words are not the person's
-    told: Wire = {"role": role, "content": _content(message)}
+    role = "system" if message.role == "notice" else message.role  # notices are not the user's words
+    wire: Wire = {"role": role, "content": _content(message)}
     if message.calls:
-        told["tool_calls"] = [call_of(call) for call in message.calls]
-    return [told]
+        wire["tool_calls"] = [call_to_wire(call) for call in message.calls]
+    return [wire]
 
 
 def _content(message: Message) -> str | list[Wire]:
     images = [part for part in message.parts if isinstance(part, Image)]
     if not images:
         return message.text
-    words = [{"type": "text", "text": message.text}] if message.text else []
-    return words + [{"type": "image_url", "image_url": {"url": _data_url(each)}} for each in images]
+    text_parts = [{"type": "text", "text": message.text}] if message.text else []
+    return text_parts + [{"type": "image_url", "image_url": {"url": _data_url(each)}} for each in images]
 
 
 def _data_url(image: Image) -> str:
     return f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}"
 
 
-def call_of(call: ToolCall) -> Wire:
+def call_to_wire(call: ToolCall) -> Wire:
     arguments = call.raw or json.dumps(call.args, ensure_ascii=False)
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
-def messages_from(told: Sequence[Mapping[str, Any]], known: Sequence[Message] = ()) -> tuple[Message, ...]:
-    """Back again. A message that was left as it was stays the very one of `known`: nothing of it is lost."""
+def messages_from_wire(
+    wire: Sequence[Mapping[str, Any]], known: Sequence[Message] = ()
+) -> tuple[Message, ...]:
+    """The reverse. Messages that equal one of `known` are that object, so that nothing is lost."""
     names: dict[str, str] = {}
     chunks = []
     for message in known:
         names.update((call.id, call.name) for call in message.calls)
-        chunks.append((message, _one(message, names)))
+        chunks.append((message, _message_to_wire(message, names)))
     messages: list[Message] = []
-    rest = [dict(each) for each in told]
-    while rest:
+    remaining = [dict(each) for each in wire]
+    while remaining:
         same = next(
-            (at for at, (_, wires) in enumerate(chunks) if wires and rest[: len(wires)] == wires), None
+            (at for at, (_, made) in enumerate(chunks) if made and remaining[: len(made)] == made), None
         )
         if same is not None:
-            message, wires = chunks[same]
-            del chunks[: same + 1], rest[: len(wires)]
+            message, made = chunks[same]
+            del chunks[: same + 1], remaining[: len(made)]
             messages.append(message)
-        elif rest[0].get("role") == "tool":
-            messages.append(_results(rest))
+        elif remaining[0].get("role") == "tool":
+            messages.append(_take_results(remaining))
         else:
-            messages.append(message_from(rest.pop(0)))
+            messages.append(message_from_wire(remaining.pop(0)))
     return tuple(messages)
 
 
-def _results(rest: list[Wire]) -> Message:
-    """The results that stand together are one message here."""
+def _take_results(remaining: list[Wire]) -> Message:
+    """Neighbouring results form one message."""
     parts = []
-    while rest and rest[0].get("role") == "tool":
-        each = rest.pop(0)
-        parts.append(ToolResult(str(each.get("tool_call_id", "")), _words(each.get("content"))))
+    while remaining and remaining[0].get("role") == "tool":
+        each = remaining.pop(0)
+        parts.append(ToolResult(str(each.get("tool_call_id", "")), _content_text(each.get("content"))))
     return Message("tool", tuple(parts))
 
 
-def message_from(told: Mapping[str, Any]) -> Message:
-    """One message of a person, of the model or of the house."""
-    role = {"assistant": "assistant", "user": "user"}.get(str(told.get("role")), "notice")
-    content = told.get("content")
-    parts: list[Part] = list(map(_part, content)) if isinstance(content, list) else []
+def message_from_wire(wire: Mapping[str, Any]) -> Message:
+    """One user, assistant or system message."""
+    role = {"assistant": "assistant", "user": "user"}.get(str(wire.get("role")), "notice")
+    content = wire.get("content")
+    parts: list[Part] = list(map(_part_from_wire, content)) if isinstance(content, list) else []
     if isinstance(content, str) and (content or role != "assistant"):
         parts.append(Text(content))
-    parts += [_call(each) for each in told.get("tool_calls") or ()]
+    parts += [_call_from_wire(each) for each in wire.get("tool_calls") or ()]
     return Message(role, tuple(parts))  # type: ignore[arg-type]
 
 
-def _part(part: Any) -> Part:
-    """A piece of a message: words, or an image that is given whole."""
+def _part_from_wire(part: Any) -> Part:
+    """A content part: text or an inline image."""
     if not isinstance(part, Mapping):
         return Text(str(part))
     url = part.get("image_url")
@@ -141,81 +143,81 @@ def _part(part: Any) -> Part:
     return Text(str(part.get("text") or address or part.get("url") or ""))
 
 
-def _words(content: Any) -> str:
+def _content_text(content: Any) -> str:
     if isinstance(content, list):
-        return "".join(part.text for part in map(_part, content) if isinstance(part, Text))
+        return "".join(part.text for part in map(_part_from_wire, content) if isinstance(part, Text))
     return (
         content if isinstance(content, str) else "" if content is None else json.dumps(content, default=str)
     )
 
 
-def _call(told: Mapping[str, Any]) -> ToolCall:
-    function = told.get("function") or {}
+def _call_from_wire(wire: Mapping[str, Any]) -> ToolCall:
+    function = wire.get("function") or {}
     raw = function.get("arguments") or "{}"
     try:
         args = json.loads(raw) if isinstance(raw, str) else dict(raw)
     except ValueError:
         args = None
-    name, id = str(function.get("name", "")), str(told.get("id", ""))
+    name, id = str(function.get("name", "")), str(wire.get("id", ""))
     return ToolCall(id, name, args) if isinstance(args, dict) else ToolCall(id, name, {}, str(raw))
 
 
-def tool_of(spec: ToolSpec) -> Wire:
+def tool_to_wire(spec: ToolSpec) -> Wire:
     shape = {"name": spec.name, "description": spec.description, "parameters": spec.schema}
     return {"type": "function", "function": shape}
 
 
-def request_of(request: Request) -> Wire:
-    """A question to a model as the keywords of a chat completion."""
+def request_to_wire(request: Request) -> Wire:
+    """A model request as the keywords of a chat completion."""
     system = [{"role": "system", "content": request.system}] if request.system else []
-    told: Wire = {
+    wire: Wire = {
         "model": request.model,
-        "messages": system + messages_of(request.messages),
+        "messages": system + messages_to_wire(request.messages),
         "max_tokens": request.max_tokens,
     }
     if request.tools:
-        told["tools"] = [tool_of(spec) for spec in request.tools]
-        told["tool_choice"] = request.tool_choice
-    return told | request.extra
+        wire["tools"] = [tool_to_wire(spec) for spec in request.tools]
+        wire["tool_choice"] = request.tool_choice
+    return wire | request.extra
 
 
-def request_from(told: Mapping[str, Any], request: Request) -> Request:
-    """`request` with what a plugin changed. What has no place of its own goes along as it is."""
-    messages = list(told.get("messages") or ())
+def request_from_wire(wire: Mapping[str, Any], request: Request) -> Request:
+    """`request` with the plugin's changes. Unknown keywords go to `extra`."""
+    messages = list(wire.get("messages") or ())
     system = ""
     if messages and messages[0].get("role") == "system":
-        system = _words(messages.pop(0).get("content"))
+        system = _content_text(messages.pop(0).get("content"))
     specs = {spec.name: spec for spec in request.tools}
-    wanted = [each.get("function", each) for each in told.get("tools") or ()]
-    limit = told.get("max_tokens") or told.get("max_completion_tokens") or request.max_tokens
+    wanted = [each.get("function", each) for each in wire.get("tools") or ()]
+    limit = wire.get("max_tokens") or wire.get("max_completion_tokens") or request.max_tokens
     return structs.replace(
         request,
-        model=str(told.get("model") or request.model),
+        model=str(wire.get("model") or request.model),
         system=system,
-        messages=messages_from(messages, request.messages),
-        tools=tuple(_spec(each, specs.get(str(each.get("name")))) for each in wanted),
+        messages=messages_from_wire(messages, request.messages),
+        tools=tuple(_spec_from_wire(each, specs.get(str(each.get("name")))) for each in wanted),
         max_tokens=int(limit),
-        tool_choice="none" if told.get("tool_choice") == "none" else "auto",
-        extra=_extra(told),
+        tool_choice="none" if wire.get("tool_choice") == "none" else "auto",
+        extra=_extra(wire),
     )
 
 
-def _extra(told: Mapping[str, Any]) -> dict[str, Json]:
-    """What a provider may know and we do not, such as a temperature; `extra_body` as SDKs have it."""
-    plain = {name: value for name, value in told.items() if name not in _OURS}
-    body = told.get("extra_body")
+def _extra(wire: Mapping[str, Any]) -> dict[str, Json]:
+    """Provider-specific parameters such as a temperature, and those in `extra_body`."""
+    plain = {name: value for name, value in wire.items() if name not in _REQUEST_FIELDS}
+    body = wire.get("extra_body")
     return {**plain, **(body if isinstance(body, Mapping) else {})}
 
 
-def _spec(told: Mapping[str, Any], known: ToolSpec | None) -> ToolSpec:
-    name, description = str(told.get("name", "")), str(told.get("description", ""))
-    schema = dict(told.get("parameters") or {})
+def _spec_from_wire(wire: Mapping[str, Any], known: ToolSpec | None) -> ToolSpec:
+    name, description = str(wire.get("name", "")), str(wire.get("description", ""))
+    schema = dict(wire.get("parameters") or {})
     spec = ToolSpec(name, description, schema) if known is None else known
     return structs.replace(spec, description=description, schema=schema)
 
 
-def usage_of(usage: Usage) -> Wire:
-    """Tokens, under the names of both families of APIs."""
+def usage_to_wire(usage: Usage) -> Wire:
+    """Token counts under the names of both API families."""
     return {
         "input_tokens": usage.input,
         "output_tokens": usage.output,
@@ -229,66 +231,69 @@ def usage_of(usage: Usage) -> Wire:
     }
 
 
-class Response(SimpleNamespace):
-    """`.choices[0].message.content` and so on. It knows of which answer it was made."""
+class CompletionResponse(SimpleNamespace):
+    """A chat completion (`.choices[0].message.content`) that remembers the reply it was built from."""
 
-    native: Replied
+    native: ModelReply
 
 
-def response_of(reply: Replied, request: Request) -> Response:
+def response_to_wire(reply: ModelReply, request: Request) -> CompletionResponse:
     message = SimpleNamespace(
         role="assistant",
         content=reply.message.text or None,
-        tool_calls=[_spaced(call_of(call)) for call in reply.message.calls] or None,
+        tool_calls=[_to_namespace(call_to_wire(call)) for call in reply.message.calls] or None,
     )
     choice = SimpleNamespace(index=0, message=message, finish_reason=FINISH[reply.stop])
-    usage = SimpleNamespace(**usage_of(reply.usage))
-    return Response(
+    usage = SimpleNamespace(**usage_to_wire(reply.usage))
+    return CompletionResponse(
         id="", object="chat.completion", model=request.model, choices=[choice], usage=usage, native=reply
     )
 
 
-def _spaced(told: Any) -> Any:
-    """With attributes in place of keys."""
-    if isinstance(told, Mapping):
-        return SimpleNamespace(**{name: _spaced(value) for name, value in told.items()})
-    return told
+def _to_namespace(wire: Any) -> Any:
+    """Replace mappings by objects with attributes."""
+    if isinstance(wire, Mapping):
+        return SimpleNamespace(**{name: _to_namespace(value) for name, value in wire.items()})
+    return wire
 
 
-def reply_from(answer: Any) -> Replied:
-    """What a middleware returned: the response it was given, changed or not, or one of its own making.
+def reply_from_wire(answer: Any) -> ModelReply:
+    """The result of a middleware: the response it received, changed or not, or a new one.
 
     Raises `TypeError` for anything else.
     """
     native = getattr(answer, "native", None)
     choices = _get(answer, "choices")
     if not isinstance(choices, list | tuple) or not choices:
-        raise TypeError(f"llm_execution gave {type(answer).__name__}, which is no answer of a model")
-    told = _get(choices[0], "message")
-    calls = [_plain(call) for call in _get(told, "tool_calls") or ()]
-    message = message_from({"role": "assistant", "content": _get(told, "content"), "tool_calls": calls})
-    if isinstance(native, Replied):
-        if (message.text, _bare(message)) == (native.message.text, _bare(native.message)):
+        raise TypeError(f"llm_execution returned {type(answer).__name__} instead of a model response")
+    wire = _get(choices[0], "message")
+    calls = [_call_to_dict(call) for call in _get(wire, "tool_calls") or ()]
+    message = message_from_wire({"role": "assistant", "content": _get(wire, "content"), "tool_calls": calls})
+    if isinstance(native, ModelReply):
+        if (message.text, _comparable_calls(message)) == (
+            native.message.text,
+            _comparable_calls(native.message),
+        ):
             return native
-        kept = tuple(part for part in native.message.parts if not isinstance(part, Text | ToolCall))
-        message = Message("assistant", (*kept, *message.parts))
+        others = tuple(part for part in native.message.parts if not isinstance(part, Text | ToolCall))
+        message = Message("assistant", (*others, *message.parts))
         return structs.replace(native, message=message)
-    return Replied(message, stop=_stop(_get(choices[0], "finish_reason")))
+    return ModelReply(message, stop=_stop(_get(choices[0], "finish_reason")))
 
 
-def _bare(message: Message) -> list[tuple[str, str, str]]:
+def _comparable_calls(message: Message) -> list[tuple[str, str, str]]:
     return [(call.id, call.name, call.raw or json.dumps(call.args)) for call in message.calls]
 
 
-def _plain(call: Any) -> dict[str, Any]:
+def _call_to_dict(call: Any) -> dict[str, Any]:
     function = _get(call, "function")
-    named = {"name": _get(function, "name"), "arguments": _get(function, "arguments")}
-    return {"id": _get(call, "id"), "function": named}
+    function_dict = {"name": _get(function, "name"), "arguments": _get(function, "arguments")}
+    return {"id": _get(call, "id"), "function": function_dict}
 
 
 def _get(thing: Any, name: str) -> Any:
     return thing.get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)
 
 
-def _stop(reason: Any) -> StopCause:
+def _stop(reason: Any) -> StopReason:
     return next((cause for cause, word in FINISH.items() if word == reason), "end")

@@ -1,4 +1,4 @@
-"""Who speaks where, as Hermes plugins say it, and the key of that conversation. Pure values."""
+"""Sources of messages and session keys as Hermes plugins know them."""
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
@@ -6,16 +6,16 @@ from typing import Any, Self
 from alipes.kernel.turns import Address
 
 MAIN = "main"
-_OURS = ("", MAIN, "default")
-"""Names of the one profile there is."""
+_MAIN_PROFILES = ("", MAIN, "default")
+"""Names of the only profile."""
 
 
 @dataclass
 class SessionSource:
-    """Where a message came from. Plugins make these, change them and copy them."""
+    """Where a message came from. Plugins create, change and copy these."""
 
     platform: Any
-    """A `Platform`, or its name."""
+    """A `Platform` or its name."""
     chat_id: str = ""
     chat_name: str | None = None
     chat_type: str = "dm"
@@ -34,7 +34,7 @@ class SessionSource:
 
     @property
     def description(self) -> str:
-        """For a person: where this is."""
+        """A short description for people."""
         who = self.user_name or self.user_id or "someone"
         if self.chat_type == "dm":
             return f"DM with {who}"
@@ -42,8 +42,8 @@ class SessionSource:
         return f"{self.chat_type}: {self.chat_name or self.chat_id}{thread}"
 
     def to_dict(self) -> dict[str, Any]:
-        known = {**asdict(self), "platform": platform_name(self.platform)}
-        return {name: value for name, value in known.items() if value not in (None, False)}
+        values = {**asdict(self), "platform": platform_name(self.platform)}
+        return {name: value for name, value in values.items() if value not in (None, False)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -52,17 +52,17 @@ class SessionSource:
 
 
 def platform_name(platform: Any) -> str:
-    """`telegram`, of a `Platform` or of the name itself."""
+    """The name of a `Platform`, which may be given as a string."""
     return str(getattr(platform, "value", platform) or "").lower()
 
 
 def address_of(
     source: SessionSource, group_sessions_per_user: bool = True, thread_sessions_per_user: bool = False
 ) -> Address:
-    """The address whose key is the session's.
+    """The address with the session's key.
 
-    In a group each person has a conversation of their own, in a thread all have one together; the two
-    flags say otherwise. A direct chat without an id is told apart by its person.
+    By default each person has an own session in a group, and all share one in a thread; the flags change
+    that. Direct chats without an id use the person's id.
     """
     chat, thread = _text(source.chat_id), _text(source.thread_id)
     person = _text(source.user_id) or _text(source.user_id_alt)
@@ -79,17 +79,17 @@ def build_session_key(
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
 ) -> str:
-    """`agent:main:<platform>:<chat_type>:<chat>[:<thread>][:<user>]`: the key under which we keep it.
+    """The session key: `agent:main:<platform>:<chat_type>:<chat>[:<thread>][:<user>]`.
 
-    There is one profile here; the key of another names a conversation that does not exist.
+    There is only one profile; keys of others name sessions that do not exist.
     """
     key = address_of(source, group_sessions_per_user, thread_sessions_per_user).key
     name = profile or source.profile or MAIN
-    return key if name in _OURS else key.replace(f":{MAIN}:", f":{name}:", 1)
+    return key if name in _MAIN_PROFILES else key.replace(f":{MAIN}:", f":{name}:", 1)
 
 
 def source_of(address: Address, sender: str = "", profile: str | None = None) -> SessionSource:
-    """The source that an address was made of, as far as it tells; the platform is its name."""
+    """The source for an address; the platform is its name."""
     return SessionSource(
         platform=address.platform,
         chat_id=address.chat,

@@ -1,4 +1,4 @@
-"""What the Hermes door remembers between two moments of a turn. The last few hundred of each, no more."""
+"""Values kept between the hooks of a turn, entries of registered tools and platforms, plugin variables."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,15 +6,21 @@ from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
-from alipes.config.environment import Variables, inherited, lend, read_variables, take_back
+from alipes.config.environment import (
+    Variables,
+    export_variables,
+    process_environment,
+    read_variables,
+    unset_variables,
+)
 from alipes.kernel.turns import ApprovalAsked, Inbound
-from alipes.plugins.owner import Owner
+from alipes.plugins.owner import PluginOwner
 
 
 class ToolEntry(Struct, frozen=True, kw_only=True):
-    """As `tools.registry.registry.get_entry(name)` gives it."""
+    """A tool, as returned by `tools.registry.registry.get_entry(name)`."""
 
-    owner: Owner
+    owner: PluginOwner
     name: str
     toolset: str
     schema: dict[str, Any]
@@ -29,9 +35,9 @@ class ToolEntry(Struct, frozen=True, kw_only=True):
 
 
 class PlatformEntry(Struct, frozen=True, kw_only=True):
-    """All that `register_platform` may say of a platform."""
+    """A platform with all fields of `register_platform`."""
 
-    owner: Owner
+    owner: PluginOwner
     name: str
     label: str
     adapter_factory: Callable[..., Any]
@@ -53,37 +59,37 @@ class PlatformEntry(Struct, frozen=True, kw_only=True):
     cron_deliver_env_var: str = ""
     standalone_sender_fn: Callable[..., Any] | None = None
     more: dict[str, Any] = {}
-    """Fields that we do not know."""
+    """Unknown fields."""
 
 
-class Lending:
+class PluginEnvironment:
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._lent: set[str] = set()
+        self._exposed: set[str] = set()
 
-    def now(self) -> Variables:
-        """The variables as they are at this moment."""
-        return read_variables(self._file, inherited())
+    def read(self) -> Variables:
+        """The current variables."""
+        return read_variables(self._file, process_environment())
 
-    def lend(self, *names: str) -> None:
-        """What a plugin says it needs, and nothing else."""
-        self._lent |= lend(self.now(), names)
+    def expose(self, *names: str) -> None:
+        """Put the variables that a plugin declares into the environment."""
+        self._exposed |= export_variables(self.read(), names)
 
-    def end(self) -> None:
-        take_back(self._lent)
-        self._lent.clear()
+    def restore(self) -> None:
+        unset_variables(self._exposed)
+        self._exposed.clear()
 
 
 K = TypeVar("K")
 V = TypeVar("V")
-KEPT = 256
+MAX_ENTRIES = 256
 
 
-class Recent(Generic[K, V]):
-    """A mapping that forgets its oldest entries."""
+class RecentMap(Generic[K, V]):
+    """A mapping that drops its oldest entries."""
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
+    def __init__(self, size: int = MAX_ENTRIES) -> None:
+        self._kept = size
         self._entries: dict[K, V] = {}
 
     def __setitem__(self, key: K, value: V) -> None:
@@ -99,26 +105,26 @@ class Recent(Generic[K, V]):
         return next(reversed(self._entries.values()), None)
 
 
-class Notes:
-    """Shared by all Hermes plugins of an app; written and read on the loop's thread."""
+class HookState:
+    """Shared by all Hermes plugins of an app; used on the loop's thread."""
 
     def __init__(self) -> None:
-        self.requests: Recent[str, tuple[str, str]] = Recent()
-        """By turn: id and model of its last question."""
-        self.outcomes: Recent[str, tuple[float, Exception | None]] = Recent()
-        """By call: how long it took, and what it raised."""
-        self.traces: Recent[str, list[dict[str, Any]]] = Recent()
-        """By call or question: who changed it, and why they say they did."""
-        self.asked: Recent[str, ApprovalAsked] = Recent()
-        self.heard: Recent[str, Inbound] = Recent()
-        """By session key: what a person said there last."""
-        self._replaced: Recent[int, tuple[Any, Any]] = Recent(64)
+        self.requests: RecentMap[str, tuple[str, str]] = RecentMap()
+        """Id and model of the last request, by turn."""
+        self.outcomes: RecentMap[str, tuple[float, Exception | None]] = RecentMap()
+        """Duration and error, by call."""
+        self.traces: RecentMap[str, list[dict[str, Any]]] = RecentMap()
+        """Changes made by middleware, by call or turn."""
+        self.approvals: RecentMap[str, ApprovalAsked] = RecentMap()
+        self.inbounds: RecentMap[str, Inbound] = RecentMap()
+        """Latest message by session key."""
+        self._replaced: RecentMap[int, tuple[Any, Any]] = RecentMap(64)
 
     def replace(self, original: Any, replacement: Any) -> None:
-        """A Hermes callback has its say about a value; no other one after it has."""
+        """Remember that a Hermes callback replaced a value; later callbacks may not replace it again."""
         self._replaced[id(replacement)] = replacement, original
 
     def original(self, value: Any) -> Any | None:
-        """What `value` stands for, if a Hermes callback made it; the pair keeps both alive."""
+        """The original of a value that a Hermes callback produced; the entry keeps both alive."""
         known = self._replaced.get(id(value))
         return known[1] if known is not None and known[0] is value else None

@@ -1,4 +1,4 @@
-"""Tools of Hermes plugins, as the house runs tools: async ones on the loop, plain ones in a worker thread."""
+"""Tools of Hermes plugins as native tools: async handlers run on the loop, sync ones in a worker thread."""
 
 import inspect
 import json
@@ -7,25 +7,25 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from alipes.compat.hermes.bridge import Bridge, Outcome
-from alipes.compat.hermes.call import Beside, Fit
+from alipes.compat.hermes.bridge import Bridge, ThreadResult
+from alipes.compat.hermes.call import ExtraValue, PluginCallback
 from alipes.compat.hermes.state import ToolEntry
 from alipes.kernel.errors import PluginError
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import Act, Output, ToolSpec
-from alipes.plugins.attribution import on_behalf_of
+from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
 from alipes.plugins.context import Context
+from alipes.plugins.interruption.attribution import on_behalf_of
 
 log = logging.getLogger(__name__)
 
 
-def offer(bridge: Bridge, context: Context, entry: ToolEntry) -> bool:
-    """Offer the tool, from any thread; the next turn sees it. False, and a word in the log: it is refused."""
+def register_tool(bridge: Bridge, context: Context, entry: ToolEntry) -> bool:
+    """Register a tool for the next turn, from any thread. Returns False and logs why if it is refused."""
     tool = HermesTool(bridge, entry)
 
     def add() -> None:
         context.tool(
-            tool, toolset=entry.toolset, available=_available(bridge, entry), override=entry.override
+            tool, toolset=entry.toolset, available=_availability_check(bridge, entry), override=entry.override
         )
         bridge.tools[entry.name] = entry
 
@@ -37,8 +37,8 @@ def offer(bridge: Bridge, context: Context, entry: ToolEntry) -> bool:
     return True
 
 
-def withdraw(bridge: Bridge, context: Context, name: str) -> bool:
-    """Take a tool back, from any thread; turns that live keep it."""
+def unregister_tool(bridge: Bridge, context: Context, name: str) -> bool:
+    """Remove a tool, from any thread; running turns keep it."""
 
     def drop() -> bool:
         held = bridge.tools.get(name)
@@ -49,8 +49,8 @@ def withdraw(bridge: Bridge, context: Context, name: str) -> bool:
     return bridge.call(drop)
 
 
-def _available(bridge: Bridge, entry: ToolEntry) -> Callable[[], bool] | None:
-    """Asked at the start of each turn. A check that breaks is a no, and is told in the log."""
+def _availability_check(bridge: Bridge, entry: ToolEntry) -> Callable[[], bool] | None:
+    """Called at the start of each turn. A failing check counts as not available and is logged."""
     check = entry.check_fn
     if check is None and not entry.requires_env:
         return None
@@ -60,19 +60,19 @@ def _available(bridge: Bridge, entry: ToolEntry) -> Callable[[], bool] | None:
             return False
         if check is None:
             return True
-        outcome: Outcome[Any] = Outcome()
+        outcome: ThreadResult[Any] = ThreadResult()
         with on_behalf_of(entry.owner):
-            outcome.of(check)
+            outcome.run(check)
         if error := outcome.future.exception():
-            log.warning("plugin %s: the check of tool %s broke: %r", entry.owner.name, entry.name, error)
+            log.warning("plugin %s: the check of tool %s failed: %r", entry.owner.name, entry.name, error)
             return False
         return bool(outcome.future.result())
 
     return available
 
 
-def spec_of(entry: ToolEntry) -> ToolSpec:
-    """Its schema may be the bare one, the one with a name around it, or the one of a chat completion."""
+def tool_spec(entry: ToolEntry) -> ToolSpec:
+    """The schema may be bare, wrapped with a name, or in the format of a chat completion."""
     schema = entry.schema.get("function", entry.schema)
     parameters = schema.get("parameters") or schema.get("input_schema")
     if parameters is None:
@@ -81,8 +81,8 @@ def spec_of(entry: ToolEntry) -> ToolSpec:
     return ToolSpec(entry.name, str(description), dict(parameters), entry.effect)
 
 
-def reads_only(schema: Mapping[str, Any]) -> bool:
-    """Does the schema say that the tool changes nothing?"""
+def is_read_only(schema: Mapping[str, Any]) -> bool:
+    """True if the schema declares that the tool changes nothing."""
     schema = schema.get("function", schema)
     hints = schema.get("annotations")
     return schema.get("effect") == "read" or (
@@ -94,28 +94,28 @@ class HermesTool:
     """A handler `fn(args, **keywords)` as a `Tool`."""
 
     def __init__(self, bridge: Bridge, entry: ToolEntry) -> None:
-        self.spec = spec_of(entry)
+        self.spec = tool_spec(entry)
         self._bridge, self._entry = bridge, entry
-        self._fit = Fit(entry.handler)
+        self._fit = PluginCallback(entry.handler)
         self._on_loop = entry.is_async or self._fit.is_async
 
-    async def run(self, args: Mapping[str, Json], act: Act) -> str | Output:
-        """When stopped, an async handler gets its `CancelledError` at once; what a plain one still gives is
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str | ToolOutput:
+        """When stopped, an async handler gets `CancelledError` at once; the result of a sync one is
         dropped."""
-        turn = self._bridge.host.living()
+        turn = self._bridge.host.current_turn()
         call = partial(
             self._fit,
             dict(args),
             task_id=act.session,
             session_id=act.session,
-            tool_call_id=Beside(act.call_id),
+            tool_call_id=ExtraValue(act.call_id),
             user_task=turn.inbound.text if turn else None,
         )
         with on_behalf_of(self._entry.owner):
             answer = call() if self._on_loop else await self._off_loop(call, act)
-            return as_text(await answer if inspect.isawaitable(answer) else answer)
+            return to_text(await answer if inspect.isawaitable(answer) else answer)
 
-    async def _off_loop(self, call: Callable[[], Any], act: Act) -> Any:
+    async def _off_loop(self, call: Callable[[], Any], act: ToolContext) -> Any:
         over = False
 
         def work() -> Any:
@@ -124,7 +124,7 @@ class HermesTool:
             finally:
                 if over:
                     log.warning(
-                        "plugin %s: tool %s gave its result after call %s was over; it is dropped",
+                        "plugin %s: tool %s returned after call %s had ended; the result is dropped",
                         self._entry.owner.name,
                         self._entry.name,
                         act.call_id,
@@ -136,8 +136,8 @@ class HermesTool:
             over = True
 
 
-def as_text(answer: Any) -> str | Output:
-    """A text as it is, everything else as JSON."""
-    if isinstance(answer, str | Output):
+def to_text(answer: Any) -> str | ToolOutput:
+    """Strings stay as they are, everything else becomes JSON."""
+    if isinstance(answer, str | ToolOutput):
         return answer
     return json.dumps(answer, ensure_ascii=False, default=str)

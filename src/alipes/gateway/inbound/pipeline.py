@@ -1,4 +1,7 @@
-"""The way in: who speaks, whether it is a command, an answer or a message. It is kept before we return."""
+"""Handles incoming messages: access, commands, answers to questions, and messages for the agent.
+
+A message is stored or dealt with before `receive` returns.
+"""
 
 import asyncio
 import logging
@@ -7,95 +10,43 @@ from functools import partial
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from alipes.gateway.access import Access
-from alipes.gateway.commands import OWNERS, ChatCommands
-from alipes.gateway.inbound.batching import Anteroom, is_voice
-from alipes.gateway.inbound.transcription import Transcribe, in_words
-from alipes.gateway.live.view import Stage
+from alipes.gateway.commands import OWNER_COMMANDS, ChatCommands
+from alipes.gateway.inbound.batcher import Batcher, is_voice
+from alipes.gateway.inbound.transcription import Transcribe, transcribe_voice
+from alipes.gateway.live.view import LiveViews
 from alipes.gateway.outbound import replies
-from alipes.gateway.outbound.delivery import Delivery
-from alipes.gateway.policy import Counts, Group, Rules
-from alipes.gateway.questions import APPROVAL_BUTTON, Answering, Inquiries, Questions
-from alipes.gateway.questions import CLARIFY_BUTTON as REPLY
-from alipes.kernel.errors import NotTaken
-from alipes.kernel.platform import Arrival, Filed
+from alipes.gateway.policy import GatewayPolicy
+from alipes.gateway.questions import is_question_button
+from alipes.kernel.errors import MessageRejected
+from alipes.kernel.outbox import Outbound
+from alipes.kernel.platform import IncomingMessage, ReceivedFile
 from alipes.kernel.turns import Inbound
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.registry import Offers
-from alipes.runtime.tasks import to_the_end
-from alipes.sessions.commands import BY_NAME, Context, Parsed, Reply, run
-from alipes.sessions.sessions import Lobby, admissible
-from alipes.store.people import Role
+from alipes.plugins.registry import Contributions
+from alipes.runtime.tasks import run_to_completion
+from alipes.sessions.commands import BY_NAME, CommandContext, CommandReply, Parsed, run
+from alipes.sessions.sessions import Sessions, admit_message
+from alipes.store.people import PersonRole
 from alipes.store.store import Store
 
-
-def inbound(arrivals: Sequence[Arrival], *, workdir: str = "", edited: bool = False) -> Inbound:
-    """Several are one message: those of an album, or of a burst of pictures."""
-    first = arrivals[0]
-    words = "\n".join(each.text for each in arrivals if each.text)
-    files = [file for each in arrivals for file in each.files]
-    images = tuple(image for each in arrivals for image in each.images)
-    quoted = next((each.quoted for each in arrivals if each.quoted), "")
-    return Inbound(
-        first.id,
-        first.address,
-        first.sender,
-        _text(first, f"edited: {words}" if edited else words, quoted, files),
-        attachments=images,
-        workdir=workdir,
-        reply_to=first.message if first.group else "",
-    )
-
-
-def raw(arrival: Arrival) -> Inbound:
-    """What plugins rule on: the person's own words and nothing around them."""
-    return Inbound(arrival.id, arrival.address, arrival.sender, arrival.text, attachments=arrival.images)
-
-
-def _text(arrival: Arrival, words: str, quoted: str, files: Sequence[Filed]) -> str:
-    parts = [_quotation(quoted)] if quoted else []
-    if words:
-        parts.append(f"{_speaker(arrival)}{words}")
-    parts += [_file(file) for file in files]
-    return "\n\n".join(parts)
-
-
-def _speaker(arrival: Arrival) -> str:
-    """In a conversation that several people share, each message says whose it is."""
-    shared = arrival.group and not arrival.address.user
-    return f"{arrival.name or arrival.sender}: " if shared else ""
-
-
-def _quotation(text: str) -> str:
-    lines = "\n".join(f"> {line}" for line in text.splitlines())
-    return f"[quoted, in the words of others:]\n{lines}"
-
-
-def _file(file: Filed) -> str:
-    about = ", ".join(each for each in (file.mime, f"{file.size:,} bytes" if file.size else "") if each)
-    named = f" {file.name}" if file.name else ""
-    return f"[{file.kind}{named}{f' ({about})' if about else ''} saved at {file.path}]"
-
-
 log = logging.getLogger(__name__)
-UNHURRIED = 0.005
-"""Seconds that a messenger may wait to hear that we have a message: its turn goes first."""
-_STOPS = frozenset({"stop", "new"})
-"""Commands that end what runs: nothing more is shown of it from that moment on."""
-STRANGERS = 1000
-"""Who was turned away is told to the log once; after so many, again."""
+CONFIRM_DELAY = 0.005
+"""Seconds by which the confirmation to the messenger may be delayed so that the turn starts first."""
+_STOP_COMMANDS = frozenset({"stop", "new"})
+"""Commands that end the running turn: its live view is muted at once."""
+_RUN_ONCE = frozenset({"undo", "retry"})
+"""Commands that must not run again when a message is delivered twice."""
+MAX_STRANGERS = 1000
+"""Strangers that are remembered so that each is logged once."""
 
-_ONCE = frozenset({"undo", "retry"})
-"""Commands that would do more when they are given a second time."""
 
-
-class House(Protocol):
-    """What of an app the gateway needs."""
+class GatewayApp(Protocol):
+    """The parts of an app that the gateway uses."""
 
     @property
-    def lobby(self) -> Lobby: ...
+    def sessions(self) -> Sessions: ...
 
     @property
     def store(self) -> Store: ...
@@ -104,169 +55,208 @@ class House(Protocol):
     def hooks(self) -> Hooks: ...
 
     @property
-    def offers(self) -> Offers: ...
+    def contributions(self) -> Contributions: ...
 
-    def context(self, inbound: Inbound, *, files: bool = True) -> Context: ...
-
-
-class Staff(Struct, frozen=True):
-    """Who does what behind the reception."""
-
-    access: Access
-    commands: ChatCommands
-    questions: Questions
-    inquiries: Inquiries
-    delivery: Delivery
-    stage: Stage
-    counts: Counts
-    group: Group
-    restart: Callable[[], None]
-    transcribe: Transcribe | None = None
+    def context(self, inbound: Inbound, *, local_files: bool = True) -> CommandContext: ...
 
 
-class Reception:
-    """One conversation is served in the order of what was said in it; different ones side by side."""
+class InboundPipeline:
+    """Handles the messages of one conversation in order, different conversations concurrently."""
 
-    def __init__(self, house: House, rules: Rules, staff: Staff) -> None:
-        self._house, self._rules, self._staff = house, rules, staff
-        self._arrivals = house.store.arrivals
-        self._answering = Answering(self._arrivals, staff.questions, staff.inquiries, staff.delivery)
-        self._anteroom = Anteroom(self._arrivals, self._become, burst=rules.burst, group=staff.group)
+    def __init__(
+        self,
+        app: GatewayApp,
+        policy: GatewayPolicy,
+        commands: ChatCommands,
+        views: LiveViews,
+        *,
+        restart: Callable[[], None],
+        transcribe: Transcribe | None = None,
+    ) -> None:
+        self._app, self._policy, self._commands, self._views = app, policy, commands, views
+        self._restart, self._transcribe = restart, transcribe
+        self._outbox, self._questions, self._inbox = views.outbox, views.questions, app.store.inbox
+        self._access, self._counters = views.questions.access, views.outbox.counters
+        self._batcher = Batcher(self._inbox, self._on_batch, window=policy.batch_window, tasks=views.tasks)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._strangers: set[tuple[str, str]] = set()
 
-    async def recall(self, platforms: Sequence[str]) -> None:
-        """Go on with what an earlier process took in and did not bring to its end."""
-        await self._anteroom.recall(platforms)
+    async def recover(self, platforms: Sequence[str]) -> None:
+        """Continue with messages that an earlier process stored and did not finish."""
+        await self._batcher.recover(platforms)
 
-    async def take(self, arrival: Arrival) -> None:
-        """It is dealt with or kept once this returns; a second copy changes nothing."""
-        self._staff.counts.arrived[arrival.address.platform] += 1
-        if arrival.text.startswith("/"):
-            self._staff.questions.standing.give_up(arrival.address.key)
-        async with self._locks.setdefault(arrival.address.key, asyncio.Lock()):
-            await self._take(arrival)
+    async def receive(self, message: IncomingMessage) -> None:
+        """Handle a message. A second copy changes nothing."""
+        self._counters.arrived[message.address.platform] += 1
+        if message.text.startswith("/"):
+            self._questions.release(message.address.key)
+        async with self._locks.setdefault(message.address.key, asyncio.Lock()):
+            await self._handle(message)
 
-    async def _take(self, arrival: Arrival) -> None:
+    async def _handle(self, message: IncomingMessage) -> None:
         try:
-            arrival, refused = await self._ruled(arrival), ""
-        except NotTaken as error:
+            message, refused = await self._ask_plugins(message), ""
+        except MessageRejected as error:
             if error.by_choice:
                 return
             refused = str(error)
-        role = await self._staff.access.role(arrival.address.platform, arrival.sender)
+        role = await self._access.role(message.address.platform, message.sender)
         if role is None:
-            await self._turn_away(arrival)
+            await self._turn_away(message)
         elif refused:
-            await self._settle(arrival, refused)
-        elif await self._answering.take(arrival, role):
+            await self._finish(message, replies.escape_lines(refused))
+        elif await self._questions.handle(message, role):
             return
-        elif _meant(arrival, self._rules):
-            parsed = self._staff.commands.parse(arrival.text, self._house.offers)
-            await (self._obey(arrival, parsed, role) if parsed else self._message(arrival))
+        elif _is_for_us(message, self._policy):
+            parsed = self._commands.parse(message.text, self._app.contributions)
+            await (self._handle_command(message, parsed, role) if parsed else self._handle_text(message))
 
-    async def _ruled(self, arrival: Arrival) -> Arrival:
-        """As plugins let it pass; they are asked before anyone asks who is speaking."""
-        if arrival.pressed:
-            words = (
-                "" if arrival.pressed.startswith((f"{APPROVAL_BUTTON}:", f"{REPLY}:")) else arrival.pressed
+    async def _ask_plugins(self, message: IncomingMessage) -> IncomingMessage:
+        """Let plugins reject or rewrite the text; they are asked before access is checked."""
+        if message.pressed:
+            return structs.replace(
+                message, text="" if is_question_button(message.pressed) else message.pressed
             )
-            return structs.replace(arrival, text=words)
-        before = raw(arrival)
-        after = await admissible(before, self._house.hooks.relay)
-        return arrival if after is before else structs.replace(arrival, text=after.text)
+        before = plain_inbound(message)
+        after = await admit_message(before, self._app.hooks.dispatcher)
+        return message if after is before else structs.replace(message, text=after.text)
 
-    async def _turn_away(self, arrival: Arrival) -> None:
-        platform, person = arrival.address.platform, arrival.sender
-        self._staff.counts.strangers[platform] += 1
+    async def _turn_away(self, message: IncomingMessage) -> None:
+        platform, person = message.address.platform, message.sender
+        self._counters.strangers[platform] += 1
         if (platform, person) not in self._strangers:
-            if len(self._strangers) >= STRANGERS:
+            if len(self._strangers) >= MAX_STRANGERS:
                 self._strangers.clear()
             self._strangers.add((platform, person))
-            log.warning("%s may not speak on %s; they are in neither allow list nor paired", person, platform)
-        if await self._staff.access.show_code(arrival):
-            self._staff.delivery.nudge(platform, replies.note(arrival, "").lane)
+            log.warning("%s has no access on %s: neither in its allow list nor paired", person, platform)
+        if await self._access.offer_code(message):
+            self._outbox.notify(platform, replies.make_note(message, "").lane)
 
-    async def _settle(self, arrival: Arrival, text: str) -> None:
-        """It is dealt with, and this is said about it, if anything."""
-        owed = (replies.note(arrival, replies.as_it_is(text)),) if text else ()
-        await self._arrivals.settle(arrival.address.platform, arrival.id, owed=owed)
-        for each in owed:
-            self._staff.delivery.nudge(arrival.address.platform, each.lane)
+    async def _finish(self, message: IncomingMessage, text: str) -> None:
+        """Mark a message as handled and send a reply, if there is text."""
+        await self._reply(message, (replies.make_note(message, text),) if text else ())
 
-    async def _obey(self, arrival: Arrival, parsed: Parsed, role: Role) -> None:
-        platform, name = arrival.address.platform, parsed.command.name
-        if await self._arrivals.known(platform, arrival.id):
+    async def _reply(self, message: IncomingMessage, outbounds: tuple[Outbound, ...]) -> None:
+        await self._inbox.mark_handled(message.address.platform, message.id, owed=outbounds)
+        for outbound in outbounds:
+            self._outbox.notify(message.address.platform, outbound.lane)
+
+    async def _handle_command(self, message: IncomingMessage, parsed: Parsed, role: PersonRole) -> None:
+        platform, name = message.address.platform, parsed.command.name
+        if await self._inbox.contains(platform, message.id):
             return
-        if name in OWNERS and role != "owner":
-            await self._settle(arrival, f"/{name} is for owners.")
+        if name in OWNER_COMMANDS and role != "owner":
+            await self._finish(message, replies.escape_lines(f"/{name} is for owners."))
             return
-        self._staff.stage.watch(arrival.address)
-        if name in _STOPS:
-            self._staff.stage.hush(arrival.address.key)
-        ours = name in BY_NAME or name in {each.name for each in self._staff.commands.known()}
-        if name in _ONCE:
-            await to_the_end(partial(self._run_once, arrival, parsed))
-        elif ours:
-            await self._run(arrival, parsed)
-        else:  # a plugin's may take its time, and nobody's /stop waits for it
-            await self._arrivals.settle(platform, arrival.id)
-            self._staff.group.start(self._run(arrival, parsed), f"/{name} {arrival.id}")
+        self._views.watch(message.address)
+        if name in _STOP_COMMANDS:
+            self._views.mute(message.address.key)
+        builtin = name in BY_NAME or name in {each.name for each in self._commands.known()}
+        if name in _RUN_ONCE:
+            await run_to_completion(partial(self._run_once, message, parsed))
+        elif builtin:
+            await self._run(message, parsed)
+        else:  # a plugin's command may take long; it must not hold up a /stop behind it
+            await self._inbox.mark_handled(platform, message.id)
+            self._views.tasks.start(self._run(message, parsed), f"/{name} {message.id}")
 
-    async def _run_once(self, arrival: Arrival, parsed: Parsed) -> None:
-        """Rather not at all, if we die in between, than a second time when it is brought again."""
-        await self._arrivals.settle(arrival.address.platform, arrival.id)
-        await self._run(arrival, parsed)
+    async def _run_once(self, message: IncomingMessage, parsed: Parsed) -> None:
+        """Mark as handled first: after a crash the command is lost rather than run twice."""
+        await self._inbox.mark_handled(message.address.platform, message.id)
+        await self._run(message, parsed)
 
-    async def _run(self, arrival: Arrival, parsed: Parsed) -> None:
-        context = self._house.context(inbound([arrival], workdir=self._rules.workdir), files=False)
-        usual = self._rules.of(arrival.address.platform).busy
-        reply: Reply = await run(structs.replace(context, usual=usual), parsed)
-        owed = await replies.owed(arrival, reply, self._rules.outgoing)
-        await self._arrivals.settle(arrival.address.platform, arrival.id, owed=owed)
-        for each in owed:
-            self._staff.delivery.nudge(arrival.address.platform, each.lane)
-        if parsed.command.name == "restart" and not reply.trouble:
-            self._staff.restart()
+    async def _run(self, message: IncomingMessage, parsed: Parsed) -> None:
+        context = self._app.context(to_inbound([message], workdir=self._policy.workdir), local_files=False)
+        busy = self._policy.for_platform(message.address.platform).busy
+        reply: CommandReply = await run(structs.replace(context, default_busy=busy), parsed)
+        await self._reply(message, await replies.to_outbound(message, reply, self._policy.outgoing))
+        if parsed.command.name == "restart" and not reply.failed:
+            self._restart()
 
-    async def _message(self, arrival: Arrival) -> None:
-        if not (arrival.text.strip() or arrival.quoted or arrival.images or arrival.files):
+    async def _handle_text(self, message: IncomingMessage) -> None:
+        if not (message.text.strip() or message.quoted or message.images or message.files):
             return
-        if arrival.edits:
-            await self._edited(arrival)
-        elif self._anteroom.wanted(arrival):
-            await self._anteroom.take(arrival)
+        if message.edits:
+            await self._handle_edit(message)
+        elif self._batcher.wants(message):
+            await self._batcher.add(message)
         else:
-            await self._submit(inbound([arrival], workdir=self._rules.workdir))
+            await self._submit(to_inbound([message], workdir=self._policy.workdir))
 
-    async def _edited(self, edit: Arrival) -> None:
-        if await self._anteroom.amend(edit):
+    async def _handle_edit(self, edit: IncomingMessage) -> None:
+        if await self._batcher.amend(edit):
             return
-        changed = inbound([edit], workdir=self._rules.workdir)
-        became = await self._arrivals.amend(edit.id, edit.edits, changed)
-        if became in ("unknown", "late"):
-            edited = became == "late"
-            await self._submit(inbound([edit], workdir=self._rules.workdir, edited=edited))
+        changed = to_inbound([edit], workdir=self._policy.workdir)
+        result = await self._inbox.apply_edit(edit.id, edit.edits, changed)
+        if result in ("unknown", "late"):
+            await self._submit(to_inbound([edit], workdir=self._policy.workdir, edited=result == "late"))
 
-    async def _become(self, arrivals: Sequence[Arrival]) -> None:
-        """What waited in the anteroom is whole now."""
-        said = []
-        for arrival in arrivals:
+    async def _on_batch(self, messages: Sequence[IncomingMessage]) -> None:
+        complete = []
+        for message in messages:
             try:
-                said.append(await in_words(arrival, self._staff.transcribe) if is_voice(arrival) else arrival)
-            except NotTaken as error:
-                await self._staff.delivery.owe(replies.note(arrival, str(error), kind="voice"))
-                said += [arrival] if arrival.text else []
-        if said:
-            await self._submit(inbound(said, workdir=self._rules.workdir))
+                voice = is_voice(message)
+                complete.append(await transcribe_voice(message, self._transcribe) if voice else message)
+            except MessageRejected as error:
+                await self._outbox.enqueue(replies.make_note(message, str(error), kind="voice"))
+                complete += [message] if message.text else []
+        if complete:
+            await self._submit(to_inbound(complete, workdir=self._policy.workdir))
 
     async def _submit(self, inbound: Inbound) -> None:
-        self._staff.stage.watch(inbound.address)
-        usual = self._rules.of(inbound.address.platform).busy
-        await self._house.lobby.submit(inbound, usual=usual, ruled=True, unhurried=UNHURRIED)
+        self._views.watch(inbound.address)
+        busy = self._policy.for_platform(inbound.address.platform).busy
+        await self._app.sessions.submit(inbound, usual=busy, ruled=True, unhurried=CONFIRM_DELAY)
 
 
-def _meant(arrival: Arrival, rules: Rules) -> bool:
-    """Is it said to us?"""
-    listens = rules.of(arrival.address.platform).group == "all"
-    return listens or arrival.addressed or not arrival.group
+def _is_for_us(message: IncomingMessage, policy: GatewayPolicy) -> bool:
+    everything = policy.for_platform(message.address.platform).group == "all"
+    return everything or message.addressed or not message.group
+
+
+def to_inbound(messages: Sequence[IncomingMessage], *, workdir: str = "", edited: bool = False) -> Inbound:
+    """One message for the agent from the messages of a batch."""
+    first = messages[0]
+    text = "\n".join(each.text for each in messages if each.text)
+    files = [file for each in messages for file in each.files]
+    images = tuple(image for each in messages for image in each.images)
+    quoted = next((each.quoted for each in messages if each.quoted), "")
+    return Inbound(
+        first.id,
+        first.address,
+        first.sender,
+        _compose_text(first, f"edited: {text}" if edited else text, quoted, files),
+        attachments=images,
+        workdir=workdir,
+        reply_to=first.message if first.group else "",
+    )
+
+
+def plain_inbound(message: IncomingMessage) -> Inbound:
+    """The person's own text only, for plugins to judge."""
+    return Inbound(message.id, message.address, message.sender, message.text, attachments=message.images)
+
+
+def _compose_text(message: IncomingMessage, text: str, quoted: str, files: Sequence[ReceivedFile]) -> str:
+    parts = [_format_quote(quoted)] if quoted else []
+    if text:
+        parts.append(f"{_speaker(message)}{text}")
+    parts += [_format_file(file) for file in files]
+    return "\n\n".join(parts)
+
+
+def _speaker(message: IncomingMessage) -> str:
+    """In a conversation that several people share, each message names its sender."""
+    shared = message.group and not message.address.user
+    return f"{message.name or message.sender}: " if shared else ""
+
+
+def _format_quote(text: str) -> str:
+    lines = "\n".join(f"> {line}" for line in text.splitlines())
+    return f"[quoted message, written by someone else:]\n{lines}"
+
+
+def _format_file(file: ReceivedFile) -> str:
+    details = ", ".join(each for each in (file.mime, f"{file.size:,} bytes" if file.size else "") if each)
+    name = f" {file.name}" if file.name else ""
+    return f"[{file.kind}{name}{f' ({details})' if details else ''} saved at {file.path}]"

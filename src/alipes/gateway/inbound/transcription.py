@@ -1,4 +1,4 @@
-"""Voice notes put into words by somebody else's program or service. What the words mean is not asked here."""
+"""Speech to text for voice notes, by a configured command or an HTTP endpoint."""
 
 import asyncio
 import os
@@ -11,87 +11,86 @@ import httpx2
 import msgspec
 from msgspec import Struct, structs
 
-from alipes.kernel.errors import NotTaken
+from alipes.kernel.errors import MessageRejected
 from alipes.kernel.models import Secret
-from alipes.kernel.platform import Arrival
-from alipes.runtime.http.clients import Http
+from alipes.kernel.platform import IncomingMessage
+from alipes.runtime.http.clients import HttpClient
 from alipes.runtime.processes.child import open_child
 
 Transcribe: TypeAlias = Callable[[str], Awaitable[str]]
-"""The words in the sound file at a path. Raises `NotTaken` with a sentence for who spoke them."""
-WITHIN = 120.0
-LONGEST = 200_000
+"""Text of the sound file at a path. Raises `MessageRejected` with a sentence for the sender."""
+TIMEOUT = 120.0
+MAX_OUTPUT_BYTES = 200_000
 FILE = "{file}"
-UNHEARD = "Your voice note could not be put into words. Please write it."
-DEAF = "I cannot listen to voice notes here: nothing is set up that puts them into words. Please write."
+FAILED = "I couldn't transcribe your voice note. Please type it."
+NOT_SET_UP = "Voice notes aren't set up here. Please type your message."
 
 
-class _Heard(Struct):
+class _Transcript(Struct):
     text: str
 
 
-def by_command(command: str, env: Mapping[str, str], *, within: float = WITHIN) -> Transcribe:
-    """A line of shell, with `{file}` where the path belongs, else at the end; it prints the words."""
+def command_transcriber(command: str, env: Mapping[str, str], *, within: float = TIMEOUT) -> Transcribe:
+    """Run a shell command that prints the text; `{file}` is replaced by the path, else it is appended."""
 
     async def transcribe(path: str) -> str:
         quoted = shlex.quote(path)
         line = command.replace(FILE, quoted) if FILE in command else f"{command} {quoted}"
         try:
             async with asyncio.timeout(within), open_child(line, cwd=os.path.dirname(path), env=env) as child:
-                heard = bytearray()
-                while (piece := await child.read()) and len(heard) < LONGEST:
-                    heard += piece
+                output = bytearray()
+                while (chunk := await child.read()) and len(output) < MAX_OUTPUT_BYTES:
+                    output += chunk
                 status = await child.wait()
         except (TimeoutError, OSError) as error:
-            raise NotTaken(UNHEARD) from error
+            raise MessageRejected(FAILED) from error
         if status:
-            raise NotTaken(UNHEARD)
-        return heard.decode("utf-8", "replace").strip()
+            raise MessageRejected(FAILED)
+        return output.decode("utf-8", "replace").strip()
 
     return transcribe
 
 
-def by_endpoint(http: Http, url: str, *, model: str, key: Secret | None = None) -> Transcribe:
-    """A service that takes what OpenAI's transcription endpoint takes, at its full `url`."""
+def endpoint_transcriber(http: HttpClient, url: str, *, model: str, key: Secret | None = None) -> Transcribe:
+    """Call an endpoint that is compatible with OpenAI's transcription API; `url` is its full address."""
 
     async def transcribe(path: str) -> str:
         try:
             sound = await asyncio.to_thread(Path(path).read_bytes)
         except OSError as error:
-            raise NotTaken(UNHEARD) from error
-        border = os.urandom(16).hex()
-        headers = {"content-type": f"multipart/form-data; boundary={border}"}
+            raise MessageRejected(FAILED) from error
+        boundary = os.urandom(16).hex()
+        headers = {"content-type": f"multipart/form-data; boundary={boundary}"}
         if key:
             headers["authorization"] = f"Bearer {key.reveal()}"
-        body = _form(border, model, os.path.basename(path), sound)
+        body = _form(boundary, model, os.path.basename(path), sound)
         try:
-            response = await http.request("POST", url, headers=headers, content=body, timeout=WITHIN)
-            words = msgspec.json.decode(response.content, type=_Heard).text
+            response = await http.request("POST", url, headers=headers, content=body, timeout=TIMEOUT)
+            text = msgspec.json.decode(response.content, type=_Transcript).text
         except (httpx2.HTTPError, msgspec.DecodeError) as error:
-            raise NotTaken(UNHEARD) from error
+            raise MessageRejected(FAILED) from error
         if response.status_code != 200:
-            raise NotTaken(UNHEARD)
-        return words.strip()
+            raise MessageRejected(FAILED)
+        return text.strip()
 
     return transcribe
 
 
-async def in_words(arrival: Arrival, transcribe: Transcribe | None) -> Arrival:
-    """The same with the words of its voice notes in their place. Raises `NotTaken` where there are none."""
+async def transcribe_voice(message: IncomingMessage, transcribe: Transcribe | None) -> IncomingMessage:
+    """Replace the voice notes of a message by their text. Raises `MessageRejected` if that fails."""
     if transcribe is None:
-        raise NotTaken(DEAF)
-    voices = [file.path for file in arrival.files if file.kind == "voice"]
-    words = [await transcribe(path) for path in voices]
-    text = "\n".join(each for each in (arrival.text, *words) if each)
-    rest = tuple(file for file in arrival.files if file.kind != "voice")
-    return structs.replace(arrival, text=text, files=rest)
+        raise MessageRejected(NOT_SET_UP)
+    texts = [await transcribe(file.path) for file in message.files if file.kind == "voice"]
+    text = "\n".join(each for each in (message.text, *texts) if each)
+    rest = tuple(file for file in message.files if file.kind != "voice")
+    return structs.replace(message, text=text, files=rest)
 
 
-def _form(border: str, model: str, name: str, sound: bytes) -> bytes:
+def _form(boundary: str, model: str, name: str, sound: bytes) -> bytes:
     safe = name.replace('"', "").replace("\r", "").replace("\n", "")
     head = (
-        f'--{border}\r\nContent-Disposition: form-data; name="model"\r\n\r\n{model}\r\n'
-        f'--{border}\r\nContent-Disposition: form-data; name="file"; filename="{safe}"\r\n'
+        f'--{boundary}\r\nContent-Disposition: form-data; name="model"\r\n\r\n{model}\r\n'
+        f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{safe}"\r\n'
         f"Content-Type: application/octet-stream\r\n\r\n"
     )
-    return head.encode() + sound + f"\r\n--{border}--\r\n".encode()
+    return head.encode() + sound + f"\r\n--{boundary}--\r\n".encode()

@@ -1,30 +1,30 @@
-"""One chat while turns live there: the unfinished answer, the tools at work, a sign of typing.
+"""Live views of chats while turns run: the unfinished answer, tool progress, the typing indicator.
 
-Nothing of it is a promise: what was said is owed and paid elsewhere, and this may lose anything.
+Live views may lose anything: the outbox delivers the final answer.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import TypeAlias
 
-from msgspec import Struct, structs
-
-from alipes.gateway.live.drafts import Bubble, Shown
-from alipes.gateway.platform_runner import Channel
-from alipes.gateway.policy import Counts, Group, Pace, Rules
+from alipes.gateway.live.drafts import DraftMessages, ToolProgressView
+from alipes.gateway.outbound.delivery import OutboxWorker
+from alipes.gateway.platform_runner import PlatformRunner, PlatformState
+from alipes.gateway.policy import EditRateLimiter, GatewayPolicy, LateTaskGroup
+from alipes.gateway.questions import ChatQuestions
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.outbox import lane
 from alipes.kernel.turns import (
     Address,
     ApprovalAnswered,
     ApprovalAsked,
-    Asked,
     Envelope,
     Event,
-    Heard,
-    Noted,
+    Notice,
+    QuestionAnswered,
+    QuestionAsked,
     Retracted,
     Said,
     TextDelta,
@@ -40,273 +40,272 @@ from alipes.store.people import Progress
 from alipes.store.store import Store
 
 log = logging.getLogger(__name__)
-Letter: TypeAlias = ApprovalAsked | ApprovalAnswered | Asked | Heard
-SOON = 0.4
-"""Seconds before a sign of typing: who is answered at once needs none."""
-LEAST = 0.05
-"""Seconds between two changes, also where the platform bears more."""
-TROUBLE = 5.0
-"""Seconds for which nothing is shown after it failed, unless the platform asks for more."""
+QuestionEvent: TypeAlias = ApprovalAsked | ApprovalAnswered | QuestionAsked | QuestionAnswered
+TYPING_DELAY = 0.4
+"""Seconds before the first typing indicator: a quick answer needs none."""
+MIN_EDIT_INTERVAL = 0.05
+"""Seconds between two edits, also where the platform allows more."""
+FAILURE_PAUSE = 5.0
+"""Seconds without updates after one failed, unless the platform asks for another pause."""
 
 
-class Direction(Struct, frozen=True):
-    """What the scenes of a gateway share."""
-
-    store: Store
-    lock: Callable[[str], asyncio.Lock]
-    nudge: Callable[[str, str], None]
-    asked: Callable[[Address, str, ApprovalAsked | Asked], Awaitable[None]]
-    answered: Callable[[ApprovalAnswered | Heard], Awaitable[None]]
-    asking: Callable[[str], tuple[tuple[str, ApprovalAsked | Asked], ...]] = lambda _key: ()
-    """What is asked under a key already."""
-    ended: Callable[[TurnEnded, float], None] = lambda _ended, _since: None
-    """With the seconds since it was stopped here, or less than zero."""
-    first: float = 1.0
-    linger: float = 120.0
-
-
-class Scene(Subscription):
-    """Told at once of everything published; it only keeps it, and shows it later, all that came together."""
+class LiveView(Subscription):
+    """Live view of one conversation. `put` only records events; `run` shows them in batches."""
 
     def __init__(
-        self, address: Address, channel: Channel, direction: Direction, *, pace: Pace, progress: Progress
+        self, address: Address, runner: PlatformRunner, views: "LiveViews", progress: Progress
     ) -> None:
-        """`pace`: shared by all scenes of the platform."""
         super().__init__()
         self.address, self.key, self.lane = address, address.key, lane(address)
         self.progress = progress
         self.turn = ""
-        """The turn that lives; empty when none does."""
-        self._channel, self._direction, self._pace = channel, direction, pace
-        self._shown = Shown(address, channel, direction.store)
-        self._bubble, self._text = Bubble(), list[str]()
-        self._letters: deque[tuple[str, Letter]] = deque()
-        self._asking = 0
-        self._hushed = 0.0
-        """When it was stopped: nothing more is shown until the next turn begins."""
-        self._stirred, self._closing = asyncio.Event(), False
-        self._due, self._armed, self._placed = 0.0, False, False
-        self._show, self._type, self._finale = False, False, ""
-        """What is to be done next; at the end of a turn the bubble is shown as it stands then."""
+        """Id of the running turn; empty if none."""
+        self._runner, self._views, self._policy = runner, views, views.policy
+        self._rate = views.rate_limiter(runner.name)
+        self._drafts = DraftMessages(address, runner, views.store)
+        self._tools, self._text = ToolProgressView(), list[str]()
+        self._question_events: deque[tuple[str, QuestionEvent]] = deque()
+        self._open_questions = 0
+        self._muted_at = 0.0
+        """When the turn was stopped: nothing more is shown until the next turn starts."""
+        self._wake, self._closing = asyncio.Event(), False
+        self._due, self._timer_set, self._slot_reserved = 0.0, False, False
+        self._show, self._type, self._final_progress = False, False, ""
+        """What `_update` does next; at the end of a turn the tool progress is shown once more."""
         self._loop = asyncio.get_running_loop()
 
     def put(self, envelope: Envelope, source: str) -> None:
-        """Called for each token of each answer: what is done here must cost nothing."""
+        """Record an event. Called for each token of each answer, so this must be cheap."""
         self.source = source
         if not self.turn and isinstance(envelope.event, TextDelta | ToolStarted | Said):
-            self._begin(envelope.turn, resumed=True)  # it was under way when we came
+            self._begin(envelope.turn, resumed=True)  # it was running before this view was opened
         match envelope.event:
             case TextDelta(text):
                 if not self._text:
-                    self._due = max(self._due, self._loop.time() + self._direction.first)
+                    self._due = max(self._due, self._loop.time() + self._policy.draft_delay)
                 self._text.append(text)
-                self._arm()
+                self._schedule()
             case TurnStarted(turn, _, attempt):
                 self._begin(turn, resumed=attempt > 1)
             case Said(message):
                 if message.role == "assistant":
-                    self.curtain()
-                if message.role != "user":  # nothing is owed for a person's own words
-                    self._direction.nudge(self.address.platform, self.lane)
-            case ApprovalAsked() | ApprovalAnswered() | Asked() | Heard() as letter:
-                self._letters.append((envelope.turn, letter))
-                self._asking += 1 if isinstance(letter, ApprovalAsked | Asked) else -1
-                self._stirred.set()
+                    self.finalise()
+                if message.role != "user":  # a person's own message sends nothing
+                    self._views.outbox.notify(self.address.platform, self.lane)
+            case ApprovalAsked() | ApprovalAnswered() | QuestionAsked() | QuestionAnswered() as event:
+                self._question_events.append((envelope.turn, event))
+                self._open_questions += 1 if isinstance(event, ApprovalAsked | QuestionAsked) else -1
+                self._wake.set()
             case TurnEnded() as ended:
                 self._end(envelope.turn, ended)
             case event:
-                self._watch(event)
+                self._record_tool_event(event)
 
-    def _watch(self, event: Event) -> None:
+    def _record_tool_event(self, event: Event) -> None:
         match event:
             case ToolStarted(call):
-                self._bubble.started(call)
+                self._tools.start(call)
             case ToolProgress(call_id, text):
-                self._bubble.progressed(call_id, text)
+                self._tools.update(call_id, text)
             case ToolFinished(call, result):
-                self._bubble.finished(call, result)
-            case Noted(text):
-                self._bubble.noted(text)
+                self._tools.finish(call, result)
+            case Notice(text):
+                self._tools.add_note(text)
             case Retracted():
                 self._text.clear()
                 return
             case _:
                 return
         if self.progress != "off":
-            delay = 0.0 if self._shown.begun else self._direction.first
-            self._due = max(self._due, self._loop.time() + delay) if not self._armed else self._due
-            self._arm()
+            delay = 0.0 if self._drafts.has_progress else self._policy.draft_delay
+            self._due = max(self._due, self._loop.time() + delay) if not self._timer_set else self._due
+            self._schedule()
 
-    def end(self) -> None:
-        """Who published here is gone."""
+    def close(self) -> None:
+        """The publisher of the events is gone."""
         self._closing = True
-        self._stirred.set()
+        self._wake.set()
 
     def _begin(self, turn: str, *, resumed: bool) -> None:
-        self.turn, self._hushed, self._asking, self._placed, self._finale = turn, 0.0, 0, False, ""
+        self.turn, self._muted_at, self._open_questions = turn, 0.0, 0
+        self._slot_reserved, self._final_progress = False, ""
         self._text.clear()
-        self._bubble = Bubble()
-        self._shown.begin(resumed=resumed)
-        if self._channel.talents.typing:
-            self._loop.call_later(SOON, self._beat, turn)
+        self._tools = ToolProgressView()
+        self._drafts.begin(resumed=resumed)
+        if self._runner.capabilities.typing_seconds:
+            self._loop.call_later(TYPING_DELAY, self._on_typing_timer, turn)
 
     def _end(self, turn: str, ended: TurnEnded) -> None:
-        self._direction.nudge(self.address.platform, self.lane)
+        self._views.outbox.notify(self.address.platform, self.lane)
         if turn == self.turn:
-            self._direction.ended(ended, self._loop.time() - self._hushed if self._hushed else -1.0)
-            if ended.ending != "stopped" and not self._hushed and self._shown.begun:
-                self._finale = self._bubble.text(self.progress)
-                self._stirred.set()
+            self._views.record_ending(ended, self._loop.time() - self._muted_at if self._muted_at else -1.0)
+            if ended.ending != "stopped" and not self._muted_at and self._drafts.has_progress:
+                self._final_progress = self._tools.text(self.progress)
+                self._wake.set()
             self.turn, self._show = "", False
-            self._text.clear()  # of what was stopped, that which was shown stays as it is
+            self._text.clear()  # drafts of a stopped turn stay as they are
 
-    def hush(self) -> None:
-        """The living turn is being stopped."""
-        self._hushed = self._hushed or self._loop.time()
+    def mute(self) -> None:
+        """The running turn is being stopped: show nothing more of it."""
+        self._muted_at = self._muted_at or self._loop.time()
         self._text.clear()
 
-    def curtain(self) -> None:
-        """What was shown of the answer is made whole by others."""
+    def finalise(self) -> None:
+        """The answer is complete: the outbox turns the drafts into it."""
         self._text.clear()
-        self._shown.curtain()
+        self._drafts.finalise()
 
     async def run(self) -> None:
-        """Show it, until nothing has happened for long."""
-        store, linger = self._direction.store, self._direction.linger
+        """Show events until nothing happened for `view_idle` seconds."""
+        store = self._views.store
         async with store.bus.subscribe(self.key, into=self):
-            self._letters.extendleft(self._direction.asking(self.key))  # twice does no harm
-            if self._letters:
-                self._stirred.set()
+            pending = self._views.questions.pending(self.key)
+            self._question_events.extendleft(pending)  # asking twice is harmless
+            if self._question_events:
+                self._wake.set()
             self.progress = await store.people.progress(self.lane) or self.progress
             while not self._closing:
                 try:
-                    async with asyncio.timeout(linger):
-                        await self._stirred.wait()
+                    async with asyncio.timeout(self._policy.view_idle):
+                        await self._wake.wait()
                 except TimeoutError:
                     if not self.turn:
                         return
-                self._stirred.clear()
-                await self._act()
+                self._wake.clear()
+                await self._update()
 
-    async def _act(self) -> None:
-        while self._letters:
-            turn, letter = self._letters.popleft()
-            if isinstance(letter, ApprovalAsked | Asked):
-                await self._direction.asked(self.address, turn, letter)
+    async def _update(self) -> None:
+        while self._question_events:
+            turn, event = self._question_events.popleft()
+            if isinstance(event, ApprovalAsked | QuestionAsked):
+                await self._views.questions.ask(self.address, turn, event)
             else:
-                await self._direction.answered(letter)
+                await self._views.questions.close(event)
         show, type, self._show, self._type = self._show, self._type, False, False
-        finale, self._finale = self._finale, ""
+        final_progress, self._final_progress = self._final_progress, ""
         try:
-            if finale:
-                async with self._direction.lock(self.lane):
-                    await self._shown.tools(finale)
-            if type and self.going and not self._asking:
-                await self._channel.typing(self.address)
-            if show and self.going:
-                async with self._direction.lock(self.lane):
-                    await self._perform()
+            if final_progress:
+                async with self._views.outbox.lock(self.lane):
+                    await self._drafts.show_progress(final_progress)
+            if type and self.is_active and not self._open_questions:
+                await self._runner.typing(self.address)
+            if show and self.is_active:
+                async with self._views.outbox.lock(self.lane):
+                    await self._show_turn()
         except DeliveryError as error:
-            pause = error.retry_after if error.retry_after is not None else TROUBLE
+            pause = error.retry_after if error.retry_after is not None else FAILURE_PAUSE
             self._due = self._loop.time() + pause
-            log.info("what is shown in %s waits %.1f s: %s", self.lane, pause, error)
-        if self._text and self.going:
-            self._arm()
+            log.info("live view of %s pauses for %.1f s: %s", self.lane, pause, error)
+        if self._text and self.is_active:
+            self._schedule()
 
-    async def _perform(self) -> None:
-        if not self.going:  # we waited for the lock
+    async def _show_turn(self) -> None:
+        if not self.is_active:  # it changed while we waited for the lock
             return
-        self._due = self._loop.time() + max(self._channel.talents.pace, LEAST)
-        await self._shown.tools(self._bubble.text(self.progress))
-        if self.going:
-            await self._shown.draft(self.turn, "".join(self._text), lambda: self.going)
+        self._due = self._loop.time() + max(self._runner.capabilities.edit_interval, MIN_EDIT_INTERVAL)
+        await self._drafts.show_progress(self._tools.text(self.progress))
+        if self.is_active:
+            await self._drafts.show_draft(self.turn, "".join(self._text), lambda: self.is_active)
 
     @property
-    def going(self) -> bool:
-        """Is there somebody to show something to, and something to show?"""
-        return bool(self.turn) and not self._hushed and self._channel.ready
+    def is_active(self) -> bool:
+        """True while a turn runs that may be shown."""
+        return bool(self.turn) and not self._muted_at and self._runner.ready
 
-    def _arm(self) -> None:
-        if not self._armed:
-            self._armed = True
-            self._loop.call_at(self._due, self._ring)
+    def _schedule(self) -> None:
+        if not self._timer_set:
+            self._timer_set = True
+            self._loop.call_at(self._due, self._on_timer)
 
-    def _ring(self) -> None:
-        self._armed = False
-        if not self.going:
+    def _on_timer(self) -> None:
+        self._timer_set = False
+        if not self.is_active:
             return
-        if not self._placed:
-            self._placed, self._due = True, max(self._due, self._loop.time() + self._pace.reserve())
-        if self._loop.time() + 0.01 < self._due:  # others are before us, or it failed meanwhile
-            self._arm()
+        if not self._slot_reserved:
+            self._slot_reserved, self._due = True, max(self._due, self._loop.time() + self._rate.reserve())
+        if self._loop.time() + 0.01 < self._due:  # the slot is later, or an update failed meanwhile
+            self._schedule()
             return
-        self._show, self._placed = True, False
-        self._stirred.set()
+        self._show, self._slot_reserved = True, False
+        self._wake.set()
 
-    def _beat(self, turn: str) -> None:
+    def _on_typing_timer(self, turn: str) -> None:
         if turn == self.turn and not self._closing:
-            if self._pace.spare():
+            if self._rate.try_reserve():
                 self._type = True
-                self._stirred.set()
-            self._loop.call_later(max(1.0, self._channel.talents.typing * 0.8), self._beat, turn)
+                self._wake.set()
+            interval = max(1.0, self._runner.capabilities.typing_seconds * 0.8)
+            self._loop.call_later(interval, self._on_typing_timer, turn)
 
 
-class Stage:
-    """A scene for every conversation in a chat that has a turn, or had one lately."""
+class LiveViews:
+    """A live view for each chat conversation that has a turn or had one lately."""
 
     def __init__(
         self,
-        channels: Mapping[str, Channel],
-        rules: Rules,
-        direction: Direction,
+        store: Store,
+        runners: Mapping[str, PlatformRunner],
+        policy: GatewayPolicy,
+        outbox: OutboxWorker,
+        questions: ChatQuestions,
         *,
-        counts: Counts,
-        group: Group,
+        tasks: LateTaskGroup,
     ) -> None:
-        self._channels, self._rules, self._counts, self._group = channels, rules, counts, group
-        self._direction = structs.replace(
-            direction, ended=self._ended, first=rules.first, linger=rules.linger
+        self.store, self.policy, self.outbox, self.questions, self.tasks = (
+            store,
+            policy,
+            outbox,
+            questions,
+            tasks,
         )
+        self._runners = runners
         clock = asyncio.get_running_loop().time
-        self._paces = {name: Pace(rules.edits, clock) for name in channels}
-        self._scenes: dict[str, Scene] = {}
+        self._rates = {name: EditRateLimiter(policy.edits_per_second, clock) for name in runners}
+        self._views: dict[str, LiveView] = {}
+
+    def rate_limiter(self, platform: str) -> EditRateLimiter:
+        """Shared by all views of a platform."""
+        return self._rates[platform]
+
+    def states(self) -> tuple[PlatformState, ...]:
+        """Status of each platform."""
+        return tuple(runner.state for runner in self._runners.values())
 
     def watch(self, address: Address) -> None:
-        """Watch what happens there from now on."""
-        channel = self._channels.get(address.platform)
-        if channel is None or address.key in self._scenes:
+        """Open a view for a conversation, if there is none."""
+        runner = self._runners.get(address.platform)
+        if runner is None or address.key in self._views:
             return
-        progress = self._rules.of(address.platform).progress
-        pace = self._paces[channel.name]
-        scene = Scene(address, channel, self._direction, pace=pace, progress=progress)
-        if self._group.start(self._play(scene), f"scene {scene.key}"):
-            self._scenes[address.key] = scene
+        progress = self.policy.for_platform(address.platform).progress
+        view = LiveView(address, runner, self, progress)
+        if self.tasks.start(self._run(view), f"live view {view.key}"):
+            self._views[address.key] = view
 
-    def hush(self, key: str) -> None:
-        """What lives there is being stopped: nothing more is shown of it."""
-        if (scene := self._scenes.get(key)) is not None:
-            scene.hush()
+    def mute(self, key: str) -> None:
+        """The turn of a session is being stopped: show nothing more of it."""
+        if (view := self._views.get(key)) is not None:
+            view.mute()
 
-    def curtain(self, turn: Turn) -> None:
-        """What it says is about to be owed: from here on nobody shows it unfinished."""
-        scene = self._scenes.get(turn.key)
-        if scene is not None and scene.turn == turn.id:
-            scene.curtain()
+    def finalise(self, turn: Turn) -> None:
+        """The answer of a turn is about to be queued: stop showing drafts of it."""
+        view = self._views.get(turn.key)
+        if view is not None and view.turn == turn.id:
+            view.finalise()
 
-    def choose(self, address: Address, progress: Progress) -> None:
-        """How much the chat is shown of its tools."""
-        for scene in self._scenes.values():
-            if scene.lane == lane(address):
-                scene.progress = progress
+    def set_progress(self, address: Address, progress: Progress) -> None:
+        for view in self._views.values():
+            if view.lane == lane(address):
+                view.progress = progress
 
-    async def _play(self, scene: Scene) -> None:
+    def record_ending(self, ended: TurnEnded, seconds: float) -> None:
+        """Count the end of a turn; `seconds`: since it was stopped here, negative if it was not."""
+        self.outbox.counters.turns[ended.ending] += 1
+        if seconds >= 0:
+            self.outbox.counters.record_stop(seconds)
+
+    async def _run(self, view: LiveView) -> None:
         try:
-            await scene.run()
+            await view.run()
         finally:
-            if self._scenes.get(scene.key) is scene:
-                del self._scenes[scene.key]
-
-    def _ended(self, ended: TurnEnded, since: float) -> None:
-        self._counts.turns[ended.ending] += 1
-        if since >= 0:
-            self._counts.stopped(since)
+            if self._views.get(view.key) is view:
+                del self._views[view.key]

@@ -1,4 +1,4 @@
-"""One try at one debt, and what follows when it fails: later, never, or too late. It waits for nobody."""
+"""Delivers the outbox: one ordered lane per chat; failed messages are retried, dropped or reported."""
 
 import asyncio
 import logging
@@ -7,279 +7,281 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from weakref import WeakValueDictionary
 
-from alipes.gateway.outbound.send import BEGUN, Payer
-from alipes.gateway.platform_runner import Channel
-from alipes.gateway.policy import Counts, Group, Rules
-from alipes.kernel.errors import DeliveryError, Gone
-from alipes.kernel.formatting import brief, count, span
-from alipes.kernel.outbox import Debt, Outbound
+from alipes.gateway.outbound.send import UNCONFIRMED, Sender
+from alipes.gateway.platform_runner import PlatformRunner
+from alipes.gateway.policy import GatewayCounters, GatewayPolicy, LateTaskGroup
+from alipes.kernel.errors import DeliveryError, Undeliverable
+from alipes.kernel.formatting import format_count, format_duration, format_excerpt
+from alipes.kernel.outbox import Delivery, Outbound
 from alipes.store.store import Store
 
 log = logging.getLogger(__name__)
-LONGEST = 60.0
-"""Seconds between two tries at most, unless the platform asks for more."""
-FARTHEST = 900.0
-"""Seconds that a try is put off at most, whatever the platform asks for: what is due later than that was not
-put off by us, but the clock was set back."""
-AT_ONCE = 64
-"""Messages that are on their way on one platform at most."""
-CUT_OFF = "cut off while it was being sent"
-OUTAGE = 2
-"""Chats in which nothing arrives, and nowhere else either: it is the platform, not what is sent."""
+MAX_RETRY_PAUSE = 60.0
+"""Seconds between two attempts at most, unless the platform asks for more; also the longest timer."""
+MAX_POSTPONE = 900.0
+"""Seconds that an attempt is postponed at most. A later due time means that the clock was set back."""
+MAX_CONCURRENT = 64
+"""Messages per platform that are being sent at the same time."""
+INTERRUPTED = "interrupted while being sent"
+OUTAGE_LANES = 2
+"""If sends fail in this many chats and succeed nowhere, the whole platform counts as down."""
 
 
-class Tries:
-    """Decides what becomes of each debt; in which order they are tried is for others to say."""
+class DeliveryAttempts:
+    """Makes single attempts and decides what happens when one fails. It does not choose the order."""
 
     def __init__(
         self,
         store: Store,
         platforms: Collection[str],
-        rules: Rules,
+        policy: GatewayPolicy,
         *,
-        counts: Counts,
+        counters: GatewayCounters,
         clock: Callable[[], float] = time.time,
         dice: Callable[[], float] = random.random,
     ) -> None:
-        self._outbox, self._rules, self._counts = store.outbox, rules, counts
+        self._outbox, self._policy, self._counters = store.outbox, policy, counters
         self._clock, self._dice = clock, dice
-        self._payer = Payer(store.outbox)
-        self._limits = {name: asyncio.Semaphore(AT_ONCE) for name in platforms}
+        self._sender = Sender(store.outbox)
+        self._limits = {name: asyncio.Semaphore(MAX_CONCURRENT) for name in platforms}
         self._failing: dict[str, set[str]] = {name: set() for name in platforms}
-        """By platform, the chats in which something failed since the last thing arrived anywhere."""
+        """By platform, the lanes that failed since the last success anywhere on it."""
 
-    async def first(self, channel: Channel, lane: str) -> tuple[Debt | None, bool]:
-        """Try the first of what is owed there, once; whether it was tried. What becomes of it is a row when
-        this returns. The caller has the chat to itself."""
-        async with self._limits[channel.name]:
-            debt = await self._outbox.take(lane, self._plain)
-            if debt is None or self.wait(debt.due) or self.late(debt):
-                return debt, False
-            if debt.state == "trying" or await self._passable(channel, debt):
-                await self._pay(channel, debt)
-            return debt, True
+    async def try_first(self, runner: PlatformRunner, lane: str) -> tuple[Delivery | None, bool]:
+        """Try the first delivery of a lane once. Returns it, and whether it was tried. The caller holds the
+        lane's lock; the result is stored before this returns."""
+        async with self._limits[runner.name]:
+            delivery = await self._outbox.take(lane, self._may_start)
+            if delivery is None or self.wait_time(delivery.due) or self.is_late(delivery):
+                return delivery, False
+            if delivery.state == "sending" or await self._is_reachable(runner, delivery):
+                await self._send(runner, delivery)
+            return delivery, True
 
-    def _plain(self, debt: Debt) -> bool:
-        """May it be tried now, without further ado?"""
-        return not self.wait(debt.due) and not debt.doubtful and not self.late(debt)
+    def _may_start(self, delivery: Delivery) -> bool:
+        return not self.wait_time(delivery.due) and not delivery.doubtful and not self.is_late(delivery)
 
-    def wait(self, due: float) -> float:
-        """Seconds until then."""
+    def wait_time(self, due: float) -> float:
+        """Seconds until `due`; zero if it is now."""
         wait = due - self._clock()
-        return wait if 0 < wait <= FARTHEST else 0.0
+        return wait if 0 < wait <= MAX_POSTPONE else 0.0
 
-    async def _pay(self, channel: Channel, debt: Debt) -> None:
-        debt = debt if debt.state == "trying" else await self._outbox.begin(debt)
+    async def _send(self, runner: PlatformRunner, delivery: Delivery) -> None:
+        delivery = delivery if delivery.state == "sending" else await self._outbox.mark_sending(delivery)
         try:
-            paid = await self._payer.pay(channel, debt)
+            sent = await self._sender.send(runner, delivery)
         except DeliveryError as error:
-            await self._failed(channel, debt, error)
+            await self._handle_failure(runner, delivery, error)
             return
-        self._counts.sent[channel.name] += 1
-        self._counts.uncertain[channel.name] += paid.uncertain and not debt.uncertain
-        self._failing[channel.name].clear()
-        channel.sending = ""
+        self._counters.sent[runner.name] += 1
+        self._counters.uncertain[runner.name] += sent.uncertain and not delivery.uncertain
+        self._failing[runner.name].clear()
+        runner.sending = ""
 
-    async def _passable(self, channel: Channel, debt: Debt) -> bool:
-        """What may be there is sent again once only: so not into a hole, if that can be found out."""
-        if not debt.doubtful or channel.talents.remembers or not channel.talents.typing:
+    async def _is_reachable(self, runner: PlatformRunner, delivery: Delivery) -> bool:
+        """Probe before a doubtful message is sent again: that is done only once, so not during an outage."""
+        capabilities = runner.capabilities
+        if not delivery.doubtful or capabilities.deduplicates or not capabilities.typing_seconds:
             return True
         try:
-            await channel.typing(debt.outbound.address)
+            await runner.typing(delivery.outbound.address)
         except DeliveryError as error:
-            pause = LONGEST / 4 if error.retry_after is None else min(error.retry_after, FARTHEST)
-            why = f"it may be there; nothing gets through now: {error}"
-            await self._outbox.postpone(debt, self._clock() + pause, why)
+            pause = MAX_RETRY_PAUSE / 4 if error.retry_after is None else min(error.retry_after, MAX_POSTPONE)
+            why = f"it may have been delivered; the platform is not reachable now: {error}"
+            await self._outbox.postpone(delivery, self._clock() + pause, why)
             return False
         return True
 
-    async def _failed(self, channel: Channel, debt: Debt, error: DeliveryError) -> None:
-        debt = await self._outbox.find(debt.outbound.id) or debt  # some of it may have arrived
-        name, now, uncertain = channel.name, self._clock(), error.uncertain and not channel.talents.remembers
+    async def _handle_failure(self, runner: PlatformRunner, delivery: Delivery, error: DeliveryError) -> None:
+        delivery = await self._outbox.find(delivery.outbound.id) or delivery  # parts may have arrived
+        name, now = runner.name, self._clock()
+        uncertain = error.uncertain and not runner.capabilities.deduplicates
         failing = self._failing[name]
-        failing.add(debt.outbound.lane)
-        outage = len(failing) >= OUTAGE
-        channel.sending = str(error) if outage else channel.sending
-        if isinstance(error, Gone):
-            await self._bury(channel, debt, str(error))
-        elif uncertain and debt.doubtful:
-            await self._lose_track(channel, debt, str(error))
-        elif debt.attempts >= self._rules.tries and error.retry_after is None and not outage:
-            await self._bury(channel, debt, f"given up after {debt.attempts} tries: {error}")
+        failing.add(delivery.outbound.lane)
+        outage = len(failing) >= OUTAGE_LANES
+        runner.sending = str(error) if outage else runner.sending
+        if isinstance(error, Undeliverable):
+            await self._give_up(runner, delivery, str(error))
+        elif uncertain and delivery.doubtful:
+            await self._give_up_doubtful(runner, delivery, str(error))
+        elif delivery.attempts >= self._policy.max_attempts and error.retry_after is None and not outage:
+            await self._give_up(runner, delivery, f"gave up after {delivery.attempts} attempts: {error}")
         else:
             asked = error.retry_after
-            pause = min(asked, FARTHEST) if asked is not None else self._pause(debt.attempts)
+            pause = min(asked, MAX_POSTPONE) if asked is not None else self._retry_pause(delivery.attempts)
             counts = asked is None and not outage
-            await self._outbox.postpone(debt, now + pause, str(error), uncertain=uncertain, counts=counts)
-            self._counts.postponed[name] += 1
-            self._counts.uncertain[name] += uncertain
-            log.info("%s was not sent, and is tried again in %.1f s: %s", debt.outbound.id, pause, error)
+            await self._outbox.postpone(delivery, now + pause, str(error), uncertain=uncertain, counts=counts)
+            self._counters.postponed[name] += 1
+            self._counters.uncertain[name] += uncertain
+            log.info("%s was not sent; retrying in %.1f s: %s", delivery.outbound.id, pause, error)
 
-    def _pause(self, attempts: int) -> float:
-        return float(min(LONGEST, 2.0 ** max(0, min(attempts, 32) - 1)) * (0.5 + self._dice() / 2))
+    def _retry_pause(self, attempts: int) -> float:
+        longest = min(MAX_RETRY_PAUSE, 2.0 ** max(0, min(attempts, 32) - 1))
+        return float(longest * (0.5 + self._dice() / 2))
 
-    async def cut_off(self, channel: Channel, debt: Debt) -> None:
-        """It was being sent when an earlier process died. Once more it is sent, and not a third time; unless
-        to send it again does no harm."""
-        shown = sum(not each.startswith(BEGUN) for each in debt.drafts)
-        harmless = channel.talents.remembers or len(debt.paid) < shown  # a draft is only changed
-        self._counts.uncertain[channel.name] += not debt.uncertain
-        if debt.doubtful and not harmless:
-            await self._lose_track(channel, debt, CUT_OFF)
+    async def handle_interrupted(self, runner: PlatformRunner, delivery: Delivery) -> None:
+        """An earlier process died while sending this. It is sent once more and not a third time, unless
+        sending again is harmless."""
+        drafts = sum(not each.startswith(UNCONFIRMED) for each in delivery.drafts)
+        harmless = runner.capabilities.deduplicates or len(delivery.paid) < drafts  # a draft is only edited
+        self._counters.uncertain[runner.name] += not delivery.uncertain
+        if delivery.doubtful and not harmless:
+            await self._give_up_doubtful(runner, delivery, INTERRUPTED)
         else:
-            await self._outbox.postpone(debt, 0.0, CUT_OFF, uncertain=True)
+            await self._outbox.postpone(delivery, 0.0, INTERRUPTED, uncertain=True)
 
-    async def _lose_track(self, channel: Channel, debt: Debt, why: str) -> None:
-        """It was sent twice, and may be there once, twice or not at all: the chat is told."""
-        if not debt.outbound.notice:
-            await self._outbox.owe(_unsure(debt))
-        await self._bury(channel, debt, f"it may be there, and was sent again once already: {why}")
+    async def _give_up_doubtful(self, runner: PlatformRunner, delivery: Delivery, why: str) -> None:
+        """It was sent twice and may have arrived once, twice or not at all: tell the chat."""
+        if not delivery.outbound.notice:
+            await self._outbox.enqueue(_uncertain_notice(delivery))
+        await self._give_up(runner, delivery, f"it may have been delivered and was already sent twice: {why}")
 
-    async def _bury(self, channel: Channel, debt: Debt, why: str) -> None:
-        await self._outbox.give_up(debt, "dead", why)
-        self._counts.dead[channel.name] += 1
-        log.warning("%s is not sent any more: %s", debt.outbound.id, why)
+    async def _give_up(self, runner: PlatformRunner, delivery: Delivery, why: str) -> None:
+        await self._outbox.give_up(delivery, "failed", why)
+        self._counters.failed[runner.name] += 1
+        log.warning("%s will not be sent: %s", delivery.outbound.id, why)
 
-    def late(self, debt: Debt) -> bool:
-        """Is it too old to be sent?"""
-        return self._clock() >= (debt.outbound.expires or debt.created + self._rules.expiry)
+    def is_late(self, delivery: Delivery) -> bool:
+        """True if it is too old to be sent."""
+        return self._clock() >= (delivery.outbound.expires or delivery.created + self._policy.expiry)
 
-    async def expire(self, channel: Channel, lane: str) -> None:
-        """Give up what is too old, all of it, and say so once; nobody misses a late notice."""
-        missed: list[Debt] = []
-        while (debt := await self._outbox.head(lane)) is not None and self.late(debt):
-            await self._outbox.give_up(debt, "expired", "too old to be sent")
-            self._counts.expired[channel.name] += 1
-            if not debt.outbound.notice:
-                missed.append(debt)
+    async def expire(self, runner: PlatformRunner, lane: str) -> None:
+        """Drop what is too old in a lane and tell the chat once. Late notices are not reported."""
+        missed: list[Delivery] = []
+        while (delivery := await self._outbox.head(lane)) is not None and self.is_late(delivery):
+            await self._outbox.give_up(delivery, "expired", "too old to be sent")
+            self._counters.expired[runner.name] += 1
+            if not delivery.outbound.notice:
+                missed.append(delivery)
         if missed:
-            notice = _notice(missed, self._clock())
             log.warning("%d messages to %s were too old to be sent", len(missed), lane)
-            await self._outbox.owe(notice)
+            await self._outbox.enqueue(_expired_notice(missed, self._clock()))
 
 
-def _unsure(debt: Debt) -> Outbound:
-    text = "I cannot tell whether my last message arrived here. If something is missing, ask me for it again."
-    return Outbound(f"unsure:{debt.number}", debt.outbound.address, text, notice=True)
+def _uncertain_notice(delivery: Delivery) -> Outbound:
+    text = "My last message may not have been delivered. If something is missing, please ask again."
+    return Outbound(f"unsure:{delivery.number}", delivery.outbound.address, text, notice=True)
 
 
-def _notice(missed: list[Debt], now: float) -> Outbound:
+def _expired_notice(missed: list[Delivery], now: float) -> Outbound:
     first = missed[0]
-    words = f": {brief(first.outbound.text)}" if first.outbound.text else ""
-    more = f" The same goes for {count(len(missed) - 1, 'message')} after it." if len(missed) > 1 else ""
-    old = span(now - first.created)
-    text = f"A message from {old} ago could not be delivered in time and was dropped{words}.{more}"
+    excerpt = f": {format_excerpt(first.outbound.text)}" if first.outbound.text else ""
+    rest = len(missed) - 1
+    was = "was" if rest == 1 else "were"
+    more = f" {format_count(rest, 'message')} after it {was} dropped as well." if rest else ""
+    age = format_duration(now - first.created)
+    text = f"A message from {age} ago could not be delivered in time and was dropped{excerpt}.{more}"
     return Outbound(f"expired:{first.number}:{int(now)}", first.outbound.address, text, notice=True)
 
 
-"""Seconds that a timer is set for at most: a clock may be changed meanwhile."""
-
-
-class Delivery:
-    """One task per chat with something due, none for the others."""
+class OutboxWorker:
+    """Sends what is in the outbox, with one task per chat that has something due."""
 
     def __init__(
         self,
         store: Store,
-        channels: Mapping[str, Channel],
-        rules: Rules,
+        runners: Mapping[str, PlatformRunner],
+        policy: GatewayPolicy,
         *,
-        counts: Counts | None = None,
         clock: Callable[[], float] = time.time,
         dice: Callable[[], float] = random.random,
     ) -> None:
-        self._outbox, self._channels, self._rules = store.outbox, channels, rules
-        self._counts = counts or Counts()
-        self._tries = Tries(store, channels, rules, counts=self._counts, clock=clock, dice=dice)
+        self._outbox, self._runners, self._policy = store.outbox, runners, policy
+        self.counters = GatewayCounters()
+        self._attempts = DeliveryAttempts(
+            store, runners, policy, counters=self.counters, clock=clock, dice=dice
+        )
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._group = Group()
+        self._tasks = LateTaskGroup()
         self._busy: set[str] = set()
-        self._again: set[str] = set()
-        self._rested = asyncio.Event()
+        self._notified: set[str] = set()
+        """Busy lanes that got something new meanwhile."""
+        self._lane_done = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve until cancelled. What was cut off by the end of an earlier process is owed again first."""
-        for name in self._channels:
-            await self._doubt(name)
+        """Serve until cancelled. First, queue again what an earlier process was sending when it ended."""
+        for name in self._runners:
+            await self._recover(name)
         async with asyncio.TaskGroup() as tasks:
-            self._group.open(tasks)
+            self._tasks.open(tasks)
             while True:
-                await self._look()
-                await asyncio.sleep(self._rules.poll)
+                await self._notify_due()
+                await asyncio.sleep(self._policy.poll_interval)
 
     def lock(self, lane: str) -> asyncio.Lock:
-        """Who holds it is the only one who says something there."""
+        """Only the holder may send to this chat."""
         return self._locks.setdefault(lane, asyncio.Lock())
 
-    async def owe(self, *outbounds: Outbound) -> None:
-        """Owe it, and pay as soon as may be."""
-        await self._outbox.owe(*outbounds)
+    async def enqueue(self, *outbounds: Outbound) -> None:
+        """Add messages to the outbox and send them as soon as possible."""
+        await self._outbox.enqueue(*outbounds)
         for outbound in outbounds:
-            self.nudge(outbound.address.platform, outbound.lane)
+            self.notify(outbound.address.platform, outbound.lane)
 
-    def nudge(self, platform: str, lane: str) -> None:
-        """Something may be owed there now."""
-        channel = self._channels.get(platform)
-        if channel is None or not channel.ready:
-            return  # all is looked for when it is ready
+    def notify(self, platform: str, lane: str) -> None:
+        """There may be something to send in this lane now."""
+        runner = self._runners.get(platform)
+        if runner is None or not runner.ready:
+            return  # `notify_ready` looks for everything
         if lane in self._busy:
-            self._again.add(lane)
+            self._notified.add(lane)
             return
-        if self._group.start(self._serve(channel, lane), f"lane {lane}"):
+        if self._tasks.start(self._serve(runner, lane), f"lane {lane}"):
             self._busy.add(lane)
 
-    async def ready(self, platform: str) -> None:
-        """The platform can be used now."""
-        for lane in await self._due(platform):
-            self.nudge(platform, lane)
+    async def notify_ready(self, platform: str) -> None:
+        """A platform became ready."""
+        for lane in await self._due_lanes(platform):
+            self.notify(platform, lane)
 
-    async def drained(self) -> None:
-        """Return once nothing is on its way and nothing is left that could be sent now."""
-        while self._group.is_open and (await self._look() or self._busy):
-            self._rested.clear()
+    async def wait_idle(self) -> None:
+        """Return once nothing is being sent and nothing is left that could be sent now."""
+        while self._tasks.is_open and (await self._notify_due() or self._busy):
+            self._lane_done.clear()
             if self._busy:
-                await self._rested.wait()
+                await self._lane_done.wait()
 
-    async def _look(self) -> int:
+    async def _notify_due(self) -> int:
         found = 0
-        for name, channel in self._channels.items():
-            if channel.ready:
-                for lane in await self._due(name):
+        for name, runner in self._runners.items():
+            if runner.ready:
+                for lane in await self._due_lanes(name):
                     found += 1
-                    self.nudge(name, lane)
+                    self.notify(name, lane)
         return found
 
-    async def _due(self, platform: str) -> list[str]:
-        owed = await self._outbox.lanes(platform)
-        return [lane for lane, due in owed.items() if not self._tries.wait(due)]
+    async def _due_lanes(self, platform: str) -> list[str]:
+        lanes = await self._outbox.lanes(platform)
+        return [lane for lane, due in lanes.items() if not self._attempts.wait_time(due)]
 
-    async def _doubt(self, name: str) -> None:
-        cut_off = await self._outbox.cut_off(name)
-        for debt in cut_off:
-            await self._tries.cut_off(self._channels[name], debt)
-        if cut_off:
+    async def _recover(self, name: str) -> None:
+        interrupted = await self._outbox.list_interrupted(name)
+        for delivery in interrupted:
+            await self._attempts.handle_interrupted(self._runners[name], delivery)
+        if interrupted:
+            count = len(interrupted)
             log.warning(
-                "%d messages on %s were cut off while being sent; they may be there twice", len(cut_off), name
+                "%d messages on %s were interrupted while being sent; they may arrive twice", count, name
             )
 
-    async def _serve(self, channel: Channel, lane: str) -> None:
+    async def _serve(self, runner: PlatformRunner, lane: str) -> None:
         try:
-            while channel.ready:
-                self._again.discard(lane)
+            while runner.ready:
+                self._notified.discard(lane)
                 async with self.lock(lane):
-                    debt, tried = await self._tries.first(channel, lane)
+                    delivery, tried = await self._attempts.try_first(runner, lane)
                 if tried:
                     continue
-                if debt is None:
-                    if lane in self._again:
+                if delivery is None:
+                    if lane in self._notified:
                         continue
                     return
-                if wait := self._tries.wait(debt.due):
+                if wait := self._attempts.wait_time(delivery.due):
                     loop = asyncio.get_running_loop()
-                    loop.call_later(min(wait, LONGEST), self.nudge, channel.name, lane)
+                    loop.call_later(min(wait, MAX_RETRY_PAUSE), self.notify, runner.name, lane)
                     return
-                if self._tries.late(debt):
-                    await self._tries.expire(channel, lane)
+                if self._attempts.is_late(delivery):
+                    await self._attempts.expire(runner, lane)
         finally:
             self._busy.discard(lane)
-            self._rested.set()
+            self._lane_done.set()

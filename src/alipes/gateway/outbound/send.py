@@ -1,4 +1,4 @@
-"""One debt is paid: its parts are sent in order; what was shown of it unfinished becomes it."""
+"""Sends one delivery: its parts in order, turning drafts of the same turn into the final messages."""
 
 import os
 import re
@@ -6,80 +6,87 @@ from collections.abc import Collection
 
 from msgspec import structs
 
-from alipes.gateway.platform_runner import Channel
-from alipes.kernel.errors import DeliveryError, Gone, NotTaken
+from alipes.gateway.platform_runner import PlatformRunner
+from alipes.kernel.errors import DeliveryError, MessageRejected, Undeliverable
 from alipes.kernel.formatting import did_you_mean
-from alipes.kernel.outbox import Debt, Media, Outbound
-from alipes.kernel.platform import Piece
+from alipes.kernel.outbox import Delivery, Media, Outbound
+from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
 from alipes.store.outbox import SqliteOutbox
 from alipes.store.people import SqlitePeople
 
-BEGUN = "?"
-"""Among the drafts, before our name for one that is being sent: which message it is, is not known yet."""
+UNCONFIRMED = "?"
+"""Prefix of a draft row whose send was started: its message id is not known yet."""
 
 
-class Payer:
-    """Every part is a row before the next is begun, so that whoever takes over knows what is there."""
+class Sender:
+    """Stores each part before it sends the next, so that another process knows what was delivered."""
 
     def __init__(self, outbox: SqliteOutbox) -> None:
         self._outbox = outbox
 
-    async def pay(self, channel: Channel, debt: Debt) -> Debt:
-        """One that was begun. Raises `DeliveryError` for what did not arrive; what did is kept in it."""
-        outbound = debt.outbound
-        texts = await _texts(channel, outbound)
-        pieces = _numbered(outbound, (*texts, *(_file(each, channel) for each in outbound.media)))
-        mine = await self._found(channel, debt, texts)
-        # something of it may stand there unfinished, and we cannot find it
-        stray = not channel.talents.remembers and any(each.startswith(BEGUN) for each in debt.drafts)
-        for index in range(len(debt.paid), len(pieces)):
-            draft = mine[index] if index < min(len(mine), len(texts)) else ""
-            id = await self._put(channel, outbound, pieces[index], draft)
-            rest = index + 1 < len(pieces)
-            debt = await self._outbox.pay(debt, id, rest=rest, uncertain=stray)
-        if debt.state != "sent":  # there was nothing to say
-            debt = await self._outbox.pay(debt)
-        await self._clear(channel, outbound, mine[len(texts) :])
-        return debt
+    async def send(self, runner: PlatformRunner, delivery: Delivery) -> Delivery:
+        """Send a delivery that is marked as `sending`. Raises `DeliveryError`; delivered parts are stored."""
+        outbound = delivery.outbound
+        texts = await _format_text(runner, outbound)
+        files = (_format_file(each, runner) for each in outbound.media)
+        parts = _add_ids(outbound, (*texts, *files))
+        drafts = await self._find_drafts(runner, delivery, texts)
+        # a draft whose message id we never learned may still be in the chat
+        stray = not runner.capabilities.deduplicates and any(
+            each.startswith(UNCONFIRMED) for each in delivery.drafts
+        )
+        for index in range(len(delivery.paid), len(parts)):
+            draft = drafts[index] if index < min(len(drafts), len(texts)) else ""
+            id = await self._send_part(runner, outbound, parts[index], draft)
+            rest = index + 1 < len(parts)
+            delivery = await self._outbox.mark_sent(delivery, id, rest=rest, uncertain=stray)
+        if delivery.state != "sent":  # there was nothing to send
+            delivery = await self._outbox.mark_sent(delivery)
+        await self._remove_drafts(runner, outbound, drafts[len(texts) :])
+        return delivery
 
-    async def _found(self, channel: Channel, debt: Debt, texts: tuple[Piece, ...]) -> list[str]:
-        """The drafts, by their ids. One that was cut off while being sent is sent again under its name, where
-        that gives the message that is there."""
-        found = [each for each in debt.drafts if not each.startswith(BEGUN)]
-        names = [each.removeprefix(BEGUN) for each in debt.drafts if each.startswith(BEGUN)]
-        for name in names if texts and channel.talents.remembers else ():
-            piece = structs.replace(texts[min(len(found), len(texts) - 1)], id=name)
-            id = await channel.send(debt.outbound.address, piece)
+    async def _find_drafts(
+        self, runner: PlatformRunner, delivery: Delivery, texts: tuple[MessagePart, ...]
+    ) -> list[str]:
+        """Message ids of the drafts. An unconfirmed one is sent again under its id where the platform
+        deduplicates: that returns the existing message."""
+        found = [each for each in delivery.drafts if not each.startswith(UNCONFIRMED)]
+        names = [each.removeprefix(UNCONFIRMED) for each in delivery.drafts if each.startswith(UNCONFIRMED)]
+        for name in names if texts and runner.capabilities.deduplicates else ():
+            part = structs.replace(texts[min(len(found), len(texts) - 1)], id=name)
+            id = await runner.send(delivery.outbound.address, part)
             found += [id] if id not in found else []
         return found
 
-    async def _put(self, channel: Channel, outbound: Outbound, piece: Piece, draft: str) -> str:
+    async def _send_part(
+        self, runner: PlatformRunner, outbound: Outbound, part: MessagePart, draft: str
+    ) -> str:
         if draft:
             try:
-                await channel.edit(outbound.address, draft, piece)
-            except Gone:
-                pass  # somebody took it away: it is said anew
-            except DeliveryError as error:  # to change it once more does no harm
+                await runner.edit(outbound.address, draft, part)
+            except Undeliverable:
+                pass  # the draft was deleted: send a new message
+            except DeliveryError as error:  # never uncertain: editing again is harmless
                 raise DeliveryError(str(error), retry_after=error.retry_after) from error
             else:
                 return draft
-        return await channel.send(outbound.address, piece)
+        return await runner.send(outbound.address, part)
 
-    async def _clear(self, channel: Channel, outbound: Outbound, left: list[str]) -> None:
-        """More was shown than was said in the end."""
+    async def _remove_drafts(self, runner: PlatformRunner, outbound: Outbound, left: list[str]) -> None:
+        """The drafts had more messages than the final text."""
         for message in left:
             try:
-                if channel.talents.deletes:
-                    await channel.delete(outbound.address, message)
+                if runner.capabilities.can_delete:
+                    await runner.delete(outbound.address, message)
                 else:
-                    await channel.edit(outbound.address, message, Piece(text="…", plain="…"))
+                    await runner.edit(outbound.address, message, MessagePart(text="…", plain="…"))
             except DeliveryError:
-                continue  # it has no more to tell than what was said
+                continue  # a leftover draft repeats only what was said
 
 
-async def _texts(channel: Channel, outbound: Outbound) -> tuple[Piece, ...]:
-    texts = await channel.pieces(outbound.text) if outbound.text.strip() else ()
+async def _format_text(runner: PlatformRunner, outbound: Outbound) -> tuple[MessagePart, ...]:
+    texts = await runner.format_message(outbound.text) if outbound.text.strip() else ()
     if not texts:
         return ()
     first = structs.replace(texts[0], reply_to=outbound.reply_to)
@@ -87,64 +94,61 @@ async def _texts(channel: Channel, outbound: Outbound) -> tuple[Piece, ...]:
     return (*texts[:-1], structs.replace(texts[-1], buttons=outbound.buttons))
 
 
-def _file(media: Media, channel: Channel) -> Piece:
+def _format_file(media: Media, runner: PlatformRunner) -> MessagePart:
     name = media.name or os.path.basename(media.path)
     if not os.path.isfile(media.path):
-        said = f"({name} is not there any more, so it could not be sent.)"
-    elif media.kind in channel.talents.media:
-        return Piece(media=media)
-    elif "file" in channel.talents.media:
-        return Piece(media=structs.replace(media, kind="file"))
+        text = f"({name} no longer exists and was not sent.)"
+    elif media.kind in runner.capabilities.media:
+        return MessagePart(media=media)
+    elif "file" in runner.capabilities.media:
+        return MessagePart(media=structs.replace(media, kind="file"))
     else:
-        said = f"({name} cannot be sent here; it lies at {media.path}.)"
-    return Piece(text=said, plain=said)
+        text = f"({name} can't be sent on this platform. It is saved at {media.path}.)"
+    return MessagePart(text=text, plain=text)
 
 
-def _numbered(outbound: Outbound, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    return tuple(structs.replace(each, id=f"{outbound.id}#{number}") for number, each in enumerate(pieces))
+def _add_ids(outbound: Outbound, parts: tuple[MessagePart, ...]) -> tuple[MessagePart, ...]:
+    return tuple(structs.replace(each, id=f"{outbound.id}#{number}") for number, each in enumerate(parts))
 
 
-_ROOM = re.compile(r"([!#][^:]+:[^:]+(?::\d+)?)(?::([^:\d].*))?\Z")
-"""On Matrix the server is a part of a room's name, and its port may be."""
+_MATRIX_ROOM = re.compile(r"([!#][^:]+:[^:]+(?::\d+)?)(?::([^:\d].*))?\Z")
+"""A Matrix room name contains its server and sometimes a port."""
 _CHAT = re.compile(r"([^:]*):?(.*)\Z", re.DOTALL)
 
 
-async def addressed(people: SqlitePeople, to: str, text: str, platforms: Collection[str]) -> Outbound:
-    """`to`: `platform:chat[:thread]`, or a platform, or `home`. Owe it, and the gateway sends it.
+async def address_message(people: SqlitePeople, to: str, text: str, platforms: Collection[str]) -> Outbound:
+    """A message for `to`: `platform:chat[:thread]`, a platform with a default chat, or `home`.
 
-    Raises `NotTaken` where it names nothing.
+    Raises `MessageRejected` if `to` names nothing.
     """
     if not text.strip():
-        raise NotTaken("there is nothing to send")
+        raise MessageRejected("there is nothing to send")
     platform, _, place = to.strip().partition(":")
-    homes = {name: home for name, home in (await people.homes()).items() if name in platforms}
+    homes = {name: home for name, home in (await people.default_chats()).items() if name in platforms}
     if platform == "home" and not place:
-        address = _only(homes)
+        address = _only_home(homes)
     elif platform not in platforms:
         known = ", ".join(sorted(platforms)) or "none"
-        raise NotTaken(
-            f"{platform!r} is no platform here (there is {known}).{did_you_mean(platform, platforms)}"
-        )
+        hint = did_you_mean(platform, platforms)
+        raise MessageRejected(f"unknown platform {platform!r} (available: {known}).{hint}")
     elif not place:
-        address = homes.get(platform) or _homeless(platform)
+        address = homes.get(platform) or _missing_home(platform)
     else:
-        parts = _ROOM.match(place) or _CHAT.match(place)
-        assert parts is not None  # the second takes everything
+        parts = _MATRIX_ROOM.match(place) or _CHAT.match(place)
+        assert parts is not None  # _CHAT matches everything
         address = Address(platform, parts[1], thread=parts[2] or "")
     return Outbound(f"send:{os.urandom(8).hex()}", address, text)
 
 
-def _only(homes: dict[str, Address]) -> Address:
-    if len(homes) != 1:
-        names = ", ".join(homes)
-        why = (
-            f"there are several homes: {names}; name one" if homes else "no chat was made the home (/sethome)"
-        )
-        raise NotTaken(why)
+def _only_home(homes: dict[str, Address]) -> Address:
+    if len(homes) > 1:
+        raise MessageRejected(f"several platforms have a default chat: {', '.join(homes)}; name one")
+    if not homes:
+        raise MessageRejected("there is no default chat: send /sethome in one")
     return next(iter(homes.values()))
 
 
-def _homeless(platform: str) -> Address:
-    raise NotTaken(
-        f"{platform} has no home yet: write /sethome in a chat there, or name one as {platform}:CHAT"
+def _missing_home(platform: str) -> Address:
+    raise MessageRejected(
+        f"{platform} has no default chat: send /sethome in a chat there, or name one as {platform}:CHAT"
     )

@@ -1,4 +1,5 @@
-"""discord.py's client on our loop: events go where we say, and it connects and closes in one task of ours."""
+"""discord.py's client on our loop: it calls us for each event, and connects and closes in one of our
+tasks."""
 
 import asyncio
 import logging
@@ -17,37 +18,37 @@ from discord.state import ConnectionState
 from msgspec import Struct
 
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.platform import Tell
-from alipes.platforms.connection import brief
-from alipes.platforms.discord.http import Http
+from alipes.kernel.platform import OnStatus
+from alipes.platforms.connection import describe_error
+from alipes.platforms.discord.http import DiscordHttp
 from alipes.runtime.tasks import backoff
 
 GRACE = 10.0
-"""Seconds beyond the interval of heartbeats after which silence means that nobody is there."""
+"""Seconds beyond the heartbeat interval after which the connection counts as dead."""
 
 
-class Body(Protocol):
-    """Whoever the heart beats for."""
+class HeartbeatOwner(Protocol):
+    """What a heartbeat needs of the client."""
 
     tasks: asyncio.TaskGroup
     grace: float
 
-    def alive(self) -> None: ...
+    def report_alive(self) -> None: ...
 
 
-class Heart:
-    """Sends heartbeats until stopped. In place of the library's `KeepAliveHandler`, with its words."""
+class Heartbeat:
+    """Sends heartbeats until stopped. Replaces the library's `KeepAliveHandler` and has its interface."""
 
     def __init__(
-        self, socket: "Socket", interval: float, tasks: asyncio.TaskGroup, alive: Callable[[], None]
+        self, socket: "DiscordSocket", interval: float, tasks: asyncio.TaskGroup, alive: Callable[[], None]
     ) -> None:
-        self._socket, self.interval, self._tasks, self._alive = socket, interval, tasks, alive
+        self._socket, self.interval, self._tasks, self._on_ack = socket, interval, tasks, alive
         self._stopped = asyncio.Event()
         self._sent = 0.0
         self._waiting = False
         self.latency = float("inf")
-        self.deaf = False
-        """A heartbeat was not answered by the time of the next one: what we send does not arrive."""
+        self.unanswered = False
+        """True if a heartbeat was not answered before the next one was due."""
 
     def start(self) -> None:
         self._tasks.create_task(self._run())
@@ -61,7 +62,7 @@ class Heart:
     def ack(self) -> None:
         self._waiting = False
         self.latency = time.perf_counter() - self._sent
-        self._alive()
+        self._on_ack()
 
     def beat(self) -> dict[str, Any]:
         return self.get_payload()
@@ -73,13 +74,13 @@ class Heart:
     async def _run(self) -> None:
         while not await self._stops_within(self.interval):
             if self._waiting:
-                self.deaf = True
+                self.unanswered = True
                 return
             try:
                 async with asyncio.timeout(self.interval):
                     await self._socket.send_heartbeat(self.get_payload())
             except (OSError, RuntimeError, TimeoutError, aiohttp.ClientError, ConnectionClosed):
-                return  # whoever reads from the socket notices too, and knows what to do
+                return  # the reader of the socket notices it too and reconnects
 
     async def _stops_within(self, seconds: float) -> bool:
         try:
@@ -89,51 +90,51 @@ class Heart:
             return False
 
 
-class Socket(DiscordWebSocket):
-    """The library makes a `KeepAliveHandler` when HELLO comes and puts it here; a `Heart` takes its place."""
+class DiscordSocket(DiscordWebSocket):
+    """Replaces the `KeepAliveHandler` that the library sets here at HELLO by a `Heartbeat`."""
 
-    heart: Heart | None = None
+    heartbeat: Heartbeat | None = None
 
     @property  # type: ignore[override]
-    def _keep_alive(self) -> Heart | None:
-        return self.heart
+    def _keep_alive(self) -> Heartbeat | None:
+        return self.heartbeat
 
     @_keep_alive.setter
     def _keep_alive(self, given: Any) -> None:
-        if self.heart:
-            self.heart.stop()
-        self.heart = None
+        if self.heartbeat:
+            self.heartbeat.stop()
+        self.heartbeat = None
         if given is not None:
-            body = cast(Body, self._connection._get_client())
-            self.heart = Heart(self, given.interval, body.tasks, body.alive)
+            body = cast(HeartbeatOwner, self._connection._get_client())
+            self.heartbeat = Heartbeat(self, given.interval, body.tasks, body.report_alive)
             self._max_heartbeat_timeout = given.interval + body.grace
 
     async def poll_event(self) -> None:
         await super().poll_event()
-        if self.heart and self.heart.deaf:
-            # Ends like a connection that someone else closed: the session can be resumed.
+        if self.heartbeat and self.heartbeat.unanswered:
+            # ends like a connection closed by the server: the session can be resumed
             await self.close()
             await super().poll_event()
 
 
 log = logging.getLogger(__name__)
 
-CONNECT = 30.0
-"""Seconds in which the gateway must have greeted us."""
+CONNECT_TIMEOUT = 30.0
+"""Seconds until the gateway must have said hello."""
 FATAL = {
-    4004: "Discord does not accept the bot's token any more",
-    4013: "Discord does not know the intents we ask for",
-    4014: "the bot may not read messages: switch on “Message Content Intent” on its page "
+    4004: "Discord no longer accepts the bot's token",
+    4013: "Discord does not know the requested intents",
+    4014: "the bot may not read messages: turn on “Message Content Intent” on its page "
     "in Discord's developer portal (Bot, Privileged Gateway Intents)",
 }
-TROUBLE = (OSError, TimeoutError, aiohttp.ClientError, discord.HTTPException, discord.RateLimited)
-Hear = Callable[[str, tuple[Any, ...]], None]
+FAILURES = (OSError, TimeoutError, aiohttp.ClientError, discord.HTTPException, discord.RateLimited)
+OnEvent = Callable[[str, tuple[Any, ...]], None]
 
 
-class State(ConnectionState["Client"]):
-    """The library's memory of guilds and channels."""
+class DiscordState(ConnectionState["DiscordClient"]):
+    """The library's cache of guilds and channels."""
 
-    # The library would collect guilds for a while, in a task of its own; we take each when it comes.
+    # The library would collect guilds for a while in a task of its own; we take each as it comes.
 
     def _add_ready_state(self, guild: discord.Guild) -> bool:
         return False
@@ -142,30 +143,35 @@ class State(ConnectionState["Client"]):
         self._ready_task = None
 
 
-class Knot(Struct, frozen=True):
-    """Where a session with the gateway can be taken up again."""
+class ResumePoint(Struct, frozen=True):
+    """Where a gateway session can be resumed."""
 
     session: str
     sequence: int | None
     gateway: yarl.URL
 
 
-class Client(discord.Client):
-    """`hear` is told every event at once, in the gateway's order; the library starts no tasks for them."""
+class DiscordClient(discord.Client):
+    """Calls `on_event` for every event at once and in order; the library starts no tasks for them."""
 
     def __init__(
-        self, http: Callable[[Any], Http], hear: Hear, *, grace: float = GRACE, calm: float = 5.0
+        self,
+        http: Callable[[Any], DiscordHttp],
+        on_event: OnEvent,
+        *,
+        grace: float = GRACE,
+        new_session_pause: float = 5.0,
     ) -> None:
-        """`calm`: at most so long is waited before a session is begun in place of one that was refused."""
+        """`calm`: the longest pause, in seconds, before a new session replaces a refused one."""
         intents = discord.Intents.none()
         intents.guilds = intents.guild_messages = intents.dm_messages = intents.message_content = True
-        self._make_http, self._hear = http, hear
-        self.grace, self._calm = grace, calm
+        self._make_http, self._on_event = http, on_event
+        self.grace, self._new_session_pause = grace, new_session_pause
         self.tasks: asyncio.TaskGroup
-        self._tell: Tell = lambda state, why: None
-        self._up = False
+        self._on_status: OnStatus = lambda state, why: None
+        self._connected = False
         self._failures = 0
-        # Else the log is told that the parts for voice calls are missing, which nobody asked for.
+        # the library would log that its voice dependencies are missing
         discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False
         super().__init__(
             intents=intents,
@@ -174,99 +180,99 @@ class Client(discord.Client):
             chunk_guilds_at_startup=False,
         )
 
-    def _get_state(self, **options: Any) -> State:
-        self.http: Http = self._make_http(self.loop)
-        return State(
+    def _get_state(self, **options: Any) -> DiscordState:
+        self.http: DiscordHttp = self._make_http(self.loop)
+        return DiscordState(
             dispatch=self.dispatch, handlers=self._handlers, hooks=self._hooks, http=self.http, **options
         )
 
     def dispatch(self, event: str, /, *args: Any, **kwargs: Any) -> None:
         if event in ("connect", "resumed"):
-            self._up, self._failures = True, 0
-            self.alive()
-        self._hear(event, args)
+            self._connected, self._failures = True, 0
+            self.report_alive()
+        self._on_event(event, args)
 
     async def before_identify_hook(self, shard_id: int | None, *, initial: bool = False) -> None:
-        pass  # one shard: the library's five seconds of manners are ours to keep, see `serve`
+        pass  # one shard: `serve` makes the pause that the library makes here
 
-    def alive(self) -> None:
-        """A heartbeat was answered, or a session begun."""
-        if self._up:
-            self._tell("ready", "")
+    def report_alive(self) -> None:
+        """A heartbeat was answered, or a session started."""
+        if self._connected:
+            self._on_status("ready", "")
 
-    async def serve(self, token: str, tell: Tell) -> None:
-        """Log in and stay connected until cancelled. Raises ConfigError where only the operator can help."""
-        self._tell = tell
-        gateway = await self._reach(token)
-        knot: Knot | None = None
+    async def serve(self, token: str, on_status: OnStatus) -> None:
+        """Log in and stay connected until cancelled. Raises ConfigError if the configuration is wrong."""
+        self._on_status = on_status
+        gateway = await self._log_in(token)
+        knot: ResumePoint | None = None
         while True:
             try:
-                knot = await self._converse(gateway, knot)
+                knot = await self._run_connection(gateway, knot)
             except ReconnectWebSocket as again:
-                knot = (self._knot() or knot) if again.resume else None
-                self._down("Discord's gateway went silent or asked us to connect anew")
+                knot = (self._resume_point() or knot) if again.resume else None
+                self._report_down("Discord gateway timed out or requested a reconnect")
                 if not again.resume:
-                    await asyncio.sleep(random.uniform(0.2, 1.0) * self._calm)
+                    await asyncio.sleep(random.uniform(0.2, 1.0) * self._new_session_pause)
             except discord.ConnectionClosed as closed:
                 if closed.code in FATAL:
                     raise ConfigError(
                         f"{FATAL[closed.code]} (Discord closed with {closed.code})."
                     ) from closed
                 knot = None
-                await self._rest(f"Discord closed the connection with {closed.code}")
-            except TROUBLE as trouble:
-                knot = self._knot() or knot
-                await self._rest(f"Discord's gateway cannot be reached ({brief(trouble)})")
+                await self._pause(f"Discord closed the connection with {closed.code}")
+            except FAILURES as failure:
+                knot = self._resume_point() or knot
+                await self._pause(f"the Discord gateway cannot be reached ({describe_error(failure)})")
 
-    async def _reach(self, token: str) -> yarl.URL:
-        """Log in, however long that takes, and ask for the gateway."""
+    async def _log_in(self, token: str) -> yarl.URL:
+        """Log in, with retries, and return the gateway's address."""
         while True:
             try:
                 await self.login(token)
-                told = await self.http.request(Route("GET", "/gateway/bot"))
+                answer = await self.http.request(Route("GET", "/gateway/bot"))
             except discord.LoginFailure as unknown:
                 raise ConfigError(
-                    "Discord does not know the bot's token: check it, or make a new one."
+                    "Discord does not know the bot's token: check it, or create a new one."
                 ) from unknown
-            except TROUBLE as trouble:
-                await self._rest(f"Discord cannot be reached ({brief(trouble)})")
+            except FAILURES as failure:
+                await self._pause(f"Discord cannot be reached ({describe_error(failure)})")
             else:
-                return yarl.URL(told["url"])
+                return yarl.URL(answer["url"])
 
-    async def _converse(self, gateway: yarl.URL, knot: Knot | None) -> Knot | None:
-        """Live one connection. It ends by an error that says how to go on."""
+    async def _run_connection(self, gateway: yarl.URL, knot: ResumePoint | None) -> ResumePoint | None:
+        """Run one connection. It ends with an error that says how to continue."""
         self.ws = None  # type: ignore[assignment]  # the last one's knot is in our hands
         where: dict[str, Any] = {"gateway": gateway}
         if knot:
             where = {
                 "gateway": knot.gateway, "session": knot.session, "sequence": knot.sequence, "resume": True,
             }  # fmt: skip
-        async with asyncio.timeout(CONNECT):
-            self.ws = await Socket.from_client(self, **where)
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            self.ws = await DiscordSocket.from_client(self, **where)
         while True:
             await self.ws.poll_event()
 
-    def _knot(self) -> Knot | None:
+    def _resume_point(self) -> ResumePoint | None:
         ws = self.ws
         if ws is None or not ws.session_id:
             return None
-        return Knot(ws.session_id, ws.sequence, ws.gateway)
+        return ResumePoint(ws.session_id, ws.sequence, ws.gateway)
 
-    def _down(self, why: str) -> None:
-        self._up = False
-        if isinstance(self.ws, Socket) and self.ws.heart:
-            self.ws.heart.stop()
+    def _report_down(self, why: str) -> None:
+        self._connected = False
+        if isinstance(self.ws, DiscordSocket) and self.ws.heartbeat:
+            self.ws.heartbeat.stop()
         log.warning("%s", why)
-        self._tell("broken", why)
+        self._on_status("broken", why)
 
-    async def _rest(self, why: str) -> None:
-        self._down(why)
+    async def _pause(self, why: str) -> None:
+        self._report_down(why)
         self._failures += 1
         await asyncio.sleep(backoff(self._failures))
 
-    async def end(self) -> None:
-        """Close what is open. Whoever is cancelled meanwhile is cancelled afterwards."""
-        self._up = False
-        if isinstance(self.ws, Socket) and self.ws.heart:
-            self.ws.heart.stop()
+    async def shut_down(self) -> None:
+        """Close everything. A cancellation meanwhile takes effect afterwards."""
+        self._connected = False
+        if isinstance(self.ws, DiscordSocket) and self.ws.heartbeat:
+            self.ws.heartbeat.stop()
         await self.http.close()

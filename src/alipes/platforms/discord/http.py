@@ -1,6 +1,6 @@
-"""discord.py's REST client at an address of ours: one try per call, and a session that its owner closes.
+"""discord.py's REST client with our base URL: one attempt per call, and a session that we close.
 
-The library's own client sleeps through rate limits and tries five times; here whoever calls decides.
+The library's own client waits for rate limits and makes five attempts; here the caller decides.
 """
 
 import asyncio
@@ -18,34 +18,34 @@ from discord.http import HTTPClient, Route, json_or_text
 from discord.types.user import User
 from msgspec import Struct
 
-from alipes.platforms.files import TooLarge, save_chunks
+from alipes.platforms.files import FileTooLarge, save_stream
 
-SHORT = 5.0
-"""Seconds that a call waits for its turn; who would have to wait longer is told so."""
-UPLOAD = 120.0
-GOODBYE = 2.0
-"""Seconds that the other side has to answer our closing of the socket."""
+MAX_RATE_WAIT = 5.0
+"""Seconds that a call waits for its rate limit; a longer wait is raised as `RateLimited`."""
+UPLOAD_TIMEOUT = 120.0
+CLOSE_TIMEOUT = 2.0
+"""Seconds for the close handshake of the socket."""
 CHUNK = 1024 * 1024
 
 
-class Window(Struct):
-    """How many calls of one kind Discord still takes, and until when that holds."""
+class RateWindow(Struct):
+    """Remaining calls of one rate limit, and when it resets."""
 
     left: int
     ends: float
 
 
-class Http(HTTPClient):
-    """Opened by `static_login`, closed by `close`; both in the task that owns the connection."""
+class DiscordHttp(HTTPClient):
+    """Opened by `static_login` and closed by `close`, both in the task that owns the connection."""
 
     def __init__(self, loop: Any, base_url: str, *, deadline: float, proxy: str = "") -> None:
         super().__init__(loop, proxy=proxy or None)
         self._root, self._deadline = base_url.rstrip("/"), deadline
         self._session: aiohttp.ClientSession | None = None
-        self._windows: dict[tuple[str, str, str], Window] = {}
+        self._windows: dict[tuple[str, str, str], RateWindow] = {}
         self._closed_until = 0.0
         self.wire: aiohttp.ClientWebSocketResponse | None = None
-        """The gateway's socket that was opened last."""
+        """The latest gateway socket."""
 
     @property
     def open(self) -> bool:
@@ -74,7 +74,7 @@ class Http(HTTPClient):
             await session.close()
 
     async def hang_up(self) -> None:
-        """Close the socket to the gateway, if one is open; also one that the library lost on the way."""
+        """Close the gateway socket if one is open, including one that the library lost track of."""
         wire, self.wire = self.wire, None
         if wire is not None and not wire.closed:
             await wire.close(code=1000)
@@ -84,11 +84,11 @@ class Http(HTTPClient):
 
     async def ws_connect(self, url: str, *, compress: int = 0) -> aiohttp.ClientWebSocketResponse:
         await self.hang_up()
-        self.wire = await self._opened().ws_connect(
+        self.wire = await self._require_session().ws_connect(
             url,
             proxy=self.proxy,
             max_msg_size=0,
-            timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE),
+            timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT),
             autoclose=False,
             headers={"User-Agent": self.user_agent},
             compress=compress,
@@ -103,7 +103,7 @@ class Http(HTTPClient):
         form: Iterable[dict[str, Any]] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Ask once. Raises discord.py's errors, `RateLimited` for every 429, and aiohttp's as they come."""
+        """Make one attempt. Raises discord.py's errors, `RateLimited` for every 429, and aiohttp's errors."""
         headers = {"User-Agent": self.user_agent, "Authorization": f"Bot {self.token}"}
         if reason := kwargs.pop("reason", None):
             headers["X-Audit-Log-Reason"] = reason
@@ -119,23 +119,23 @@ class Http(HTTPClient):
             kwargs["data"] = body
         url = self._root + route.url.removeprefix(Route.BASE)
         key = (route.method, route.path, route.major_parameters)
-        await self._turn(key)
-        async with asyncio.timeout(UPLOAD if form else self._deadline):
-            async with self._opened().request(
+        await self._wait_for_slot(key)
+        async with asyncio.timeout(UPLOAD_TIMEOUT if form else self._deadline):
+            async with self._require_session().request(
                 route.method, url, headers=headers, proxy=self.proxy, **kwargs
             ) as response:
                 data = await json_or_text(response)
-        self._learn(key, response)
+        self._update_window(key, response)
         if 200 <= response.status < 300:
             return data
         raise self._error(response, data)
 
-    async def _turn(self, key: tuple[str, str, str]) -> None:
-        """Wait for the window in which Discord takes this call, if that is soon."""
+    async def _wait_for_slot(self, key: tuple[str, str, str]) -> None:
+        """Wait for the rate limit of this call, if that is short."""
         while True:
             window, now = self._windows.get(key), time.monotonic()
             wait = max(self._closed_until, window.ends if window and window.left <= 0 else 0.0) - now
-            if wait > SHORT:
+            if wait > MAX_RATE_WAIT:
                 raise RateLimited(wait)
             if wait <= 0:
                 break
@@ -145,14 +145,14 @@ class Http(HTTPClient):
         elif window:
             del self._windows[key]
 
-    def _learn(self, key: tuple[str, str, str], response: aiohttp.ClientResponse) -> None:
+    def _update_window(self, key: tuple[str, str, str], response: aiohttp.ClientResponse) -> None:
         left, reset = (response.headers.get(f"X-RateLimit-{name}") for name in ("Remaining", "Reset-After"))
         if left is None or reset is None or response.status == 429:
             return
         known, ends = self._windows.get(key), time.monotonic() + float(reset)
-        # Answers of calls that overlap come in any order: the lower figure is the later one.
+        # answers of overlapping calls come in any order: the lower figure is the later one
         lower = min(int(left), known.left) if known and known.ends > time.monotonic() else int(left)
-        self._windows[key] = Window(lower, ends)
+        self._windows[key] = RateWindow(lower, ends)
         if len(self._windows) > 1000:
             now = time.monotonic()
             self._windows = {name: window for name, window in self._windows.items() if window.ends > now}
@@ -160,8 +160,8 @@ class Http(HTTPClient):
     def _error(self, response: aiohttp.ClientResponse, data: Any) -> Exception:
         match response.status:
             case 429:
-                told = data.get("retry_after") if isinstance(data, dict) else None
-                wait = float(response.headers.get("Retry-After", 60)) if told is None else float(told)
+                asked = data.get("retry_after") if isinstance(data, dict) else None
+                wait = float(response.headers.get("Retry-After", 60)) if asked is None else float(asked)
                 if isinstance(data, dict) and data.get("global"):
                     self._closed_until = time.monotonic() + wait
                 return RateLimited(wait)
@@ -174,30 +174,33 @@ class Http(HTTPClient):
             case _:
                 return HTTPException(response, data)
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _require_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             raise aiohttp.ClientConnectionError("Discord is not connected")
         return self._session
 
     async def get_from_cdn(self, url: str, limit: int = 50 * CHUNK) -> bytes:
-        """A small file, whole. The CDN is not told our token."""
+        """Download a small file. The CDN does not get our token."""
         parts = bytearray()
-        async with asyncio.timeout(UPLOAD), self._opened().get(url, proxy=self.proxy) as response:
-            self._fetched(response)
+        async with (
+            asyncio.timeout(UPLOAD_TIMEOUT),
+            self._require_session().get(url, proxy=self.proxy) as response,
+        ):
+            self._check_download(response)
             async for chunk in response.content.iter_chunked(CHUNK):
                 parts += chunk
                 if len(parts) > limit:
-                    raise TooLarge
+                    raise FileTooLarge
         return bytes(parts)
 
     async def save(self, url: str, path: Path, limit: int) -> int:
-        """Fetch a file to disk; it has its name once it is whole. Gives its size."""
+        """Download a file to disk and return its size."""
         stall = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30)
-        async with self._opened().get(url, proxy=self.proxy, timeout=stall) as response:
-            self._fetched(response)
-            return await save_chunks(path, response.content.iter_chunked(CHUNK), limit)
+        async with self._require_session().get(url, proxy=self.proxy, timeout=stall) as response:
+            self._check_download(response)
+            return await save_stream(path, response.content.iter_chunked(CHUNK), limit)
 
-    def _fetched(self, response: aiohttp.ClientResponse) -> None:
+    def _check_download(self, response: aiohttp.ClientResponse) -> None:
         if response.status != 200:
             kind = {403: Forbidden, 404: NotFound}.get(response.status, HTTPException)
-            raise kind(response, "the file cannot be had")
+            raise kind(response, "the file is not available")

@@ -1,4 +1,4 @@
-"""What came in from Discord, in our words. It fetches what was attached and hands over nothing itself."""
+"""Converts Discord messages and interactions to incoming messages, and downloads attachments."""
 
 import re
 from collections.abc import Callable
@@ -10,20 +10,20 @@ import discord
 from discord import MessageType
 from msgspec.structs import replace
 
-from alipes.kernel.messages import SEEN_BY_MODELS, Image
+from alipes.kernel.messages import MODEL_IMAGE_TYPES, Image
 from alipes.kernel.outbox import MediaKind
-from alipes.kernel.platform import Arrival, Filed
+from alipes.kernel.platform import IncomingMessage, ReceivedFile
 from alipes.kernel.turns import Address
-from alipes.platforms.discord.http import Http
-from alipes.platforms.files import TooLarge, kind_of, not_fetched
+from alipes.platforms.discord.http import DiscordHttp
+from alipes.platforms.files import FileTooLarge, media_kind, too_large_note
 
 NAME = "discord"
 _ODD = re.compile(r"[^\w.+-]+")
 _SPOKEN = (MessageType.default, MessageType.reply)
 
 
-def address(channel: Any, person: str, *, per_user: bool = False) -> Address:
-    """The conversation there. For Discord a thread is a channel, for us it is part of one."""
+def chat_address(channel: Any, person: str, *, per_user: bool = False) -> Address:
+    """Address of a channel. A Discord thread is a channel of its own; for us it is part of its parent."""
     if isinstance(channel, discord.DMChannel) or getattr(channel, "guild", None) is None:
         return Address(NAME, str(channel.id))
     user = person if per_user else ""
@@ -32,21 +32,21 @@ def address(channel: Any, person: str, *, per_user: bool = False) -> Address:
     return Address(NAME, str(channel.id), "group", user=user)
 
 
-def spoken(message: discord.Message) -> bool:
-    """Someone said this; it is not Discord telling of a pin, nor another program."""
+def is_from_person(message: discord.Message) -> bool:
+    """True for a message of a person: neither a system message nor one of a program."""
     return message.type in _SPOKEN and not message.author.bot and message.webhook_id is None
 
 
-def arrival(
+def parse_message(
     message: discord.Message, me: discord.abc.User, *, per_user: bool = False, edited: bool = False
-) -> Arrival:
+) -> IncomingMessage:
     """A message without its files."""
     person, here = str(message.author.id), message.channel
     group = not isinstance(here, discord.DMChannel) and message.guild is not None
     changed = message.edited_at.timestamp() if edited and message.edited_at else None
-    return Arrival(
+    return IncomingMessage(
         id=str(message.id) if changed is None else f"{message.id}@{changed:.6f}",
-        address=address(here, person, per_user=per_user),
+        address=chat_address(here, person, per_user=per_user),
         sender=person,
         name=message.author.display_name,
         text=_text(message, me),
@@ -58,52 +58,54 @@ def arrival(
     )
 
 
-def interaction(told: discord.Interaction[Any], *, per_user: bool = False) -> Arrival | None:
-    """A pressed button or a chosen slash command; None for what we did not offer."""
-    data: Any = told.data or {}
-    if told.channel is None:
+def parse_interaction(
+    interaction: discord.Interaction[Any], *, per_user: bool = False
+) -> IncomingMessage | None:
+    """A pressed button or a slash command; None for other interactions."""
+    data: Any = interaction.data or {}
+    if interaction.channel is None:
         return None
-    person = str(told.user.id)
-    where = address(told.channel, person, per_user=per_user)
-    who, group = told.user.display_name, told.guild_id is not None
-    made = Arrival(id=str(told.id), address=where, sender=person, name=who, group=group)
-    match told.type:
+    person = str(interaction.user.id)
+    where = chat_address(interaction.channel, person, per_user=per_user)
+    who, group = interaction.user.display_name, interaction.guild_id is not None
+    incoming = IncomingMessage(id=str(interaction.id), address=where, sender=person, name=who, group=group)
+    match interaction.type:
         case discord.InteractionType.component:
-            about = str(told.message.id) if told.message else ""
-            return replace(made, message=about, pressed=data["custom_id"])
+            about = str(interaction.message.id) if interaction.message else ""
+            return replace(incoming, message=about, pressed=data["custom_id"])
         case discord.InteractionType.application_command:
             words = [str(option.get("value", "")) for option in data.get("options", ())]
-            return replace(made, text=" ".join((f"/{data['name']}", *words)).strip())
+            return replace(incoming, text=" ".join((f"/{data['name']}", *words)).strip())
     return None
 
 
-async def files(
-    http: Http, message: discord.Message, folder: Path, *, largest: int, picture: int
-) -> tuple[tuple[Image, ...], tuple[Filed, ...], tuple[str, ...]]:
-    """Pictures for the model to see, files for tools, and a line for each that could not be had."""
+async def fetch_files(
+    http: DiscordHttp, message: discord.Message, folder: Path, *, largest: int, picture: int
+) -> tuple[tuple[Image, ...], tuple[ReceivedFile, ...], tuple[str, ...]]:
+    """Images for the model, files for tools, and a note for each attachment that was not downloaded."""
     images: list[Image] = []
-    saved: list[Filed] = []
+    saved: list[ReceivedFile] = []
     missing: list[str] = []
-    for attachment in attached(message):
+    for attachment in list_attachments(message):
         name = attachment.filename
         mime = (attachment.content_type or "").partition(";")[0]
         try:
             if attachment.size > largest:
-                raise TooLarge
-            if mime in SEEN_BY_MODELS and attachment.size <= picture:
+                raise FileTooLarge
+            if mime in MODEL_IMAGE_TYPES and attachment.size <= picture:
                 images.append(Image(mime, await http.get_from_cdn(attachment.url, picture)))
                 continue
             path = folder / f"{attachment.id}-{_ODD.sub('_', name)[-80:].lstrip('.') or 'file'}"
             size = await http.save(attachment.url, path, largest)
-            saved.append(Filed(str(path), _kind(message, attachment, mime), name, mime, size))
-        except TooLarge:
-            missing.append(not_fetched(name, largest))
-        except (discord.HTTPException, aiohttp.ClientError, OSError, TimeoutError) as trouble:
-            missing.append(f"[{name} could not be fetched: {trouble or type(trouble).__name__}.]")
+            saved.append(ReceivedFile(str(path), _kind(message, attachment, mime), name, mime, size))
+        except FileTooLarge:
+            missing.append(too_large_note(name, largest))
+        except (discord.HTTPException, aiohttp.ClientError, OSError, TimeoutError) as failure:
+            missing.append(f"[{name} could not be downloaded: {failure or type(failure).__name__}.]")
     return tuple(images), tuple(saved), tuple(missing)
 
 
-def attached(message: discord.Message) -> list[discord.Attachment]:
+def list_attachments(message: discord.Message) -> list[discord.Attachment]:
     passed_on = [attachment for snapshot in message.message_snapshots for attachment in snapshot.attachments]
     return [*message.attachments, *passed_on]
 
@@ -111,11 +113,11 @@ def attached(message: discord.Message) -> list[discord.Attachment]:
 def _kind(message: discord.Message, attachment: discord.Attachment, mime: str) -> MediaKind:
     if attachment.is_voice_message() or message.flags.voice:
         return "voice"
-    return kind_of(mime)
+    return media_kind(mime)
 
 
 def _text(message: discord.Message, me: discord.abc.User) -> str:
-    """The words, with names for the ids in them, and without the one that called us."""
+    """The text with names instead of ids, without the mention of us."""
     text = re.sub(rf"<@!?{me.id}>", "", message.content)
     for role in message.role_mentions:
         ours = _ours(role, me)
@@ -144,7 +146,7 @@ def _addressed(message: discord.Message, me: discord.abc.User) -> bool:
 
 
 def _ours(role: discord.Role, me: discord.abc.User) -> bool:
-    """Discord gives every bot a role of its own name, and people often pick that."""
+    """True for the role that Discord creates for every bot: people often mention it instead of the bot."""
     return bool(role.tags and role.tags.bot_id == me.id)
 
 

@@ -1,4 +1,4 @@
-"""Text with marks as Discord's Markdown, in messages that Discord takes. It sends nothing."""
+"""Discord's Markdown and JSON bodies for outgoing messages, and Discord's errors as ours."""
 
 import hashlib
 import re
@@ -11,12 +11,12 @@ import aiohttp
 import discord
 import msgspec
 
-from alipes.kernel.errors import DeliveryError, Gone
+from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Button
-from alipes.kernel.platform import Piece
-from alipes.platforms.connection import brief, unanswered
-from alipes.platforms.markup.markdown import read
-from alipes.platforms.markup.spans import Mark, Span, Spans, cut, plain, utf16
+from alipes.kernel.platform import MessagePart
+from alipes.platforms.connection import describe_error, no_answer_error
+from alipes.platforms.markup.markdown import parse_markdown
+from alipes.platforms.markup.spans import Span, Spans, TextMark, plain_text, split_text, utf16_length
 
 LONGEST = 2000
 _SIGNS = {"bold": "**", "italic": "*", "strike": "~~"}
@@ -24,22 +24,22 @@ _ADDRESS = re.compile(r"(https?://[^\s<>]+)")
 _WEB = re.compile(r"https?://\S+", re.IGNORECASE)
 _ALWAYS = re.compile(r"[*`]|~(?=~)|(?<=~)~|\|(?=\|)|(?<=\|)\||\\(?=[!-/:-@\[-`{-~]|$)|\[(?=[^\]\n]*\]\()")
 _EDGE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
-"""An underscore inside a word is none of Discord's business."""
+"""An underscore inside a word means nothing to Discord."""
 _LINE_START = re.compile(r"^(\s*)(>+|#+|-#?)(?=\s)", re.MULTILINE)
 
 
-def pieces(markdown: str, longest: int = LONGEST) -> tuple[Piece, ...]:
-    """A text as messages of at most `longest` characters, counted so that nobody counts more."""
+def format_markdown(markdown: str, longest: int = LONGEST) -> tuple[MessagePart, ...]:
+    """Split a text into messages of at most `longest` characters, counted in UTF-16 units."""
 
     def fits(spans: Spans) -> bool:
-        return utf16(written(spans)) <= longest
+        return utf16_length(render_spans(spans)) <= longest
 
-    parts = cut(read(markdown), fits, longest)
-    return tuple(Piece(text=written(part), plain=plain(part)) for part in parts)
+    parts = split_text(parse_markdown(markdown), fits, longest)
+    return tuple(MessagePart(text=render_spans(part), plain=plain_text(part)) for part in parts)
 
 
-def written(spans: Spans) -> str:
-    """The marks as Discord reads them; whatever else it would take for one is escaped."""
+def render_spans(spans: Spans) -> str:
+    """Write marked text in Discord's Markdown and escape everything else that looks like markup."""
     return "".join(
         _quoted(_blocks(group)) if quote else _blocks(group)
         for quote, group in groupby(_leading(spans), lambda span: _of(span, "quote"))
@@ -47,7 +47,7 @@ def written(spans: Spans) -> str:
 
 
 def _leading(spans: Spans) -> Iterator[Span]:
-    """Links that Discord does not follow, or would not show as such, tell where they lead instead."""
+    """Write out the address of links that Discord would not show as links."""
     for link, group in groupby(spans, lambda span: _of(span, "link")):
         inside = list(group)
         shown = "".join(span.text for span in inside).strip()
@@ -61,7 +61,7 @@ def _leading(spans: Spans) -> Iterator[Span]:
 
 
 def escape(text: str, *, line_start: bool = True) -> str:
-    """What is meant as text stays text. Addresses are left alone: they would no longer lead anywhere."""
+    """Escape text. Web addresses stay as they are, since escaping would break them."""
     parts = _ADDRESS.split(text)
     out = "".join(part if number % 2 else _escaped(part) for number, part in enumerate(parts))
     if line_start:
@@ -92,22 +92,23 @@ def _blocks(spans: Iterable[Span]) -> str:
 
 def _inline(spans: Spans, *, line_start: bool) -> str:
     out = ""
-    opened: tuple[Mark, ...] = ()
+    opened: tuple[TextMark, ...] = ()
     for text, marks in _atoms(spans):
         kept = sum(1 for _ in _common(opened, marks))
         closing = "".join(_sign(mark, opens=False) for mark in reversed(opened[kept:]))
         opening = "".join(_sign(mark, opens=True) for mark in marks[kept:])
         if closing and opening and closing[-1] == opening[0]:
-            closing += "\u200b"  # else they would be read as one sign
+            closing += "\u200b"  # a zero-width space, so that the two signs are not read as one
         out += closing + opening
         begins = "\n" in out[-1:] or (line_start and not out.strip())
-        out += _code(text) if Mark("code") in marks else escape(text, line_start=begins)
+        out += _code(text) if TextMark("code") in marks else escape(text, line_start=begins)
         opened = marks
     return out + "".join(_sign(mark, opens=False) for mark in reversed(opened))
 
 
-def _atoms(spans: Spans) -> Iterator[tuple[str, tuple[Mark, ...]]]:
-    """Words and the blanks between them, each with its marks: a sign next to a blank is not read as one."""
+def _atoms(spans: Spans) -> Iterator[tuple[str, tuple[TextMark, ...]]]:
+    """Words and the spaces between them, each with its marks: a sign next to a space is not read as
+    markup."""
     words = [(part, _shown(span)) for span in spans for part in re.split(r"(^\s+|\s+$)", span.text) if part]
     for number, (text, marks) in enumerate(words):
         if text.strip():
@@ -118,20 +119,20 @@ def _atoms(spans: Spans) -> Iterator[tuple[str, tuple[Mark, ...]]]:
         yield text, tuple(_common(before, after))
 
 
-def _common(one: tuple[Mark, ...], other: tuple[Mark, ...]) -> Iterator[Mark]:
+def _common(one: tuple[TextMark, ...], other: tuple[TextMark, ...]) -> Iterator[TextMark]:
     for mine, its in zip(one, other, strict=False):
         if mine != its:
             return
         yield mine
 
 
-def _shown(span: Span) -> tuple[Mark, ...]:
-    """Each kind once, the innermost last, and code innermost of all."""
+def _shown(span: Span) -> tuple[TextMark, ...]:
+    """Marks of a span: each kind once, the innermost last, and code innermost of all."""
     kinds = {mark.kind: mark for mark in reversed(span.marks) if mark.kind not in ("quote", "pre")}
     return tuple(sorted(reversed(kinds.values()), key=lambda mark: mark.kind == "code"))
 
 
-def _sign(mark: Mark, *, opens: bool) -> str:
+def _sign(mark: TextMark, *, opens: bool) -> str:
     match mark.kind:
         case "link":
             return "[" if opens else f"]({mark.value.replace('(', '%28').replace(')', '%29')})"
@@ -147,7 +148,7 @@ def _code(text: str) -> str:
     return f"`` {text} ``".replace("```", "`` ` ``") if "``" not in text else f"`{text.replace('`', 'ˋ')}`"
 
 
-def _of(span: Span, kind: str) -> Mark | None:
+def _of(span: Span, kind: str) -> TextMark | None:
     return next((mark for mark in span.marks if mark.kind == kind), None)
 
 
@@ -157,77 +158,83 @@ DESCRIPTION = 100
 COMMANDS = 100
 
 
-def body(piece: Piece, *, fresh: bool = True) -> dict[str, Any]:
-    """The JSON of a message; `fresh`: it is sent, not changed."""
-    text = piece.text or (piece.media.caption if piece.media else "")
-    # The model may write `@everyone`; nobody is called by what it writes, only whom it answers.
-    told: dict[str, Any] = {"content": text, "allowed_mentions": {"parse": [], "replied_user": True}}
-    if piece.buttons or not fresh:
-        told["components"] = _rows(piece.buttons)
+def message_body(message_part: MessagePart, *, fresh: bool = True) -> dict[str, Any]:
+    """JSON of a message; `fresh`: it is sent, not edited."""
+    text = message_part.text or (message_part.media.caption if message_part.media else "")
+    # the model may write `@everyone`: only the person who is answered is notified
+    body: dict[str, Any] = {"content": text, "allowed_mentions": {"parse": [], "replied_user": True}}
+    if message_part.buttons or not fresh:
+        body["components"] = _rows(message_part.buttons)
     if not fresh:
-        return told
-    if piece.id:
-        told |= {"nonce": nonce(piece.id), "enforce_nonce": True}
-    if piece.reply_to:
-        told["message_reference"] = {"message_id": piece.reply_to, "fail_if_not_exists": False}
-    if piece.media:
-        told["attachments"] = [{"id": 0, "filename": _name(piece)}]
-    return told
+        return body
+    if message_part.id:
+        body |= {"nonce": make_nonce(message_part.id), "enforce_nonce": True}
+    if message_part.reply_to:
+        body["message_reference"] = {"message_id": message_part.reply_to, "fail_if_not_exists": False}
+    if message_part.media:
+        body["attachments"] = [{"id": 0, "filename": _name(message_part)}]
+    return body
 
 
-def form(piece: Piece, told: dict[str, Any], data: bytes) -> list[dict[str, Any]]:
-    """The same with a file."""
+def file_form(message_part: MessagePart, body: dict[str, Any], data: bytes) -> list[dict[str, Any]]:
+    """The same as form fields, with a file."""
     file = {
         "name": "files[0]",
         "value": data,
-        "filename": _name(piece),
+        "filename": _name(message_part),
         "content_type": "application/octet-stream",
     }
-    return [{"name": "payload_json", "value": msgspec.json.encode(told).decode()}, file]
+    return [{"name": "payload_json", "value": msgspec.json.encode(body).decode()}, file]
 
 
-def nonce(name: str) -> str:
-    """Ours where it fits, else its digest: the same for the same."""
+def make_nonce(name: str) -> str:
+    """A nonce for our id: the same for the same id."""
     return name if len(name) <= NONCE else hashlib.blake2b(name.encode(), digest_size=NONCE // 2).hexdigest()
 
 
 def slash_commands(commands: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
-    """Our commands as Discord registers them. What follows the name is one free text."""
-    option = {"type": 3, "name": "arguments", "description": "what the command is about", "required": False}
+    """Our commands as Discord registers them, with one optional text argument."""
+    option = {"type": 3, "name": "arguments", "description": "arguments of the command", "required": False}
     return [
         {"name": name.lower(), "description": (about or name)[:DESCRIPTION], "type": 1, "options": [option]}
         for name, about in commands[:COMMANDS]
     ]
 
 
-def ours(theirs: BaseException, doing: str) -> DeliveryError:
-    """A failed call of theirs, by who acts next."""
-    match theirs:
+def translate_error(failure: BaseException, doing: str) -> DeliveryError:
+    """Translate a failed call of discord.py."""
+    match failure:
         case discord.RateLimited():
-            wait = theirs.retry_after
+            wait = failure.retry_after
             return DeliveryError(f"Discord asks to wait {wait:.1f} s before {doing}.", retry_after=wait)
         case discord.NotFound():
-            return Gone(f"Discord has no such chat or message any more ({doing}: {theirs.text or theirs}).")
+            return Undeliverable(
+                f"Discord no longer has this chat or message ({doing}: {failure.text or failure})."
+            )
         case discord.Forbidden():
-            return Gone(f"Discord does not let the bot write there ({doing}: {theirs.text or theirs}).")
+            return Undeliverable(
+                f"Discord does not allow the bot to write there ({doing}: {failure.text or failure})."
+            )
         case discord.DiscordServerError():
-            return DeliveryError(f"Discord failed with {theirs.status} while {doing}.", uncertain=True)
-        case discord.HTTPException() if theirs.status == 401:
+            return DeliveryError(f"Discord failed with {failure.status} while {doing}.", uncertain=True)
+        case discord.HTTPException() if failure.status == 401:
             return DeliveryError(f"Discord does not accept the bot's token ({doing}).")
         case discord.HTTPException():
-            return Gone(f"Discord refuses it ({doing}: {theirs.text or theirs}).")
-    sent = not isinstance(theirs, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    return unanswered("Discord", doing, brief(theirs), sent=sent, late=isinstance(theirs, TimeoutError))
+            return Undeliverable(f"Discord rejected it ({doing}: {failure.text or failure}).")
+    sent = not isinstance(failure, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    return no_answer_error(
+        "Discord", doing, describe_error(failure), sent=sent, late=isinstance(failure, TimeoutError)
+    )
 
 
-def _name(piece: Piece) -> str:
-    assert piece.media
-    return piece.media.name or Path(piece.media.path).name or "file"
+def _name(message_part: MessagePart) -> str:
+    assert message_part.media
+    return message_part.media.name or Path(message_part.media.path).name or "file"
 
 
 def _rows(buttons: tuple[Button, ...]) -> list[dict[str, Any]]:
-    """At most five rows of five; Discord shows no more."""
-    made = [
+    """At most five rows of five buttons, which is Discord's limit."""
+    incoming = [
         {
             "type": 2,
             "style": 2,
@@ -236,4 +243,4 @@ def _rows(buttons: tuple[Button, ...]) -> list[dict[str, Any]]:
         }
         for button in buttons[: ROW * ROWS]
     ]
-    return [{"type": 1, "components": made[at : at + ROW]} for at in range(0, len(made), ROW)]
+    return [{"type": 1, "components": incoming[at : at + ROW]} for at in range(0, len(incoming), ROW)]

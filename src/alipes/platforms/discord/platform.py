@@ -1,4 +1,4 @@
-"""The messenger port on discord.py: one connection per `listen`, and every call out tried once."""
+"""Discord as a platform, on discord.py: one connection per `listen`, one attempt per call."""
 
 import asyncio
 from contextlib import suppress
@@ -7,89 +7,88 @@ from typing import Any
 from discord.http import Route
 from yarl import URL
 
-from alipes.kernel.errors import DeliveryError, Gone
-from alipes.kernel.platform import Piece, Take, Talents, Tell, Welcome
+from alipes.kernel.errors import DeliveryError, Undeliverable
+from alipes.kernel.platform import Capabilities, MayFetch, MessagePart, OnMessage, OnStatus
 from alipes.kernel.turns import Address
 from alipes.platforms import files
 from alipes.platforms.connection import Lanes
 from alipes.platforms.discord import payloads
-from alipes.platforms.discord.client import TROUBLE, Client
-from alipes.platforms.discord.http import Http
-from alipes.platforms.discord.receive import Listening, Seen
+from alipes.platforms.discord.client import FAILURES, DiscordClient
+from alipes.platforms.discord.http import DiscordHttp
+from alipes.platforms.discord.receive import DiscordReadPosition, DiscordReceiver
 from alipes.platforms.discord.settings import DiscordSettings
 from alipes.runtime.http.proxies import is_loopback
-from alipes.runtime.tasks import first, to_the_end
+from alipes.runtime.tasks import first_error, run_to_completion
 
 MESSAGES = "/channels/{channel_id}/messages"
 MESSAGE = "/channels/{channel_id}/messages/{message_id}"
-TALENTS = Talents(
-    longest=payloads.LONGEST,
-    edits=True,
-    pace=1.2,
-    typing=9.0,
+CAPABILITIES = Capabilities(
+    max_length=payloads.LONGEST,
+    can_edit=True,
+    edit_interval=1.2,
+    typing_seconds=9.0,
     buttons=True,
     media=("image", "audio", "voice", "video", "file"),
-    remembers=True,
-    deletes=True,
+    deduplicates=True,
+    can_delete=True,
 )
 
 
-class Discord:
-    """Sends while `listen` runs, whether or not the gateway's connection stands at the moment."""
+class DiscordPlatform:
+    """Sends while `listen` runs, also while the gateway is disconnected."""
 
     name = "discord"
-    talents = TALENTS
+    capabilities = CAPABILITIES
 
     def __init__(self, settings: DiscordSettings) -> None:
         self._settings = settings
-        self._client: Client | None = None
-        self._welcome: Welcome = files.anyone
-        self._shown: list[dict[str, Any]] = []
-        """Our commands as Discord was told them last; it keeps them."""
+        self._client: DiscordClient | None = None
+        self._may_fetch: MayFetch = files.fetch_for_anyone
+        self._commands: list[dict[str, Any]] = []
+        """Our commands as registered last; Discord keeps them."""
 
-    def fetch_only_for(self, welcome: Welcome) -> None:
-        """Files are fetched for those of whom this is true; it is asked with the arrival as it is without."""
-        self._welcome = welcome
+    def set_fetch_policy(self, may_fetch: MayFetch) -> None:
+        self._may_fetch = may_fetch
 
-    async def listen(self, take: Take, tell: Tell) -> None:
+    async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
         settings = self._settings
-        seen = Seen(settings.folder / "seen.json")
-        listening = Listening(settings, seen, take, self._welcome)
-        client = listening.client = Client(
-            self._http, listening.hear, grace=settings.grace, calm=settings.calm
+        position = DiscordReadPosition(settings.folder / "seen.json")
+        receiver = DiscordReceiver(settings, position, on_message, self._may_fetch)
+        client = receiver.client = DiscordClient(
+            self._http, receiver.on_event, grace=settings.grace, new_session_pause=settings.calm
         )
         try:
             async with asyncio.TaskGroup() as tasks:
-                client.tasks, listening.lanes = tasks, Lanes(tasks)
-                tasks.create_task(seen.keep())
+                client.tasks, receiver.lanes = tasks, Lanes(tasks)
+                tasks.create_task(position.save_periodically())
                 self._client = client
-                await client.serve(settings.token.reveal(), tell)
+                await client.serve(settings.token.reveal(), on_status)
         except BaseExceptionGroup as errors:
-            raise first(errors) from None
+            raise first_error(errors) from None
         finally:
             self._client = None
-            await to_the_end(client.end)
-            seen.flush()
+            await run_to_completion(client.shut_down)
+            position.flush()
 
-    def pieces(self, text: str) -> tuple[Piece, ...]:
-        return payloads.pieces(text)
+    def format_message(self, text: str) -> tuple[MessagePart, ...]:
+        return payloads.format_markdown(text)
 
-    async def send(self, address: Address, piece: Piece) -> str:
-        told = payloads.body(piece)
-        content: dict[str, Any] = {"json": told}
-        if piece.media:
-            data = await asyncio.to_thread(files.content, piece.media.path)
-            content = {"form": payloads.form(piece, told, data)}
+    async def send(self, address: Address, part: MessagePart) -> str:
+        body = payloads.message_body(part)
+        content: dict[str, Any] = {"json": body}
+        if part.media:
+            data = await asyncio.to_thread(files.read_outgoing, part.media.path)
+            content = {"form": payloads.file_form(part, body, data)}
         sent = await self._call("sending", Route("POST", MESSAGES, channel_id=_channel(address)), **content)
         return str(sent["id"])
 
-    async def edit(self, address: Address, message: str, piece: Piece) -> None:
+    async def edit(self, address: Address, message: str, part: MessagePart) -> None:
         route = Route("PATCH", MESSAGE, channel_id=_channel(address), message_id=message)
-        await self._call("changing a message", route, json=payloads.body(piece, fresh=False))
+        await self._call("editing a message", route, json=payloads.message_body(part, fresh=False))
 
     async def delete(self, address: Address, message: str) -> None:
         route = Route("DELETE", MESSAGE, channel_id=_channel(address), message_id=message)
-        with suppress(Gone):
+        with suppress(Undeliverable):
             await self._call("deleting a message", route)
 
     async def typing(self, address: Address) -> None:
@@ -97,28 +96,28 @@ class Discord:
             "typing", Route("POST", "/channels/{channel_id}/typing", channel_id=_channel(address))
         )
 
-    async def menu(self, commands: tuple[tuple[str, str], ...]) -> None:
+    async def set_commands(self, commands: tuple[tuple[str, str], ...]) -> None:
         wanted = payloads.slash_commands(commands)
-        if wanted != self._shown:
+        if wanted != self._commands:
             application = self._client.application_id if self._client else None
             route = Route("PUT", "/applications/{application}/commands", application=application or 0)
-            await self._call("showing the menu", route, json=wanted)
-            self._shown = wanted
+            await self._call("registering the commands", route, json=wanted)
+            self._commands = wanted
 
     async def _call(self, doing: str, route: Route, **content: Any) -> Any:
         if self._client is None or not self._client.http.open:
             raise DeliveryError("Discord is not connected yet.")
         try:
             return await self._client.http.request(route, **content)
-        except TROUBLE as theirs:
-            raise payloads.ours(theirs, doing) from theirs
+        except FAILURES as failure:
+            raise payloads.translate_error(failure, doing) from failure
 
-    def _http(self, loop: Any) -> Http:
+    def _http(self, loop: Any) -> DiscordHttp:
         settings = self._settings
         proxy = "" if is_loopback(URL(settings.base_url).host or "") else settings.proxy
-        return Http(loop, settings.base_url, deadline=settings.deadline, proxy=proxy)
+        return DiscordHttp(loop, settings.base_url, deadline=settings.deadline, proxy=proxy)
 
 
 def _channel(address: Address) -> str:
-    """For Discord a thread is a channel."""
+    """A Discord thread is a channel of its own."""
     return address.thread or address.chat

@@ -1,4 +1,4 @@
-"""One time of listening to Discord: events become arrivals, in order per chat; gaps are read afterwards."""
+"""Receives from Discord: events become incoming messages, in order per chat; gaps are read afterwards."""
 
 import asyncio
 import logging
@@ -14,176 +14,191 @@ from discord.http import Route
 from msgspec import Struct
 from msgspec.structs import replace
 
-from alipes.kernel.platform import Arrival, Take, Welcome
+from alipes.kernel.platform import IncomingMessage, MayFetch, OnMessage
 from alipes.platforms.connection import Lanes
 from alipes.platforms.discord import parse
-from alipes.platforms.discord.client import TROUBLE, Client
+from alipes.platforms.discord.client import FAILURES, DiscordClient
 from alipes.platforms.discord.payloads import escape
 from alipes.platforms.discord.settings import DiscordSettings
-from alipes.platforms.state_files import Progress, put, read
+from alipes.platforms.state_files import ReadPosition, put_bounded, read_state
 from alipes.runtime.tasks import backoff
 
 EPOCH = 1_420_070_400_000
-OLDEST = 86_400.0
-"""Seconds after which a message that nobody heard is not answered any more."""
-PLACES = 200
-HANDED = 2000
+MAX_AGE = 86_400.0
+"""Seconds after which a missed message is no longer answered."""
+MAX_CHANNELS = 200
+MAX_DELIVERED = 2000
 
 
-class Kept(Struct):
+class DiscordReadState(Struct):
     mark: int = 0
-    """Everything up to this message has been handed over."""
+    """All messages up to this one were delivered."""
     places: dict[str, str] = {}
-    """Channels and threads where someone spoke to us, with their guild; the latest last."""
+    """Channels and threads where someone wrote to us, with their guild; the latest last."""
 
 
-class Seen(Progress):
-    """And where people write to us."""
+class DiscordReadPosition(ReadPosition):
+    """Read position, and the channels where people write to us."""
 
     def __init__(self, path: Path) -> None:
-        self._kept = read(path, Kept)
-        super().__init__(path, self._kept.mark)
-        self._handed: dict[str, None] = {}
+        self._state = read_state(path, DiscordReadState)
+        super().__init__(path, self._state.mark)
+        self._delivered: dict[str, None] = {}
 
     @property
     def places(self) -> dict[str, str]:
-        return dict(self._kept.places)
+        return dict(self._state.places)
 
     def since(self) -> int:
-        """The id after which to read; zero when there was nothing before."""
-        oldest = (int((time.time() - OLDEST) * 1000) - EPOCH) << 22
-        return max(self.mark, oldest) if self.mark else 0
+        """The id after which to read; zero if nothing was read before."""
+        oldest = (int((time.time() - MAX_AGE) * 1000) - EPOCH) << 22
+        return max(self.position, oldest) if self.position else 0
 
-    def first(self, name: str) -> bool:
-        """Whether this one was not handed over before, by us and lately."""
-        if name in self._handed:
+    def mark_delivered(self, name: str) -> bool:
+        """Remember a message as delivered. Returns False if it already was."""
+        if name in self._delivered:
             return False
-        put(self._handed, name, None, HANDED)
+        put_bounded(self._delivered, name, None, MAX_DELIVERED)
         return True
 
     async def visit(self, place: str, guild: str) -> None:
-        """A place that is new is written down at once: after a kill nobody else would tell us of it."""
-        new = place not in self._kept.places
-        put(self._kept.places, place, guild, PLACES)
+        """Remember a channel. A new one is saved at once: after a kill nothing else would name it."""
+        new = place not in self._state.places
+        put_bounded(self._state.places, place, guild, MAX_CHANNELS)
         self.changed.set()
         if new:
-            await self.write()
+            await self.save()
 
     def forget(self, place: str) -> None:
-        self._kept.places.pop(place, None)
+        self._state.places.pop(place, None)
         self.changed.set()
 
     def _encoded(self) -> bytes:
-        return msgspec.json.encode(Kept(self.mark, self._kept.places))
+        return msgspec.json.encode(DiscordReadState(self.position, self._state.places))
 
 
 log = logging.getLogger(__name__)
 
 READERS = 4
-"""Places whose gaps are read at once."""
-FAR_BACK = 500
-AROUND = 50
-"""Channels of a guild, at most, that are read though nobody spoke to us there yet."""
-TRIES = 6
-GUILD = 5.0
-"""Seconds that a guild has to introduce itself after the session began."""
+"""Channels whose gaps are read at the same time."""
+MAX_BACKFILL = 500
+MAX_NEW_CHANNELS = 50
+"""Channels per guild that are read although nobody wrote to us there yet."""
+MAX_ATTEMPTS = 6
+GUILD_TIMEOUT = 5.0
+"""Seconds to wait for a guild after the session started."""
 EPHEMERAL = 64
 
 
-class Listening:
-    """`hear` is called by the client at once and never waits; the rest happens in lanes."""
+class DiscordReceiver:
+    """Handles events of the client. `on_event` never waits; the work happens in lanes."""
 
-    def __init__(self, settings: DiscordSettings, seen: Seen, take: Take, welcome: Welcome) -> None:
-        """`welcome`: whose files are fetched; asked with the arrival as it is without."""
-        self._settings, self._seen, self._take, self._welcome = settings, seen, take, welcome
-        self.client: Client
+    def __init__(
+        self,
+        settings: DiscordSettings,
+        position: DiscordReadPosition,
+        on_message: OnMessage,
+        may_fetch: MayFetch,
+    ) -> None:
+        """`may_fetch`: whose files are downloaded; called with the message without its files."""
+        self._settings, self._position, self._on_message, self._may_fetch = (
+            settings,
+            position,
+            on_message,
+            may_fetch,
+        )
+        self.client: DiscordClient
         self.lanes: Lanes
-        self._few = asyncio.Semaphore(READERS)
+        self._readers = asyncio.Semaphore(READERS)
         self._guilds: dict[str, asyncio.Event] = {}
         self._since = 0
-        """Up to which message nothing was missed before the present session."""
-        self._sought: set[str] = set()
-        """Places that are read since it began, before anything else happens there."""
+        """Id up to which nothing was missed before the current session."""
+        self._backfilled: set[str] = set()
+        """Channels whose gap is read in this session, before anything else happens there."""
 
-    def hear(self, event: str, args: tuple[Any, ...]) -> None:
+    def on_event(self, event: str, args: tuple[Any, ...]) -> None:
         match event, args:
             case "connect", _:
                 self._read_gaps()
             case "guild_available", (guild,):
                 self._guild(str(guild.id)).set()
-                self._look_around(guild)
+                self._find_new_channels(guild)
             case "message", (message,):
-                self._message(message)
+                self._on_message_event(message)
             case "raw_message_edit", (change,) if change.message.edited_at:
-                self._message(change.message, edited=True)
-            case "interaction", (told,):
-                self._interaction(told)
+                self._on_message_event(change.message, edited=True)
+            case "interaction", (interaction,):
+                self._on_interaction(interaction)
 
-    def _message(self, message: discord.Message, *, edited: bool = False) -> None:
-        if parse.spoken(message):
-            if message.guild is None and self._since and str(message.channel.id) not in self._sought:
-                self._read({str(message.channel.id): ""})  # what was missed there goes before it
-            begun = self._seen.begin(message.id)
-            self.lanes.put(str(message.channel.id), lambda: self._hand_over(message, begun, edited))
+    def _on_message_event(self, message: discord.Message, *, edited: bool = False) -> None:
+        if parse.is_from_person(message):
+            if message.guild is None and self._since and str(message.channel.id) not in self._backfilled:
+                self._read({str(message.channel.id): ""})  # missed messages go first
+            entry = self._position.start(message.id)
+            self.lanes.put(str(message.channel.id), lambda: self._deliver(message, entry, edited))
 
-    async def _hand_over(self, message: discord.Message, begun: int, edited: bool = False) -> None:
+    async def _deliver(self, message: discord.Message, entry: int, edited: bool = False) -> None:
         settings, me = self._settings, self.client.user
-        assert me, "messages come after the greeting"
-        made = parse.arrival(message, me, per_user=settings.per_user, edited=edited)
-        if self._seen.first(made.id):
-            if made.addressed or settings.group == "all":
-                await self._seen.visit(
+        assert me, "messages arrive after login"
+        incoming = parse.parse_message(message, me, per_user=settings.per_user, edited=edited)
+        if self._position.mark_delivered(incoming.id):
+            if incoming.addressed or settings.group == "all":
+                await self._position.visit(
                     str(message.channel.id), str(message.guild.id) if message.guild else ""
                 )
-                made = await self._with_files(made, message)
-            await self._take(made)
-        # Not if it failed or was cut off: then it is read again.
-        self._seen.done(begun)
+                incoming = await self._with_files(incoming, message)
+            await self._on_message(incoming)
+        # not if it failed or was cancelled: then it is read again
+        self._position.finish(entry)
 
-    async def _with_files(self, made: Arrival, message: discord.Message) -> Arrival:
-        if not parse.attached(message) or not await self._welcome(made):
-            return made
-        images, files, missing = await parse.files(
+    async def _with_files(self, incoming: IncomingMessage, message: discord.Message) -> IncomingMessage:
+        if not parse.list_attachments(message) or not await self._may_fetch(incoming):
+            return incoming
+        images, files, missing = await parse.fetch_files(
             self.client.http,
             message,
             self._settings.folder / "files",
             largest=self._settings.largest,
             picture=self._settings.picture,
         )
-        text = "\n".join(filter(None, (made.text, *missing)))
-        return replace(made, images=images, files=files, text=text)
+        text = "\n".join(filter(None, (incoming.text, *missing)))
+        return replace(incoming, images=images, files=files, text=text)
 
-    def _interaction(self, told: discord.Interaction[Any]) -> None:
-        made = parse.interaction(told, per_user=self._settings.per_user)
-        if made is None:
+    def _on_interaction(self, interaction: discord.Interaction[Any]) -> None:
+        incoming = parse.parse_interaction(interaction, per_user=self._settings.per_user)
+        if incoming is None:
             return
-        # Discord gives us three seconds, however long the lane is.
-        self.lanes.tasks.create_task(self._acknowledge(told, made))
-        self.lanes.put(f"interactions of {told.channel_id}", lambda: self._take(made))
+        # Discord expects an answer within three seconds, however long the lane is
+        self.lanes.tasks.create_task(self._acknowledge(interaction, incoming))
+        self.lanes.put(f"interactions of {interaction.channel_id}", lambda: self._on_message(incoming))
 
-    async def _acknowledge(self, told: discord.Interaction[Any], made: Arrival) -> None:
-        """The button stops spinning; who chose a command sees it was heard. The answer is a message."""
-        heard = {"content": escape(made.text)[:500], "flags": EPHEMERAL, "allowed_mentions": {"parse": []}}
-        answer: dict[str, Any] = {"type": 6} if made.pressed else {"type": 4, "data": heard}
+    async def _acknowledge(self, interaction: discord.Interaction[Any], incoming: IncomingMessage) -> None:
+        """Stop the button's spinner, or confirm a slash command. The answer itself is a message."""
+        heard = {
+            "content": escape(incoming.text)[:500],
+            "flags": EPHEMERAL,
+            "allowed_mentions": {"parse": []},
+        }
+        answer: dict[str, Any] = {"type": 6} if incoming.pressed else {"type": 4, "data": heard}
         path = "/interactions/{interaction}/{token}/callback"
         try:
-            route = Route("POST", path, interaction=told.id, token=told.token)
+            route = Route("POST", path, interaction=interaction.id, token=interaction.token)
             await self.client.http.request(route, json=answer)
-        except TROUBLE as trouble:
-            log.warning("Discord did not take the answer to an interaction: %s", trouble)
+        except FAILURES as failure:
+            log.warning("Discord rejected the answer to an interaction: %s", failure)
 
     def _guild(self, id: str) -> asyncio.Event:
         return self._guilds.setdefault(id, asyncio.Event())
 
     def _read_gaps(self) -> None:
-        """A new session tells nothing of what was said before it. First in each lane: old before new."""
-        self._since, self._guilds, self._sought = self._seen.since(), {}, set()
+        """A new session does not repeat older messages: read them first in each lane."""
+        self._since, self._guilds, self._backfilled = self._position.since(), {}, set()
         if self._since:
-            self._read(self._seen.places)
+            self._read(self._position.places)
 
-    def _look_around(self, guild: discord.Guild) -> None:
-        """Where nobody spoke to us before, someone may have called us meanwhile."""
-        known = self._seen.places
+    def _find_new_channels(self, guild: discord.Guild) -> None:
+        """Someone may have mentioned us in a channel that we did not know."""
+        known = self._position.places
         channels: list[discord.TextChannel | discord.Thread] = [*guild.text_channels, *guild.threads]
         news = {
             str(channel.id): str(guild.id)
@@ -191,53 +206,55 @@ class Listening:
             if str(channel.id) not in known and (channel.last_message_id or 0) > self._since > 0
         }
         if news:
-            self._read(dict(list(news.items())[:AROUND]))
+            self._read(dict(list(news.items())[:MAX_NEW_CHANNELS]))
 
     def _read(self, places: dict[str, str]) -> None:
-        held, left, since = self._seen.hold(), len(places), self._since
-        self._sought |= places.keys()
+        held, left, since = self._position.hold(), len(places), self._since
+        self._backfilled |= places.keys()
 
         def finished() -> None:
             nonlocal left
             left -= 1
             if left <= 0:
-                self._seen.done(held)
+                self._position.finish(held)
 
         if not places:
             finished()
         for place, guild in places.items():
-            self.lanes.put(place, partial(self._read_gap, place, guild, since, finished))
+            self.lanes.put(place, partial(self._backfill_channel, place, guild, since, finished))
 
-    async def _read_gap(self, place: str, guild: str, since: int, finished: Callable[[], None]) -> None:
-        async with self._few:
-            for attempt in range(1, TRIES + 1):
+    async def _backfill_channel(
+        self, place: str, guild: str, since: int, finished: Callable[[], None]
+    ) -> None:
+        async with self._readers:
+            for attempt in range(1, MAX_ATTEMPTS + 1):
                 try:
                     await self._read_after(place, guild, since)
                     break
                 except (discord.NotFound, discord.Forbidden):
-                    self._seen.forget(place)
+                    self._position.forget(place)
                     break
                 except discord.RateLimited as limited:
                     await asyncio.sleep(limited.retry_after)
-                except TROUBLE as trouble:
-                    log.warning("reading what was said in %s meanwhile failed: %s", place, trouble)
+                except FAILURES as failure:
+                    log.warning("reading missed messages in %s failed: %s", place, failure)
                     await asyncio.sleep(backoff(attempt))
         finished()
 
     async def _read_after(self, place: str, guild: str, since: int) -> None:
         if guild:
-            await self._introduced(guild)
+            await self._wait_for_guild(guild)
         channel: Any = self.client.get_channel(int(place)) or await self.client.fetch_channel(int(place))
         if guild and (channel.last_message_id or since + 1) <= since:
             return
         after = discord.Object(since)
-        async for message in channel.history(limit=FAR_BACK, after=after, oldest_first=True):
-            if parse.spoken(message):
-                await self._hand_over(message, self._seen.begin(message.id))
+        async for message in channel.history(limit=MAX_BACKFILL, after=after, oldest_first=True):
+            if parse.is_from_person(message):
+                await self._deliver(message, self._position.start(message.id))
 
-    async def _introduced(self, guild: str) -> None:
+    async def _wait_for_guild(self, guild: str) -> None:
         try:
-            async with asyncio.timeout(GUILD):
+            async with asyncio.timeout(GUILD_TIMEOUT):
                 await self._guild(guild).wait()
         except TimeoutError:
-            log.info("guild %s is not there yet; its channels are asked for one by one", guild)
+            log.info("guild %s is not available yet; requesting its channels one by one", guild)

@@ -1,4 +1,4 @@
-"""A mail as an `Arrival`: who wrote what in which thread, and is it for us at all. It fetches nothing."""
+"""Converts mails to incoming messages: authentication, sender, thread, text and attachments."""
 
 import email
 import email.policy
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from alipes.kernel.messages import SEEN_BY_MODELS, Image
-from alipes.kernel.platform import Arrival, Filed
+from alipes.kernel.messages import MODEL_IMAGE_TYPES, Image
+from alipes.kernel.platform import IncomingMessage, ReceivedFile
 from alipes.kernel.turns import Address
 from alipes.platforms.email import reply_text
-from alipes.platforms.email.threads import IDS, OURS, Thread, name
-from alipes.platforms.files import kind_of, save
+from alipes.platforms.email.threads import IDS, OWN_ID, MailThread, thread_name
+from alipes.platforms.files import media_kind, save_file
 
 _COMMENT = re.compile(r"\((?:[^()\\]|\\.)*\)")
 _METHOD = re.compile(r"^([a-z0-9-]+)(?:/\d+)?\s*=\s*([a-z]+)\b(.*)$", re.IGNORECASE | re.DOTALL)
@@ -24,16 +24,16 @@ _PROPERTY = re.compile(r"\b([a-z]+\.[a-z0-9-]+)\s*=\s*(\"[^\"]*\"|[^\s;]+)", re.
 _BY = re.compile(r"\bby\s+([\w.-]+)", re.IGNORECASE)
 
 
-class Checked(Struct, frozen=True):
-    """One check and its outcome."""
+class AuthResult(Struct, frozen=True):
+    """One authentication check and its result."""
 
     method: str
     result: str
     about: dict[str, str]
 
 
-def vouched(headers: Sequence[tuple[str, str]], sender: str, server: str = "") -> bool:
-    """Does the receiving server vouch for `sender`? `headers`: all of them, in order; `server`: its name."""
+def is_authenticated(headers: Sequence[tuple[str, str]], sender: str, server: str = "") -> bool:
+    """True if the receiving server authenticated `sender`. `headers`: all, in order; `server`: its name."""
     found = _results(headers, server)
     if found is None:
         return False
@@ -43,8 +43,8 @@ def vouched(headers: Sequence[tuple[str, str]], sender: str, server: str = "") -
     return any(each.result == "pass" and _about(each, address, domain) for each in found)
 
 
-def _about(checked: Checked, address: str, domain: str) -> bool:
-    """Is it this sender that passed, and not somebody else in the same mail?"""
+def _about(checked: AuthResult, address: str, domain: str) -> bool:
+    """True if the check is about this sender and not another one in the same mail."""
     about = checked.about
     match checked.method:
         case "dmarc":
@@ -59,14 +59,14 @@ def _about(checked: Checked, address: str, domain: str) -> bool:
 
 
 def _covers(name: str, domain: str) -> bool:
-    """A domain that vouches does so for its own, and for what lies below it."""
+    """A domain authenticates itself and its subdomains."""
     its = name.rpartition("@")[2].strip(".")
     return "." in its and (domain == its or domain.endswith(f".{its}"))
 
 
-def _results(headers: Sequence[tuple[str, str]], server: str) -> list[Checked] | None:
-    """What the first trusted header tells; None: there is none."""
-    for at, (name, value) in enumerate(headers):  # noqa: F402
+def _results(headers: Sequence[tuple[str, str]], server: str) -> list[AuthResult] | None:
+    """Checks of the first trusted header; None if there is none."""
+    for at, (name, value) in enumerate(headers):
         if name.lower() != "authentication-results":
             continue
         id, *methods = _COMMENT.sub(" ", value).split(";")
@@ -80,20 +80,21 @@ def _results(headers: Sequence[tuple[str, str]], server: str) -> list[Checked] |
 
 
 def _receivers(headers: Sequence[tuple[str, str]], at: int) -> set[str]:
-    """Who passed the mail on above this place, and next below it: some tell before they sign for it."""
+    """Servers that received the mail above this header, and the next one below: some add it before
+    Received."""
     signed = [(place, value) for place, (name, value) in enumerate(headers) if name.lower() == "received"]
     above, below = [v for p, v in signed if p < at], [v for p, v in signed if p > at]
     found = [_BY.search(_COMMENT.sub(" ", value)) for value in (*above, *below[:1])]
     return {by[1].lower() for by in found if by}
 
 
-def _checked(methods: Sequence[str]) -> list[Checked]:
+def _checked(methods: Sequence[str]) -> list[AuthResult]:
     found = []
     for method in methods:
         if match := _METHOD.match(method.strip()):
             pairs = _PROPERTY.findall(match[3])
             about = {name.lower(): value.strip('"').lower() for name, value in pairs}
-            found.append(Checked(match[1].lower(), match[2].lower(), about))
+            found.append(AuthResult(match[1].lower(), match[2].lower(), about))
     return found
 
 
@@ -107,15 +108,15 @@ _TROUBLE = (
     RecursionError,
     MessageError,
 )
-"""What the library that reads mail raises for some that no program ever wrote on purpose."""
-PICTURE = 5_000_000
-ORNAMENT = 16_000
-LONGEST = 500_000
-"""Letters of a text that are read."""
-PAGE = 200_000
-"""The same of HTML, which takes the longer the less sense it makes."""
-LINE, LINES = 2000, 20_000
-"""Letters of a header that is read."""
+"""What the mail parser raises for some malformed mails."""
+MAX_IMAGE_BYTES = 5_000_000
+MAX_DECORATION_BYTES = 16_000
+MAX_TEXT_CHARS = 500_000
+"""Characters of a text that are read."""
+MAX_HTML_CHARS = 200_000
+"""The same for HTML, which is slow to parse."""
+MAX_HEADER_CHARS, MAX_LONG_HEADER_CHARS = 2000, 20_000
+"""Characters of a header that are read."""
 _LONG = ("references",)
 _READ = ("from", "subject", "message-id", "in-reply-to", "references", "return-path", "auto-submitted",
          "precedence", "content-type", "content-disposition", "content-transfer-encoding", "list-id",
@@ -127,56 +128,56 @@ _SEALS = ("application/pgp-signature", "application/pkcs7-signature", "applicati
 _ODD = re.compile(r"[^\w.+@ -]+")
 
 
-class Unreadable(Exception):
-    """Nobody can say what is in this mail."""
+class UnreadableMail(Exception):
+    """The mail cannot be parsed."""
 
 
-class Letter(Struct, frozen=True):
-    """A mail, read."""
+class ParsedMail(Struct, frozen=True):
+    """A parsed mail."""
 
-    arrival: Arrival
-    """Without what was attached."""
-    thread: Thread
-    """Where its conversation stands with it."""
+    incoming: IncomingMessage
+    """Without attachments."""
+    thread: MailThread
+    """State of its thread, including this mail."""
     raw: EmailMessage
 
 
-def glance(head: bytes, ours: str, *, authenticated: bool, server: str) -> tuple[str, Letter | None]:
-    """What the head of a mail tells; or why it is left out. Raises Unreadable."""
+def parse_head(head: bytes, ours: str, *, authenticated: bool, server: str) -> tuple[str, ParsedMail | None]:
+    """Parse the head of a mail; or say why it is skipped. Raises `UnreadableMail`."""
     try:
         message = _parsed(head)
         if why := _not_for_us(message, ours):
             return why, None
-        told = _letter(head, message, ())
+        parsed = _letter(head, message, ())
         headers = [(name, str(value)) for name, value in message.raw_items()]
     except _TROUBLE as error:
-        raise Unreadable(f"{type(error).__name__}: {error}") from error
-    if authenticated and not vouched(headers, told.arrival.sender, server):
-        return f"the receiving server does not vouch that it is from {told.arrival.sender}", None
-    return "", told
+        raise UnreadableMail(f"{type(error).__name__}: {error}") from error
+    if authenticated and not is_authenticated(headers, parsed.incoming.sender, server):
+        return f"the receiving server does not confirm that it is from {parsed.incoming.sender}", None
+    return "", parsed
 
 
-def opened(raw: bytes, folder: Path | None, commands: Collection[str]) -> Letter:
-    """The whole mail, with what was attached saved in `folder`; None: nothing is. Raises Unreadable."""
+def parse_mail(raw: bytes, folder: Path | None, commands: Collection[str]) -> ParsedMail:
+    """Parse a whole mail and save its attachments in `folder`; None: drop them. Raises `UnreadableMail`."""
     try:
-        told = _letter(raw, _parsed(raw), commands)
-        return structs.replace(told, arrival=_with_files(told, folder)) if folder else told
+        parsed = _letter(raw, _parsed(raw), commands)
+        return structs.replace(parsed, incoming=_with_files(parsed, folder)) if folder else parsed
     except _TROUBLE as error:
-        raise Unreadable(f"{type(error).__name__}: {error}") from error
+        raise UnreadableMail(f"{type(error).__name__}: {error}") from error
 
 
 def _parsed(raw: bytes) -> EmailMessage:
-    """The library takes a minute for some heads of 60 kB, which anybody can send: so none has such lines."""
+    """Parse a mail. Very long header lines are rejected, since the parser takes a minute for some of them."""
     head = re.split(rb"\r?\n\r?\n", raw, maxsplit=1)[0]
     for line in re.sub(rb"\r?\n[ \t]+", b" ", head).split(b"\n"):
         called = line.partition(b":")[0].strip().lower().decode("ascii", "replace")
-        if len(line) > (LINES if called in _LONG else LINE) and called in _READ:
-            raise Unreadable(f"its {called} has {len(line):,} letters")
+        if len(line) > (MAX_LONG_HEADER_CHARS if called in _LONG else MAX_HEADER_CHARS) and called in _READ:
+            raise UnreadableMail(f"its {called} header has {len(line):,} characters")
     return email.message_from_bytes(raw, policy=email.policy.default)
 
 
 def _sender(message: EmailMessage) -> tuple[str, str]:
-    """Address, in small letters, and name of the one person that it is from; empty if it is not one."""
+    """Lower-case address and name of the sender; empty if there is not exactly one."""
     froms = message.get_all("From", [])
     found = list(froms[0].addresses) if len(froms) == 1 else []
     if len(found) != 1 or not re.fullmatch(r"[^@\s<>,;:\"()]+@[^@\s<>,;:\"()]+", found[0].addr_spec):
@@ -185,41 +186,41 @@ def _sender(message: EmailMessage) -> tuple[str, str]:
 
 
 def _not_for_us(message: EmailMessage, ours: str) -> str:
-    """Why a mail is not to be answered, by anybody who must not answer machines; empty: it is."""
+    """Why a mail must not be answered; empty if it may."""
     person, _ = _sender(message)
     if not person:
-        return "it is not from one person"
-    if person == ours.lower() or OURS.fullmatch(str(message.get("Message-ID", "")).strip()):
+        return "it has no single sender"
+    if person == ours.lower() or OWN_ID.fullmatch(str(message.get("Message-ID", "")).strip()):
         return "it is our own"
     if str(message.get("Auto-Submitted", "no")).split(";")[0].strip().lower() != "no":
-        return "a program sent it"
+        return "it was sent automatically"
     if str(message.get("Precedence", "")).strip().lower() in ("bulk", "junk", "list"):
-        return "it was sent to many"
+        return "it is bulk mail"
     if any(
         message.get(each) is not None for each in ("List-Id", "List-Post", "List-Unsubscribe", "Feedback-ID")
     ):
-        return "it comes from a list"
+        return "it is from a mailing list"
     if (
         str(message.get("Return-Path", "x")).strip() == "<>"
         or message.get_content_type() == "multipart/report"
     ):
-        return "it tells what became of another mail"
-    return "nobody reads what is sent there" if _ROBOTS.match(person) else ""
+        return "it is a delivery report"
+    return "it is from a no-reply address" if _ROBOTS.match(person) else ""
 
 
-def _letter(raw: bytes, message: EmailMessage, commands: Collection[str]) -> Letter:
-    """What it says. `message`: `raw`, parsed."""
+def _letter(raw: bytes, message: EmailMessage, commands: Collection[str]) -> ParsedMail:
+    """Build the result from `message`, which is `raw` parsed."""
     person, called = _sender(message)
     own = next(iter(IDS.findall(str(message.get("Message-ID", "")))), "") or f"<{_digest(raw)}@unnamed>"
     references = _references(message)
-    thread = name(own, references)
-    words = reply_text.trimmed(_text(message))
+    thread = thread_name(own, references)
+    words = reply_text.split_reply(_text(message))
     text, quoted = words.own, words.quoted
-    if references and OURS.fullmatch(references[-1]):
-        # What they quote of us is known; where they wrote between it, it says what their words are about.
+    if references and OWN_ID.fullmatch(references[-1]):
+        # our own quoted text is known; kept only where they wrote between its lines
         text, quoted = words.woven or words.own, ""
     subject = " ".join(str(message.get("Subject", "")).split())
-    arrival = Arrival(
+    incoming = IncomingMessage(
         id=f"{person} {own}",
         address=Address(NAME, person, thread=thread),
         sender=person,
@@ -228,32 +229,32 @@ def _letter(raw: bytes, message: EmailMessage, commands: Collection[str]) -> Let
         message=own,
         quoted=quoted,
     )
-    return Letter(arrival, Thread(subject, (*references, own)), message)
+    return ParsedMail(incoming, MailThread(subject, (*references, own)), message)
 
 
-def _with_files(told: Letter, folder: Path) -> Arrival:
-    """The arrival with what was attached: pictures for the model, files for tools, saved in `folder`."""
+def _with_files(parsed: ParsedMail, folder: Path) -> IncomingMessage:
+    """Add the attachments: images for the model, files for tools, saved in `folder`."""
     images: list[Image] = []
-    files: list[Filed] = []
+    files: list[ReceivedFile] = []
     notes: list[str] = []
-    for number, part in enumerate(_attached(told.raw)):
+    for number, part in enumerate(_attached(parsed.raw)):
         kind, data = part.get_content_type(), _data(part)
         given = _filename(part, number)
-        if kind in SEEN_BY_MODELS and len(data) <= PICTURE:
+        if kind in MODEL_IMAGE_TYPES and len(data) <= MAX_IMAGE_BYTES:
             images.append(Image(kind, data))
             continue
         try:
-            path = save(folder / f"{_digest(told.arrival.id.encode())[:12]}-{number}-{given}", data)
+            path = save_file(folder / f"{_digest(parsed.incoming.id.encode())[:12]}-{number}-{given}", data)
         except OSError as error:
             notes.append(f"[{given}: could not be saved, {error.strerror}]")
             continue
-        files.append(Filed(path, kind_of(kind), given, kind, len(data)))
-    text = "\n".join(filter(None, (told.arrival.text, *notes)))
-    return structs.replace(told.arrival, images=tuple(images), files=tuple(files), text=text)
+        files.append(ReceivedFile(path, media_kind(kind), given, kind, len(data)))
+    text = "\n".join(filter(None, (parsed.incoming.text, *notes)))
+    return structs.replace(parsed.incoming, images=tuple(images), files=tuple(files), text=text)
 
 
 def _said(text: str, subject: str, commands: Collection[str]) -> str:
-    """A command is the first paragraph. The subject of what begins a conversation may say the most."""
+    """A command is the first paragraph. For the first mail of a thread the subject is added."""
     named = re.match(r"/([a-z_-]+)(?=\s|$)", text)
     if named and named[1] in commands:
         return text.split("\n\n")[0]
@@ -261,19 +262,19 @@ def _said(text: str, subject: str, commands: Collection[str]) -> str:
 
 
 def _references(message: EmailMessage) -> tuple[str, ...]:
-    """The oldest first."""
-    told = IDS.findall(str(message.get("References", "")))
+    """Oldest first."""
+    parsed = IDS.findall(str(message.get("References", "")))
     answered = IDS.findall(str(message.get("In-Reply-To", "")))
-    return tuple(dict.fromkeys((*told, *answered[:1])))
+    return tuple(dict.fromkeys((*parsed, *answered[:1])))
 
 
 def _text(message: EmailMessage) -> str:
-    """The words: as plain text where there is some, else out of the HTML."""
+    """The text: plain text if there is any, otherwise from the HTML."""
     plain = [_decoded(part) for part in _bodies(message) if part.get_content_type() == "text/plain"]
     if any(each.strip() for each in plain):
-        return "\n".join(plain)[:LONGEST]
+        return "\n".join(plain)[:MAX_TEXT_CHARS]
     pages = [_decoded(part) for part in _bodies(message) if part.get_content_type() == "text/html"]
-    return "\n\n".join(reply_text.from_html(each[:PAGE]) for each in pages)[:LONGEST]
+    return "\n\n".join(reply_text.html_to_text(each[:MAX_HTML_CHARS]) for each in pages)[:MAX_TEXT_CHARS]
 
 
 def _bodies(message: EmailMessage) -> Iterator[EmailMessage]:
@@ -286,20 +287,20 @@ def _is_body(part: EmailMessage) -> bool:
 
 
 def _attached(message: EmailMessage) -> Iterator[EmailMessage]:
-    """What is neither words nor a seal nor an ornament."""
+    """Attachments except signatures and decoration."""
     for each in _leaves(message):
         if not _is_body(each) and each.get_content_type() not in _SEALS and not _is_ornament(each):
             yield each
 
 
 def _is_ornament(part: EmailMessage) -> bool:
-    """A small picture that belongs into the page, such as the sign of a company."""
+    """True for a small inline picture, such as a company logo."""
     within = part.get("Content-ID") is not None and part.get_content_disposition() != "attachment"
-    return within and part.get_content_maintype() == "image" and len(_data(part)) < ORNAMENT
+    return within and part.get_content_maintype() == "image" and len(_data(part)) < MAX_DECORATION_BYTES
 
 
 def _leaves(message: EmailMessage) -> Iterator[EmailMessage]:
-    """The parts that hold something, in order. A mail inside the mail is one, whatever is in it."""
+    """The parts with content, in order. An attached mail is one part."""
     waiting = [message]
     while waiting:
         part = waiting.pop(0)
@@ -317,7 +318,7 @@ def _data(part: EmailMessage) -> bytes:
 
 
 def _decoded(part: EmailMessage) -> str:
-    """In the charset that it names, if it is told the truth."""
+    """Decode with the declared charset if that works."""
     data = _data(part)
     for charset in (part.get_content_charset() or "utf-8", "utf-8"):
         try:

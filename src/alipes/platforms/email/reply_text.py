@@ -1,14 +1,14 @@
-"""What a person wrote in a mail: HTML as text, and their words without quotations and signatures. Pure."""
+"""Extracts what a person wrote in a mail: HTML as text, without quotes and signatures."""
 
 import re
 from html.parser import HTMLParser
 
 from msgspec import Struct
 
-QUOTED = 20_000
-"""Letters of a quotation that are passed on."""
-DEEPEST = 300
-"""Tags that are open at once; no person writes more."""
+MAX_QUOTE_CHARS = 20_000
+"""Characters of a quote that are kept."""
+MAX_OPEN_TAGS = 300
+"""Open tags at most; no person writes more."""
 _BLOCKS = frozenset(
     (
         "p",
@@ -43,7 +43,7 @@ _OVER = re.compile(
     re.IGNORECASE,
 )
 _HEAD = re.compile(r"^\s*\*?(?:From|Von|De|Da|Van)\s*:\*?\s+\S.*$", re.IGNORECASE)
-_HEAD_GOES_ON = re.compile(
+_HEAD_CONTINUED = re.compile(
     r"^\s*\*?(?:Sent|Date|To|Cc|Gesendet|Datum|An|Envoyé|À|Enviado|Para)\s*:", re.IGNORECASE
 )
 _SIGNED = re.compile(r"^-- ?$")
@@ -53,15 +53,15 @@ _DEVICE = re.compile(
 )
 
 
-class Words(Struct, frozen=True):
+class ReplyText(Struct, frozen=True):
     own: str
     quoted: str = ""
     woven: str = ""
-    """Both as they stand, where they wrote between or below what they quoted; else empty."""
+    """Own text and quotes as written, if they wrote between or below the quotes; otherwise empty."""
 
 
-def trimmed(text: str) -> Words:
-    """What somebody wrote themselves, and what they quoted."""
+def split_reply(text: str) -> ReplyText:
+    """Split a mail into the person's own text and the quotes."""
     lines = [line.rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
     end = _over(lines)
     lines, rest = lines[:end], lines[end:]
@@ -75,13 +75,13 @@ def trimmed(text: str) -> Words:
         else:
             own.append(line)
     words = "\n".join(_unsigned(own)).strip()
-    told = "\n".join([*quoted, *rest]).strip()[:QUOTED]
+    quote = "\n".join([*quoted, *rest]).strip()[:MAX_QUOTE_CHARS]
     woven = "\n".join(_unsigned(lines)).strip() if quoted and _below(lines) else ""
-    return Words(re.sub(r"\n{3,}", "\n\n", words), told, woven)
+    return ReplyText(re.sub(r"\n{3,}", "\n\n", words), quote, woven)
 
 
 def _below(lines: list[str]) -> bool:
-    """Did they write something of their own behind what they quoted?"""
+    """True if they wrote something after the first quote."""
     last = max((at for at, line in enumerate(lines) if line.startswith(">")), default=-1)
     first = next((at for at, line in enumerate(lines) if line.startswith(">")), len(lines))
     behind = [line for line in _unsigned(lines[last + 1 :]) if line.strip()]
@@ -90,23 +90,23 @@ def _below(lines: list[str]) -> bool:
 
 
 def _over(lines: list[str]) -> int:
-    """Where somebody else's words begin that are not marked line by line."""
+    """Index where someone else's text starts that is not quoted line by line."""
     for at, line in enumerate(lines):
         if _OVER.match(line):
             return at
         following = [each for each in lines[at + 1 : at + 4] if each.strip()]
-        if _HEAD.match(line) and sum(bool(_HEAD_GOES_ON.match(each)) for each in following) >= 2:
+        if _HEAD.match(line) and sum(bool(_HEAD_CONTINUED.match(each)) for each in following) >= 2:
             return at
         if _WROTE.match(line) or _WROTE.match("\n".join(lines[at : at + 2])):
             after = lines[at + 1 :] if _WROTE.match(line) else lines[at + 2 :]
-            told = [each for each in after if each.strip()]
-            if told and not told[0].startswith(">"):
+            quote = [each for each in after if each.strip()]
+            if quote and not quote[0].startswith(">"):
                 return at
     return len(lines)
 
 
 def _drop_attribution(own: list[str]) -> None:
-    """`On Monday Ada wrote:` belongs to what follows it, also where it is broken into two or three lines."""
+    """Remove `On Monday Ada wrote:` before a quote, also if it spans two or three lines."""
     while own and not own[-1].strip():
         own.pop()
     for count in (1, 2, 3):
@@ -126,8 +126,8 @@ def _unsigned(lines: list[str]) -> list[str]:
     return lines[:end]
 
 
-def from_html(html: str) -> str:
-    """As text: blocks are lines, links tell where they lead, quotations are marked line by line."""
+def html_to_text(html: str) -> str:
+    """HTML as text: blocks become lines, link addresses are written out, quotes get `>`."""
     page = _Page()
     page.feed(_sane(html))
     page.close()
@@ -135,7 +135,7 @@ def from_html(html: str) -> str:
 
 
 def _sane(html: str) -> str:
-    """Without remarks, and with tags that end. Of beginnings alone the library can make work for a minute."""
+    """Remove comments and unclosed tags: with those alone the parser can be kept busy for a minute."""
     first, *others = html.split("<!--")
     rest = first + "".join(each.partition("-->")[2] for each in others)
     return re.sub(r"<(?![^<>]*>)", "&lt;", re.sub(r"<[!?][^<>]*>", "", rest))
@@ -147,7 +147,7 @@ class _Page(HTMLParser):
         self._lines: list[str] = [""]
         self._hidden, self._quotes, self._pre = 0, 0, 0
         self._links: list[tuple[str, int, int]] = []
-        """Where they lead, and in which line and column they begin."""
+        """Address, line and column of each open link."""
         self._open: list[tuple[str, bool]] = []
 
     @property
@@ -159,7 +159,7 @@ class _Page(HTMLParser):
         given = {name: value or "" for name, value in attrs}
         quotes = tag == "blockquote" or bool(_QUOTING.search(given.get("class", "")))
         if tag not in _VOID:
-            if len(self._open) >= DEEPEST:
+            if len(self._open) >= MAX_OPEN_TAGS:
                 return
             self._open.append((tag, quotes))
         self._hidden += tag in _UNSEEN
@@ -176,15 +176,15 @@ class _Page(HTMLParser):
             case "br":
                 self._break()
             case "li":
-                self._put("• ")
+                self._write_text("• ")
             case "td" | "th":
-                self._put(" ")
+                self._write_text(" ")
             case "p" | "h1" | "h2" | "h3":
-                self._gap()
+                self._blank_line()
             case "a":
                 self._links.append((given.get("href", ""), len(self._lines) - 1, len(self._lines[-1])))
             case "img":
-                self._put(given.get("alt", ""))
+                self._write_text(given.get("alt", ""))
 
     def handle_endtag(self, tag: str) -> None:
         if tag not in [name for name, _ in self._open]:
@@ -208,40 +208,40 @@ class _Page(HTMLParser):
             for number, line in enumerate(data.split("\n")):
                 if number:
                     self._break()
-                self._put(line)
+                self._write_text(line)
             return
         words = re.sub(r"[ \t\r\n]+", " ", data)
-        self._put(words.lstrip(" ") if self._bare() or self._lines[-1].endswith(" ") else words)
+        self._write_text(words.lstrip(" ") if self._bare() or self._lines[-1].endswith(" ") else words)
 
-    def _put(self, text: str) -> None:
+    def _write_text(self, text: str) -> None:
         if text and not self._hidden:
             self._lines[-1] += text
 
     def _bare(self) -> bool:
         return not self._lines[-1].lstrip("> ")
 
-    def _mark(self) -> str:
+    def _position(self) -> str:
         return "> " * min(self._quotes, 5)
 
     def _break(self) -> None:
         if not self._hidden:
-            self._lines.append(self._mark())
+            self._lines.append(self._position())
 
     def _line(self) -> None:
         if self._hidden:
             return
         if self._bare():
-            self._lines[-1] = self._mark()
+            self._lines[-1] = self._position()
         else:
-            self._lines.append(self._mark())
+            self._lines.append(self._position())
 
-    def _gap(self) -> None:
+    def _blank_line(self) -> None:
         if any(line.strip() for line in self._lines) and not self._hidden:
-            self._lines[-1] = self._mark()
-            self._lines.append(self._mark())
+            self._lines[-1] = self._position()
+            self._lines.append(self._position())
 
     def _end_link(self) -> None:
         leads, line, column = self._links.pop()
         shown = "\n".join(self._lines[line:])[column:].strip()
         if leads.startswith(("http:", "https:")) and leads.rstrip("/") != shown.rstrip("/"):
-            self._put(f" ({leads})")
+            self._write_text(f" ({leads})")

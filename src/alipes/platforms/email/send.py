@@ -1,4 +1,4 @@
-"""What goes out by mail: Markdown as HTML and as plain text, and a mail in its thread. It sends nothing."""
+"""Builds mails from messages (HTML and plain text, in their thread) and sends them by SMTP."""
 
 import asyncio
 import mimetypes
@@ -13,24 +13,24 @@ import aiosmtplib
 from aiosmtplib import SMTP, SMTPException, SMTPResponseException
 from markdown_it import MarkdownIt
 
-from alipes.kernel.errors import DeliveryError, Gone
+from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Media
-from alipes.kernel.platform import Piece
+from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
 from alipes.platforms.email.imap import Security
-from alipes.platforms.email.threads import Thread, message_id
-from alipes.platforms.files import readable
-from alipes.platforms.markup.markdown import read
-from alipes.platforms.markup.spans import Span, Spans, harmless, plain
+from alipes.platforms.email.threads import MailThread, make_message_id
+from alipes.platforms.files import outgoing_file
+from alipes.platforms.markup.markdown import parse_markdown
+from alipes.platforms.markup.spans import Span, Spans, plain_text, strip_controls
 
 LONGEST = 1_000_000
-"""Letters: one mail per answer, however long."""
-LARGEST = 25_000_000
-SUBJECT = 70
-# Pictures from elsewhere would be fetched by whoever opens the mail.
+"""Characters: one mail per answer, however long."""
+MAX_ATTACHMENT_BYTES = 25_000_000
+MAX_SUBJECT_CHARS = 70
+# remote pictures would be loaded by whatever opens the mail
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
-# An id on a line of its own, as the library would break it by default, confuses some programs.
-WIRE = SMTP_POLICY.clone(max_line_length=600)
+# the library would put an id on its own line, which confuses some programs
+MAIL_POLICY = SMTP_POLICY.clone(max_line_length=600)
 _STYLE = (
     "body{font-family:sans-serif;line-height:1.4}"
     "pre{background:#f4f4f4;padding:.6em;overflow-x:auto}"
@@ -40,82 +40,82 @@ _STYLE = (
 _AGAIN = re.compile(r"^(?:(?:re|aw|sv|antw|rif|odp)\s*:\s*)+", re.IGNORECASE)
 
 
-def pieces(markdown: str) -> tuple[Piece, ...]:
-    """The one mail that a text is; none where there is nothing to read."""
-    words = plain(_quoting(read(markdown).spans)).strip()
+def format_markdown(markdown: str) -> tuple[MessagePart, ...]:
+    """The one mail for a text; none if it is empty."""
+    words = plain_text(_quoting(parse_markdown(markdown).spans)).strip()
     if not words:
         return ()
     head = f"<head><style>{_STYLE}</style></head>"
     page = f"<html>{head}<body>\n{_PARSER.render(markdown)}</body></html>\n"
-    return (Piece(text=page, plain=words),)
+    return (MessagePart(text=page, plain=words),)
 
 
-def mail(ours: str, address: Address, thread: Thread, piece: Piece) -> EmailMessage:
-    """Raises Gone for what can never be sent."""
-    made = EmailMessage(policy=SMTP_POLICY)
-    words = piece.plain or piece.text or (piece.media.caption if piece.media else "")
-    made["From"] = formataddr(("alipes", ours))
-    made["To"] = address.chat
-    made["Subject"] = _subject(thread, words, piece.media)
-    made["Date"] = formatdate(localtime=False, usegmt=True)
-    made["Message-ID"] = message_id(piece.id or words, address.thread, ours.rpartition("@")[2])
+def build_mail(ours: str, address: Address, thread: MailThread, part: MessagePart) -> EmailMessage:
+    """Raises `Undeliverable` for something that can never be sent."""
+    incoming = EmailMessage(policy=SMTP_POLICY)
+    words = part.plain or part.text or (part.media.caption if part.media else "")
+    incoming["From"] = formataddr(("alipes", ours))
+    incoming["To"] = address.chat
+    incoming["Subject"] = _subject(thread, words, part.media)
+    incoming["Date"] = formatdate(localtime=False, usegmt=True)
+    incoming["Message-ID"] = make_message_id(part.id or words, address.thread, ours.rpartition("@")[2])
     if thread.references:
-        made["In-Reply-To"] = thread.references[-1]
-        made["References"] = " ".join(thread.references)
-    # Who answers by himself shall not answer us.
-    made["Auto-Submitted"] = "auto-replied" if thread.references else "auto-generated"
-    made["X-Auto-Response-Suppress"] = "All"
-    made.set_content(f"{words}\n", charset="utf-8", cte="quoted-printable")
-    if piece.plain and piece.text:
-        made.add_alternative(piece.text, subtype="html", charset="utf-8", cte="quoted-printable")
-    if piece.media:
-        _attach(made, piece.media)
-    return made
+        incoming["In-Reply-To"] = thread.references[-1]
+        incoming["References"] = " ".join(thread.references)
+    # automatic responders must not answer us
+    incoming["Auto-Submitted"] = "auto-replied" if thread.references else "auto-generated"
+    incoming["X-Auto-Response-Suppress"] = "All"
+    incoming.set_content(f"{words}\n", charset="utf-8", cte="quoted-printable")
+    if part.plain and part.text:
+        incoming.add_alternative(part.text, subtype="html", charset="utf-8", cte="quoted-printable")
+    if part.media:
+        _attach(incoming, part.media)
+    return incoming
 
 
 def _quoting(spans: Spans) -> list[Span]:
-    """The same with the sign of mail before every line that is quoted."""
-    made: list[Span] = []
+    """The same with `> ` before every quoted line."""
+    incoming: list[Span] = []
     fresh = True
     for span in spans:
         quote = any(mark.kind == "quote" for mark in span.marks)
         text = f"{'> ' if fresh else ''}{span.text}".replace("\n", "\n> ") if quote else span.text
-        made.append(Span(text, span.marks))
+        incoming.append(Span(text, span.marks))
         fresh = not quote and text.endswith("\n")
-    return made
+    return incoming
 
 
-def _subject(thread: Thread, words: str, media: Media | None) -> str:
+def _subject(thread: MailThread, words: str, media: Media | None) -> str:
     if thread.references:
-        return f"Re: {_AGAIN.sub('', harmless(thread.subject)).strip()}".strip()
-    first = next((line.strip() for line in harmless(words).splitlines() if line.strip()), "")
+        return f"Re: {_AGAIN.sub('', strip_controls(thread.subject)).strip()}".strip()
+    first = next((line.strip() for line in strip_controls(words).splitlines() if line.strip()), "")
     first = first or (_name(media) if media else "") or "A message"
-    return first if len(first) <= SUBJECT else f"{first[: SUBJECT - 1].rstrip()}…"
+    return first if len(first) <= MAX_SUBJECT_CHARS else f"{first[: MAX_SUBJECT_CHARS - 1].rstrip()}…"
 
 
-def _attach(made: EmailMessage, media: Media) -> None:
+def _attach(incoming: EmailMessage, media: Media) -> None:
     path = Path(media.path)
-    with readable(media.path):
+    with outgoing_file(media.path):
         size = path.stat().st_size
-        if size > LARGEST:
-            raise Gone(f"No mail takes a file of {size >> 20} MB ({_name(media)}).")
+        if size > MAX_ATTACHMENT_BYTES:
+            raise Undeliverable(f"A file of {size >> 20} MB is too large for mail ({_name(media)}).")
         data = path.read_bytes()
     kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     major, _, minor = kind.partition("/")
-    made.add_attachment(data, maintype=major, subtype=minor, filename=_name(media))
+    incoming.add_attachment(data, maintype=major, subtype=minor, filename=_name(media))
 
 
 def _name(media: Media) -> str:
-    return harmless(media.name) or Path(media.path).name
+    return strip_controls(media.name) or Path(media.path).name
 
 
-LATER = 60.0
-"""Seconds after which a server is asked again that said `not now` (greylisting, a full queue)."""
+RETRY_LATER = 60.0
+"""Seconds before a temporary rejection is retried (greylisting, a full queue)."""
 _ADDRESS = re.compile(r"[^@\s<>,;:\"()\[\]\\\x00-\x1f]+@[^@\s<>,;:\"()\[\]\\\x00-\x1f]+")
 
 
-class Post:
-    """A connection for each mail: mail is rare, and an old connection is one that may be dead."""
+class EmailSender:
+    """One connection per mail: mail is rare, and an old connection may be dead."""
 
     def __init__(
         self,
@@ -128,10 +128,10 @@ class Post:
         self._where, self._login, self._trust, self._within = where, login, trust, within
 
     async def send(self, ours: str, to: str, mail: EmailMessage) -> str:
-        """Its Message-ID."""
+        """Send a mail and return its Message-ID."""
         if not _ADDRESS.fullmatch(to):
-            raise Gone(f"{to!r} is no mail address.")
-        content = await asyncio.to_thread(mail.as_bytes, policy=WIRE)
+            raise Undeliverable(f"{to!r} is not a mail address.")
+        content = await asyncio.to_thread(mail.as_bytes, policy=MAIL_POLICY)
         host, port, security = self._where
         client = SMTP(
             hostname=host,
@@ -144,19 +144,19 @@ class Post:
         )
         try:
             try:
-                await self._until_data(client, ours, to)
-            except (SMTPException, OSError) as theirs:
-                raise self._ours(theirs, to) from theirs
+                await self._open_envelope(client, ours, to)
+            except (SMTPException, OSError) as failure:
+                raise self._translate_error(failure, to) from failure
             try:
                 await client.data(content)
-            except (SMTPException, OSError) as theirs:
-                raise self._ours(theirs, to, uncertain=True) from theirs
+            except (SMTPException, OSError) as failure:
+                raise self._translate_error(failure, to, uncertain=True) from failure
             await _goodbye(client)
         finally:
             client.close()
         return str(mail["Message-ID"])
 
-    async def _until_data(self, client: SMTP, ours: str, to: str) -> None:
+    async def _open_envelope(self, client: SMTP, ours: str, to: str) -> None:
         await client.connect()
         await client.ehlo()
         if client.server_auth_methods:
@@ -165,30 +165,34 @@ class Post:
         await client.mail(ours, options=options, encoding="utf-8")
         await client.rcpt(to, encoding="utf-8")
 
-    def _ours(self, theirs: Exception, to: str, *, uncertain: bool = False) -> DeliveryError:
-        """A failure of theirs, by who acts next. `uncertain`: the mail itself was on its way."""
-        match theirs:
+    def _translate_error(self, failure: Exception, to: str, *, uncertain: bool = False) -> DeliveryError:
+        """Translate an SMTP failure. `uncertain`: the mail itself was being transferred."""
+        match failure:
             case aiosmtplib.SMTPAuthenticationError():
-                return DeliveryError(f"The mail server does not accept our password ({theirs.code}).")
-            case SMTPResponseException() if theirs.code in (421, 450, 451, 452):
-                why = f"The mail server asks to come again later ({theirs.code} {theirs.message})."
-                return DeliveryError(why, retry_after=LATER)
+                return DeliveryError(f"The mail server does not accept our password ({failure.code}).")
+            case SMTPResponseException() if failure.code in (421, 450, 451, 452):
+                why = f"The mail server asks to retry later ({failure.code} {failure.message})."
+                return DeliveryError(why, retry_after=RETRY_LATER)
             case aiosmtplib.SMTPSenderRefused() | aiosmtplib.SMTPHeloError():
                 return DeliveryError(
-                    f"The mail server takes no mail from us ({theirs.code} {theirs.message})."
+                    f"The mail server does not accept mail from us ({failure.code} {failure.message})."
                 )
-            case SMTPResponseException() if 500 <= theirs.code < 600:
-                return Gone(f"The mail server refuses mail to {to} ({theirs.code} {theirs.message}).")
-            case SMTPResponseException() if theirs.code > 0:
-                return DeliveryError(f"The mail server refuses it for now ({theirs.code} {theirs.message}).")
+            case SMTPResponseException() if 500 <= failure.code < 600:
+                return Undeliverable(
+                    f"The mail server rejects mail to {to} ({failure.code} {failure.message})."
+                )
+            case SMTPResponseException() if failure.code > 0:
+                return DeliveryError(
+                    f"The mail server rejects it for now ({failure.code} {failure.message})."
+                )
         host, port, _ = self._where
         if uncertain:
-            return DeliveryError("The mail server does not say whether it took the mail.", uncertain=True)
-        return DeliveryError(f"The mail server {host}:{port} cannot be used ({theirs}).")
+            return DeliveryError("The mail server did not confirm the mail.", uncertain=True)
+        return DeliveryError(f"The mail server {host}:{port} cannot be used ({failure}).")
 
 
 async def _goodbye(client: SMTP) -> None:
-    """It was taken; whether we part politely is of no interest."""
+    """The mail was accepted; a failure now does not matter."""
     try:
         await client.quit(timeout=2.0)
     except (SMTPException, OSError):

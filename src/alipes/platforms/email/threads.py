@@ -1,4 +1,4 @@
-"""Threads of mail: which one a mail belongs to, and what the next one in it must refer to."""
+"""Mail threads: which thread a mail belongs to, and what the next mail in it refers to."""
 
 import hashlib
 import re
@@ -8,60 +8,60 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from alipes.platforms.state_files import put, read, write
+from alipes.platforms.state_files import put_bounded, read_state, write_atomic
 
-OURS = re.compile(r"<alipes\.([0-9a-f]{16})\.[0-9a-f]{24}@[^<>\s]+>")
+OWN_ID = re.compile(r"<alipes\.([0-9a-f]{16})\.[0-9a-f]{24}@[^<>\s]+>")
 IDS = re.compile(r"<[^<>\s]{1,900}>")
-REMEMBERED = 20
-STRANGERS = 100
+MAX_REFERENCES = 20
+MAX_STRANGERS = 100
 
 
-class Thread(Struct, frozen=True):
-    """Where a conversation stands."""
+class MailThread(Struct, frozen=True):
+    """State of a conversation."""
 
     subject: str = ""
     references: tuple[str, ...] = ()
-    """Ids of the mails so far, the last being the one to answer; of many the first and the latest."""
+    """Ids of the mails so far, the last one to be answered; of many, the first and the latest."""
 
 
-def name(message: str, references: Sequence[str]) -> str:
-    """The thread that a mail is in, by its id and those it refers to, the oldest first.
+def thread_name(message: str, references: Sequence[str]) -> str:
+    """Name of the thread of a mail, from its id and its references, oldest first.
 
-    Ids of ours tell it themselves: there are programs that forget how a thread began.
+    Our own ids contain it, since some programs drop the first references.
     """
     for each in reversed(references):
-        if known := OURS.fullmatch(each):
+        if known := OWN_ID.fullmatch(each):
             return known[1]
     return _digest((*references, message)[0], 8)
 
 
-def message_id(piece: str, thread: str, domain: str) -> str:
-    """The id of a mail of ours: the same whenever the same is sent again."""
-    return f"<alipes.{thread or _digest(piece, 8)}.{_digest(piece, 12)}@{domain}>"
+def make_message_id(part: str, thread: str, domain: str) -> str:
+    """Message-ID of our mail: the same for the same part."""
+    return f"<alipes.{thread or _digest(part, 8)}.{_digest(part, 12)}@{domain}>"
 
 
-class Threads:
-    """A file for each. Being lost is harmless: the answer begins a thread of its own then."""
+class MailThreads:
+    """One file per thread. If one is lost, the answer starts a new thread."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._strangers: dict[Path, Thread] = {}
+        self._strangers: dict[Path, MailThread] = {}
 
-    def note(self, person: str, thread: str, now: Thread) -> None:
-        """As `keep`, for one who may not speak: they fill no disk of ours."""
-        put(self._strangers, self._path(person, thread), now, STRANGERS)
+    def remember_stranger(self, person: str, thread: str, now: MailThread) -> None:
+        """As `save`, for people without access: only in memory."""
+        put_bounded(self._strangers, self._path(person, thread), now, MAX_STRANGERS)
 
-    def find(self, person: str, thread: str) -> Thread:
+    def find(self, person: str, thread: str) -> MailThread:
         path = self._path(person, thread)
-        return self._strangers.get(path) or read(path, Thread)
+        return self._strangers.get(path) or read_state(path, MailThread)
 
-    def keep(self, person: str, thread: str, now: Thread) -> None:
+    def save(self, person: str, thread: str, now: MailThread) -> None:
         """Raises OSError."""
         ids = now.references
-        some = ids if len(ids) <= REMEMBERED else (ids[0], *ids[1 - REMEMBERED :])
+        some = ids if len(ids) <= MAX_REFERENCES else (ids[0], *ids[1 - MAX_REFERENCES :])
         path = self._path(person, thread)
         self._strangers.pop(path, None)
-        write(path, msgspec.json.encode(Thread(now.subject, some)))
+        write_atomic(path, msgspec.json.encode(MailThread(now.subject, some)))
 
     def _path(self, person: str, thread: str) -> Path:
         return self._folder / f"{_digest(f'{person} {thread}', 12)}.json"

@@ -1,4 +1,4 @@
-"""What was said on IRC, as an `Arrival`: who said it where, and does it mean us. It asks nobody."""
+"""Converts IRC lines to incoming messages."""
 
 import hashlib
 import re
@@ -6,47 +6,60 @@ import secrets
 from collections.abc import Collection
 from datetime import datetime
 
-from alipes.kernel.platform import Arrival
+from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
-from alipes.platforms.irc.protocol import CTCP, Line, fold, is_channel, person, unadorned
+from alipes.platforms.irc.protocol import (
+    CTCP,
+    IrcLine,
+    fold_name,
+    is_channel,
+    normalise_mask,
+    strip_formatting,
+)
 
 NAME = "irc"
-OLDEST = 86_400.0
-"""Seconds after which a line that was kept for us is not answered any more."""
+MAX_AGE = 86_400.0
+"""Seconds after which a replayed line is no longer answered."""
 _NOBODY = ("", "*", "0")
 
 
-def who(source: str, account: str) -> str:
-    """The id by which a person is let in: the name of the account they are logged in to, which nobody else
-    can bear; else all of `nick!user@host`. An account has no `!`: neither is taken for the other."""
-    return fold(account) if account not in _NOBODY and "!" not in account else person(source)
+def person_id(source: str, account: str) -> str:
+    """Id of a person for access: their account, which nobody else can use; otherwise the whole
+    `nick!user@host`. An account has no `!`, so the two cannot be confused."""
+    return fold_name(account) if account not in _NOBODY and "!" not in account else normalise_mask(source)
 
 
-def address(target: str, nick: str, sender: str, *, per_user: bool) -> Address:
-    """A channel is everybody's; a private conversation is the person's, whoever bears the nick later."""
+def chat_address(target: str, nick: str, sender: str, *, per_user: bool) -> Address:
+    """Address of a channel, or of a private conversation with one person, even if someone else takes their
+    nick."""
     if is_channel(target):
-        return Address(NAME, fold(target), "group", user=sender if per_user else "")
-    return Address(NAME, fold(nick), user=sender)
+        return Address(NAME, fold_name(target), "group", user=sender if per_user else "")
+    return Address(NAME, fold_name(nick), user=sender)
 
 
-def arrival(
-    line: Line, sender: str, *, nicks: Collection[str], commands: Collection[str] = (), per_user: bool = False
-) -> Arrival | None:
-    """None for what says nothing to us, such as requests between programs. `nicks`: what we are called."""
+def parse_message(
+    line: IrcLine,
+    sender: str,
+    *,
+    nicks: Collection[str],
+    commands: Collection[str] = (),
+    per_user: bool = False,
+) -> IncomingMessage | None:
+    """An incoming message; None for anything that is not a message, such as CTCP. `nicks`: our names."""
     words = line.last
     if words.startswith(CTCP):
         kind, _, rest = words.strip(CTCP).partition(" ")
         if kind != "ACTION":
             return None
         words = f"* {rest}"
-    text, called = _called(unadorned(words).strip(), nicks)
+    text, called = _called(strip_formatting(words).strip(), nicks)
     group = is_channel(line.params[0])
     if not text:
         return None
     id = _id(line)
-    return Arrival(
+    return IncomingMessage(
         id=id,
-        address=address(line.params[0], line.nick, sender, per_user=per_user),
+        address=chat_address(line.params[0], line.nick, sender, per_user=per_user),
         sender=sender,
         name=line.nick,
         text=_command(text, commands),
@@ -56,17 +69,17 @@ def arrival(
     )
 
 
-def stale(line: Line, now: float) -> bool:
-    """Is it a memory of long ago, brought by somebody who kept it for us?"""
+def is_stale(line: IrcLine, now: float) -> bool:
+    """True for an old line that a bouncer replays."""
     try:
         said = datetime.fromisoformat(line.tags.get("time", "").replace("Z", "+00:00")).timestamp()
     except ValueError:
         return False
-    return now - said > OLDEST
+    return now - said > MAX_AGE
 
 
-def _id(line: Line) -> str:
-    """The server's; else by when it was said, so that it is the same when it is brought again."""
+def _id(line: IrcLine) -> str:
+    """The server's message id; otherwise made from the time, so that a replay has the same id."""
     if given := line.tags.get("msgid"):
         return given
     if when := line.tags.get("time"):
@@ -75,8 +88,8 @@ def _id(line: Line) -> str:
     return f"heard-{secrets.token_hex(8)}"
 
 
-def requested(line: Line) -> tuple[str, str] | None:
-    """What a program asks of ours (CTCP), and its words."""
+def parse_ctcp(line: IrcLine) -> tuple[str, str] | None:
+    """Kind and text of a CTCP request."""
     words = line.last
     if not words.startswith(CTCP) or words.startswith(f"{CTCP}ACTION"):
         return None
@@ -85,7 +98,7 @@ def requested(line: Line) -> tuple[str, str] | None:
 
 
 def _called(text: str, nicks: Collection[str]) -> tuple[str, bool]:
-    """The words without our name before them, and whether it was there: `nick: words`, or `@nick`."""
+    """The text without our nick before it, and whether we were mentioned: `nick: text` or `@nick`."""
     for nick in nicks:
         name = re.escape(nick)
         if match := re.match(rf"@?{name}\s*[:,]\s*|@{name}\s+", text, re.IGNORECASE):
@@ -96,7 +109,7 @@ def _called(text: str, nicks: Collection[str]) -> tuple[str, bool]:
 
 
 def _command(text: str, commands: Collection[str]) -> str:
-    """Programs for IRC keep a line that begins with a slash to themselves, so `!stop` does as well."""
+    """IRC clients handle lines that start with a slash themselves, so `!stop` works too."""
     if match := re.match(r"!([a-z_-]+)(?=\s|$)", text):
         return f"/{text[1:]}" if match[1] in commands else text
     return text

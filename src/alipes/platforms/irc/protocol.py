@@ -1,4 +1,4 @@
-"""Markdown as lines of IRC, and the cutting of lines that are too long for one. It sends nothing."""
+"""The IRC line protocol, and Markdown as IRC lines."""
 
 import re
 from collections.abc import Mapping
@@ -6,29 +6,29 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from alipes.kernel.platform import Piece
-from alipes.platforms.markup.markdown import read
-from alipes.platforms.markup.spans import LINE, Border, Flow, Spans, cut, plain
+from alipes.kernel.platform import MessagePart
+from alipes.platforms.markup.markdown import parse_markdown
+from alipes.platforms.markup.spans import LINE, Border, MarkedText, Spans, plain_text, split_text
 
 MAX_PART_CHARS = 4000
-"""Letters of one piece: a line of the text, however many lines of IRC it takes."""
+"""Characters of one message part: one line of the text, sent as one or more IRC lines."""
 _SIGNS = {"bold": "\x02", "italic": "\x1d"}
 _TOGGLES = "".join(_SIGNS.values())
 _BLANK = re.compile(r"\s")
 _CLINGING = re.compile(r"[\u0300-\u036f\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]")
 
 
-def pieces(markdown: str) -> tuple[Piece, ...]:
-    """A piece for every line of the text: what arrived is known line by line. Empty ones cannot be sent."""
-    flow = read(markdown)
-    parts = cut(_by_lines(flow), _one_line, MAX_PART_CHARS)
-    return tuple(Piece(text=_written(part), plain=plain(part)) for part in parts)
+def format_markdown(markdown: str) -> tuple[MessagePart, ...]:
+    """One part per line of the text, so that delivery is known line by line. Empty lines are dropped."""
+    flow = parse_markdown(markdown)
+    parts = split_text(_by_lines(flow), _one_line, MAX_PART_CHARS)
+    return tuple(MessagePart(text=_written(part), plain=plain_text(part)) for part in parts)
 
 
-def lines(text: str, room: int) -> list[str]:
-    """`text` in lines of at most `room` bytes, cut between words where there are some. Bold and italic
-    that a cut falls into go on behind it."""
-    made: list[str] = []
+def split_lines(text: str, room: int) -> list[str]:
+    """Split `text` into lines of at most `room` bytes, between words where possible. Bold and italic
+    continue after a split."""
+    result: list[str] = []
     opened = ""
     for line in text.split("\n"):
         rest = line.rstrip()
@@ -39,15 +39,15 @@ def lines(text: str, room: int) -> list[str]:
             rest = rest.lstrip(" ") if rest and end < len(whole) else rest
             opened = "".join(sign for sign in _TOGGLES if part.count(sign) % 2) if rest else ""
             if part.strip(f" {_TOGGLES}"):
-                made.append(part.rstrip())
+                result.append(part.rstrip())
         opened = ""
-    return made
+    return result
 
 
 def _end(text: str, room: int) -> int:
     if len(text.encode()) <= room:
         return len(text)
-    # What does not end between two characters ends before the one it fell into.
+    # a cut inside a character moves before it
     fit = len(text.encode()[:room].decode("utf-8", "ignore"))
     blanks = [match.start() for match in _BLANK.finditer(text, 0, fit + 1)]
     if blanks and blanks[-1] > fit // 3:
@@ -62,14 +62,14 @@ def _one_line(spans: Spans) -> bool:
     return "\n" not in text.strip("\n")
 
 
-def _by_lines(flow: Flow) -> Flow:
-    """The same, where every line is a border and none is better than another."""
+def _by_lines(flow: MarkedText) -> MarkedText:
+    """The same text with every line as an equal border."""
     borders: list[Border] = []
     size = 0
     for span in flow.spans:
         borders += [(size + match.end(), LINE) for match in re.finditer(r"\n", span.text)]
         size += len(span.text)
-    return Flow(flow.spans, tuple(borders))
+    return MarkedText(flow.spans, tuple(borders))
 
 
 def _written(spans: Spans) -> str:
@@ -91,7 +91,7 @@ def _written(spans: Spans) -> str:
 
 
 MAX_LINE_BYTES = 512
-"""Bytes of a line with its end, as others receive it. Tags in front are not counted."""
+"""Bytes of a line including its end, as others receive it. Tags are not counted."""
 CTCP = "\x01"
 _FOLDED = str.maketrans("[]\\~", "{}|^")
 _ESCAPES = {":": ";", "s": " ", "r": "\r", "n": "\n", "\\": "\\"}
@@ -99,7 +99,7 @@ _SHOW = re.compile(r"\x03(?:\d{1,2}(?:,\d{1,2})?)?|\x04(?:[0-9a-fA-F]{6})?|[\x02
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
-class Line(Struct, frozen=True):
+class IrcLine(Struct, frozen=True):
     """One message of the protocol."""
 
     command: str
@@ -109,7 +109,7 @@ class Line(Struct, frozen=True):
 
     @property
     def nick(self) -> str:
-        """Who it is from; a server's has no `!`."""
+        """Nick of the sender; a server has no `!`."""
         return self.source.partition("!")[0]
 
     @property
@@ -117,13 +117,13 @@ class Line(Struct, frozen=True):
         return self.params[-1] if self.params else ""
 
 
-def parse_line(raw: bytes) -> Line:
-    """Every line can be read; what makes no sense has an empty command."""
-    text = decoded(raw).rstrip("\r\n")
+def parse_line(raw: bytes) -> IrcLine:
+    """Parse any line; garbage has an empty command."""
+    text = decode(raw).rstrip("\r\n")
     tags: dict[str, str] = {}
     if text.startswith("@"):
-        told, _, text = text[1:].partition(" ")
-        for each in told.split(";"):
+        raw_tags, _, text = text[1:].partition(" ")
+        for each in raw_tags.split(";"):
             name, _, value = each.partition("=")
             tags[name] = re.sub(r"\\(.?)", lambda match: _ESCAPES.get(match[1], match[1]), value)
     text = text.lstrip(" ")
@@ -133,47 +133,47 @@ def parse_line(raw: bytes) -> Line:
     head, colon, last = text.partition(" :")
     words = head.split()
     params = (*words[1:], last) if colon else tuple(words[1:])
-    return Line(words[0].upper() if words else "", params, source, tags)
+    return IrcLine(words[0].upper() if words else "", params, source, tags)
 
 
-def decoded(raw: bytes) -> str:
-    """UTF-8; what is none, is what it was before that."""
+def decode(raw: bytes) -> str:
+    """Decode as UTF-8, otherwise as Windows-1252."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
         return raw.decode("cp1252", "replace")
 
 
-def written(command: str, *params: str) -> bytes:
-    """A line as it goes out. The last parameter may have blanks; nothing in it can begin another line."""
+def encode_line(command: str, *params: str) -> bytes:
+    """Encode a line. The last parameter may contain spaces; no parameter can start another line."""
     clean = [re.sub(r"[\r\n\0]+", " ", each) for each in params]
     if clean:
         clean[-1] = f":{clean[-1]}"
     return " ".join((command, *clean)).encode("utf-8", "replace") + b"\r\n"
 
 
-def fold(name: str) -> str:
-    """Names that differ in this way only are the same name."""
+def fold_name(name: str) -> str:
+    """Fold a name: names that differ only in this way are equal."""
     return name.translate(_FOLDED).lower()
 
 
-def person(source: str) -> str:
-    """`nick!user@host` as we compare it."""
+def normalise_mask(source: str) -> str:
+    """`nick!user@host` in the form in which we compare it."""
     nick, _, rest = source.partition("!")
     user, _, host = rest.partition("@")
-    return f"{fold(nick)}!{user}@{host.lower()}"
+    return f"{fold_name(nick)}!{user}@{host.lower()}"
 
 
 def is_channel(name: str) -> bool:
     return name[:1] in ("#", "&", "+", "!")
 
 
-def unadorned(text: str) -> str:
-    """Without colours and the like."""
+def strip_formatting(text: str) -> str:
+    """Remove colours and other formatting."""
     return _CONTROL.sub("", _SHOW.sub("", text))
 
 
-def room(source: str, target: str) -> int:
-    """Bytes of text that a line to `target` has room for, once the server has put `source` before it."""
+def available_bytes(source: str, target: str) -> int:
+    """Bytes of text that fit into a line to `target`, given the prefix that the server adds."""
     around = f":{source} PRIVMSG {target} :\r\n"
     return MAX_LINE_BYTES - len(around.encode())

@@ -1,4 +1,4 @@
-"""Reads Markdown into a `Flow`: blocks become lines, marks stay marks. It knows no platform."""
+"""Parses Markdown into marked text: blocks become lines, inline markup becomes marks."""
 
 import re
 from collections.abc import Sequence
@@ -12,43 +12,44 @@ from alipes.platforms.markup.spans import (
     ITEM,
     LINE,
     Border,
-    Flow,
-    Mark,
+    MarkedText,
     Span,
     Spans,
-    harmless,
-    plain,
+    TextMark,
+    plain_text,
+    strip_controls,
 )
 
 _LINKS = re.compile(r"(?:https?|tg)://[^\s/?#@]+\S*", re.IGNORECASE)
-_SPANS = {"strong": Mark("bold"), "em": Mark("italic"), "s": Mark("strike")}
+_SPANS = {"strong": TextMark("bold"), "em": TextMark("italic"), "s": TextMark("strike")}
 
 
-class Page:
-    """What has been written so far, and where it may be cut apart."""
+class TextBuilder:
+    """Collects the spans of a text and the places where it may be split."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self.size = 0
         self.indents: list[str] = []
-        """What every line begins with, outermost first."""
-        self.frame: tuple[Mark, ...] = ()
-        """The marks of the blocks we are in."""
-        self.marks: list[Mark] = []
-        """The marks that are open inside the block."""
-        self._before: tuple[Mark, ...] = ()
+        """Prefixes of every line, outermost first."""
+        self.frame: tuple[TextMark, ...] = ()
+        """Marks of the enclosing blocks."""
+        self.marks: list[TextMark] = []
+        """Open inline marks."""
+        self._before: tuple[TextMark, ...] = ()
         self._borders: list[Border] = []
 
     @property
-    def flow(self) -> Flow:
-        return Flow(tuple(self.spans), tuple(self._borders))
+    def flow(self) -> MarkedText:
+        return MarkedText(tuple(self.spans), tuple(self._borders))
 
-    def put(self, text: str, *more: Mark) -> None:
-        if text := harmless(text):
+    def put(self, text: str, *more: TextMark) -> None:
+        if text := strip_controls(text):
             self._add(Span(text, (*self.frame, *self.marks, *more)))
 
     def begin(self, breaks: int, rank: int) -> None:
-        """A new block, `breaks` lines below what is there. A frame goes on over the gap if both are in it."""
+        """Start a block `breaks` lines below the text so far. A quote continues over the gap if both are in
+        it."""
         if self.size:
             self._add(Span("\n" * breaks, self.frame if self.frame == self._before else ()))
             self._borders.append((self.size, rank))
@@ -57,12 +58,12 @@ class Page:
         if self.indents:
             self._add(Span("".join(self.indents), self.frame))
 
-    def end_line(self, *more: Mark) -> None:
-        """The next line of the same block."""
+    def end_line(self, *more: TextMark) -> None:
+        """Start the next line of the same block."""
         self.put("\n", *more)
         self._borders.append((self.size, LINE))
 
-    def lines(self, text: str, mark: Mark) -> None:
+    def lines(self, text: str, mark: TextMark) -> None:
         for number, line in enumerate(text.split("\n")):
             if number:
                 self.end_line(mark)
@@ -74,8 +75,8 @@ class Page:
         self._before = self.frame
 
 
-def write(tokens: Sequence[Token], page: Page) -> None:
-    """The text of one block."""
+def write_inline(tokens: Sequence[Token], page: TextBuilder) -> None:
+    """Add the inline content of one block."""
     for token in tokens:
         match token.type:
             case "text" | "text_special":
@@ -84,7 +85,7 @@ def write(tokens: Sequence[Token], page: Page) -> None:
                 page.end_line()
                 page.put("".join(page.indents))
             case "code_inline":
-                page.put(token.content, Mark("code"))
+                page.put(token.content, TextMark("code"))
             case "image":
                 _image(token, page)
             case "link_open":
@@ -97,7 +98,7 @@ def write(tokens: Sequence[Token], page: Page) -> None:
                 page.marks.pop()
 
 
-def _end_link(page: Page) -> None:
+def _end_link(page: TextBuilder) -> None:
     link = page.marks.pop()
     begin = len(page.spans)
     while begin and link in page.spans[begin - 1].marks:
@@ -105,33 +106,33 @@ def _end_link(page: Page) -> None:
     inside = page.spans[begin:]
     if inside and _LINKS.fullmatch(link.value):
         return
-    # What is no address for a messenger is written out behind its text, which loses its mark.
+    # what a messenger does not accept as a link is written out behind its text
     shown = "".join(span.text for span in inside)
     page.spans[begin:] = [Span(s.text, tuple(mark for mark in s.marks if mark != link)) for s in inside]
     if link.value and link.value not in (shown, f"mailto:{shown}"):
         page.put(f" ({link.value})" if inside else link.value)
 
 
-def _image(token: Token, page: Page) -> None:
+def _image(token: Token, page: TextBuilder) -> None:
     address = _link(token, "src")
-    shown = harmless("".join(child.content for child in token.children or [])) or "image"
+    shown = strip_controls("".join(child.content for child in token.children or [])) or "image"
     if _LINKS.fullmatch(address.value):
         page.put(shown, address)
     else:
         page.put(f"{shown} ({address.value})" if address.value else shown)
 
 
-def _link(token: Token, name: str) -> Mark:
-    return Mark("link", harmless(str(token.attrGet(name) or "")))
+def _link(token: Token, name: str) -> TextMark:
+    return TextMark("link", strip_controls(str(token.attrGet(name) or "")))
 
 
 WIDEST = 64
-_PRE = Mark("pre")
+_PRE = TextMark("pre")
 
 
-def drawn(rows: Sequence[Sequence[Spans]]) -> list[list[Span]]:
-    """The lines of a table whose first row is its head."""
-    cells = [[" ".join(plain(cell).split()) for cell in row] for row in rows]
+def draw_table(rows: Sequence[Sequence[Spans]]) -> list[list[Span]]:
+    """Lines of a table; the first row is its head."""
+    cells = [[" ".join(plain_text(cell).split()) for cell in row] for row in rows]
     widths = [
         max(_width(row[column]) for row in cells if column < len(row)) for column in range(len(cells[0]))
     ]
@@ -148,14 +149,14 @@ def _row(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _stacked(rows: Sequence[Sequence[Spans]]) -> list[list[Span]]:
-    """Every cell on a line of its own, behind the name of its column; an empty line between rows."""
+    """One line per cell, with the name of its column; an empty line between rows."""
     head, *rest = rows
     lines: list[list[Span]] = []
     for number, row in enumerate(rest):
         if number:
             lines.append([])
         for name, cell in zip(head, row, strict=False):
-            bold = [Span(span.text, (Mark("bold"), *span.marks)) for span in name]
+            bold = [Span(span.text, (TextMark("bold"), *span.marks)) for span in name]
             lines.append([*bold, Span(": " if name else ""), *cell])
     return lines
 
@@ -167,7 +168,7 @@ def _width(text: str) -> int:
 
 DEEPEST = 60
 _PARSER = (
-    # Definitions of links stay text: one that nobody refers to would be lost.
+    # link definitions stay text: an unused one would be lost
     MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST})
     .enable(["table", "strikethrough"])
     .disable("reference")
@@ -176,41 +177,41 @@ _NEWLINE = re.compile(r"\r\n?|\n")
 _PIPES = re.compile(r"(?<!\\)\|")
 
 
-def read(markdown: str) -> Flow:
-    """What a person sees of a Markdown text. Nothing that could be read in the source is left out."""
+def parse_markdown(markdown: str) -> MarkedText:
+    """Parse a Markdown text. Nothing visible in the source is lost."""
     tokens = _PARSER.parse(markdown)
     if any(token.level >= DEEPEST - 1 for token in tokens):
-        # The parser leaves out what lies deeper.
+        # the parser drops what is nested deeper
         return _as_written(markdown)
     return _Blocks(tokens, markdown).read()
 
 
-def _as_written(text: str) -> Flow:
+def _as_written(text: str) -> MarkedText:
     spans, borders, size = [], [], 0
-    for line in harmless(text.replace("\r", "\n")).splitlines(keepends=True):
+    for line in strip_controls(text.replace("\r", "\n")).splitlines(keepends=True):
         borders.append((size, LINE))
         spans.append(Span(line))
         size += len(line)
-    return Flow(tuple(spans), tuple(borders))
+    return MarkedText(tuple(spans), tuple(borders))
 
 
 class _Blocks:
-    """A fold over the tokens of the parser."""
+    """Folds the parser's tokens into text."""
 
     def __init__(self, tokens: Sequence[Token], source: str) -> None:
         self._tokens, self._source = tokens, source
-        self._page = Page()
+        self._page = TextBuilder()
         self._numbers: list[int | None] = []
-        """Per open list: its next number; None for bullets."""
+        """Next number of each open list; None for bullets."""
         self._list_begins = False
         self._on_bullet = False
-        """A bullet was written and nothing behind it yet."""
+        """True right after a bullet."""
         self._below_heading = False
         self._quotes = 0
         self._depth = 0
-        """How many quotes are open."""
+        """Number of open quotes."""
 
-    def read(self) -> Flow:
+    def read(self) -> MarkedText:
         place = 0
         while place < len(self._tokens):
             token = self._tokens[place]
@@ -227,10 +228,10 @@ class _Blocks:
                 self._line(1 if token.hidden else 2)
             case "inline":
                 self._on_bullet = False
-                write(token.children or [], self._page)
+                write_inline(token.children or [], self._page)
             case "heading_open":
                 self._line(2)
-                self._page.marks.append(Mark("bold"))
+                self._page.marks.append(TextMark("bold"))
             case "heading_close":
                 self._page.marks.pop()
                 self._below_heading = True
@@ -262,7 +263,7 @@ class _Blocks:
                 if self._depth > 1:
                     self._page.indents.append("> ")
                 else:
-                    self._page.frame = (Mark("quote", str(self._quotes)),)
+                    self._page.frame = (TextMark("quote", str(self._quotes)),)
             case "blockquote_close":
                 self._depth -= 1
                 if self._depth:
@@ -273,7 +274,7 @@ class _Blocks:
     def _item(self, following: Token) -> None:
         number = self._numbers[-1]
         bullet = "• " if number is None else f"{number}. "
-        # A list stands off from what is before it, an item only if the source spaced its items.
+        # a list is separated from the text before it, an item only if the source separates items
         spaced = following.type == "paragraph_open" and not following.hidden
         self._line(2 if (spaced or self._list_begins) and len(self._numbers) == 1 else 1, ITEM)
         self._list_begins = False
@@ -284,7 +285,7 @@ class _Blocks:
         self._on_bullet = True
 
     def _line(self, breaks: int, rank: int = BLOCK, *, apart: bool = False) -> None:
-        """Begin a line for a block; behind a bullet a text goes on, but not what stands `apart`."""
+        """Start a line for a block. Text continues behind a bullet, except for blocks that stand `apart`."""
         beside, self._on_bullet = self._on_bullet, False
         if beside and not apart:
             return
@@ -301,23 +302,23 @@ class _Blocks:
     def _code(self, token: Token) -> None:
         self._line(2, apart=True)
         language = token.info.split()[0] if token.info.split() else ""
-        self._page.lines(token.content.rstrip("\n") or " ", Mark("pre", harmless(language)))
+        self._page.lines(token.content.rstrip("\n") or " ", TextMark("pre", strip_controls(language)))
 
     def _table(self, place: int) -> int:
-        """Draw the table that begins here; gives the place of its end."""
+        """Draw the table that starts here; returns the index of its end."""
         end = next(n for n in range(place, len(self._tokens)) if self._tokens[n].type == "table_close")
         rows: list[list[Spans]] = []
         for token in self._tokens[place:end]:
             if token.type == "tr_open":
                 rows.append([])
             elif token.type == "inline":
-                write(token.children or [], cell := Page())
+                write_inline(token.children or [], cell := TextBuilder())
                 rows[-1].append(cell.flow.spans)
         self._line(2, apart=True)
         if lines := self._surplus(self._tokens[place].map or [0, 0], len(rows[0])):
-            self._page.lines("\n".join(lines), Mark("pre"))
+            self._page.lines("\n".join(lines), TextMark("pre"))
             return end
-        for number, line in enumerate(drawn(rows)):
+        for number, line in enumerate(draw_table(rows)):
             if number:
                 self._page.end_line(*(mark for span in line[:1] for mark in span.marks if mark.kind == "pre"))
             for span in line:
@@ -325,7 +326,7 @@ class _Blocks:
         return end
 
     def _surplus(self, where: Sequence[int], columns: int) -> list[str]:
-        """The source of a table with a row that has more cells than the head: the parser would drop them."""
+        """Source lines of a table with more cells in a row than in its head: the parser would drop them."""
         lines = [line.strip() for line in _NEWLINE.split(self._source)[where[0] : where[1]]]
         counts = [len(_PIPES.findall(line.strip("|"))) + 1 for line in lines]
         return lines if any(count > columns for count in counts) else []

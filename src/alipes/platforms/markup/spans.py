@@ -1,4 +1,4 @@
-"""Text with marks, and its cutting into messages. How a mark is written, each platform says itself."""
+"""Marked text and splitting it into messages. Each platform writes the marks in its own markup."""
 
 import re
 import unicodedata
@@ -9,11 +9,11 @@ from msgspec import Struct
 
 Kind: TypeAlias = Literal["bold", "italic", "strike", "code", "pre", "link", "quote"]
 Border: TypeAlias = tuple[int, int]
-"""Where a message may end (an offset), and how well (0 to 4)."""
+"""Where a message may end (an offset), and how good that is (0 to 4)."""
 
 BLOCK, ITEM, LINE, SENTENCE, WORD = 4, 3, 2, 1, 0
 _FLOORS = {BLOCK: 0.3, ITEM: 0.4, LINE: 0.5, SENTENCE: 0.6, WORD: 0.5}
-"""A border counts only if the message is filled this far: else a better one would give crumbs."""
+"""How full a message must be for a border of this rank to count; otherwise parts would get too small."""
 _SENTENCE = re.compile(r"[.!?…:;]['\")\]»”]*\s+|[。！？；]")
 _WORD = re.compile(r"\s+|[、，]")
 _CLINGING = re.compile(r"[\u0300-\u036f\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]")
@@ -21,42 +21,42 @@ _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp", "Zs"))
 _UNSAYABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-class Mark(Struct, frozen=True):
-    """How some text is shown. Two that differ in value are two, also next to each other."""
+class TextMark(Struct, frozen=True):
+    """How some text is shown. Marks with different values are different, also side by side."""
 
     kind: Kind
     value: str = ""
-    """A link's address, the language of code, a quote's number."""
+    """Address of a link, language of code, or number of a quote."""
 
 
 class Span(Struct, frozen=True):
     text: str
-    marks: tuple[Mark, ...] = ()
-    """The outermost first."""
+    marks: tuple[TextMark, ...] = ()
+    """Outermost first."""
 
 
 Spans: TypeAlias = tuple[Span, ...]
 
 
-class Flow(Struct, frozen=True):
-    """A whole text: what is said, and where it may be cut apart."""
+class MarkedText(Struct, frozen=True):
+    """A whole text and the places where it may be split."""
 
     spans: Spans
     borders: tuple[Border, ...] = ()
 
 
-def harmless(text: str) -> str:
-    """The text without control characters, turns of direction and halves of characters."""
+def strip_controls(text: str) -> str:
+    """Remove control characters, direction marks and lone surrogates."""
     return text if text.isprintable() else _UNSAYABLE.sub("", text)
 
 
-def utf16(text: str) -> int:
-    """The length of a text as Telegram counts."""
+def utf16_length(text: str) -> int:
+    """Length in UTF-16 units, as Telegram counts."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def plain(spans: Iterable[Span]) -> str:
-    """Without marks, for people to read; where a link leads is told."""
+def plain_text(spans: Iterable[Span]) -> str:
+    """Text without marks; addresses of links are written out."""
     out: list[str] = []
     link, shown = "", ""
 
@@ -75,15 +75,15 @@ def plain(spans: Iterable[Span]) -> str:
     return "".join(out)
 
 
-def cut(flow: Flow, fits: Callable[[Spans], bool], longest: int) -> tuple[Spans, ...]:
-    """Parts that each fit, cut at the best border near the end of each. Only blanks between them are lost.
+def split_text(flow: MarkedText, fits: Callable[[Spans], bool], longest: int) -> tuple[Spans, ...]:
+    """Split a text into parts that fit, each at the best border near its end. Only whitespace is dropped.
 
-    `fits` must hold for every beginning of what it holds for; `longest`: no part with more characters fits.
+    If `fits` accepts a text it must accept every beginning of it; no part longer than `longest` fits.
     """
     rest, borders, parts = _Rest(flow.spans), flow.borders, []
     while rest.left:
         room = _room(rest, fits, longest)
-        # Part of a character can be asked for by whoever allows next to nothing; then it is given whole.
+        # if less than one character fits, take one anyway
         end = rest.left if room >= rest.left else max(1, _end(rest, room, borders))
         if part := _trimmed(rest.take(end)):
             parts.append(part)
@@ -92,7 +92,7 @@ def cut(flow: Flow, fits: Callable[[Spans], bool], longest: int) -> tuple[Spans,
 
 
 class _Rest:
-    """What is not cut off yet. Offsets of borders are those of the whole."""
+    """The part of a text that is not split off yet. Borders keep their offsets in the whole text."""
 
     def __init__(self, spans: Spans) -> None:
         self._spans = [span for span in reversed(spans) if span.text]
@@ -124,7 +124,7 @@ class _Rest:
 
 
 def _room(rest: _Rest, fits: Callable[[Spans], bool], longest: int) -> int:
-    """How many characters of the rest fit."""
+    """Number of characters of the rest that fit."""
     low, high = 0, min(rest.left, longest)
     if fits(rest.peek(high)):
         return high
@@ -155,7 +155,7 @@ def _end(rest: _Rest, room: int, borders: Sequence[Border]) -> int:
 
 
 def _trimmed(spans: Spans) -> Spans:
-    """Without empty lines at its edges. Code keeps its blanks, and the first line its indent."""
+    """Remove empty lines at both ends. Code keeps its spaces, and the first line its indent."""
     out = list(spans)
     while out:
         last = out[-1]
@@ -172,7 +172,7 @@ def _trimmed(spans: Spans) -> Spans:
 
 
 def _seen(text: str) -> bool:
-    """Whether there is anything to see: no messenger takes a message of blanks."""
+    """True if anything is visible: messengers reject messages of whitespace."""
     return any(
         unicodedata.category(char) not in _UNSEEN and char not in "\u2800\u3164\uffa0" for char in text
     )

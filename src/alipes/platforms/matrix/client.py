@@ -1,4 +1,4 @@
-"""matrix-nio on our connections: it knows rooms, keys and words; who connects, waits and retries is us."""
+"""matrix-nio's client on our HTTP connections: the library handles rooms and keys, we connect and retry."""
 
 import asyncio
 import json
@@ -16,40 +16,40 @@ import nio  # type: ignore[import-untyped]
 import nio.store  # type: ignore[import-untyped]
 from peewee import SqliteDatabase  # type: ignore[import-untyped]
 
-from alipes.platforms.matrix.cursor import Login
-from alipes.platforms.matrix.settings import SLACK
-from alipes.runtime.http.clients import Http
+from alipes.platforms.matrix.cursor import MatrixLogin
+from alipes.platforms.matrix.settings import POLL_GRACE
+from alipes.runtime.http.clients import HttpClient
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _CHARSET = re.compile(r";.*")
 for _name in ("nio.events.misc", "nio.responses"):
-    logging.getLogger(_name).setLevel(logging.ERROR)  # they would write what people say into our log
+    logging.getLogger(_name).setLevel(logging.ERROR)  # they would log the content of messages
 
 
-class Refusal(Exception):
-    """The homeserver said no. Never leaves this platform: `ours` puts it in our words."""
+class MatrixError(Exception):
+    """The homeserver returned an error. It stays inside this platform; see `translate_error`."""
 
     session = ""
-    """Where it wants to see a password: by what it knows us then."""
+    """Session of an authentication that needs a password."""
 
     def __init__(self, code: str, why: str, status: int = 0, wait: float | None = None) -> None:
-        """`wait`: seconds it asked for."""
+        """`wait`: seconds the homeserver asked for."""
         super().__init__(f"{code or status}: {why}")
         self.code, self.why, self.status, self.wait = code, why, status, wait
 
 
 class LostKeys(Exception):
-    """The homeserver has keys of our device that we do not have (any more)."""
+    """The homeserver has keys of our device that we do not have."""
 
 
-TROUBLE = (Refusal, httpx2.HTTPError, nio.EncryptionError, nio.LocalProtocolError)
+FAILURES = (MatrixError, httpx2.HTTPError, nio.EncryptionError, nio.LocalProtocolError)
 """What a call may raise."""
 
 
-def given(response: Any, kind: type[T]) -> T:
-    """The answer, if it is of this kind; else it is raised."""
+def expect(response: Any, kind: type[T]) -> T:
+    """The response, if it is of this kind; otherwise raises it as `MatrixError`."""
     if isinstance(response, kind):
         return response
     status = getattr(getattr(response, "transport_response", None), "status", 0)
@@ -58,25 +58,25 @@ def given(response: Any, kind: type[T]) -> T:
     if wait is None and (code == "M_LIMIT_EXCEEDED" or status == 429):
         wait = 5000
     why = str(getattr(response, "message", response))
-    raise Refusal(code, why, status, None if wait is None else wait / 1000)
+    raise MatrixError(code, why, status, None if wait is None else wait / 1000)
 
 
-class Keys(nio.store.SqliteStore):  # type: ignore[misc]
-    """The library's own store of keys, in a file that only we may read."""
+class MatrixKeyStore(nio.store.SqliteStore):  # type: ignore[misc]
+    """The library's key store in a private file."""
 
     def _create_database(self) -> Any:
         os.close(os.open(self.database_path, os.O_WRONLY | os.O_CREAT, 0o600))
-        # A write, which happens on the loop, seldom waits for the disk; a kill loses nothing by that.
+        # writes happen on the loop and rarely wait for the disk; a kill loses nothing
         pragmas = {"foreign_keys": 1, "secure_delete": 1, "journal_mode": "wal", "synchronous": "normal"}
         return SqliteDatabase(self.database_path, pragmas=pragmas)
 
 
-class Client(nio.AsyncClient):  # type: ignore[misc]
-    """One device, for one time of listening. It opens no connection, and leaves no task behind."""
+class MatrixClient(nio.AsyncClient):  # type: ignore[misc]
+    """One device during one `listen`. It opens no connection and leaves no task behind."""
 
-    def __init__(self, http: Http, folder: Path, *, encryption: bool, patience: float) -> None:
+    def __init__(self, http: HttpClient, folder: Path, *, encryption: bool, patience: float) -> None:
         config = nio.AsyncClientConfig(
-            store=Keys,
+            store=MatrixKeyStore,
             store_name="keys.db",
             encryption_enabled=encryption,
             max_limit_exceeded=0,
@@ -87,11 +87,11 @@ class Client(nio.AsyncClient):  # type: ignore[misc]
         self._sharing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         super().__init__("", store_path=str(folder), config=config)
 
-    def enter(self, login: Login) -> None:
-        """Be this device, with its keys."""
+    def use_login(self, login: MatrixLogin) -> None:
+        """Use this device and its keys."""
         self.restore_login(login.user, login.device, login.token)
 
-    def end(self) -> None:
+    def close_store(self) -> None:
         if self.store:
             self.store.database.close()
 
@@ -103,52 +103,53 @@ class Client(nio.AsyncClient):  # type: ignore[misc]
         headers: dict[str, str] | None = None,
         trace_context: Any = None,
         timeout: float | None = None,  # noqa: ASYNC109
-    ) -> "Answered":
-        """Every request of the library passes here. Raises `httpx2.HTTPError` kinds."""
+    ) -> "NioResponse":
+        """Every request of the library passes here. Raises `httpx2.HTTPError`."""
         content = data.encode() if isinstance(data, str) else data
         response = await self._http.request(
             method, path, headers=headers, content=content, timeout=timeout or self._patience
         )
-        return Answered(response)
+        return NioResponse(response)
 
-    async def news(self, since: str, filter: dict[str, Any], wait: float, *, whole: bool = False) -> Any:
-        """What happened after `since`, as soon as there is something, or after `wait` seconds.
+    async def poll_sync(self, since: str, filter: dict[str, Any], wait: float, *, whole: bool = False) -> Any:
+        """Events after `since`, as soon as there are any or after `wait` seconds.
 
-        `whole`: with all that there is to know of our rooms, however long that takes.
+        `whole`: with the full state of our rooms, however long that takes.
         """
         method, path = nio.Api.sync(
             self.access_token, since or None, int(wait * 1000) or None, filter, whole and bool(since)
         )
-        limit = wait + min(SLACK, wait / 2) if wait else self._patience * (4 if whole else 1)
-        return given(await self._send(nio.SyncResponse, method, path, timeout=limit), nio.SyncResponse)
+        limit = wait + min(POLL_GRACE, wait / 2) if wait else self._patience * (4 if whole else 1)
+        return expect(await self._send(nio.SyncResponse, method, path, timeout=limit), nio.SyncResponse)
 
-    async def put(self, room_id: str, kind: str, content: dict[str, Any], tx_id: str) -> str:
-        """Send an event, encrypted where the room is; the id it has there. The same `tx_id` is one event."""
+    async def send_event(self, room_id: str, kind: str, content: dict[str, Any], tx_id: str) -> str:
+        """Send an event, encrypted if the room is, and return its id. The same `tx_id` is one event."""
         room = self.rooms.get(room_id)
         if room is not None and room.encrypted and kind != "m.reaction":
             if self.olm is None:
-                raise Refusal("M_FORBIDDEN", "the room is encrypted, and encryption is switched off")
-            await self._share(room)
+                raise MatrixError("M_FORBIDDEN", "the room is encrypted, but encryption is off")
+            await self._share_keys(room)
             kind, content = self.encrypt(room_id, kind, content)
         sent = await self._send(
             nio.RoomSendResponse,
             *nio.Api.room_send(self.access_token, room_id, kind, content, tx_id),
             (room_id,),
         )
-        return str(given(sent, nio.RoomSendResponse).event_id)
+        return str(expect(sent, nio.RoomSendResponse).event_id)
 
-    async def _share(self, room: Any) -> None:
-        """Everybody there has what it takes to read us. The library's own goes on also where that failed."""
+    async def _share_keys(self, room: Any) -> None:
+        """Share the room key with everybody in the room. The library's own version continues if that
+        fails."""
         room_id = room.room_id
         async with self._sharing[room_id]:
             if not room.members_synced:
-                given(await self.joined_members(room_id), nio.JoinedMembersResponse)
+                expect(await self.joined_members(room_id), nio.JoinedMembersResponse)
             if self.should_query_keys:
-                given(await self.keys_query(), nio.KeysQueryResponse)
+                expect(await self.keys_query(), nio.KeysQueryResponse)
             if not self.olm.should_share_group_session(room_id):
                 return
             if missing := self.get_missing_sessions(room_id):
-                given(await self.keys_claim(missing), nio.KeysClaimResponse)
+                expect(await self.keys_claim(missing), nio.KeysClaimResponse)
             shares = self.olm.share_group_session_parallel(room_id, list(room.users), True)
             for people, keys in shares:
                 method, path, data = nio.Api.to_device(
@@ -157,54 +158,56 @@ class Client(nio.AsyncClient):  # type: ignore[misc]
                 answer = await self._send(
                     nio.ShareGroupSessionResponse, method, path, data, (room_id, people)
                 )
-                given(answer, nio.ShareGroupSessionResponse)
+                expect(answer, nio.ShareGroupSessionResponse)
             self.olm.outbound_group_sessions[room_id].shared = True
 
-    async def tend(self) -> None:
-        """What encryption needs beside messages: our keys are there, we know those of others."""
+    async def maintain_keys(self) -> None:
+        """Upload our keys, query those of others and send pending key messages."""
         if self.olm is None:
             return
         if self.should_upload_keys:
             try:
-                given(await self.keys_upload(), nio.KeysUploadResponse)
-            except Refusal as refused:
+                expect(await self.keys_upload(), nio.KeysUploadResponse)
+            except MatrixError as refused:
                 if refused.status == 400:
                     raise LostKeys(refused.why) from refused
                 raise
         if self.should_query_keys:
-            given(await self.keys_query(), nio.KeysQueryResponse)
+            expect(await self.keys_query(), nio.KeysQueryResponse)
         if self.should_claim_keys:
-            given(await self.keys_claim(self.get_users_for_key_claiming()), nio.KeysClaimResponse)
+            expect(await self.keys_claim(self.get_users_for_key_claiming()), nio.KeysClaimResponse)
         for message in tuple(self.outgoing_to_device_messages):
-            given(await self.to_device(message), nio.ToDeviceResponse)
+            expect(await self.to_device(message), nio.ToDeviceResponse)
 
     def stream(self, path: str) -> AbstractAsyncContextManager[httpx2.Response]:
-        """Something of the homeserver's, its body unread."""
+        """GET with an unread body."""
         return self._http.stream("GET", path, headers={"authorization": f"Bearer {self.access_token}"})
 
-    async def ask(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Something for which the library has no words."""
+    async def call_api(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """A call that the library does not offer."""
         headers = {"authorization": f"Bearer {self.access_token}", "content-type": "application/json"}
         answer = await self.send(method, path, json.dumps(body), headers)
-        told = await self.parse_body(answer)
+        answered = await self.parse_body(answer)
         if answer.status == 200:
-            return dict(told)
-        wait = told.get("retry_after_ms", 5000) / 1000 if answer.status == 429 else None
-        refusal = Refusal(str(told.get("errcode", "")), str(told.get("error", "")), answer.status, wait)
-        refusal.session = str(told.get("session", ""))
+            return dict(answered)
+        wait = answered.get("retry_after_ms", 5000) / 1000 if answer.status == 429 else None
+        refusal = MatrixError(
+            str(answered.get("errcode", "")), str(answered.get("error", "")), answer.status, wait
+        )
+        refusal.session = str(answered.get("session", ""))
         raise refusal
 
     async def upload_bytes(self, data: bytes, name: str, mime: str) -> str:
-        """Where the homeserver keeps them now."""
+        """Upload bytes; returns their address on the homeserver."""
         method, path = nio.Api.upload(self.access_token, name)
         answer = await self._send(
             nio.UploadResponse, method, path, data, content_type=mime, timeout=4 * self._patience
         )
-        return str(given(answer, nio.UploadResponse).content_uri)
+        return str(expect(answer, nio.UploadResponse).content_uri)
 
 
-class Answered:
-    """An answer, with the names by which the library reads one."""
+class NioResponse:
+    """An HTTP response with the interface that the library expects."""
 
     content_disposition = None
 

@@ -1,6 +1,6 @@
-"""What a Matrix device has to remember: login, signing keys, how far it has listened. Only we may read it.
+"""State of a Matrix device in private files: login, signing keys, sync position.
 
-How far is a file, not a row: being behind is harmless, since the store refuses what it has already.
+A lost or old sync position is harmless, since the store ignores messages that it already has.
 """
 
 from collections import deque
@@ -11,75 +11,75 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from alipes.platforms.state_files import read, write
+from alipes.platforms.state_files import read_state, write_atomic
 
 
-class Login(Struct, frozen=True):
-    """Who we are logged in as; the keys of encrypted rooms belong to the device."""
+class MatrixLogin(Struct, frozen=True):
+    """Our login. The keys of encrypted rooms belong to the device."""
 
     user: str = ""
     device: str = ""
     token: str = ""
-    made: bool = False
-    """By us, with the password: so it may be made anew."""
+    incoming: bool = False
+    """True if we logged in with the password and may do so again."""
 
 
-class Signing(Struct, frozen=True):
-    """The keys by which our account vouches for its devices."""
+class SigningKeys(Struct, frozen=True):
+    """Cross-signing keys of our account."""
 
     user: str = ""
     master: str = ""
     own: str = ""
-    """What signs devices; it is signed by the master."""
+    """Signs devices; is itself signed by the master key."""
     signed: str = ""
-    """The device that is signed."""
+    """Id of the signed device."""
 
 
-class Heard(Struct, frozen=True):
+class SyncState(Struct, frozen=True):
     user: str = ""
     since: str = ""
-    """The homeserver's mark behind the last thing of which everything before has been handed over."""
+    """The homeserver's sync token before which everything was delivered."""
     unread: tuple[dict[str, Any], ...] = ()
-    """Messages that we could not decrypt so far, the oldest first."""
+    """Events that could not be decrypted so far, oldest first."""
 
 
-class Kept:
+class MatrixState:
     """A folder with a few small files."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._login, self._heard = folder / "login.key", folder / "heard.json"
-        # No tool of ours reads what is called so.
+        self._login, self._sync_path = folder / "login.key", folder / "heard.json"
+        # our tools do not read files of this name
         self._signing = folder / "signing.key"
 
-    def login(self) -> Login:
-        return read(self._login, Login)
+    def login(self) -> MatrixLogin:
+        return read_state(self._login, MatrixLogin)
 
-    def log_in(self, login: Login) -> None:
-        write(self._login, msgspec.json.encode(login))
+    def save_login(self, login: MatrixLogin) -> None:
+        write_atomic(self._login, msgspec.json.encode(login))
 
-    def signing(self) -> Signing:
-        return read(self._signing, Signing)
+    def signing(self) -> SigningKeys:
+        return read_state(self._signing, SigningKeys)
 
-    def sign(self, signing: Signing) -> None:
-        write(self._signing, msgspec.json.encode(signing))
+    def save_signing(self, signing: SigningKeys) -> None:
+        write_atomic(self._signing, msgspec.json.encode(signing))
 
-    def heard(self, user: str) -> Heard:
-        """How far that user has listened."""
-        heard = read(self._heard, Heard)
-        return heard if heard.user == user else Heard(user)
+    def sync_state(self, user: str) -> SyncState:
+        """Sync state of a user."""
+        heard = read_state(self._sync_path, SyncState)
+        return heard if heard.user == user else SyncState(user)
 
-    def hear(self, heard: Heard) -> None:
-        write(self._heard, msgspec.json.encode(heard))
+    def save_sync_state(self, heard: SyncState) -> None:
+        write_atomic(self._sync_path, msgspec.json.encode(heard))
 
 
-class Batch:
-    """What one answer of the homeserver brought: done when each part of it is."""
+class SyncBatch:
+    """The events of one sync response; done when each part of it is."""
 
     def __init__(self, since: str, settled: Callable[[], None]) -> None:
         self.since, self._settled = since, settled
         self.left = 1
-        """Parts that are not done; one for whoever still adds to them."""
+        """Unfinished parts; one counts for the code that still adds parts."""
 
     def add(self) -> None:
         self.left += 1
@@ -90,15 +90,15 @@ class Batch:
             self._settled()
 
 
-class Progress:
-    """How far everything has been handed over. Batches begin in order, and end in any."""
+class SyncPosition:
+    """Position up to which everything was delivered. Batches start in order and finish in any order."""
 
     def __init__(self, since: str, moved: Callable[[str], None]) -> None:
         self.since, self._moved = since, moved
-        self._open: deque[Batch] = deque()
+        self._open: deque[SyncBatch] = deque()
 
-    def begin(self, since: str) -> Batch:
-        batch = Batch(since, self._settle)
+    def begin(self, since: str) -> SyncBatch:
+        batch = SyncBatch(since, self._settle)
         self._open.append(batch)
         return batch
 

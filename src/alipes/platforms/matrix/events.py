@@ -1,4 +1,4 @@
-"""One event of a room becomes an arrival, with its files, and is handed over. It asks for no news itself."""
+"""Handles room events: converts them to incoming messages with their files, and waits for missing keys."""
 
 import logging
 import time
@@ -8,100 +8,117 @@ from typing import Any
 import nio  # type: ignore[import-untyped]
 
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platform import Arrival, Piece, Take, Welcome
+from alipes.kernel.platform import IncomingMessage, MayFetch, MessagePart, OnMessage
 from alipes.platforms.matrix import parse
-from alipes.platforms.matrix.client import TROUBLE, Client, given
-from alipes.platforms.matrix.files import Files
-from alipes.platforms.matrix.parse import Around, Place, Reader, Recall, Said, said
+from alipes.platforms.matrix.client import FAILURES, MatrixClient, expect
+from alipes.platforms.matrix.files import MatrixFiles
+from alipes.platforms.matrix.parse import (
+    EventCache,
+    ParseOptions,
+    RelatedEvents,
+    RoomEvent,
+    RoomInfo,
+    parse_event,
+)
 from alipes.platforms.matrix.payloads import REACTION
 
 log = logging.getLogger(__name__)
 
-OLDEST = 86_400.0
-"""Seconds after which a message that nobody heard is not answered any more."""
+MAX_AGE = 86_400.0
+"""Seconds after which a missed message is no longer answered."""
 
 
-class Hearing:
-    """Raises whatever `take` raises, and `TROUBLE` kinds: then it is to be heard again."""
+class MatrixEvents:
+    """Handles one event at a time. Raises what `on_message` raises, and `FAILURES`: then it is handled
+    again."""
 
-    def __init__(self, client: Client, recall: Recall, files: Files, take: Take, welcome: Welcome) -> None:
-        self._client, self._recall, self._files = client, recall, files
-        self._take, self._welcome = take, welcome
-        self.reader = Reader()
+    def __init__(
+        self,
+        client: MatrixClient,
+        recall: EventCache,
+        files: MatrixFiles,
+        on_message: OnMessage,
+        may_fetch: MayFetch,
+    ) -> None:
+        self._client, self._cache, self._files = client, recall, files
+        self._on_message, self._may_fetch = on_message, may_fetch
+        self.options = ParseOptions()
 
-    async def hear(self, room_id: str, event: Any) -> None:
-        """An event that is decrypted, if it ever was encrypted."""
-        said = parse.said(event.source)
-        if said is None or not await self._genuine(event):
+    async def handle(self, room_id: str, event: Any) -> None:
+        """Handle an event that is not encrypted or was decrypted."""
+        said = parse.parse_event(event.source)
+        if said is None or not await self._is_genuine(event):
             return
-        self._recall.keep(said.id, said)
-        if said.sender == self._client.user_id or old(event.source):
+        self._cache.put(said.id, said)
+        if said.sender == self._client.user_id or is_stale(event.source):
             return
-        made = await self._arrival(room_id, said)
-        if made is not None:
-            await self._take(made)
+        incoming = await self._to_message(room_id, said)
+        if incoming is not None:
+            await self._on_message(incoming)
 
-    def invited(self, room_id: str, by: str) -> Arrival:
-        """The invitation as an arrival without words."""
-        address = parse.address(self._place(room_id, by), "", by, self.reader)
-        return Arrival(id=f"invitation:{room_id}", address=address, sender=by, name=by)
+    def make_invitation(self, room_id: str, by: str) -> IncomingMessage:
+        """An invitation as a message without text."""
+        address = parse.chat_address(self._room_info(room_id, by), "", by, self.options)
+        return IncomingMessage(id=f"invitation:{room_id}", address=address, sender=by, name=by)
 
-    async def welcomes(self, made: Arrival) -> bool:
-        return await self._welcome(made)
+    async def may_fetch(self, incoming: IncomingMessage) -> bool:
+        return await self._may_fetch(incoming)
 
-    async def hand_over(self, made: Arrival) -> None:
-        await self._take(made)
+    async def deliver(self, incoming: IncomingMessage) -> None:
+        await self._on_message(incoming)
 
-    def unread(self, room_id: str, sender: str, thread: str) -> Arrival:
-        """One that nobody could read so far, without its words."""
-        place = self._place(room_id, sender)
-        return Arrival(id="", address=parse.address(place, thread, sender, self.reader), sender=sender)
+    def unread(self, room_id: str, sender: str, thread: str) -> IncomingMessage:
+        """An undecrypted event as a message without text."""
+        place = self._room_info(room_id, sender)
+        return IncomingMessage(
+            id="", address=parse.chat_address(place, thread, sender, self.options), sender=sender
+        )
 
-    async def _arrival(self, room_id: str, event: Said) -> Arrival | None:
-        place = self._place(room_id, event.sender)
+    async def _to_message(self, room_id: str, event: RoomEvent) -> IncomingMessage | None:
+        place = self._room_info(room_id, event.sender)
         if event.type == REACTION:
-            about = await self._recall.find(room_id, str(event.related.get("event_id") or ""))
-            return parse.pressed(event, about, place, self.reader) if about else None
-        if not parse.spoken(event):
+            about = await self._cache.find(room_id, str(event.relation.get("event_id") or ""))
+            return parse.parse_reaction(event, about, place, self.options) if about else None
+        if not parse.is_from_person(event):
             return None
-        original = await self._recall.find(room_id, event.changes)
-        if event.changes and (original is None or original.sender != event.sender):
-            return None  # nobody puts words into the mouth of another
+        original = await self._cache.find(room_id, event.replaces)
+        if event.replaces and (original is None or original.sender != event.sender):
+            return None  # only the author may edit a message
         if original is not None:
-            self._recall.change(original.id, event.told)
+            self._cache.update(original.id, event.current_content)
         origin = original or event
-        answered = await self._recall.find(room_id, origin.answers)
-        around = Around(
+        answered = await self._cache.find(room_id, origin.replies_to)
+        around = RelatedEvents(
             answered=answered,
-            whose=self._place(room_id, answered.sender).who if answered else "",
-            root=await self._recall.find(room_id, origin.thread),
+            whose=self._room_info(room_id, answered.sender).who if answered else "",
+            root=await self._cache.find(room_id, origin.thread),
             original=original,
         )
-        made = parse.arrival(event, place, self.reader, around)
-        if event.file and made.addressed and await self._welcome(made):
-            made = await self._files.fetch(made, event)
-        return made
+        incoming = parse.parse_message(event, place, self.options, around)
+        if event.file and incoming.addressed and await self._may_fetch(incoming):
+            incoming = await self._files.fetch(incoming, event)
+        return incoming
 
-    def _place(self, room_id: str, sender: str) -> Place:
+    def _room_info(self, room_id: str, sender: str) -> RoomInfo:
         room, me = self._client.rooms.get(room_id), str(self._client.user_id)
         local = me[1:].partition(":")[0]
         if room is None:
-            return Place(room_id, me, (local,), sender, group=False)
+            return RoomInfo(room_id, me, (local,), sender, group=False)
         ours = room.users[me].display_name if me in room.users else ""
         names = tuple(dict.fromkeys(filter(None, (ours, local))))
         who = room.user_name(sender) or sender
-        return Place(room_id, me, names, who, group=room.member_count > 2)
+        return RoomInfo(room_id, me, names, who, group=room.member_count > 2)
 
-    async def _genuine(self, event: Any) -> bool:
-        """Whoever encrypted it is who the homeserver says it is from."""
+    async def _is_genuine(self, event: Any) -> bool:
+        """True if the device that encrypted the event belongs to its sender."""
         if not getattr(event, "decrypted", False) or event.sender == self._client.user_id:
             return True
         if not self._known(event):
             self._client.olm.users_for_key_query.add(event.sender)
-            given(await self._client.keys_query(), nio.KeysQueryResponse)
+            expect(await self._client.keys_query(), nio.KeysQueryResponse)
         if self._known(event):
             return True
-        log.warning("a message was left out: no device of its sender %s wrote it", event.sender)
+        log.warning("dropped a message: no device of its sender %s encrypted it", event.sender)
         return False
 
     def _known(self, event: Any) -> bool:
@@ -109,84 +126,86 @@ class Hearing:
         return any(device.curve25519 == event.sender_key for device in devices)
 
 
-def old(source: dict[str, Any]) -> bool:
+def is_stale(source: dict[str, Any]) -> bool:
     said = source.get("origin_server_ts")
-    return isinstance(said, int) and said / 1000 < time.time() - OLDEST
+    return isinstance(said, int) and said / 1000 < time.time() - MAX_AGE
 
 
-KEPT = 200
-TEXT = (
-    "I could not decrypt that message: its key did not reach me. I have asked for the key, and answer when "
-    "it comes. If it does not, please send the message again."
+MAX_UNDECRYPTED = 200
+UNDECRYPTED_TEXT = (
+    "I could not decrypt that message because its key is missing. I requested the key and will answer when it "
+    "arrives. If it does not, please send the message again."
 )
-Say = Callable[[Arrival, Piece], Awaitable[None]]
+Say = Callable[[IncomingMessage, MessagePart], Awaitable[None]]
 
 
-class Unread:
-    """`changed` is called whenever what waits is to be kept anew."""
+class UndecryptedEvents:
+    """Events that wait for their keys. `changed` is called when the list must be saved."""
 
     def __init__(
         self,
-        client: Client,
-        hearing: Hearing,
+        client: MatrixClient,
+        events: MatrixEvents,
         waiting: tuple[dict[str, Any], ...],
         *,
         say: Say,
         changed: Callable[[], None],
     ) -> None:
-        self._client, self._hearing, self._say, self._changed = client, hearing, say, changed
-        self._coming: set[str] = set()
-        """Those that can be read, and are being handed over."""
-        self._waiting = {str(each.get("event_id")): each for each in waiting if not old(each)}
+        self._client, self._events, self._send_notice, self._changed = client, events, say, changed
+        self._delivering: set[str] = set()
+        """Events that were decrypted and are being delivered."""
+        self._waiting = {str(each.get("event_id")): each for each in waiting if not is_stale(each)}
 
     @property
     def waiting(self) -> tuple[dict[str, Any], ...]:
         return tuple(self._waiting.values())
 
     async def keep(self, room_id: str, event: Any) -> None:
-        """Somebody said something that we cannot read."""
-        found = said(event.source)
-        if found is None or found.sender == self._client.user_id or old(event.source):
+        """Add an event that we cannot decrypt."""
+        found = parse_event(event.source)
+        if found is None or found.sender == self._client.user_id or is_stale(event.source):
             return
         if self._client.olm is None or found.id in self._waiting:
             return
-        made = self._hearing.unread(room_id, found.sender, found.thread)
-        if not await self._hearing.welcomes(made):
+        incoming = self._events.unread(room_id, found.sender, found.thread)
+        if not await self._events.may_fetch(incoming):
             return
         first = all(each["room_id"] != room_id for each in self._waiting.values())
         self._waiting[found.id] = {**event.source, "room_id": room_id}
-        if len(self._waiting) > KEPT:
+        if len(self._waiting) > MAX_UNDECRYPTED:
             del self._waiting[next(iter(self._waiting))]
         self._changed()
         try:
             if event.session_id not in self._client.outgoing_key_requests:
                 await self._client.request_room_key(event)
-        except TROUBLE as theirs:
-            log.warning("a key could not be asked for: %s", theirs)
+        except FAILURES as failure:
+            log.warning("requesting a key failed: %s", failure)
         if first:
-            await self._tell(made, Piece(text=TEXT, id=f"unread:{found.id}", reply_to=found.id))
+            await self._notify(
+                incoming, MessagePart(text=UNDECRYPTED_TEXT, id=f"unread:{found.id}", reply_to=found.id)
+            )
 
-    async def _tell(self, made: Arrival, piece: Piece) -> None:
+    async def _notify(self, incoming: IncomingMessage, part: MessagePart) -> None:
         try:
-            await self._say(made, piece)
+            await self._send_notice(incoming, part)
         except DeliveryError as error:
-            log.warning("nobody could be told that a message was not read: %s", error)
+            log.warning("could not report an undecrypted message: %s", error)
 
-    def readable(self) -> list[tuple[str, Any]]:
-        """Those that can be read by now, with their rooms; each is given once."""
+    def decrypt_ready(self) -> list[tuple[str, Any]]:
+        """Events that can be decrypted now, with their rooms; each is returned once."""
         found = []
         for id, source in self._waiting.items():
             event = nio.Event.parse_encrypted_event(source)
-            if id in self._coming or self._client.olm is None or not isinstance(event, nio.MegolmEvent):
+            if id in self._delivering or self._client.olm is None or not isinstance(event, nio.MegolmEvent):
                 continue
             try:
                 found.append((str(source["room_id"]), self._client.decrypt_event(event)))
             except nio.EncryptionError:
                 continue
-            self._coming.add(id)
+            self._delivering.add(id)
         return found
 
     def done(self, id: str) -> None:
         self._waiting.pop(id, None)
-        self._coming.discard(id)
+        self._delivering.discard(id)
         self._changed()

@@ -1,4 +1,4 @@
-"""Files on Matrix, both ways: fetched and decrypted for tools and models, encrypted on their way out."""
+"""Downloads and decrypts files from Matrix, and encrypts and uploads files to it."""
 
 import asyncio
 import logging
@@ -17,61 +17,61 @@ from nio.crypto.attachments import (  # type: ignore[import-untyped]
     encrypt_attachment,
 )
 
-from alipes.kernel.messages import SEEN_BY_MODELS, Image
+from alipes.kernel.messages import MODEL_IMAGE_TYPES, Image
 from alipes.kernel.outbox import Media
-from alipes.kernel.platform import Arrival, Filed
-from alipes.platforms.files import TooLarge, content, not_fetched, save
-from alipes.platforms.matrix.client import Client, Refusal
-from alipes.platforms.matrix.parse import Said
+from alipes.kernel.platform import IncomingMessage, ReceivedFile
+from alipes.platforms.files import FileTooLarge, read_outgoing, save_file, too_large_note
+from alipes.platforms.matrix.client import MatrixClient, MatrixError
+from alipes.platforms.matrix.parse import RoomEvent
 from alipes.runtime.tasks import backoff
 
 log = logging.getLogger(__name__)
 
 PATHS = ("/_matrix/client/v1/media/download", "/_matrix/media/v3/download")
-"""Where files are; the second on homeservers that are older."""
-TRIES = 4
-WITHIN = 110.0
-"""Seconds that a file may take."""
+"""Download paths; older homeservers know only the second."""
+MAX_ATTEMPTS = 4
+DOWNLOAD_TIMEOUT = 110.0
+"""Seconds for one download."""
 _ODD = re.compile(r"[^\w.+@-]+")
 _PLACE = re.compile(r"mxc://([^/?#\s]+)/([\w-]+)")
 _TYPES = {"image": "m.image", "audio": "m.audio", "voice": "m.audio", "video": "m.video", "file": "m.file"}
 
 
-class Garbled(Exception):
-    """It is not there, or not what it says."""
+class MediaUnavailable(Exception):
+    """The file is missing or damaged."""
 
 
-class Files:
-    """Fetches what a message carries. What cannot be had is told in the message's own text."""
+class MatrixFiles:
+    """Downloads the file of a message. A failure is noted in the message's text."""
 
-    def __init__(self, client: Client, folder: Path, *, largest: int, picture: int) -> None:
+    def __init__(self, client: MatrixClient, folder: Path, *, largest: int, picture: int) -> None:
         self._client, self._folder = client, folder
         self._largest, self._picture = largest, picture
 
-    async def fetch(self, came: Arrival, event: Said) -> Arrival:
-        told = event.told
-        info: Any = told.get("info") if isinstance(told.get("info"), dict) else {}
-        name = str(told.get("filename") or told.get("body") or event.file)
+    async def fetch(self, incoming: IncomingMessage, event: RoomEvent) -> IncomingMessage:
+        content = event.current_content
+        info: Any = content.get("info") if isinstance(content.get("info"), dict) else {}
+        name = str(content.get("filename") or content.get("body") or event.file)
         mime = str(info.get("mimetype") or mimetypes.guess_type(name)[0] or "")
         try:
-            data = await self._get(told)
-            if mime in SEEN_BY_MODELS and len(data) <= self._picture:
-                return structs.replace(came, images=(Image(mime, data),))
+            data = await self._get(content)
+            if mime in MODEL_IMAGE_TYPES and len(data) <= self._picture:
+                return structs.replace(incoming, images=(Image(mime, data),))
             path = self._folder / _safe(f"{event.id[1:13]}-{name[-100:]}")
-            saved = await asyncio.to_thread(save, path, data)
-        except TooLarge:
-            return _noted(came, not_fetched(name, self._largest))
-        except (Garbled, httpx2.HTTPError, OSError) as trouble:
-            log.warning("a file that came with a message could not be had: %s", trouble)
-            return _noted(came, f"[{name} could not be fetched: {trouble or type(trouble).__name__}.]")
+            saved = await asyncio.to_thread(save_file, path, data)
+        except FileTooLarge:
+            return _noted(incoming, too_large_note(name, self._largest))
+        except (MediaUnavailable, httpx2.HTTPError, OSError) as failure:
+            log.warning("downloading a file failed: %s", failure)
+            return _noted(incoming, f"[{name} could not be downloaded: {failure or type(failure).__name__}.]")
         kind = event.file or "file"
-        return structs.replace(came, files=(Filed(saved, kind, name, mime, len(data)),))
+        return structs.replace(incoming, files=(ReceivedFile(saved, kind, name, mime, len(data)),))
 
-    async def _get(self, told: Any) -> bytes:
-        sealed = told.get("file") if isinstance(told.get("file"), dict) else None
-        place = _PLACE.fullmatch(str((sealed or told).get("url")))
+    async def _get(self, content: Any) -> bytes:
+        sealed = content.get("file") if isinstance(content.get("file"), dict) else None
+        place = _PLACE.fullmatch(str((sealed or content).get("url")))
         if place is None:
-            raise Garbled("it does not say where it is")
+            raise MediaUnavailable("it has no address")
         data = await self._download(place[1], place[2])
         if sealed is None:
             return data
@@ -79,7 +79,7 @@ class Files:
             key, digest = str(sealed["key"]["k"]), str(sealed["hashes"]["sha256"])
             plain = await asyncio.to_thread(decrypt_attachment, data, key, digest, str(sealed["iv"]))
         except (KeyError, TypeError, ValueError, nio.EncryptionError) as error:
-            raise Garbled("it could not be decrypted") from error
+            raise MediaUnavailable("it could not be decrypted") from error
         return bytes(plain)
 
     async def _download(self, server: str, media: str) -> bytes:
@@ -89,39 +89,39 @@ class Files:
             try:
                 return await self._read(f"{paths[0]}/{quote(server, safe=':')}/{quote(media)}")
             except httpx2.HTTPError:
-                if attempt >= TRIES:
+                if attempt >= MAX_ATTEMPTS:
                     raise
                 await asyncio.sleep(backoff(attempt))
-            except Refusal as refused:
+            except MatrixError as refused:
                 if refused.status == 404 and len(paths) > 1:
                     paths.pop(0)
-                elif attempt >= TRIES or (refused.wait is None and refused.status < 500):
-                    raise Garbled(f"the homeserver answered with {refused.status}") from refused
+                elif attempt >= MAX_ATTEMPTS or (refused.wait is None and refused.status < 500):
+                    raise MediaUnavailable(f"the homeserver answered with {refused.status}") from refused
                 else:
                     await asyncio.sleep(refused.wait or backoff(attempt))
 
     async def _read(self, path: str) -> bytes:
         data = bytearray()
         try:
-            async with asyncio.timeout(WITHIN), self._client.stream(path) as response:
+            async with asyncio.timeout(DOWNLOAD_TIMEOUT), self._client.stream(path) as response:
                 if response.status_code != 200:
                     wait = 5.0 if response.status_code == 429 else None
-                    raise Refusal("", "", response.status_code, wait)
+                    raise MatrixError("", "", response.status_code, wait)
                 async for chunk in response.aiter_bytes():
                     data += chunk
                     if len(data) > self._largest:
-                        raise TooLarge
+                        raise FileTooLarge
         except TimeoutError as late:
-            raise httpx2.ReadTimeout("the file did not come in time") from late
+            raise httpx2.ReadTimeout("the download timed out") from late
         return bytes(data)
 
 
-async def uploaded(client: Client, media: Media, caption: str, *, sealed: bool) -> dict[str, Any]:
-    """A file of ours, brought to the homeserver: the content of its message. Raises Gone without it."""
+async def upload_media(client: MatrixClient, media: Media, caption: str, *, sealed: bool) -> dict[str, Any]:
+    """Upload a file and return the content of its message. Raises `Undeliverable` if it cannot be read."""
     name = media.name or os.path.basename(media.path)
     mime = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    data = await asyncio.to_thread(content, media.path)
-    told: dict[str, Any] = {
+    data = await asyncio.to_thread(read_outgoing, media.path)
+    content: dict[str, Any] = {
         "msgtype": _TYPES[media.kind],
         "body": caption or name,
         "filename": name,
@@ -129,16 +129,16 @@ async def uploaded(client: Client, media: Media, caption: str, *, sealed: bool) 
         "m.mentions": {},
     }
     if media.kind == "voice":
-        told["org.matrix.msc3245.voice"] = {}
+        content["org.matrix.msc3245.voice"] = {}
     if not sealed:
-        return told | {"url": await client.upload_bytes(data, name, mime)}
+        return content | {"url": await client.upload_bytes(data, name, mime)}
     hidden, keys = await asyncio.to_thread(encrypt_attachment, data)
     url = await client.upload_bytes(hidden, "", "application/octet-stream")
-    return told | {"file": {**keys, "url": url}}
+    return content | {"file": {**keys, "url": url}}
 
 
-def _noted(came: Arrival, note: str) -> Arrival:
-    return structs.replace(came, text="\n".join(filter(None, (came.text, note))))
+def _noted(incoming: IncomingMessage, note: str) -> IncomingMessage:
+    return structs.replace(incoming, text="\n".join(filter(None, (incoming.text, note))))
 
 
 def _safe(name: str) -> str:

@@ -1,133 +1,143 @@
-"""The messenger port on matrix-nio: one device per `listen`, on our own connections. It keeps no state."""
+"""Matrix as a platform, on matrix-nio: one device per `listen`, on our own connections."""
 
 import asyncio
 
 from msgspec.structs import replace
 
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platform import Arrival, Piece, Take, Talents, Tell, Welcome
+from alipes.kernel.platform import Capabilities, IncomingMessage, MayFetch, MessagePart, OnMessage, OnStatus
 from alipes.kernel.turns import Address
-from alipes.platforms.connection import Lanes, Trouble
-from alipes.platforms.files import anyone
+from alipes.platforms.connection import ConnectionRetry, Lanes
+from alipes.platforms.files import fetch_for_anyone
 from alipes.platforms.matrix import payloads
-from alipes.platforms.matrix.client import TROUBLE, Client, LostKeys
-from alipes.platforms.matrix.cursor import Heard, Kept, Login, Progress
-from alipes.platforms.matrix.events import Hearing, Unread
-from alipes.platforms.matrix.files import Files
-from alipes.platforms.matrix.login import LoggedOut, Signer, bad_token, judged, log_in, lost_keys
-from alipes.platforms.matrix.parse import Reader, Recall
-from alipes.platforms.matrix.receive import Listening
-from alipes.platforms.matrix.send import TYPING, Speaker
+from alipes.platforms.matrix.client import FAILURES, LostKeys, MatrixClient
+from alipes.platforms.matrix.cursor import MatrixLogin, MatrixState, SyncPosition, SyncState
+from alipes.platforms.matrix.events import MatrixEvents, UndecryptedEvents
+from alipes.platforms.matrix.files import MatrixFiles
+from alipes.platforms.matrix.login import (
+    CrossSigner,
+    LoggedOut,
+    bad_token_error,
+    classify_failure,
+    log_in,
+    lost_keys_error,
+)
+from alipes.platforms.matrix.parse import EventCache, ParseOptions
+from alipes.platforms.matrix.receive import MatrixReceiver
+from alipes.platforms.matrix.send import TYPING, MatrixSender
 from alipes.platforms.matrix.settings import MatrixSettings
-from alipes.runtime.http.clients import Http
-from alipes.runtime.tasks import first
+from alipes.runtime.http.clients import HttpClient
+from alipes.runtime.tasks import first_error
 
-TALENTS = Talents(
-    longest=payloads.LONGEST,
-    edits=True,
-    pace=1.5,
-    typing=TYPING,
+CAPABILITIES = Capabilities(
+    max_length=payloads.LONGEST,
+    can_edit=True,
+    edit_interval=1.5,
+    typing_seconds=TYPING,
     buttons=True,
     media=("image", "audio", "voice", "video", "file"),
-    remembers=True,
-    deletes=True,
+    deduplicates=True,
+    can_delete=True,
 )
 
 
-class Matrix:
-    """Sends while `listen` runs, whether or not the homeserver answers at the moment."""
+class MatrixPlatform:
+    """Sends while `listen` runs, also while the homeserver does not answer."""
 
     name = "matrix"
-    talents = TALENTS
+    capabilities = CAPABILITIES
 
-    def __init__(self, settings: MatrixSettings, http: Http) -> None:
+    def __init__(self, settings: MatrixSettings, http: HttpClient) -> None:
         self._settings, self._http = settings, http
-        self._welcome: Welcome = anyone
-        self._reader = Reader(settings.per_user, settings.group)
-        self._hearing: Hearing | None = None
-        self._speaker: Speaker | None = None
+        self._may_fetch: MayFetch = fetch_for_anyone
+        self._options = ParseOptions(settings.per_user, settings.group)
+        self._events: MatrixEvents | None = None
+        self._sender: MatrixSender | None = None
 
-    def fetch_only_for(self, welcome: Welcome) -> None:
-        """Files are fetched for those of whom this is true; it is asked with the arrival as it is without."""
-        self._welcome = welcome
+    def set_fetch_policy(self, may_fetch: MayFetch) -> None:
+        self._may_fetch = may_fetch
 
-    async def listen(self, take: Take, tell: Tell) -> None:
-        settings, kept = self._settings, Kept(self._settings.folder)
-        client = Client(
+    async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
+        settings, state = self._settings, MatrixState(self._settings.folder)
+        client = MatrixClient(
             self._http, settings.folder, encryption=settings.encryption, patience=settings.patience
         )
         try:
-            login = await self._log_in(client, kept, Trouble("Matrix", tell, judged))
-            client.enter(login)
-            await self._serve(client, kept, take, tell)
+            login = await self._log_in(client, state, ConnectionRetry("Matrix", on_status, classify_failure))
+            client.use_login(login)
+            await self._serve(client, state, on_message, on_status)
         except LoggedOut as ended:
             if settings.token:
-                raise bad_token() from ended
-            kept.log_in(replace(kept.login(), token=""))
-            raise DeliveryError("The homeserver ended our login; we log in anew.") from ended
+                raise bad_token_error() from ended
+            state.save_login(replace(state.login(), token=""))
+            raise DeliveryError("The homeserver ended our login; logging in again.") from ended
         except LostKeys as lost:
             if settings.token:
-                raise lost_keys(settings) from lost
-            kept.log_in(Login())
-            raise DeliveryError("The keys of our device are lost; we log in anew, as another.") from lost
+                raise lost_keys_error(settings) from lost
+            state.save_login(MatrixLogin())
+            raise DeliveryError("The keys of our device are lost; logging in as a new device.") from lost
         finally:
-            self._hearing = self._speaker = None
-            client.end()
+            self._events = self._sender = None
+            client.close_store()
 
-    async def _log_in(self, client: Client, kept: Kept, trouble: Trouble) -> Login:
+    async def _log_in(self, client: MatrixClient, state: MatrixState, retry: ConnectionRetry) -> MatrixLogin:
         while True:
             try:
-                return await log_in(client, self._settings, kept)
-            except TROUBLE as theirs:
-                await trouble.wait(theirs)
+                return await log_in(client, self._settings, state)
+            except FAILURES as failure:
+                await retry.wait(failure)
 
-    async def _serve(self, client: Client, kept: Kept, take: Take, tell: Tell) -> None:
-        settings, heard, recall = self._settings, kept.heard(client.user_id), Recall(client)
-        speaker = Speaker(client, recall)
-        files = Files(client, settings.folder / "files", largest=settings.largest, picture=settings.picture)
-        hearing = Hearing(client, recall, files, take, self._welcome)
-        hearing.reader = self._reader
+    async def _serve(
+        self, client: MatrixClient, state: MatrixState, on_message: OnMessage, on_status: OnStatus
+    ) -> None:
+        settings, synced, cache = self._settings, state.sync_state(client.user_id), EventCache(client)
+        sender = MatrixSender(client, cache)
+        files = MatrixFiles(
+            client, settings.folder / "files", largest=settings.largest, picture=settings.picture
+        )
+        handler = MatrixEvents(client, cache, files, on_message, self._may_fetch)
+        handler.options = self._options
 
-        def keep() -> None:
-            kept.hear(Heard(heard.user, progress.since, unread.waiting))
+        def save() -> None:
+            state.save_sync_state(SyncState(synced.user, progress.since, undecrypted.waiting))
 
-        async def say(made: Arrival, piece: Piece) -> None:
-            await speaker.send(made.address, piece)
+        async def say(incoming: IncomingMessage, part: MessagePart) -> None:
+            await sender.send(incoming.address, part)
 
-        progress = Progress(heard.since, lambda _since: keep())
-        unread = Unread(client, hearing, heard.unread, say=say, changed=keep)
-        signer = Signer(client, kept, settings.password)
-        listening = Listening(client, hearing, unread, progress, signer)
-        self._hearing, self._speaker = hearing, speaker
+        progress = SyncPosition(synced.since, lambda _since: save())
+        undecrypted = UndecryptedEvents(client, handler, synced.unread, say=say, changed=save)
+        signer = CrossSigner(client, state, settings.password)
+        receiver = MatrixReceiver(client, handler, undecrypted, progress, signer)
+        self._events, self._sender = handler, sender
         try:
             async with asyncio.TaskGroup() as tasks:
-                listening.lanes = Lanes(tasks)
-                await listening.run(tell, settings.poll)
+                receiver.lanes = Lanes(tasks)
+                await receiver.run(on_status, settings.poll)
         except BaseExceptionGroup as errors:
-            raise first(errors) from None
+            raise first_error(errors) from None
 
-    def pieces(self, text: str) -> tuple[Piece, ...]:
-        return payloads.pieces(text)
+    def format_message(self, text: str) -> tuple[MessagePart, ...]:
+        return payloads.format_markdown(text)
 
-    async def send(self, address: Address, piece: Piece) -> str:
-        return await self._voice().send(address, piece)
+    async def send(self, address: Address, part: MessagePart) -> str:
+        return await self._require_sender().send(address, part)
 
-    async def edit(self, address: Address, message: str, piece: Piece) -> None:
-        await self._voice().edit(address, message, piece)
+    async def edit(self, address: Address, message: str, part: MessagePart) -> None:
+        await self._require_sender().edit(address, message, part)
 
     async def delete(self, address: Address, message: str) -> None:
-        await self._voice().delete(address, message)
+        await self._require_sender().delete(address, message)
 
     async def typing(self, address: Address) -> None:
-        await self._voice().typing(address)
+        await self._require_sender().typing(address)
 
-    async def menu(self, commands: tuple[tuple[str, str], ...]) -> None:
-        """Matrix has none; but we know what is a command of ours."""
-        self._reader = replace(self._reader, commands=frozenset(name for name, _about in commands))
-        if self._hearing is not None:
-            self._hearing.reader = self._reader
+    async def set_commands(self, commands: tuple[tuple[str, str], ...]) -> None:
+        """Matrix has no command menu; the names are needed to recognise commands."""
+        self._options = replace(self._options, commands=frozenset(name for name, _about in commands))
+        if self._events is not None:
+            self._events.options = self._options
 
-    def _voice(self) -> Speaker:
-        if self._speaker is None:
+    def _require_sender(self) -> MatrixSender:
+        if self._sender is None:
             raise DeliveryError("Matrix is not connected yet.")
-        return self._speaker
+        return self._sender

@@ -1,6 +1,6 @@
-"""One time of listening to a homeserver: its news go to rooms, in order in each; gaps are read before.
+"""Receives from a Matrix homeserver: handles events in order per room and reads gaps first.
 
-Where we listen on from is kept only when everything before it was handed over: a kill loses nothing.
+The sync position is saved only after everything before it was delivered, so a kill loses nothing.
 """
 
 import asyncio
@@ -11,30 +11,30 @@ from typing import Any
 
 import nio  # type: ignore[import-untyped]
 
-from alipes.kernel.platform import Tell
-from alipes.platforms.connection import Job, Lanes, Trouble
-from alipes.platforms.matrix.client import TROUBLE, Client, Refusal, given
-from alipes.platforms.matrix.cursor import Batch, Progress
-from alipes.platforms.matrix.events import Hearing, Unread
-from alipes.platforms.matrix.login import Signer, judged
-from alipes.platforms.matrix.payloads import ours
+from alipes.kernel.platform import OnStatus
+from alipes.platforms.connection import ConnectionRetry, Job, Lanes
+from alipes.platforms.matrix.client import FAILURES, MatrixClient, MatrixError, expect
+from alipes.platforms.matrix.cursor import SyncBatch, SyncPosition
+from alipes.platforms.matrix.events import MatrixEvents, UndecryptedEvents
+from alipes.platforms.matrix.login import CrossSigner, classify_failure
+from alipes.platforms.matrix.payloads import translate_error
 from alipes.runtime.tasks import backoff
 
 log = logging.getLogger(__name__)
 
-FAR_BACK = 500
-"""Events, at most, that are read of a gap."""
-AT_ONCE = 50
-TRIES = 6
+MAX_BACKFILL = 500
+"""Events of a gap that are read at most."""
+TIMELINE_LIMIT = 50
+MAX_ATTEMPTS = 6
 _STATE = ["m.room.member", "m.room.encryption"]
 _WORDS = ["m.room.message", "m.room.encrypted", "m.reaction", "m.sticker", *_STATE]
 _NAMES = {"lazy_load_members": True, "include_redundant_members": True}
-"""Of large rooms only those members are told who speak; but those each time: rooms are only in memory."""
+"""Large rooms report only members who write, but each time: rooms are only kept in memory."""
 FILTER = {
     "presence": {"types": []},
     "account_data": {"types": []},
     "room": {
-        "timeline": {"types": _WORDS, "limit": AT_ONCE, **_NAMES},
+        "timeline": {"types": _WORDS, "limit": TIMELINE_LIMIT, **_NAMES},
         "state": {"types": _STATE, **_NAMES},
         "ephemeral": {"types": []},
         "account_data": {"types": []},
@@ -42,107 +42,112 @@ FILTER = {
 }
 
 
-class Listening:
-    """`run` asks for news; what they bring happens in lanes, one per room."""
+class MatrixReceiver:
+    """`run` polls for events; they are handled in lanes, one per room."""
 
     def __init__(
-        self, client: Client, hearing: Hearing, unread: Unread, progress: Progress, signer: Signer
+        self,
+        client: MatrixClient,
+        handler: MatrixEvents,
+        undecrypted: UndecryptedEvents,
+        progress: SyncPosition,
+        signer: CrossSigner,
     ) -> None:
-        self._client, self._hearing, self._unread, self._progress = client, hearing, unread, progress
-        self._signer, self._vouched = signer, client.olm is None
+        self._client, self._events, self._undecrypted, self._progress = client, handler, undecrypted, progress
+        self._signer, self._signed_device = signer, client.olm is None
         self.lanes: Lanes
         self._reading: dict[str, str] = {}
-        """By room, the message up to which it is about to be marked as read."""
+        """By room, the message up to which it is being marked as read."""
         self._since = progress.since
         self._first, self._well = True, False
-        """Who begins, or had trouble, does not wait for news: it is to be known soon that all is well."""
+        """The first poll, and polls after a failure, do not wait, so that success is reported soon."""
 
-    async def run(self, tell: Tell, poll: float) -> None:
+    async def run(self, on_status: OnStatus, poll: float) -> None:
         """Serve until cancelled. Raises `LoggedOut`."""
-        trouble = Trouble("Matrix", tell, judged)
+        retry = ConnectionRetry("Matrix", on_status, classify_failure)
         while True:
             try:
-                await self._round(poll)
-                await self._client.tend()
-                if not self._vouched:
-                    await self._signer.vouch()
-                    self._vouched = True
-            except TROUBLE as theirs:
+                await self._sync_once(poll)
+                await self._client.maintain_keys()
+                if not self._signed_device:
+                    await self._signer.ensure_signed()
+                    self._signed_device = True
+            except FAILURES as failure:
                 self._well = False
-                await trouble.wait(theirs)
+                await retry.wait(failure)
             else:
                 self._well = True
-                trouble.over()
+                retry.succeeded()
 
-    async def _round(self, poll: float) -> None:
+    async def _sync_once(self, poll: float) -> None:
         since, first = self._since, self._first
         try:
-            # Rooms are only in memory, so who begins asks for all that there is to know of them.
-            told = await self._client.news(since, FILTER, poll if self._well else 0, whole=first)
-        except Refusal as refused:
+            # rooms are only kept in memory, so the first poll asks for their full state
+            response = await self._client.poll_sync(since, FILTER, poll if self._well else 0, whole=first)
+        except MatrixError as refused:
             if since and refused.status == 400 and refused.wait is None:
-                log.warning(
-                    "the homeserver does not know how far we have listened; we begin anew: %s", refused
-                )
+                log.warning("the homeserver does not know our sync position; starting over: %s", refused)
                 self._since = ""
             raise
-        self._since, self._first = told.next_batch, False
-        batch = self._progress.begin(told.next_batch)
-        for room_id, room in told.rooms.invite.items():
-            self._put(room_id, batch, partial(self._invited, room_id, room.invite_state))
-        for room_id, room in told.rooms.join.items() if since else ():  # before we came, nobody meant us
+        self._since, self._first = response.next_batch, False
+        batch = self._progress.begin(response.next_batch)
+        for room_id, room in response.rooms.invite.items():
+            self._put(room_id, batch, partial(self._handle_invite, room_id, room.invite_state))
+        for room_id, room in (
+            response.rooms.join.items() if since else ()
+        ):  # messages from before our first start are not for us
             if room.timeline.events:
-                self._put(room_id, batch, partial(self._room, room_id, room.timeline, since))
-        for room_id in told.rooms.leave:
+                self._put(room_id, batch, partial(self._handle_timeline, room_id, room.timeline, since))
+        for room_id in response.rooms.leave:
             self._client.rooms.pop(room_id, None)
-        if told.to_device_events or first:
-            for room_id, event in self._unread.readable():
-                self._put(room_id, batch, partial(self._late, room_id, event))
+        if response.to_device_events or first:
+            for room_id, event in self._undecrypted.decrypt_ready():
+                self._put(room_id, batch, partial(self._handle_decrypted, room_id, event))
         batch.done()
 
-    def _put(self, lane: str, batch: Batch, job: Job) -> None:
+    def _put(self, lane: str, batch: SyncBatch, job: Job) -> None:
         batch.add()
 
         async def work() -> None:
             await job()
-            batch.done()  # not if it failed or was cut off: then it comes again
+            batch.done()  # not if it failed or was cancelled: then it comes again
 
         self.lanes.put(lane, work)
 
-    async def _room(self, room_id: str, timeline: Any, since: str) -> None:
+    async def _handle_timeline(self, room_id: str, timeline: Any, since: str) -> None:
         events = list(timeline.events)
         if timeline.limited and timeline.prev_batch:
-            events = [*await self._gap(room_id, timeline.prev_batch, since), *events]
+            events = [*await self._read_gap(room_id, timeline.prev_batch, since), *events]
         for event in _meant(events, str(self._client.user_id)):
             if isinstance(event, nio.MegolmEvent):
-                await self._unread.keep(room_id, event)
+                await self._undecrypted.keep(room_id, event)
             else:
-                await self._patiently(partial(self._hearing.hear, room_id, event))
+                await self._with_retries(partial(self._events.handle, room_id, event))
         if last := getattr(events[-1], "event_id", ""):
-            self._mark(room_id, last)
+            self._mark_read(room_id, last)
 
-    async def _late(self, room_id: str, event: Any) -> None:
-        await self._patiently(partial(self._hearing.hear, room_id, event))
-        self._unread.done(event.event_id)
+    async def _handle_decrypted(self, room_id: str, event: Any) -> None:
+        await self._with_retries(partial(self._events.handle, room_id, event))
+        self._undecrypted.done(event.event_id)
 
-    async def _patiently(self, job: Job) -> None:
-        """Some need to ask the homeserver; while it does not answer, nothing of the room passes them."""
+    async def _with_retries(self, job: Job) -> None:
+        """Retry a job that calls the homeserver; meanwhile the room's later events wait."""
         attempt = 0
         while True:
             try:
                 await job()
-            except TROUBLE as theirs:
+            except FAILURES as failure:
                 attempt += 1
-                if attempt == TRIES:
-                    raise ours(theirs, "taking in a message") from theirs
-                log.warning("a message could not be taken in, and is tried again: %s", theirs)
-                wait = theirs.wait if isinstance(theirs, Refusal) else None
+                if attempt == MAX_ATTEMPTS:
+                    raise translate_error(failure, "handling a message") from failure
+                log.warning("handling a message failed and is retried: %s", failure)
+                wait = failure.wait if isinstance(failure, MatrixError) else None
                 await asyncio.sleep(backoff(attempt) if wait is None else wait)
             else:
                 return
 
-    async def _gap(self, room_id: str, behind: str, since: str) -> list[Any]:
-        """What was said between `since` and the earliest that we were told, the oldest first."""
+    async def _read_gap(self, room_id: str, behind: str, since: str) -> list[Any]:
+        """Events between `since` and the earliest one that we received, oldest first."""
         found: list[Any] = []
 
         async def page() -> None:
@@ -150,66 +155,66 @@ class Listening:
             asked = await self._client.room_messages(
                 room_id, behind, since, limit=100, message_filter={"types": _WORDS}
             )
-            told: Any = given(asked, nio.RoomMessagesResponse)
-            found.extend(told.chunk)
-            behind = told.end if told.chunk and told.end != behind else ""
+            response: Any = expect(asked, nio.RoomMessagesResponse)
+            found.extend(response.chunk)
+            behind = response.end if response.chunk and response.end != behind else ""
 
-        while behind and len(found) < FAR_BACK:
-            await self._patiently(page)
+        while behind and len(found) < MAX_BACKFILL:
+            await self._with_retries(page)
         return list(reversed(found))
 
-    async def _invited(self, room_id: str, state: Iterable[Any]) -> None:
-        """We go where people call us who may speak. What a stranger is told, the gateway says."""
+    async def _handle_invite(self, room_id: str, state: Iterable[Any]) -> None:
+        """Join rooms of people with access. The gateway answers strangers."""
         me = self._client.user_id
         calls = [event for event in state if getattr(event, "state_key", "") == me]
         if not calls:
             return
         call = calls[-1]
-        made = self._hearing.invited(room_id, call.sender)
-        if await self._hearing.welcomes(made):
-            await self._patiently(partial(self._join, room_id))
+        incoming = self._events.make_invitation(room_id, call.sender)
+        if await self._events.may_fetch(incoming):
+            await self._with_retries(partial(self._join, room_id))
         elif (getattr(call, "content", None) or {}).get("is_direct"):
-            await self._hearing.hand_over(made)
+            await self._events.deliver(incoming)
 
     async def _join(self, room_id: str) -> None:
         try:
-            given(await self._client.join(room_id), nio.JoinResponse)
-        except Refusal as refused:
+            expect(await self._client.join(room_id), nio.JoinResponse)
+        except MatrixError as refused:
             if refused.wait is not None or refused.status >= 500:
                 raise
-            log.warning("an invitation could not be followed: %s", refused)  # it was taken back
+            log.warning("joining a room failed: %s", refused)  # the invitation was withdrawn
 
-    def _mark(self, room_id: str, event: str) -> None:
-        """People see how far we have read; nobody waits for that."""
+    def _mark_read(self, room_id: str, event: str) -> None:
+        """Show how far we have read; nothing waits for that."""
         busy = room_id in self._reading
         self._reading[room_id] = event
         if not busy:
-            self.lanes.tasks.create_task(self._marking(room_id))
+            self.lanes.tasks.create_task(self._send_read_markers(room_id))
 
-    async def _marking(self, room_id: str) -> None:
+    async def _send_read_markers(self, room_id: str) -> None:
         marked = ""
         while (event := self._reading[room_id]) != marked:
             try:
-                given(
+                expect(
                     await self._client.room_read_markers(room_id, event, event), nio.RoomReadMarkersResponse
                 )
-            except TROUBLE as theirs:
-                log.debug("a room was not marked as read: %s", theirs)
+            except FAILURES as failure:
+                log.debug("marking a room as read failed: %s", failure)
             marked = event
         del self._reading[room_id]
 
 
 def _meant(events: list[Any], me: str) -> list[Any]:
-    """Without what was said before we were called there."""
+    """Drop events from before we were invited."""
     ours = [
         (number, event.source)
         for number, event in enumerate(events)
         if isinstance(event, nio.RoomMemberEvent) and event.state_key == me
     ]
-    came = [(number, source) for number, source in ours if _joins(source)]
-    if not came:
+    incoming = [(number, source) for number, source in ours if _joins(source)]
+    if not incoming:
         return events
-    number, source = came[-1]
+    number, source = incoming[-1]
     calls = [at for at, its in ours if at < number and its["content"].get("membership") == "invite"]
     if calls:
         return events[calls[-1] :]

@@ -1,4 +1,4 @@
-"""Speaking on Matrix: messages, files, changes, signs. It raises `DeliveryError` kinds, and tries once."""
+"""Sends to Matrix: messages, files, edits, typing. One attempt each; raises `DeliveryError`."""
 
 import logging
 import secrets
@@ -9,128 +9,133 @@ from typing import Any, TypeVar
 import nio  # type: ignore[import-untyped]
 from msgspec.structs import replace
 
-from alipes.kernel.errors import DeliveryError, Gone
-from alipes.kernel.platform import Piece
+from alipes.kernel.errors import DeliveryError, Undeliverable
+from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
 from alipes.platforms.matrix import payloads
-from alipes.platforms.matrix.client import TROUBLE, Client, given
-from alipes.platforms.matrix.files import uploaded
-from alipes.platforms.matrix.parse import Recall, Said
-from alipes.platforms.matrix.payloads import MESSAGE, REACTION, ours, transaction
-from alipes.platforms.state_files import put
+from alipes.platforms.matrix.client import FAILURES, MatrixClient, expect
+from alipes.platforms.matrix.files import upload_media
+from alipes.platforms.matrix.parse import EventCache, RoomEvent
+from alipes.platforms.matrix.payloads import MESSAGE, REACTION, transaction_id, translate_error
+from alipes.platforms.state_files import put_bounded
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TYPING = 8.0
-"""Seconds that a sign of typing lasts."""
-LATER = 0.3
-"""Seconds after which a room is known that we have just come into."""
-QUESTIONS = 200
+"""Seconds that a typing indicator lasts."""
+JOIN_DELAY = 0.3
+"""Seconds until a room that we just joined is known."""
+MAX_QUESTIONS = 200
 
 
-class Speaker:
-    """One device's voice."""
+class MatrixSender:
+    """Sends as one device."""
 
-    def __init__(self, client: Client, recall: Recall) -> None:
-        self._client, self._recall = client, recall
+    def __init__(self, client: MatrixClient, cache: EventCache) -> None:
+        self._client, self._cache = client, cache
         self._typing: dict[str, float] = {}
-        """Until when each room sees us typing."""
+        """Until when each room shows us typing."""
         self._offered: dict[str, list[str]] = {}
-        """By question, our own reactions to it, which people press."""
+        """Our reactions to each question, which people press as buttons."""
 
-    async def send(self, address: Address, piece: Piece) -> str:
-        address = await self._enter(address)
-        if piece.media is not None:
+    async def send(self, address: Address, part: MessagePart) -> str:
+        address = await self._resolve_room(address)
+        if part.media is not None:
             sealed = self._client.rooms[address.chat].encrypted
-            caption = piece.plain or piece.text or piece.media.caption
-            told = await _tried("sending a file", uploaded(self._client, piece.media, caption, sealed=sealed))
+            caption = part.plain or part.text or part.media.caption
+            body = await _guard(
+                "sending a file", upload_media(self._client, part.media, caption, sealed=sealed)
+            )
         else:
-            told = payloads.words(piece)
-        content = payloads.fresh(address, piece, told, self._recall.sender(piece.reply_to))
-        await self._rest(address.chat)
-        name = transaction(piece.id) if piece.id else secrets.token_hex(16)
-        sent = await _tried("sending a message", self._client.put(address.chat, MESSAGE, content, name))
-        self._recall.keep(sent, Said(sent, str(self._client.user_id), MESSAGE, content))
-        if piece.buttons:
-            await self._offer(address.chat, sent, list(payloads.labelled(piece.buttons)))
+            body = payloads.text_content(part)
+        content = payloads.message_content(address, part, body, self._cache.sender(part.reply_to))
+        await self._stop_typing(address.chat)
+        name = transaction_id(part.id) if part.id else secrets.token_hex(16)
+        sent = await _guard(
+            "sending a message", self._client.send_event(address.chat, MESSAGE, content, name)
+        )
+        self._cache.put(sent, RoomEvent(sent, str(self._client.user_id), MESSAGE, content))
+        if part.buttons:
+            await self._add_buttons(address.chat, sent, list(payloads.button_labels(part.buttons)))
         return sent
 
-    async def edit(self, address: Address, message: str, piece: Piece) -> None:
-        address = await self._enter(address)
-        content = payloads.changed(message, piece)
-        put = self._client.put(address.chat, MESSAGE, content, secrets.token_hex(16))
-        await _tried("changing a message", put)
-        self._recall.change(message, content["m.new_content"])
-        if not piece.buttons:
+    async def edit(self, address: Address, message: str, part: MessagePart) -> None:
+        address = await self._resolve_room(address)
+        content = payloads.edit_content(message, part)
+        put = self._client.send_event(address.chat, MESSAGE, content, secrets.token_hex(16))
+        await _guard("editing a message", put)
+        self._cache.update(message, content["m.new_content"])
+        if not part.buttons:
             for reaction in self._offered.pop(message, ()):
-                await self._quietly(self._redact(address.chat, reaction))
+                await self._try(self._redact(address.chat, reaction))
 
     async def delete(self, address: Address, message: str) -> None:
         try:
-            await _tried("taking a message back", self._redact(address.chat, message))
-        except Gone:
-            log.debug("a message that was to be taken back is not there")
+            await _guard("deleting a message", self._redact(address.chat, message))
+        except Undeliverable:
+            log.debug("a message to be deleted does not exist")
 
     async def typing(self, address: Address) -> None:
         asked = self._client.room_typing(address.chat, True, int(TYPING * 1000) + 2000)
-        await _tried("showing that we type", _given(asked, nio.RoomTypingResponse))
+        await _guard("showing the typing indicator", _expect(asked, nio.RoomTypingResponse))
         self._typing[address.chat] = time.monotonic() + TYPING
 
-    async def _enter(self, address: Address) -> Address:
-        """Only where we know whether it is encrypted may we speak. `@person:server` is the chat with them."""
-        address = payloads.place(address)
+    async def _resolve_room(self, address: Address) -> Address:
+        """Resolve the room. We may only send where we know whether it is encrypted. `@person:server` is
+        their direct chat."""
+        address = payloads.split_server(address)
         room_id = address.chat
         if room_id in self._client.rooms:
             return address
         if room_id.startswith("@"):
-            return replace(address, chat=self._shared(room_id))
+            return replace(address, chat=self._direct_room(room_id))
         if room_id not in self._client.invited_rooms:
-            raise Gone("We are not in that room on Matrix (any more).")
-        await _tried("entering a room", _given(self._client.join(room_id), nio.JoinResponse))
-        raise DeliveryError("We have only just come into that room on Matrix.", retry_after=LATER)
+            raise Undeliverable("We are not in that room on Matrix.")
+        await _guard("joining a room", _expect(self._client.join(room_id), nio.JoinResponse))
+        raise DeliveryError("We just joined that room on Matrix.", retry_after=JOIN_DELAY)
 
-    def _shared(self, person: str) -> str:
+    def _direct_room(self, person: str) -> str:
         for room in self._client.rooms.values():
-            heroes = room.summary.heroes if room.summary else None  # who is there, also if they never spoke
+            heroes = room.summary.heroes if room.summary else None  # members, also if they never wrote
             if room.member_count == 2 and (person in room.users or person in (heroes or ())):
                 return str(room.room_id)
-        raise Gone(f"We have no direct chat with {person} on Matrix: let them write to us first.")
+        raise Undeliverable(f"We have no direct chat with {person} on Matrix: they must write to us first.")
 
-    async def _rest(self, room_id: str) -> None:
-        """What was being typed is said: the sign goes, which the homeserver does not do by itself."""
+    async def _stop_typing(self, room_id: str) -> None:
+        """End the typing indicator when a message is sent: the homeserver does not."""
         if self._typing.pop(room_id, 0.0) > time.monotonic():
             asked = self._client.room_typing(room_id, False)
-            await self._quietly(_given(asked, nio.RoomTypingResponse))
+            await self._try(_expect(asked, nio.RoomTypingResponse))
 
-    async def _offer(self, room_id: str, message: str, labels: list[str]) -> None:
-        """Reactions of our own, for people to press; who finds none there answers in words."""
-        made = self._offered.setdefault(message, [])
+    async def _add_buttons(self, room_id: str, message: str, labels: list[str]) -> None:
+        """Add reactions for people to press; without them people can answer in words."""
+        incoming = self._offered.setdefault(message, [])
         for label in labels:
-            name = transaction(f"{message} {label}")
-            content = payloads.reaction(message, label)
-            made.append(await self._quietly(self._client.put(room_id, REACTION, content, name)) or "")
-        put(self._offered, message, [each for each in made if each], QUESTIONS)
+            name = transaction_id(f"{message} {label}")
+            content = payloads.reaction_content(message, label)
+            incoming.append(await self._try(self._client.send_event(room_id, REACTION, content, name)) or "")
+        put_bounded(self._offered, message, [each for each in incoming if each], MAX_QUESTIONS)
 
     async def _redact(self, room_id: str, event: str) -> None:
-        asked = self._client.room_redact(room_id, event, tx_id=transaction(f"redact {event}"))
-        await _given(asked, nio.RoomRedactResponse)
+        asked = self._client.room_redact(room_id, event, tx_id=transaction_id(f"redact {event}"))
+        await _expect(asked, nio.RoomRedactResponse)
 
-    async def _quietly(self, work: Awaitable[T]) -> T | None:
-        """Nobody is the worse if it fails."""
+    async def _try(self, work: Awaitable[T]) -> T | None:
+        """Await something unimportant."""
         try:
             return await work
-        except TROUBLE as theirs:
-            log.debug("something beside a message failed: %s", theirs)
+        except FAILURES as failure:
+            log.debug("an optional call failed: %s", failure)
             return None
 
 
-async def _given(asked: Coroutine[Any, Any, Any], kind: type[T]) -> T:
-    return given(await asked, kind)
+async def _expect(asked: Coroutine[Any, Any, Any], kind: type[T]) -> T:
+    return expect(await asked, kind)
 
 
-async def _tried(doing: str, work: Awaitable[T]) -> T:
+async def _guard(doing: str, work: Awaitable[T]) -> T:
     try:
         return await work
-    except TROUBLE as theirs:
-        raise ours(theirs, doing) from theirs
+    except FAILURES as failure:
+        raise translate_error(failure, doing) from failure

@@ -1,23 +1,21 @@
-"""Matrix as a platform: how it is configured and opened. What needs matrix-nio is loaded by opening."""
+"""Settings of Matrix."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from msgspec import Struct
 
+from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Secret
-from alipes.kernel.platform import Platform
-from alipes.platforms.connection import needed
-from alipes.runtime.http.clients import ClientScope
 
-SLACK = 15.0
-"""Seconds beyond the poll's own, or half of it, after which no answer is coming: the connection is dead."""
+POLL_GRACE = 15.0
+"""Seconds beyond the poll time, or half of it, after which a connection counts as dead."""
 
 
 class MatrixSettings(Struct, frozen=True, kw_only=True):
     folder: Path
-    """Where files that people send are kept, our login and keys, and how far we have listened."""
+    """Where received files, login, keys and the sync position are stored."""
     base_url: str
     user: str
     token: Secret = Secret()
@@ -27,26 +25,34 @@ class MatrixSettings(Struct, frozen=True, kw_only=True):
     group: Literal["mention", "all"] = "mention"
     per_user: bool = False
     poll: float = 30.0
-    """Seconds that one question for news may wait for them."""
+    """Duration of a long poll, in seconds."""
     patience: float = 30.0
-    """Seconds in which a call must be answered."""
+    """Timeout of a call, in seconds."""
     largest: int = 50_000_000
+    """Size limit for received files, in bytes."""
     picture: int = 5_000_000
-    """Bytes up to which a picture is shown to the model; larger ones are kept as files."""
+    """Pictures up to this many bytes are shown to the model; larger ones are saved as files."""
 
+    @classmethod
+    def from_config(cls, settings: Settings, folder: Path) -> Self:
+        chosen = settings.messengers.matrix
+        return cls(
+            base_url=chosen.base_url,
+            user=chosen.user,
+            token=chosen.token,
+            password=chosen.password,
+            device=chosen.device,
+            encryption=chosen.encryption,
+            folder=folder,
+            group=chosen.group,
+            per_user=chosen.per_user,
+        )
 
-def open_matrix(settings: MatrixSettings, scope: ClientScope) -> Platform:
-    """Nothing is connected before `listen`. Raises ConfigError."""
-    if not settings.user.startswith("@") or ":" not in settings.user:
-        raise ConfigError(
-            "Matrix needs to know who we are there: set matrix.user, as in @alipes:example.org."
-        )
-    if not settings.token and not settings.password:
-        raise ConfigError(
-            "Matrix needs an access token or a password: set the variable that [matrix] token_env or "
-            "password_env names."
-        )
-    with needed("Matrix", "matrix-nio", "matrix"):
-        from alipes.platforms.matrix.platform import Matrix  # noqa: PLC0415
-    stall = max(settings.poll + SLACK, 4 * settings.patience)
-    return Matrix(settings, scope.http("matrix", base_url=settings.base_url, stall=stall))
+    def check(self) -> None:
+        if not self.user.startswith("@") or ":" not in self.user:
+            raise ConfigError("Matrix needs your bot's user id: set matrix.user, as in @alipes:example.org.")
+        if not self.token and not self.password:
+            raise ConfigError(
+                "Matrix needs an access token or a password: set the variable that [matrix] token_env or "
+                "password_env names."
+            )

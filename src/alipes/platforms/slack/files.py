@@ -1,4 +1,4 @@
-"""Files from Slack and to it. What they mean is not asked here."""
+"""Downloads files from Slack and uploads files to it."""
 
 import asyncio
 import re
@@ -7,103 +7,103 @@ from typing import Any
 
 import aiohttp
 
-from alipes.kernel.errors import DeliveryError, Gone
-from alipes.kernel.messages import SEEN_BY_MODELS, Image
+from alipes.kernel.errors import DeliveryError, Undeliverable
+from alipes.kernel.messages import MODEL_IMAGE_TYPES, Image
 from alipes.kernel.outbox import MediaKind
-from alipes.kernel.platform import Filed, Piece
-from alipes.platforms.files import TooLarge, content, kind_of, not_fetched, save_chunks
-from alipes.platforms.slack.web_api import UPLOAD, Calls
+from alipes.kernel.platform import MessagePart, ReceivedFile
+from alipes.platforms.files import FileTooLarge, media_kind, read_outgoing, save_stream, too_large_note
+from alipes.platforms.slack.web_api import UPLOAD_TIMEOUT, SlackApi
 
 CHUNK = 1024 * 1024
 _ODD = re.compile(r"[^\w.+-]+")
-Fetched = tuple[tuple[Image, ...], tuple[Filed, ...], tuple[str, ...]]
+Fetched = tuple[tuple[Image, ...], tuple[ReceivedFile, ...], tuple[str, ...]]
 
 
-class NotHad(Exception):
-    """Why a file was not fetched, for the person who sent it."""
+class FileUnavailable(Exception):
+    """Why a file was not downloaded, for the sender."""
 
 
-class Files:
-    """Fetches with the bot's token, which nobody but Slack is shown."""
+class SlackFiles:
+    """Downloads with the bot's token, which is sent to Slack only."""
 
-    def __init__(self, calls: Calls, token: str, folder: Path, *, largest: int, picture: int) -> None:
-        self._calls, self._folder, self._largest, self._picture = calls, folder, largest, picture
+    def __init__(self, api: SlackApi, token: str, folder: Path, *, largest: int, picture: int) -> None:
+        self._api, self._folder, self._largest, self._picture = api, folder, largest, picture
         self._headers = {"Authorization": f"Bearer {token}"}
 
     async def fetch(self, files: list[dict[str, Any]]) -> Fetched:
-        """Pictures for the model to see, files for tools, and a line for each that could not be had."""
+        """Images for the model, files for tools, and a note for each file that was not downloaded."""
         images: list[Image] = []
-        saved: list[Filed] = []
+        saved: list[ReceivedFile] = []
         missing: list[str] = []
-        for told in files:
-            name = str(told.get("name") or told.get("title") or "file")
+        for listed in files:
+            name = str(listed.get("name") or listed.get("title") or "file")
             try:
-                file = await self._whole(told)
+                file = await self._complete(listed)
                 mime, size = str(file.get("mimetype", "")), int(file.get("size") or 0)
                 name = str(file.get("name") or name)
                 if size > self._largest:
-                    raise TooLarge
+                    raise FileTooLarge
                 path = self._folder / _ODD.sub("_", f"{file.get('id')}-{name[-80:]}").lstrip(".")
                 size = await self._save(file, path)
-                if mime in SEEN_BY_MODELS and size <= self._picture:
+                if mime in MODEL_IMAGE_TYPES and size <= self._picture:
                     images.append(Image(mime, await asyncio.to_thread(_taken, path)))
                 else:
-                    saved.append(Filed(str(path), _kind(file, mime), name, mime, size))
-            except TooLarge:
-                missing.append(not_fetched(name, self._largest))
-            except NotHad as why:
+                    saved.append(ReceivedFile(str(path), _kind(file, mime), name, mime, size))
+            except FileTooLarge:
+                missing.append(too_large_note(name, self._largest))
+            except FileUnavailable as why:
                 missing.append(f"[{name} {why}.]")
-            except (DeliveryError, aiohttp.ClientError, OSError, TimeoutError) as trouble:
-                missing.append(f"[{name} could not be fetched: {trouble or type(trouble).__name__}.]")
+            except (DeliveryError, aiohttp.ClientError, OSError, TimeoutError) as failure:
+                missing.append(f"[{name} could not be downloaded: {failure or type(failure).__name__}.]")
         return tuple(images), tuple(saved), tuple(missing)
 
-    async def _whole(self, file: dict[str, Any]) -> dict[str, Any]:
-        """What another workspace shared has to be asked for."""
+    async def _complete(self, file: dict[str, Any]) -> dict[str, Any]:
+        """Details of a file that another workspace shared have to be requested."""
         if file.get("file_access") == "check_file_info":
-            told = await self._calls("asking for a file", "files_info", file=file["id"])
-            file = told["file"]
+            listed = await self._api("requesting a file", "files_info", file=file["id"])
+            file = listed["file"]
         if file.get("is_external") or file.get("mode") == "external":
-            raise NotHad(f"is kept elsewhere: {file.get('url_private')}")
+            raise FileUnavailable(f"is stored outside of Slack: {file.get('url_private')}")
         return file
 
     async def _save(self, file: dict[str, Any], path: Path) -> int:
-        """Fetch a file to disk; it has its name once it is whole. Gives its size."""
+        """Download a file to disk and return its size."""
         url = str(file.get("url_private_download") or file.get("url_private") or "")
-        if not self._calls.trusts(url):
-            raise NotHad("was not fetched: it does not lie at Slack")
-        stall = aiohttp.ClientTimeout(total=UPLOAD, sock_connect=10, sock_read=30)
-        async with self._calls.session.get(
-            url, headers=self._headers, proxy=self._calls.proxy, timeout=stall, allow_redirects=False
+        if not self._api.is_slack_url(url):
+            raise FileUnavailable("was not downloaded: its address is not on Slack")
+        stall = aiohttp.ClientTimeout(total=UPLOAD_TIMEOUT, sock_connect=10, sock_read=30)
+        async with self._api.session.get(
+            url, headers=self._headers, proxy=self._api.proxy, timeout=stall, allow_redirects=False
         ) as response:
             _check(response, str(file.get("mimetype", "")))
-            return await save_chunks(path, response.content.iter_chunked(CHUNK), self._largest)
+            return await save_stream(path, response.content.iter_chunked(CHUNK), self._largest)
 
-    async def bring(self, piece: Piece) -> str:
-        """A file of ours to Slack, where nobody sees it yet; its id there."""
-        assert piece.media
-        name = piece.media.name or Path(piece.media.path).name or "file"
-        data = await asyncio.to_thread(content, piece.media.path)
+    async def upload_file(self, part: MessagePart) -> str:
+        """Upload a file without showing it yet; returns its id."""
+        assert part.media
+        name = part.media.name or Path(part.media.path).name or "file"
+        data = await asyncio.to_thread(read_outgoing, part.media.path)
         if not data:
-            raise Gone(f"Slack takes no empty files, and {name} is one.")
-        told = await self._calls(
-            "announcing a file", "files_getUploadURLExternal", filename=name, length=len(data)
+            raise Undeliverable(f"Slack does not accept empty files ({name}).")
+        listed = await self._api(
+            "requesting an upload", "files_getUploadURLExternal", filename=name, length=len(data)
         )
-        await self._calls.upload(str(told["upload_url"]), data)
-        return str(told["file_id"])
+        await self._api.upload(str(listed["upload_url"]), data)
+        return str(listed["file_id"])
 
 
 def _check(response: aiohttp.ClientResponse, mime: str) -> None:
     if response.status != 200:
-        raise NotHad(f"could not be fetched: Slack answers {response.status}")
+        raise FileUnavailable(f"could not be downloaded: Slack answered {response.status}")
     if response.content_type == "text/html" and mime != "text/html":
-        # Who may not read a file is shown a page to log in by.
-        raise NotHad("could not be fetched: the app lacks the scope files:read")
+        # without permission Slack returns a login page
+        raise FileUnavailable("could not be downloaded: the app needs the scope files:read")
 
 
 def _kind(file: dict[str, Any], mime: str) -> MediaKind:
     if file.get("subtype") == "slack_audio":
         return "voice"
-    return kind_of(mime)
+    return media_kind(mime)
 
 
 def _taken(path: Path) -> bytes:

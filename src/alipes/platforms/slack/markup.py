@@ -1,6 +1,6 @@
-"""Text with marks as Slack's rich text, in messages that Slack takes. It sends nothing.
+"""Formats marked text as Slack's rich text blocks.
 
-Not as mrkdwn: that has no escape for its own signs, and reads them otherwise next to some letters.
+Not as mrkdwn, which cannot escape its own signs and reads them differently next to some letters.
 """
 
 import re
@@ -10,36 +10,36 @@ from typing import Any
 
 import msgspec
 
-from alipes.kernel.platform import Piece
-from alipes.platforms.markup.markdown import read
-from alipes.platforms.markup.spans import Mark, Span, Spans, cut, plain
+from alipes.kernel.platform import MessagePart
+from alipes.platforms.markup.markdown import parse_markdown
+from alipes.platforms.markup.spans import Span, Spans, TextMark, plain_text, split_text
 
 LONGEST = 4000
-"""Beyond this Slack does not change a message any more."""
-RICH = '{"type":"rich_text",'
-"""How the text of a piece begins that is a block."""
+"""Slack does not edit longer messages."""
+RICH_TEXT_PREFIX = '{"type":"rich_text",'
+"""Start of a message part that is a rich text block."""
 _STYLES = ("bold", "italic", "strike", "code")
 _WEB = re.compile(r"https?://\S+", re.IGNORECASE)
 _ADDRESS = re.compile(r"(https?://[^\s<>]*[^\s<>.,;:!?'\")\]*_~`|])")
 
 
-def pieces(markdown: str, longest: int = LONGEST) -> tuple[Piece, ...]:
-    """A text as messages of at most `longest` characters, counted as Slack is told them without marks."""
+def format_markdown(markdown: str, longest: int = LONGEST) -> tuple[MessagePart, ...]:
+    """Split a text into messages of at most `longest` characters without markup."""
 
     def fits(spans: Spans) -> bool:
-        return len(escape(plain(spans))) <= longest
+        return len(escape(plain_text(spans))) <= longest
 
-    parts = cut(read(markdown), fits, longest)
-    return tuple(Piece(text=_encoded(part), plain=plain(part)) for part in parts)
+    parts = split_text(parse_markdown(markdown), fits, longest)
+    return tuple(MessagePart(text=_encoded(part), plain=plain_text(part)) for part in parts)
 
 
 def escape(text: str) -> str:
-    """Words that are words in Slack, and call nobody."""
+    """Escape text so that it mentions nobody."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def rich(spans: Spans) -> dict[str, Any]:
-    """The block that shows this: paragraphs, quotes and code one below the other."""
+def rich_text_block(spans: Spans) -> dict[str, Any]:
+    """The block for a text: paragraphs, quotes and code below each other."""
     parts = [
         _part(kind, tuple(group))
         for kind, group in groupby(spans, lambda span: _of(span, "quote") or _of(span, "pre"))
@@ -48,17 +48,17 @@ def rich(spans: Spans) -> dict[str, Any]:
 
 
 def _encoded(spans: Spans) -> str:
-    return msgspec.json.encode(rich(spans)).decode()
+    return msgspec.json.encode(rich_text_block(spans)).decode()
 
 
-def _part(kind: Mark | None, spans: Spans) -> dict[str, Any]:
-    """Slack sets them apart by itself: empty lines at their edges are left out."""
+def _part(kind: TextMark | None, spans: Spans) -> dict[str, Any]:
+    """Slack separates the parts itself: drop empty lines at their ends."""
     spans = _trimmed(spans)
     match kind:
-        case Mark("pre"):
+        case TextMark("pre"):
             text = "".join(span.text for span in spans)
             return {"type": "rich_text_preformatted", "elements": [_text(text, {})] if text else []}
-        case Mark("quote"):
+        case TextMark("quote"):
             return {"type": "rich_text_quote", "elements": list(_elements(spans))}
     return {"type": "rich_text_section", "elements": list(_elements(spans))}
 
@@ -76,7 +76,7 @@ def _trimmed(spans: Spans) -> Spans:
 
 
 def _elements(spans: Spans) -> Iterator[dict[str, Any]]:
-    """Pieces of one style each."""
+    """Elements of one style each."""
     for link, group in groupby(spans, lambda span: _of(span, "link")):
         inside = tuple(group)
         shown = "".join(span.text for span in inside)
@@ -90,7 +90,7 @@ def _elements(spans: Spans) -> Iterator[dict[str, Any]]:
 
 
 def _addresses(text: str, style: dict[str, bool]) -> Iterable[dict[str, Any]]:
-    """Words, and the addresses among them, which Slack would show as words."""
+    """Text and web addresses, which Slack would show as text otherwise."""
     parts = [text] if "code" in style else _ADDRESS.split(text)
     return [
         _link(part, "", style) if number % 2 else _text(part, style)
@@ -109,10 +109,10 @@ def _link(url: str, text: str, style: dict[str, bool]) -> dict[str, Any]:
 
 
 def _style(span: Span) -> dict[str, bool]:
-    """Code in a quote is only code: Slack takes no block in another."""
+    """Code in a quote stays inline code: Slack does not nest blocks."""
     kinds = {"code" if mark.kind == "pre" else mark.kind for mark in span.marks}
     return {kind: True for kind in _STYLES if kind in kinds} if span.text.strip() else {}
 
 
-def _of(span: Span, kind: str) -> Mark | None:
+def _of(span: Span, kind: str) -> TextMark | None:
     return next((mark for mark in span.marks if mark.kind == kind), None)

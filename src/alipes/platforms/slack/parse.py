@@ -1,4 +1,4 @@
-"""What came in from Slack, in our words. It fetches nothing and hands over nothing itself."""
+"""Converts Slack events to incoming messages."""
 
 import html
 import logging
@@ -9,24 +9,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platform import Arrival
+from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
-from alipes.platforms.slack.web_api import Calls
-from alipes.platforms.state_files import put
+from alipes.platforms.slack.web_api import SlackApi
+from alipes.platforms.state_files import put_bounded
 
 NAME = "slack"
 _SPOKEN = ("", "file_share", "thread_broadcast", "me_message")
 Wire: TypeAlias = dict[str, Any]
-"""A message as Slack writes it down."""
+"""A message in Slack's JSON."""
 
 
-class Heard(Struct, frozen=True):
-    """Something a person said, or changed."""
+class SlackMessage(Struct, frozen=True):
+    """A message of a person, new or edited."""
 
     channel: str
     wire: Wire
     changed: str = ""
-    """When it was changed; empty if it is new."""
+    """Timestamp of the edit; empty if it is new."""
 
     @property
     def ts(self) -> str:
@@ -34,23 +34,23 @@ class Heard(Struct, frozen=True):
 
     @property
     def thread(self) -> str:
-        """The first message of the thread it is in; empty for one that stands in the channel itself."""
+        """First message of its thread; empty for a message in the channel itself."""
         thread = str(self.wire.get("thread_ts", ""))
         return "" if thread == self.ts else thread
 
     @property
     def name(self) -> str:
-        """What we call the message, however often and by whatever event we are told of it."""
+        """Our name for the message, whichever event reports it."""
         return f"{self.channel}:{self.ts}"
 
     @property
     def id(self) -> str:
-        """Of what is handed over: the message, or the change of it."""
+        """Id of the incoming message: the message, or an edit of it."""
         return f"{self.name}@{self.changed}" if self.changed else self.name
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its id, and that of a change which it has already, if it was read after it was changed."""
+        """Its id, and that of an edit that it already contains because it was read afterwards."""
         edited = str((self.wire.get("edited") or {}).get("ts", ""))
         return (self.id, f"{self.name}@{edited}") if edited and not self.changed else (self.id,)
 
@@ -67,8 +67,9 @@ def is_direct(channel: str) -> bool:
     return channel.startswith("D")
 
 
-def heard(event: Wire, me: str) -> Heard | None:
-    """What an event tells that a person said; None for all else, such as a preview that Slack added."""
+def parse_event(event: Wire, me: str) -> SlackMessage | None:
+    """The message of a person in an event; None for anything else, such as a link preview that Slack
+    added."""
     channel, changed, wire = str(event.get("channel", "")), "", event
     if event.get("type") not in ("message", "app_mention"):
         return None
@@ -77,30 +78,30 @@ def heard(event: Wire, me: str) -> Heard | None:
         changed = str((wire.get("edited") or {}).get("ts", ""))
         if not changed or changed == (before.get("edited") or {}).get("ts"):
             return None
-    return Heard(channel, wire, changed) if channel and spoken(wire, me) else None
+    return SlackMessage(channel, wire, changed) if channel and is_from_person(wire, me) else None
 
 
-def spoken(wire: Wire, me: str) -> bool:
-    """A person said this; it is not Slack telling of a topic, nor a program, nor ourselves."""
+def is_from_person(wire: Wire, me: str) -> bool:
+    """True for a message of a person: not a system message, a program's or our own."""
     person = wire.get("user", "")
     if wire.get("subtype", "") not in _SPOKEN or wire.get("bot_id") or "ts" not in wire:
         return False
     return bool(person) and person not in (me, "USLACKBOT")
 
 
-def address(channel: str, thread: str, person: str, *, per_user: bool = False) -> Address:
-    """The conversation there; a thread is one of its own."""
+def chat_address(channel: str, thread: str, person: str, *, per_user: bool = False) -> Address:
+    """Address of a conversation; a thread is a conversation of its own."""
     if is_direct(channel):
         return Address(NAME, channel, thread=thread)
     return Address(NAME, channel, "group", thread, person if per_user else "")
 
 
-def arrival(said: Heard, *, addressed: bool, per_user: bool = False) -> Arrival:
-    """A message without its words, its files and the name of who said it."""
+def to_incoming(said: SlackMessage, *, addressed: bool, per_user: bool = False) -> IncomingMessage:
+    """An incoming message, still without text, files and the sender's name."""
     person = str(said.wire["user"])
-    return Arrival(
+    return IncomingMessage(
         id=said.id,
-        address=address(said.channel, said.thread, person, per_user=per_user),
+        address=chat_address(said.channel, said.thread, person, per_user=per_user),
         sender=person,
         message=said.ts,
         group=not said.direct,
@@ -109,8 +110,8 @@ def arrival(said: Heard, *, addressed: bool, per_user: bool = False) -> Arrival:
     )
 
 
-def passed_on(wire: Wire) -> list[tuple[str, str]]:
-    """Messages of others that were shared with this one: who said what, in Slack's own writing."""
+def list_shared(wire: Wire) -> list[tuple[str, str]]:
+    """Messages that were shared with this one: author and text in Slack's format."""
     shared = [
         each for each in wire.get("attachments") or () if each.get("is_share") or each.get("is_msg_unfurl")
     ]
@@ -119,18 +120,20 @@ def passed_on(wire: Wire) -> list[tuple[str, str]]:
     ]
 
 
-def pressed(payload: Wire, *, per_user: bool = False) -> Arrival | None:
+def parse_button(payload: Wire, *, per_user: bool = False) -> IncomingMessage | None:
     """A pressed button of ours; None for anything else."""
     action: Wire = next(iter(payload.get("actions") or ()), {})
     channel = str((payload.get("channel") or {}).get("id", ""))
     if payload.get("type") != "block_actions" or action.get("type") != "button" or not channel:
         return None
     message, person = payload.get("message") or {}, str(payload["user"]["id"])
-    # An answer to a question asked in the channel also hangs from it, but belongs to the channel.
+    # a question asked in the channel is also shown in a thread but belongs to the channel
     thread = "" if message.get("subtype") == "thread_broadcast" else str(message.get("thread_ts", ""))
-    return Arrival(
+    return IncomingMessage(
         id=f"{channel}:{action['action_ts']}:{person}",
-        address=address(channel, "" if thread == message.get("ts") else thread, person, per_user=per_user),
+        address=chat_address(
+            channel, "" if thread == message.get("ts") else thread, person, per_user=per_user
+        ),
         sender=person,
         message=str(message.get("ts", "")),
         group=not is_direct(channel),
@@ -138,22 +141,22 @@ def pressed(payload: Wire, *, per_user: bool = False) -> Arrival | None:
     )
 
 
-def chosen(payload: Wire, known: frozenset[str], *, per_user: bool = False) -> Arrival:
-    """A slash command, as the words that stand for it. Slack does not tell in which thread it was given."""
+def parse_command(payload: Wire, known: frozenset[str], *, per_user: bool = False) -> IncomingMessage:
+    """A slash command as text. Slack does not report its thread."""
     person, channel = str(payload["user_id"]), str(payload["channel_id"])
-    made = Arrival(
+    incoming = IncomingMessage(
         id=f"{channel}:{payload['trigger_id']}",
-        address=address(channel, "", person, per_user=per_user),
+        address=chat_address(channel, "", person, per_user=per_user),
         sender=person,
         name=str(payload.get("user_name", "")),
         group=not is_direct(channel),
     )
     words = html.unescape(str(payload.get("text", ""))).strip()
-    return replace(made, text=_command(str(payload["command"]), words, known))
+    return replace(incoming, text=_command(str(payload["command"]), words, known))
 
 
 def _command(name: str, words: str, known: frozenset[str]) -> str:
-    """`/stop`, `/alipes-stop` and `/alipes stop` are the same; `/alipes how are you?` is no command."""
+    """`/stop`, `/alipes-stop` and `/alipes stop` are the same; `/alipes how are you?` is a message."""
     name = name.removeprefix("/")
     if name not in known and "-" in name:
         name = name.partition("-")[2]
@@ -166,31 +169,31 @@ def _command(name: str, words: str, known: frozenset[str]) -> str:
 
 
 log = logging.getLogger(__name__)
-NAMES = 2000
+MAX_NAMES = 2000
 _ANGLED = re.compile(r"<([^<>\n]+)>")
 _MENTION = re.compile(r"<@([A-Z0-9]+)(?:\|[^>]*)?>")
 
 
-class People:
-    """Names of people and channels, asked for once."""
+class SlackNames:
+    """Names of people and channels, each requested once."""
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    def __init__(self, api: SlackApi) -> None:
+        self._api = api
         self._names: dict[str, str] = {}
 
     async def name(self, person: str) -> str:
-        """What they are called; their id where Slack does not tell."""
+        """Display name; the id if Slack does not report one."""
         if person not in self._names:
             try:
-                told = await self._calls("asking for a name", "users_info", user=person)
+                response = await self._api("requesting a name", "users_info", user=person)
             except DeliveryError as error:
-                log.info("the name of %s could not be had: %s", person, error)
+                log.info("requesting the name of %s failed: %s", person, error)
                 return person
-            put(self._names, person, _called(told["user"]) or person, NAMES)
+            put_bounded(self._names, person, _called(response["user"]) or person, MAX_NAMES)
         return self._names[person]
 
-    async def words(self, text: str, me: str = "", *, asks: bool = True) -> str:
-        """As a person reads it, without the mention that calls `me`. `asks`: for names not known yet."""
+    async def plain_words(self, text: str, me: str = "", *, asks: bool = True) -> str:
+        """Text as a person reads it, without the mention of `me`. `asks`: request unknown names."""
         if me:
             text = re.sub(rf"<@{me}(?:\|[^>]*)?>[ \t]?", "", text)
         mentioned = dict.fromkeys(_MENTION.findall(text))

@@ -1,4 +1,5 @@
-"""One time of listening to Slack: envelopes become arrivals, in order per channel; then Slack is told so."""
+"""Receives from Slack: envelopes become incoming messages, in order per channel, and are then
+acknowledged."""
 
 import logging
 import time
@@ -12,256 +13,270 @@ from msgspec.structs import replace
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platform import Arrival, Take, Welcome
+from alipes.kernel.platform import IncomingMessage, MayFetch, OnMessage
 from alipes.platforms.connection import Job, Lanes
 from alipes.platforms.slack import parse
-from alipes.platforms.slack.files import Files
+from alipes.platforms.slack.files import SlackFiles
 from alipes.platforms.slack.markup import escape
-from alipes.platforms.slack.parse import Heard, People, mentions
+from alipes.platforms.slack.parse import SlackMessage, SlackNames, mentions
 from alipes.platforms.slack.settings import SlackSettings
-from alipes.platforms.slack.socket import Line
-from alipes.platforms.slack.web_api import Calls
-from alipes.platforms.state_files import Progress, put, read
+from alipes.platforms.slack.socket import SlackSocket
+from alipes.platforms.slack.web_api import SlackApi
+from alipes.platforms.state_files import ReadPosition, put_bounded, read_state
 
-OLDEST = 86_400.0
-"""Seconds after which a message that nobody heard is not answered any more."""
+MAX_AGE = 86_400.0
+"""Seconds after which a missed message is no longer answered."""
 OVERLAP = 30.0
-"""Seconds by which messages of different channels may overtake each other on their way to us."""
-PLACES = 300
-HANDED = 2000
-SAID = 500
-Part: TypeAlias = Literal["", "hangs", "ours", "called"]
-"""What we have to do with a place: it is a channel; a thread that hangs from what was said to us, and nobody
-spoke in it yet; the same, and someone did; a thread of others into which we were called."""
+"""Seconds by which messages of different channels may arrive out of order."""
+MAX_CHANNELS = 300
+MAX_DELIVERED = 2000
+MAX_CLIENT_IDS = 500
+ThreadRole: TypeAlias = Literal["", "hangs", "ours", "called"]
+"""Our part in a place: `""` it is a channel; `hangs` a thread below a message to us, without replies yet;
+`ours` the same with replies; `called` a thread of others into which we were called."""
 
 
-class Kept(Struct):
+class SlackReadState(Struct):
     mark: int = 0
-    """Everything up to this moment (in millionths of a second, as Slack names messages) was handed over."""
+    """All messages up to this time were delivered, in microseconds as in Slack's timestamps."""
     began: int = 0
-    """Before this we were not there at all."""
-    places: dict[str, Part] = {}
-    """Channels, and threads (`CHANNEL/THREAD`), where someone spoke to us; the latest last."""
+    """Messages before this are ignored."""
+    places: dict[str, ThreadRole] = {}
+    """Channels, and threads (`CHANNEL/THREAD`), where someone wrote to us; the latest last."""
     said: dict[str, str] = {}
-    """What people's own programs call a message, and what we do: Slack may tell of one twice, as of two."""
+    """Ids that clients give their messages, and our names: Slack may report one message as two."""
 
 
-class Seen(Progress):
-    """And where people write to us, and under which names."""
+class SlackReadPosition(ReadPosition):
+    """Read position, the channels where people write to us, and client message ids."""
 
     def __init__(self, path: Path) -> None:
-        self._kept = read(path, Kept)
-        self._kept.began = self._kept.began or int(time.time() * 1_000_000)
-        super().__init__(path, self._kept.mark)
+        self._state = read_state(path, SlackReadState)
+        self._state.began = self._state.began or int(time.time() * 1_000_000)
+        super().__init__(path, self._state.mark)
         self._handed: dict[str, None] = {}
         self.changed.set()
 
     @property
-    def places(self) -> dict[str, Part]:
-        return dict(self._kept.places)
+    def places(self) -> dict[str, ThreadRole]:
+        return dict(self._state.places)
 
     def since(self) -> int:
-        """The moment after which to read: nothing from before we were there, and nothing that is too old."""
-        oldest = int((time.time() - OLDEST) * 1_000_000)
-        return max(self.mark - int(OVERLAP * 1_000_000), oldest, self._kept.began)
+        """Time after which to read: neither before we were there nor too long ago."""
+        oldest = int((time.time() - MAX_AGE) * 1_000_000)
+        return max(self.position - int(OVERLAP * 1_000_000), oldest, self._state.began)
 
-    def handed(self, name: str) -> bool:
-        """Was this one handed over before, by us and lately?"""
+    def was_delivered(self, name: str) -> bool:
+        """True if this message was delivered lately."""
         return name in self._handed
 
-    def hand(self, name: str) -> None:
-        put(self._handed, name, None, HANDED)
+    def mark_delivered(self, name: str) -> None:
+        put_bounded(self._handed, name, None, MAX_DELIVERED)
 
-    def said_as(self, client: str, name: str) -> str:
-        """What we called the message first that someone's own program calls `client`."""
-        if client and client not in self._kept.said:
-            put(self._kept.said, client, name, SAID)
-        return self._kept.said.get(client, name)
+    def first_name(self, client: str, name: str) -> str:
+        """Our first name for a message with this client id."""
+        if client and client not in self._state.said:
+            put_bounded(self._state.said, client, name, MAX_CLIENT_IDS)
+        return self._state.said.get(client, name)
 
-    def visit(self, place: str, part: Part = "") -> None:
-        fresh = not part and place not in self._kept.places
-        put(self._kept.places, place, part, PLACES)
+    def visit(self, place: str, part: ThreadRole = "") -> None:
+        fresh = not part and place not in self._state.places
+        put_bounded(self._state.places, place, part, MAX_CHANNELS)
         self.changed.set()
-        if fresh:  # a channel that is known when the next line is up is read before what comes by it
+        if fresh:  # saved now, so that after a restart its gap is read before new messages
             self.flush()
 
     def forget(self, place: str) -> None:
-        for known in [each for each in self._kept.places if each.partition("/")[0] == place]:
-            del self._kept.places[known]
+        for known in [each for each in self._state.places if each.partition("/")[0] == place]:
+            del self._state.places[known]
         self.changed.set()
 
     def _encoded(self) -> bytes:
-        kept = self._kept
-        return msgspec.json.encode(Kept(self.mark, kept.began, kept.places, kept.said))
+        kept = self._state
+        return msgspec.json.encode(SlackReadState(self.position, kept.began, kept.places, kept.said))
 
 
-def moment(ts: str) -> int:
-    """`1731686400.123456` as a number of millionths."""
+def to_micros(ts: str) -> int:
+    """Microseconds of a timestamp such as `1731686400.123456`."""
     seconds, _, rest = ts.partition(".")
     return int(seconds) * 1_000_000 + int(f"{rest:0<6.6}" or 0)
 
 
-def stamp(moment: int) -> str:
+def to_timestamp(moment: int) -> str:
     return f"{moment // 1_000_000}.{moment % 1_000_000:06d}"
 
 
 log = logging.getLogger(__name__)
 
-EARLIER = 20
-"""Messages of a thread, besides its first, that who is called into it is shown."""
-LONG = 600
+MAX_THREAD_MESSAGES = 20
+"""Messages of a thread, besides the first, that are quoted when we are called into it."""
+MAX_THREAD_CHARS = 600
 """Characters of each of these."""
-HEARD = 1000
+MAX_LATEST = 1000
 
 
-class Door(Struct, frozen=True):
-    """What is on the other side: who takes, and whose files are fetched."""
-
-    take: Take
-    welcome: Welcome
-
-
-class Listening:
-    """`hear` is called by the line at once and never waits; the rest happens in lanes."""
+class SlackReceiver:
+    """Handles the requests of a socket. `on_request` never waits; the work happens in lanes."""
 
     def __init__(
-        self, settings: SlackSettings, calls: Calls, seen: Seen, lanes: Lanes, *, door: Door
+        self,
+        settings: SlackSettings,
+        api: SlackApi,
+        position: SlackReadPosition,
+        *,
+        lanes: Lanes,
+        on_message: OnMessage,
+        may_fetch: MayFetch,
     ) -> None:
-        self._settings, self._calls, self._seen, self._door = settings, calls, seen, door
+        self._settings, self._api, self._position = settings, api, position
+        self._on_message, self._may_fetch = on_message, may_fetch
         self.lanes = lanes
         self.me = ""
-        """Our own id, as people mention us."""
+        """Our user id."""
         self.known: frozenset[str] = frozenset()
-        """The names of our commands."""
+        """Names of our commands."""
         self.before: Callable[[str], None] = lambda channel: None
-        """Called with a channel before something that was said there gets into its lane."""
+        """Called with a channel before one of its messages enters its lane."""
         self.latest: dict[str, str] = {}
-        """By the lane of a conversation: what was said to us there last."""
-        self._people = People(calls)
-        self.files = Files(
-            calls,
+        """Latest message to us, by conversation."""
+        self._people = SlackNames(api)
+        self.files = SlackFiles(
+            api,
             settings.token.reveal(),
             settings.folder / "files",
             largest=settings.largest,
             picture=settings.picture,
         )
 
-    def hear(self, line: Line, request: SocketModeRequest) -> None:
+    def on_request(self, line: SlackSocket, request: SocketModeRequest) -> None:
         payload, envelope = request.payload, request.envelope_id
         match request.type:
             case "events_api":
                 event = payload.get("event") or {}
-                if said := parse.heard(event, self.me):
-                    self._said(said, lambda: line.acknowledge(envelope))
+                if event_message := parse.parse_event(event, self.me):
+                    self._on_message_event(event_message, lambda: line.acknowledge(envelope))
                     return
             case "interactive":
-                if made := parse.pressed(payload, per_user=self._settings.per_user):
-                    self._chosen(made, lambda: line.acknowledge(envelope))
+                if incoming := parse.parse_button(payload, per_user=self._settings.per_user):
+                    self._on_choice(incoming, lambda: line.acknowledge(envelope))
                     return
             case "slash_commands":
-                made = parse.chosen(payload, self.known, per_user=self._settings.per_user)
-                # It is not shown to anybody that a command was given, unless we do.
-                told = {"response_type": "ephemeral", "text": escape(made.text)[:500]}
-                self._chosen(made, lambda: line.acknowledge(envelope, told))
+                incoming = parse.parse_command(payload, self.known, per_user=self._settings.per_user)
+                # nobody sees that a command was given unless we show it
+                reply = {"response_type": "ephemeral", "text": escape(incoming.text)[:500]}
+                self._on_choice(incoming, lambda: line.acknowledge(envelope, reply))
                 return
-        self.lanes.put(f"nothing in {envelope}", lambda: line.acknowledge(envelope))
+        self.lanes.put(f"ignored {envelope}", lambda: line.acknowledge(envelope))
 
-    def _said(self, said: Heard, acknowledge: Job) -> None:
-        begun = self._seen.begin(moment(said.ts))
+    def _on_message_event(self, event_message: SlackMessage, acknowledge: Job) -> None:
+        entry = self._position.start(to_micros(event_message.ts))
 
         async def job() -> None:
-            await self.hand_over(said, begun)
+            await self.deliver(event_message, entry)
             await acknowledge()
 
-        self.before(said.channel)
-        self.lanes.put(said.channel, job)
+        self.before(event_message.channel)
+        self.lanes.put(event_message.channel, job)
 
-    def _chosen(self, made: Arrival, acknowledge: Job) -> None:
+    def _on_choice(self, incoming: IncomingMessage, acknowledge: Job) -> None:
         async def job() -> None:
-            await self._door.take(made)
+            await self._on_message(incoming)
             await acknowledge()
 
-        # Slack tells the person after three seconds that it failed, however long the channel's lane is.
-        self.lanes.put(f"choices in {made.address.chat}", job)
+        # Slack reports a failure after three seconds, however long the channel's lane is
+        self.lanes.put(f"choices in {incoming.address.chat}", job)
 
-    async def hand_over(self, said: Heard, begun: int) -> None:
-        """Returns when it is kept. `begun`: as `Seen` counts it."""
-        seen, wire = self._seen, said.wire
-        made = parse.arrival(said, addressed=self._meant(said), per_user=self._settings.per_user)
-        again = seen.said_as(str(wire.get("client_msg_id", "")), said.name) != said.name
-        if not again and not seen.handed(made.id):
-            if made.addressed or self._settings.group == "all":
-                made = await self._whole(made, said)
+    async def deliver(self, event_message: SlackMessage, entry: int) -> None:
+        """Deliver a message. `begun`: its entry in the read position."""
+        position, wire = self._position, event_message.wire
+        incoming = parse.to_incoming(
+            event_message, addressed=self._is_addressed(event_message), per_user=self._settings.per_user
+        )
+        again = (
+            position.first_name(str(wire.get("client_msg_id", "")), event_message.name) != event_message.name
+        )
+        if not again and not position.was_delivered(incoming.id):
+            if incoming.addressed or self._settings.group == "all":
+                incoming = await self._complete(incoming, event_message)
             else:
                 text = str(wire.get("text", ""))
-                made = replace(made, text=await self._people.words(text, asks=False))
-            await self._door.take(made)
-            for name in said.names:
-                seen.hand(name)
-        # Not if it failed or was cut off: then it is read again.
-        seen.done(begun)
+                incoming = replace(incoming, text=await self._people.plain_words(text, asks=False))
+            await self._on_message(incoming)
+            for name in event_message.names:
+                position.mark_delivered(name)
+        # not if it failed or was cancelled: then it is read again
+        position.finish(entry)
 
-    def _meant(self, said: Heard) -> bool:
-        """In a channel: it mentions us, answers us, or is in a thread that hangs from what was said to us."""
-        if mentions(str(said.wire.get("text", "")), self.me):
+    def _is_addressed(self, event_message: SlackMessage) -> bool:
+        """In a channel: it mentions us, replies to us, or is in a thread below a message to us."""
+        if mentions(str(event_message.wire.get("text", "")), self.me):
             return True
-        if not said.thread:
+        if not event_message.thread:
             return False
-        part = self._seen.places.get(f"{said.channel}/{said.thread}")
-        return said.wire.get("parent_user_id") == self.me or part in ("hangs", "ours")
+        part = self._position.places.get(f"{event_message.channel}/{event_message.thread}")
+        return event_message.wire.get("parent_user_id") == self.me or part in ("hangs", "ours")
 
-    async def _whole(self, made: Arrival, said: Heard) -> Arrival:
-        """With its words, and for who may speak also with what is around them."""
-        people, wire = self._people, said.wire
-        name = await people.name(made.sender)
-        text = await people.words(str(wire.get("text", "")), self.me)
-        made = replace(made, name=name, text=text, quoted=await self._passed_on(said))
-        if not await self._door.welcome(made):
-            return made
-        quoted = made.quoted or await self._so_far(said)
-        self._visit(said)
-        images, files, missing = await self.files.fetch(said.files)
+    async def _complete(self, incoming: IncomingMessage, event_message: SlackMessage) -> IncomingMessage:
+        """Add text and name, and for people with access also files and quotes."""
+        people, wire = self._people, event_message.wire
+        name = await people.name(incoming.sender)
+        text = await people.plain_words(str(wire.get("text", "")), self.me)
+        incoming = replace(incoming, name=name, text=text, quoted=await self._quote_shared(event_message))
+        if not await self._may_fetch(incoming):
+            return incoming
+        quoted = incoming.quoted or await self._thread_context(event_message)
+        self._visit(event_message)
+        images, files, missing = await self.files.fetch(event_message.files)
         text = "\n".join(filter(None, (text, *missing)))
-        return replace(made, images=images, files=files, text=text, quoted=quoted)
+        return replace(incoming, images=images, files=files, text=text, quoted=quoted)
 
-    def _visit(self, said: Heard) -> None:
-        seen = self._seen
-        seen.visit(said.channel)
-        if said.thread:
-            thread = f"{said.channel}/{said.thread}"
-            hangs = seen.places.get(thread) in ("hangs", "ours") or said.wire.get("parent_user_id") == self.me
-            seen.visit(thread, "ours" if hangs else "called")
-        elif not said.direct:
-            seen.visit(f"{said.channel}/{said.ts}", "hangs")
-        put(self.latest, f"{said.channel}/{said.thread}", said.ts, HEARD)
+    def _visit(self, event_message: SlackMessage) -> None:
+        position = self._position
+        position.visit(event_message.channel)
+        if event_message.thread:
+            thread = f"{event_message.channel}/{event_message.thread}"
+            hangs = (
+                position.places.get(thread) in ("hangs", "ours")
+                or event_message.wire.get("parent_user_id") == self.me
+            )
+            position.visit(thread, "ours" if hangs else "called")
+        elif not event_message.direct:
+            position.visit(f"{event_message.channel}/{event_message.ts}", "hangs")
+        put_bounded(
+            self.latest, f"{event_message.channel}/{event_message.thread}", event_message.ts, MAX_LATEST
+        )
 
-    async def _passed_on(self, said: Heard) -> str:
+    async def _quote_shared(self, event_message: SlackMessage) -> str:
         shared = [
-            f"{who}: {await self._people.words(text)}" if who else await self._people.words(text)
-            for who, text in parse.passed_on(said.wire)
+            f"{who}: {await self._people.plain_words(text)}" if who else await self._people.plain_words(text)
+            for who, text in parse.list_shared(event_message.wire)
         ]
         return "Forwarded:\n" + "\n".join(shared) if shared else ""
 
-    async def _so_far(self, said: Heard) -> str:
-        """What was said in a thread before we were called into it."""
-        known = self._seen.places.get(f"{said.channel}/{said.thread}", "hangs")
-        if not said.thread or known != "hangs" or said.changed:
+    async def _thread_context(self, event_message: SlackMessage) -> str:
+        """Messages of a thread before we were called into it."""
+        known = self._position.places.get(f"{event_message.channel}/{event_message.thread}", "hangs")
+        if not event_message.thread or known != "hangs" or event_message.changed:
             return ""
         try:
-            messages = await self._calls.pages(
-                "reading a thread", "conversations_replies", "messages", channel=said.channel, ts=said.thread
+            messages = await self._api.pages(
+                "reading a thread",
+                "conversations_replies",
+                "messages",
+                channel=event_message.channel,
+                ts=event_message.thread,
             )
         except DeliveryError as error:
-            log.info("what was said before in a thread of %s could not be read: %s", said.channel, error)
+            log.info("reading a thread of %s failed: %s", event_message.channel, error)
             return ""
-        before = [each for each in messages if moment(each["ts"]) < moment(said.ts)]
-        lines = [await self._line(each) for each in (*before[:1], *before[1:][-EARLIER:])]
+        before = [each for each in messages if to_micros(each["ts"]) < to_micros(event_message.ts)]
+        lines = [await self._format_line(each) for each in (*before[:1], *before[1:][-MAX_THREAD_MESSAGES:])]
         return "\n".join(line for line in lines if line)
 
-    async def _line(self, wire: dict[str, Any]) -> str:
-        text = await self._people.words(str(wire.get("text", "")))
+    async def _format_line(self, wire: dict[str, Any]) -> str:
+        text = await self._people.plain_words(str(wire.get("text", "")))
         if not text or wire.get("subtype") == "tombstone":
             return ""
         person = wire.get("user", "")
         who = await self._people.name(person) if person else str(wire.get("username", "a program"))
-        return f"{who}: {text[:LONG]}{' …' if len(text) > LONG else ''}"
+        return f"{who}: {text[:MAX_THREAD_CHARS]}{' …' if len(text) > MAX_THREAD_CHARS else ''}"

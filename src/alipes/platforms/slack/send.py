@@ -1,4 +1,4 @@
-"""What is said in Slack: sent, changed, taken back, each tried once; what may be there is looked for."""
+"""Sends to Slack with one attempt per call; a message that may have been sent already is looked for first."""
 
 import time
 from contextlib import suppress
@@ -8,68 +8,68 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from alipes.kernel.errors import DeliveryError, Gone
+from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Button
-from alipes.kernel.platform import Piece
+from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
-from alipes.platforms.slack.markup import RICH, escape
-from alipes.platforms.slack.receive import Listening
-from alipes.platforms.slack.web_api import Calls, code
-from alipes.platforms.state_files import write
+from alipes.platforms.slack.markup import RICH_TEXT_PREFIX, escape
+from alipes.platforms.slack.receive import SlackReceiver
+from alipes.platforms.slack.web_api import SlackApi, error_code
+from alipes.platforms.state_files import write_atomic
 
-OLDEST = 86_400.0
-"""Seconds after which a send that was begun is not looked for any more."""
-LARGEST = 100_000
-"""Bytes after which the file is written anew, with what is still open."""
-RECENT = 200
-"""Sends that are there and count as open on disk still: a kill may be quicker than the outbox."""
+MAX_AGE = 86_400.0
+"""Seconds after which an unconfirmed send is no longer looked for."""
+MAX_JOURNAL_BYTES = 100_000
+"""Bytes after which the journal is rewritten."""
+MAX_CONFIRMED = 200
+"""Confirmed sends that stay in the file: a kill may come before the outbox stores the result."""
 
 
-class Entry(Struct, omit_defaults=True):
+class SendRecord(Struct, omit_defaults=True):
     id: str
     at: float
-    """When it was begun; zero: it has ended."""
+    """When it started; zero: it is closed."""
     note: str = ""
-    """What is known of it: the id of a file that was brought already."""
+    """Id of a file that was already uploaded."""
 
 
-class Begun:
-    """Appends a short line at each beginning and end; what the system has taken outlives this process."""
+class SendJournal:
+    """Appends a line when a send starts and ends; the lines survive this process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._open = _read(path)
-        self._there: dict[str, Entry] = {}
+        self._there: dict[str, SendRecord] = {}
         self._size = 0
-        self._fresh()
+        self._rewrite()
 
-    def begin(self, id: str) -> Entry | None:
-        """What is known of an earlier try; None if there was none. From now on there is one."""
+    def begin(self, id: str) -> SendRecord | None:
+        """Record the start of a send. Returns the record of an earlier attempt, if any."""
         before = self._open.get(id)
         if id and before is None:
             self._there.pop(id, None)
-            self._write(Entry(id, time.time()))
+            self._write(SendRecord(id, time.time()))
         return before
 
     def note(self, id: str, note: str) -> None:
         if id:
-            self._write(Entry(id, self._open[id].at, note))
+            self._write(SendRecord(id, self._open[id].at, note))
 
-    def there(self, id: str) -> None:
-        """It is there. The next process looks for it all the same, unless much was sent since."""
+    def confirm(self, id: str) -> None:
+        """It was sent. The next process still looks for it, unless many were sent since."""
         if id in self._open:
             self._there[id] = self._open.pop(id)
-        if len(self._there) > RECENT:
+        if len(self._there) > MAX_CONFIRMED:
             oldest = next(iter(self._there))
             del self._there[oldest]
-            self._write(Entry(oldest, 0.0))
+            self._write(SendRecord(oldest, 0.0))
 
     def done(self, id: str) -> None:
-        """It surely is not there."""
+        """It was certainly not sent."""
         if id in self._open:
-            self._write(Entry(id, 0.0))
+            self._write(SendRecord(id, 0.0))
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: SendRecord) -> None:
         if entry.at:
             self._open[entry.id] = entry
         else:
@@ -78,45 +78,46 @@ class Begun:
         with open(self._path, "ab", buffering=0) as file:
             file.write(line)
         self._size += len(line)
-        if self._size > LARGEST:
-            self._fresh()
+        if self._size > MAX_JOURNAL_BYTES:
+            self._rewrite()
 
-    def _fresh(self) -> None:
+    def _rewrite(self) -> None:
         lines = b"".join(
             msgspec.json.encode(each) + b"\n" for each in (*self._there.values(), *self._open.values())
         )
-        write(self._path, lines)
+        write_atomic(self._path, lines)
         self._size = len(lines)
 
 
-def _read(path: Path) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+def _read(path: Path) -> dict[str, SendRecord]:
+    found: dict[str, SendRecord] = {}
     try:
         lines = path.read_bytes().splitlines()
     except OSError:
         return found
     for line in lines:
         try:
-            entry = msgspec.json.decode(line, type=Entry)
+            entry = msgspec.json.decode(line, type=SendRecord)
         except msgspec.DecodeError:
-            continue  # cut off by the end of the machine
+            continue  # cut off by a crash of the machine
         found.pop(entry.id, None)
-        if entry.at > time.time() - OLDEST:
+        if entry.at > time.time() - MAX_AGE:
             found[entry.id] = entry
     return found
 
 
 SECTION = 3000
-"""Characters of one block of plain text."""
+"""Characters of one plain text block."""
 BUTTONS, LABEL = 25, 75
-EVENT = "alipes_message"
-"""What the note about a message is called that goes along with it, for us to find it by."""
-UNSHOWABLE = ("invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long")
-"""Slack does not like how it is marked up."""
+METADATA_EVENT = "alipes_message"
+"""Event type of the metadata by which we find our messages again."""
+BLOCK_ERRORS = ("invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long")
+"""Slack rejected the markup."""
 
 
 def message_target(address: Address, reply_to: str = "") -> dict[str, Any]:
-    """Where a new message stands. An answer to one in a channel hangs from that, and is shown there too."""
+    """Where a new message goes. A reply to a message in a channel is in its thread and also shown in the
+    channel."""
     here: dict[str, Any] = {"channel": address.chat}
     if address.thread:
         here["thread_ts"] = address.thread
@@ -125,27 +126,33 @@ def message_target(address: Address, reply_to: str = "") -> dict[str, Any]:
     return here
 
 
-def message_body(piece: Piece, *, fresh: bool = True, marked: bool = True) -> dict[str, Any]:
-    """The content of a message. `fresh`: it is sent, not changed; not `marked`: as plain words."""
-    words = piece.plain or piece.text
-    rich = piece.text.startswith(RICH) and marked
-    # `parse` is named since it means something else for changes where it is not.
-    told: dict[str, Any] = {"text": escape(words), "parse": "none", "link_names": False}
-    if rich or piece.buttons or not fresh:
-        shown = [msgspec.json.decode(piece.text)] if rich else _plain(words) if piece.buttons else []
-        told["blocks"] = [*shown, *_actions(piece.buttons)]
+def message_body(message_part: MessagePart, *, fresh: bool = True, marked: bool = True) -> dict[str, Any]:
+    """Content of a message. `fresh`: it is sent, not edited; not `marked`: as plain text."""
+    words = message_part.plain or message_part.text
+    rich = message_part.text.startswith(RICH_TEXT_PREFIX) and marked
+    # for edits a missing `parse` means something else
+    response: dict[str, Any] = {"text": escape(words), "parse": "none", "link_names": False}
+    if rich or message_part.buttons or not fresh:
+        shown = (
+            [msgspec.json.decode(message_part.text)]
+            if rich
+            else _plain(words)
+            if message_part.buttons
+            else []
+        )
+        response["blocks"] = [*shown, *_actions(message_part.buttons)]
     if fresh:
-        # What a link leads to is not fetched: a model could be made to tell others something by an address.
-        told |= {"unfurl_links": False, "unfurl_media": False, "mrkdwn": False}
-        if piece.id:
-            told["metadata"] = {"event_type": EVENT, "event_payload": {"id": piece.id}}
-    return told
+        # no link previews: a fetched address could leak data
+        response |= {"unfurl_links": False, "unfurl_media": False, "mrkdwn": False}
+        if message_part.id:
+            response["metadata"] = {"event_type": METADATA_EVENT, "event_payload": {"id": message_part.id}}
+    return response
 
 
-def is_it(message: dict[str, Any], id: str) -> bool:
-    """Is this message the one that was sent with this id of ours?"""
+def has_send_id(message: dict[str, Any], id: str) -> bool:
+    """True if this message was sent with this id of ours."""
     note = message.get("metadata") or {}
-    return note.get("event_type") == EVENT and (note.get("event_payload") or {}).get("id") == id
+    return note.get("event_type") == METADATA_EVENT and (note.get("event_payload") or {}).get("id") == id
 
 
 def _actions(buttons: tuple[Button, ...]) -> list[dict[str, Any]]:
@@ -162,7 +169,7 @@ def _actions(buttons: tuple[Button, ...]) -> list[dict[str, Any]]:
 
 
 def _plain(text: str) -> list[dict[str, Any]]:
-    """Words in blocks, at the ends of lines where there are some."""
+    """Text in blocks, split at line ends where possible."""
     parts = []
     while text:
         end = len(text) if len(text) <= SECTION else text.rfind("\n", SECTION // 2, SECTION) + 1 or SECTION
@@ -173,139 +180,141 @@ def _plain(text: str) -> list[dict[str, Any]]:
     ]
 
 
-FILE = "file:"
-"""Before the id of a message that is a file: Slack tells the file's, not the message's."""
-SIGN = "eyes"
-EARLY = 60.0
+FILE_PREFIX = "file:"
+"""Prefix of the id of a file message: Slack reports the file's id, not the message's."""
+BUSY_REACTION = "eyes"
+CLOCK_SKEW = 60.0
 """Seconds by which Slack's clock may be behind ours."""
 PAGE = 200
 _NOTHING_TO_HANG_FROM = ("thread_not_found", "message_not_found", "cannot_reply_to_message")
 
 
-class Speaking:
-    """Lives as long as the listening."""
+class SlackSender:
+    """Sends messages while the receiver runs."""
 
-    def __init__(self, calls: Calls, listening: Listening, begun: Begun) -> None:
-        self._calls, self._listening, self._begun = calls, listening, begun
-        self._files = listening.files
-        self._signs: dict[str, str] = {}
-        """By conversation: the message that bears our sign that we are at it."""
+    def __init__(self, api: SlackApi, receiver: SlackReceiver, journal: SendJournal) -> None:
+        self._api, self._receiver, self._journal = api, receiver, journal
+        self._files = receiver.files
+        self._busy_marks: dict[str, str] = {}
+        """By conversation: the message that has our busy reaction."""
 
-    async def send(self, address: Address, piece: Piece) -> str:
-        before = self._begun.begin(piece.id)
-        found = await self._find(address, piece, before) if before else ""
+    async def send(self, address: Address, message_part: MessagePart) -> str:
+        before = self._journal.begin(message_part.id)
+        found = await self._find(address, message_part, before) if before else ""
         if not found:
-            place = message_target(address, piece.reply_to)
-            found = await self._post(place, piece)
-        self._begun.there(piece.id)
-        self._unsign(address)
+            place = message_target(address, message_part.reply_to)
+            found = await self._post(place, message_part)
+        self._journal.confirm(message_part.id)
+        self._clear_busy(address)
         return found
 
-    async def _post(self, place: dict[str, Any], piece: Piece, *, marked: bool = True) -> str:
-        body = message_body(piece, marked=marked)
+    async def _post(self, place: dict[str, Any], message_part: MessagePart, *, marked: bool = True) -> str:
+        body = message_body(message_part, marked=marked)
         try:
-            sent = await self._calls("sending", "chat_postMessage", **place, **body)
+            sent = await self._api("sending", "chat_postMessage", **place, **body)
         except DeliveryError as error:
-            why = code(error)
+            why = error_code(error)
             if "reply_broadcast" in place and why in _NOTHING_TO_HANG_FROM:
-                return await self._post({"channel": place["channel"]}, piece, marked=marked)
-            if marked and why in UNSHOWABLE:
-                return await self._post(place, piece, marked=False)
+                return await self._post({"channel": place["channel"]}, message_part, marked=marked)
+            if marked and why in BLOCK_ERRORS:
+                return await self._post(place, message_part, marked=False)
             if not error.uncertain:
-                self._begun.done(piece.id)
+                self._journal.done(message_part.id)
             raise
         return str(sent["ts"])
 
-    async def _find(self, address: Address, piece: Piece, before: Entry) -> str:
-        """The message that an earlier try of the same became; empty if it became none."""
+    async def _find(self, address: Address, message_part: MessagePart, before: SendRecord) -> str:
+        """The message of an earlier attempt; empty if there is none."""
         arguments: dict[str, Any] = {"channel": address.chat, "include_all_metadata": True, "limit": PAGE}
-        arguments["oldest"] = f"{before.at - EARLY:.6f}"
+        arguments["oldest"] = f"{before.at - CLOCK_SKEW:.6f}"
         method = "conversations_history"
         if address.thread:
             method, arguments["ts"] = "conversations_replies", address.thread
         try:
-            told = await self._calls("looking for a message", method, **arguments)
-        except Gone:
-            return ""  # there is no such chat, so it is not there
+            response = await self._api("looking for a message", method, **arguments)
+        except Undeliverable:
+            return ""  # there is no such chat, so it was not sent
         except DeliveryError as error:
-            raise DeliveryError(f"It may be there. {error}", retry_after=error.retry_after) from error
-        mine = [each for each in told["messages"] if is_it(each, piece.id)]
+            raise DeliveryError(f"It may have been sent. {error}", retry_after=error.retry_after) from error
+        mine = [each for each in response["messages"] if has_send_id(each, message_part.id)]
         return str(mine[0]["ts"]) if mine else ""
 
-    async def show(self, address: Address, piece: Piece) -> str:
-        """A file: brought first, then shown in the chat."""
-        assert piece.media
-        before = self._begun.begin(piece.id)
+    async def send_file(self, address: Address, message_part: MessagePart) -> str:
+        """Upload a file, then share it in the chat."""
+        assert message_part.media
+        before = self._journal.begin(message_part.id)
         file = before.note if before else ""
-        if not file or not await self._shown(file):
+        if not file or not await self._is_shared(file):
             try:
-                file = file or await self._files.bring(piece)
-                if piece.id:
-                    self._begun.note(piece.id, file)
-                await self._reveal(address, piece, file)
+                file = file or await self._files.upload_file(message_part)
+                if message_part.id:
+                    self._journal.note(message_part.id, file)
+                await self._share_file(address, message_part, file)
             except DeliveryError as error:
                 if not error.uncertain:
-                    self._begun.done(piece.id)
+                    self._journal.done(message_part.id)
                 raise
-        self._begun.there(piece.id)
-        self._unsign(address)
-        return f"{FILE}{file}"
+        self._journal.confirm(message_part.id)
+        self._clear_busy(address)
+        return f"{FILE_PREFIX}{file}"
 
-    async def _reveal(self, address: Address, piece: Piece, file: str) -> None:
-        assert piece.media
+    async def _share_file(self, address: Address, message_part: MessagePart, file: str) -> None:
+        assert message_part.media
         here = {"channel_id": address.chat, "thread_ts": address.thread or None}
-        told = [{"id": file, "title": piece.media.name or None}]
-        words = escape(piece.plain or piece.media.caption)
-        await self._calls(
+        response = [{"id": file, "title": message_part.media.name or None}]
+        words = escape(message_part.plain or message_part.media.caption)
+        await self._api(
             "sending a file",
             "files_completeUploadExternal",
-            files=[{key: value for key, value in each.items() if value} for each in told],
+            files=[{key: value for key, value in each.items() if value} for each in response],
             initial_comment=words or None,
             **here,
         )
 
-    async def _shown(self, file: str) -> bool:
+    async def _is_shared(self, file: str) -> bool:
         try:
-            told = await self._calls("looking for a file", "files_info", file=file)
-        except Gone:
+            response = await self._api("looking for a file", "files_info", file=file)
+        except Undeliverable:
             return False
         except DeliveryError as error:
-            raise DeliveryError(f"It may be there. {error}", retry_after=error.retry_after) from error
-        return bool(told["file"].get("shares"))
+            raise DeliveryError(f"It may have been sent. {error}", retry_after=error.retry_after) from error
+        return bool(response["file"].get("shares"))
 
-    async def edit(self, address: Address, message: str, piece: Piece) -> None:
-        if message.startswith(FILE):
-            raise Gone("Slack does not let a file be changed that was sent.")
+    async def edit(self, address: Address, message: str, message_part: MessagePart) -> None:
+        if message.startswith(FILE_PREFIX):
+            raise Undeliverable("Slack files cannot be edited.")
         here = {"channel": address.chat, "ts": message}
         try:
-            body = message_body(piece, fresh=False)
-            await self._calls("changing a message", "chat_update", **here, **body)
-        except Gone as error:
-            if code(error) not in UNSHOWABLE:
+            body = message_body(message_part, fresh=False)
+            await self._api("editing a message", "chat_update", **here, **body)
+        except Undeliverable as error:
+            if error_code(error) not in BLOCK_ERRORS:
                 raise
-            body = message_body(piece, fresh=False, marked=False)
-            await self._calls("changing a message", "chat_update", **here, **body)
+            body = message_body(message_part, fresh=False, marked=False)
+            await self._api("editing a message", "chat_update", **here, **body)
 
     async def delete(self, address: Address, message: str) -> None:
-        if message.startswith(FILE):
-            await self._calls("deleting a file", "files_delete", file=message.removeprefix(FILE))
+        if message.startswith(FILE_PREFIX):
+            await self._api("deleting a file", "files_delete", file=message.removeprefix(FILE_PREFIX))
         else:
-            await self._calls("deleting a message", "chat_delete", channel=address.chat, ts=message)
+            await self._api("deleting a message", "chat_delete", channel=address.chat, ts=message)
 
-    async def sign(self, address: Address) -> None:
-        """A bot cannot be seen typing: what was said last bears a pair of eyes until it is answered."""
+    async def show_busy(self, address: Address) -> None:
+        """Bots have no typing indicator: mark the latest message with a reaction until it is answered."""
         lane = f"{address.chat}/{address.thread}"
-        latest = self._listening.latest.get(lane, "")
-        if latest and self._signs.get(lane) != latest:
-            self._unsign(address)
-            self._signs[lane] = latest
+        latest = self._receiver.latest.get(lane, "")
+        if latest and self._busy_marks.get(lane) != latest:
+            self._clear_busy(address)
+            self._busy_marks[lane] = latest
             await self._react("reactions_add", address.chat, latest)
 
-    def _unsign(self, address: Address) -> None:
+    def _clear_busy(self, address: Address) -> None:
         lane = f"{address.chat}/{address.thread}"
-        if signed := self._signs.pop(lane, ""):
-            self._listening.lanes.put("signs", lambda: self._react("reactions_remove", address.chat, signed))
+        if signed := self._busy_marks.pop(lane, ""):
+            self._receiver.lanes.put("signs", lambda: self._react("reactions_remove", address.chat, signed))
 
     async def _react(self, method: str, channel: str, message: str) -> None:
-        with suppress(DeliveryError):  # it is worth nothing to try that again, nor to hold up anything else
-            await self._calls("giving a sign", method, channel=channel, timestamp=message, name=SIGN)
+        with suppress(DeliveryError):  # best effort
+            await self._api(
+                "setting a reaction", method, channel=channel, timestamp=message, name=BUSY_REACTION
+            )

@@ -1,44 +1,52 @@
-"""Slack as a platform: how it is configured and opened. What needs slack_sdk is loaded by opening."""
+"""Settings of Slack."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from msgspec import Struct
 
+from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Secret
-from alipes.kernel.platform import Platform
-from alipes.platforms.connection import needed
 
 
 class SlackSettings(Struct, frozen=True, kw_only=True):
     folder: Path
-    """Where files that people send are kept, how far we have listened, and which sends have no end yet."""
+    """Where received files, the read position and the journal of unconfirmed sends are stored."""
     token: Secret
     app_token: Secret
     base_url: str = "https://slack.com/api"
-    """The socket's address is asked for there."""
+    """The address of the socket is requested there."""
     group: Literal["mention", "all"] = "mention"
-    """With `mention` what is attached to words that are not meant for us is not fetched."""
+    """With `mention`, files of messages that are not for us are not downloaded."""
     per_user: bool = False
-    """In channels each person has a conversation of their own."""
+    """In channels each person has their own conversation."""
     proxy: str = ""
     deadline: float = 12.0
-    """Seconds that a call may take."""
+    """Timeout of a call, in seconds."""
     beat: float = 10.0
-    """Seconds of silence after which we ask whether anybody is there, and after as many more nobody is."""
+    """Seconds of silence before a ping, and again before the connection counts as dead."""
     largest: int = 50_000_000
+    """Size limit for received files, in bytes."""
     picture: int = 5_000_000
-    """Bytes up to which a picture is shown to the model; larger ones are kept as files."""
+    """Pictures up to this many bytes are shown to the model; larger ones are saved as files."""
 
-
-def open_slack(settings: SlackSettings) -> Platform:
-    """Nothing is connected before `listen`. Raises ConfigError without its tokens or without slack_sdk."""
-    if not settings.token or not settings.app_token:
-        raise ConfigError(
-            "Slack needs two tokens, the bot's (xoxb-) and the app's own (xapp-): set the variables that "
-            "[slack] token_env and app_token_env name."
+    @classmethod
+    def from_config(cls, settings: Settings, folder: Path) -> Self:
+        chosen = settings.messengers.slack
+        return cls(
+            token=chosen.token,
+            app_token=chosen.app_token,
+            folder=folder,
+            base_url=chosen.base_url,
+            group=chosen.group,
+            per_user=chosen.per_user,
+            proxy=settings.proxies.https or settings.proxies.all,
         )
-    with needed("Slack", "slack_sdk", "slack"):
-        from alipes.platforms.slack.platform import Slack  # noqa: PLC0415
-    return Slack(settings)
+
+    def check(self) -> None:
+        if not self.token or not self.app_token:
+            raise ConfigError(
+                "Slack needs two tokens, the bot token (xoxb-) and the app-level token (xapp-): set the "
+                "variables that [slack] token_env and app_token_env name."
+            )

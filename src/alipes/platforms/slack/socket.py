@@ -1,6 +1,6 @@
-"""The way in from Slack: one line (a websocket) at a time, and the next is there before the last one goes.
+"""Slack's Socket Mode: one websocket at a time; the next one is open before the last one closes.
 
-Envelopes are handed on as they come; who deals with one acknowledges it on the line it came by.
+Envelopes are passed on at once and acknowledged on the socket they came by.
 """
 
 import asyncio
@@ -17,84 +17,102 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 
 from alipes.kernel.errors import ConfigError, DeliveryError
-from alipes.kernel.platform import Tell
-from alipes.platforms.slack.web_api import TROUBLE, UNKNOWN_TOKEN, Calls, code, discreet
+from alipes.kernel.platform import OnStatus
+from alipes.platforms.slack.web_api import (
+    FAILURES,
+    UNKNOWN_TOKEN,
+    SlackApi,
+    describe_without_urls,
+    error_code,
+)
 from alipes.runtime.tasks import backoff
 
 log = logging.getLogger(__name__)
 
-CONNECT = 30.0
-"""Seconds in which Slack must have said hello."""
-LINGER = 20.0
-"""Seconds that a line is still read after Slack said that it will close it."""
-GOODBYE = 2.0
-STEADY = 5.0
-"""Seconds after which a line that ends was a good one: the next is tried at once."""
-Hear: TypeAlias = Callable[["Line", SocketModeRequest], None]
+CONNECT_TIMEOUT = 30.0
+"""Seconds until Slack must have said hello."""
+OVERLAP = 20.0
+"""Seconds that a socket is still read after Slack announced to close it."""
+CLOSE_TIMEOUT = 2.0
+HEALTHY_AFTER = 5.0
+"""Seconds after which a socket counts as healthy: the next one is tried at once."""
+OnRequest: TypeAlias = Callable[["SlackSocket", SocketModeRequest], None]
 
 
-class Line:
-    """One websocket. `changed` is set when it is up, when it is about to go, and when it has gone."""
+class SlackSocket:
+    """One websocket. `changed` is set when it is up, when Slack is about to close it, and when it is
+    closed."""
 
     def __init__(
-        self, calls: Calls, hear: Hear, beat: float, *, alive: Callable[[], None], greeted: Callable[[], None]
+        self,
+        api: SlackApi,
+        on_request: OnRequest,
+        beat: float,
+        *,
+        on_alive: Callable[[], None],
+        on_hello: Callable[[], None],
     ) -> None:
-        """`greeted`: called at the hello, before anything else is heard; `alive`: at each sign of life."""
-        self._calls, self._hear, self._beat = calls, hear, beat
-        self._alive, self._greeted = alive, greeted
+        """`greeted`: called at the hello, before any request; `alive`: at each sign of life."""
+        self._api, self._on_request, self._beat = api, on_request, beat
+        self._on_alive, self._on_hello = on_alive, on_hello
         self._wire: aiohttp.ClientWebSocketResponse | None = None
         self.changed = asyncio.Event()
-        self.up = self.leaving = self.gone = False
-        self.why = "Slack closed the line"
+        self.up = self.closing = self.gone = False
+        self.why = "Slack closed the socket"
         self.pause: float | None = None
-        """Seconds that Slack asked us to wait before the next."""
+        """Pause before the next socket that Slack asked for, in seconds."""
 
     async def run(self) -> None:
-        """Open it, read it to its end and close it. Raises ConfigError where only the operator can help."""
+        """Open the socket, read it to its end and close it. Raises ConfigError if the configuration is
+        wrong."""
         try:
-            address = await self._calls.socket_address()
-            async with self._calls.session.ws_connect(
+            address = await self._api.socket_address()
+            async with self._api.session.ws_connect(
                 address,
                 autoping=False,
-                proxy=self._calls.proxy,
+                proxy=self._api.proxy,
                 max_msg_size=0,
-                timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE),
+                timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT),
             ) as self._wire:
-                async with asyncio.timeout(CONNECT) as limit:
+                async with asyncio.timeout(CONNECT_TIMEOUT) as limit:
                     await self._read(self._wire, limit)
         except TimeoutError:
-            self.why = "Slack did not close the line it wanted to" if self.up else "Slack did not say hello"
+            self.why = (
+                "Slack did not close the socket it announced to close"
+                if self.up
+                else "Slack did not say hello"
+            )
         except DeliveryError as error:
-            if code(error) in UNKNOWN_TOKEN | {"missing_scope"}:
+            if error_code(error) in UNKNOWN_TOKEN | {"missing_scope"}:
                 raise ConfigError(
-                    "Slack does not accept the app's own token: it begins with xapp- and has the scope "
-                    f"connections:write ({code(error)})."
+                    "Slack does not accept the app-level token: it starts with xapp- and needs the scope "
+                    f"connections:write ({error_code(error)})."
                 ) from error
             self.why, self.pause = str(error), error.retry_after
-        except TROUBLE as trouble:
-            self.why = f"the line to Slack broke ({discreet(trouble)})"
+        except FAILURES as failure:
+            self.why = f"the Slack socket broke ({describe_without_urls(failure)})"
         finally:
             self.up, self.gone = False, True
             self.changed.set()
 
     async def until_up(self) -> None:
-        """Or it has gone."""
+        """Return when it is up or closed."""
         while not (self.up or self.gone):
             self.changed.clear()
             await self.changed.wait()
 
     async def until_leaving(self) -> None:
-        """Or it has gone."""
-        while not (self.leaving or self.gone):
+        """Return when Slack is about to close it, or when it is closed."""
+        while not (self.closing or self.gone):
             self.changed.clear()
             await self.changed.wait()
 
     async def acknowledge(self, envelope: str, payload: dict[str, Any] | None = None) -> None:
-        """Where the line is gone, Slack will bring it again by another."""
+        """Acknowledge an envelope. If the socket is closed, Slack sends it again on another."""
         if self._wire is not None and not self._wire.closed:
-            told = msgspec.json.encode(SocketModeResponse(envelope, payload).to_dict()).decode()
+            text = msgspec.json.encode(SocketModeResponse(envelope, payload).to_dict()).decode()
             with suppress(ConnectionError):
-                await self._wire.send_str(told)
+                await self._wire.send_str(text)
 
     async def _read(self, wire: aiohttp.ClientWebSocketResponse, limit: asyncio.Timeout) -> None:
         asked = False
@@ -103,7 +121,7 @@ class Line:
                 message = await wire.receive(self._beat)
             except TimeoutError:
                 if asked:
-                    self.why = "the line to Slack went silent"
+                    self.why = "the Slack socket timed out"
                     return
                 asked = True
                 with suppress(ConnectionError):
@@ -112,7 +130,7 @@ class Line:
             asked = False
             match message.type:
                 case WSMsgType.TEXT:
-                    self._told(msgspec.json.decode(message.data), limit)
+                    self._handle(msgspec.json.decode(message.data), limit)
                 case WSMsgType.PING:
                     with suppress(ConnectionError):
                         await wire.pong(message.data)
@@ -121,55 +139,61 @@ class Line:
                 case _:
                     return
             if self.up:
-                self._alive()
+                self._on_alive()
 
-    def _told(self, message: dict[str, Any], limit: asyncio.Timeout) -> None:
+    def _handle(self, message: dict[str, Any], limit: asyncio.Timeout) -> None:
         match message:
             case {"type": "hello"}:
                 limit.reschedule(None)
                 self.up = True
-                self._greeted()
+                self._on_hello()
                 self.changed.set()
             case {"type": "disconnect", "reason": "link_disabled"}:
-                raise ConfigError("Socket Mode is switched off on the app's page: switch it on.")
+                raise ConfigError("Socket Mode is off: turn it on on the app's page.")
             case {"type": "disconnect"}:
-                limit.reschedule(asyncio.get_running_loop().time() + LINGER)
-                self.leaving = True
+                limit.reschedule(asyncio.get_running_loop().time() + OVERLAP)
+                self.closing = True
                 self.changed.set()
             case _ if request := SocketModeRequest.from_dict(message):
-                self._hear(self, request)
+                self._on_request(self, request)
 
 
-class Connection:
-    """Keeps a line open for as long as it is served."""
+class SlackConnection:
+    """Keeps a socket open."""
 
-    def __init__(self, calls: Calls, hear: Hear, *, beat: float, tasks: asyncio.TaskGroup) -> None:
-        self._calls, self._hear, self._beat, self._tasks = calls, hear, beat, tasks
+    def __init__(
+        self, api: SlackApi, on_request: OnRequest, *, beat: float, tasks: asyncio.TaskGroup
+    ) -> None:
+        self._api, self._on_request, self._beat, self._tasks = api, on_request, beat, tasks
         self.on_gap: Callable[[], None] = _nothing
-        """Called when a line is up and there was a time without one, before anything is heard by it."""
+        """Called when a socket is up after a time without one, before any of its requests."""
 
-    async def serve(self, tell: Tell) -> None:
-        """Until cancelled. Whatever breaks is told, and mended with a pause."""
+    async def serve(self, on_status: OnStatus) -> None:
+        """Serve until cancelled. Failures are reported and retried after a pause."""
         loop, failures, gap = asyncio.get_running_loop(), 0, True
         while True:
-            greeted = self.on_gap if gap else _nothing
-            line = Line(
-                self._calls, self._hear, self._beat, alive=partial(tell, "ready", ""), greeted=greeted
+            on_hello = self.on_gap if gap else _nothing
+            socket = SlackSocket(
+                self._api,
+                self._on_request,
+                self._beat,
+                on_alive=partial(on_status, "ready", ""),
+                on_hello=on_hello,
             )
-            self._tasks.create_task(line.run())
-            await line.until_up()
-            began, good = loop.time(), line.up
+            self._tasks.create_task(socket.run())
+            await socket.until_up()
+            began, good = loop.time(), socket.up
             if good:
-                await line.until_leaving()
-            gap = line.gone
-            if not line.gone:
-                log.info("Slack asks us to take another line")
+                await socket.until_leaving()
+            gap = socket.gone
+            if not socket.gone:
+                log.info("Slack asks for a new socket")
                 continue
-            log.warning("%s", line.why)
-            tell("broken", line.why)
-            failures = 0 if good and loop.time() - began > STEADY else failures + 1
+            log.warning("%s", socket.why)
+            on_status("broken", socket.why)
+            failures = 0 if good and loop.time() - began > HEALTHY_AFTER else failures + 1
             if failures:
-                await asyncio.sleep(line.pause if line.pause is not None else backoff(failures))
+                await asyncio.sleep(socket.pause if socket.pause is not None else backoff(failures))
 
 
 def _nothing() -> None:

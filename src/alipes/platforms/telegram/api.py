@@ -1,6 +1,6 @@
-"""Telegram's Bot API as calls: one request, one answer, failures in our words. It retries nothing.
+"""Telegram's Bot API: one request per call, our own errors, no retries.
 
-The token is part of every address, so no address ever reaches a message or the log.
+The token is part of every address, so addresses never appear in messages or the log.
 """
 
 import asyncio
@@ -12,63 +12,63 @@ import httpx2
 import msgspec
 from msgspec import Struct, field
 
-from alipes.kernel.errors import ConfigError, DeliveryError, Gone
+from alipes.kernel.errors import ConfigError, DeliveryError, Undeliverable
 from alipes.kernel.models import Secret
-from alipes.platforms.connection import unanswered
-from alipes.runtime.http.clients import NOT_SENT, Http
+from alipes.platforms.connection import no_answer_error
+from alipes.runtime.http.clients import NOT_SENT, HttpClient
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
-"""Seconds for one call, but for polls and files."""
+CALL_TIMEOUT = 30.0
+"""Seconds for one call, except polls and files."""
 
 
-class Parameters(Struct, frozen=True):
+class ResponseParameters(Struct, frozen=True):
     retry_after: float | None = None
     migrate_to_chat_id: int | None = None
 
 
-class Answer(Struct, Generic[T], frozen=True):
-    """What every call is answered with."""
+class ApiResponse(Struct, Generic[T], frozen=True):
+    """Response to every call."""
 
     ok: bool
     result: T | None = None
     error_code: int = 0
     description: str = ""
-    parameters: Parameters = Parameters()
+    parameters: ResponseParameters = ResponseParameters()
 
 
-class Refusal(Exception):
-    """Telegram said no. Never leaves this platform: `ours` puts it in our words."""
+class TelegramError(Exception):
+    """Telegram returned an error. It stays inside this platform; see `translate_error`."""
 
-    def __init__(self, answer: Answer[Any]) -> None:
+    def __init__(self, answer: ApiResponse[Any]) -> None:
         super().__init__(answer.description)
         self.code, self.why, self.parameters = answer.error_code, answer.description, answer.parameters
 
-    def says(self, *words: str) -> bool:
+    def mentions(self, *words: str) -> bool:
         return any(word in self.why.lower() for word in words)
 
 
-class Garbled(Exception):
-    """An answer that is not Telegram's: a proxy's page, a network's login."""
+class InvalidApiResponse(Exception):
+    """A response that is not the Bot API's, such as a proxy's error page."""
 
     def __init__(self, status: int) -> None:
-        super().__init__(f"an answer with status {status} that is not the Bot API's")
+        super().__init__(f"a response with status {status} that is not the Bot API's")
         self.status = status
 
 
-class Upload(Struct, frozen=True):
-    """A file that goes along with a call."""
+class FileUpload(Struct, frozen=True):
+    """A file to upload with a call."""
 
     field: str
     name: str
     data: bytes
 
 
-class Api:
-    """Calls of one bot. Raises `Refusal`, `Garbled` and `httpx2.HTTPError` kinds; see `ours`."""
+class TelegramApi:
+    """Calls of one bot. Raises `FAILURES`; see `translate_error`."""
 
-    def __init__(self, http: Http, token: Secret, base_url: str) -> None:
+    def __init__(self, http: HttpClient, token: Secret, base_url: str) -> None:
         self._http, self._token, self._base = http, token, base_url.rstrip("/")
         self._decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
@@ -78,10 +78,10 @@ class Api:
         kind: type[T],
         given: Mapping[str, Any],
         *,
-        upload: Upload | None = None,
-        patience: float = PATIENCE,
+        upload: FileUpload | None = None,
+        patience: float = CALL_TIMEOUT,
     ) -> T:
-        """The result of a method, as a `kind`."""
+        """Call a method; its result is decoded as `kind`."""
         url = f"{self._base}/bot{self._token.reveal()}/{method}"
         if upload is None:
             content, form = msgspec.json.encode(given), "application/json"
@@ -92,70 +92,70 @@ class Api:
         return self._result(response, kind)
 
     async def download(self, path: str, largest: int) -> bytes:
-        """A file by the path that `getFile` told. Raises `Garbled` for one that is larger."""
+        """Download a file by the path from `getFile`. Raises `InvalidApiResponse` if it is too large."""
         url = f"{self._base}/file/bot{self._token.reveal()}/{path}"
         data = bytearray()
         try:
-            async with asyncio.timeout(PATIENCE * 4), self._http.stream("GET", url) as response:
+            async with asyncio.timeout(CALL_TIMEOUT * 4), self._http.stream("GET", url) as response:
                 if response.status_code != 200:
-                    raise Garbled(response.status_code)
+                    raise InvalidApiResponse(response.status_code)
                 async for chunk in response.aiter_bytes():
                     data += chunk
                     if len(data) > largest:
-                        raise Garbled(413)
+                        raise InvalidApiResponse(413)
         except TimeoutError as late:
-            raise httpx2.ReadTimeout("the file did not come in time") from late
+            raise httpx2.ReadTimeout("the download timed out") from late
         return bytes(data)
 
     def _result(self, response: httpx2.Response, kind: type[T]) -> T:
         if kind not in self._decoders:
-            self._decoders[kind] = msgspec.json.Decoder(Answer[kind])  # type: ignore[valid-type]
+            self._decoders[kind] = msgspec.json.Decoder(ApiResponse[kind])  # type: ignore[valid-type]
         try:
-            answer: Answer[T] = self._decoders[kind].decode(response.content)
+            answer: ApiResponse[T] = self._decoders[kind].decode(response.content)
         except msgspec.MsgspecError as error:
-            raise Garbled(response.status_code) from error
+            raise InvalidApiResponse(response.status_code) from error
         if not answer.ok or answer.result is None:
-            raise Refusal(answer)
+            raise TelegramError(answer)
         return answer.result
 
 
-def ours(theirs: Exception, doing: str) -> DeliveryError:
-    """A failed call, by who acts next. `uncertain`: it was sent, and nobody said what became of it."""
-    match theirs:
-        case Refusal(parameters=Parameters(retry_after=float(wait))):
+def translate_error(failure: Exception, doing: str) -> DeliveryError:
+    """Translate a failed call. `uncertain`: it was sent and the result is unknown."""
+    match failure:
+        case TelegramError(parameters=ResponseParameters(retry_after=float(wait))):
             return DeliveryError(f"Telegram asks to wait {wait:.0f} s before {doing}.", retry_after=wait)
-        case Refusal(code=403):
-            return Gone(f"Telegram does not let the bot write there ({doing}: {theirs.why}).")
-        case Refusal(code=400 | 413):  # the chat or the message is not there, or can never be so
-            return Gone(f"Telegram refuses it ({doing}: {theirs.why}).")
-        case Refusal(code=401 | 404):
+        case TelegramError(code=403):
+            return Undeliverable(f"Telegram does not allow the bot to write there ({doing}: {failure.why}).")
+        case TelegramError(code=400 | 413):  # the chat or message does not exist, or the request is invalid
+            return Undeliverable(f"Telegram rejected it ({doing}: {failure.why}).")
+        case TelegramError(code=401 | 404):
             return DeliveryError(f"Telegram does not accept the bot's token ({doing}).")
-        case Refusal():
-            return DeliveryError(f"Telegram answered with {theirs.code} ({doing}: {theirs.why}).")
-        case Garbled(status=413):
-            return Gone(f"Telegram finds it too large ({doing}).")
-        case Garbled(status=status):
+        case TelegramError():
+            return DeliveryError(f"Telegram answered with {failure.code} ({doing}: {failure.why}).")
+        case InvalidApiResponse(status=413):
+            return Undeliverable(f"It is too large for Telegram ({doing}).")
+        case InvalidApiResponse(status=status):
             return DeliveryError(
-                f"Telegram answered with {status} and no word of its own ({doing}).", uncertain=True
+                f"Telegram answered with {status} and an invalid response ({doing}).", uncertain=True
             )
-    sent, late = not isinstance(theirs, NOT_SENT), isinstance(theirs, httpx2.TimeoutException)
-    # Only the kind of the failure: its text may hold the address, and so the token.
-    return unanswered("Telegram", doing, type(theirs).__name__, sent=sent, late=late)
+    sent, late = not isinstance(failure, NOT_SENT), isinstance(failure, httpx2.TimeoutException)
+    # only the type of the error: its text may contain the address and with it the token
+    return no_answer_error("Telegram", doing, type(failure).__name__, sent=sent, late=late)
 
 
-FAILURES = (Refusal, Garbled, httpx2.HTTPError)
+FAILURES = (TelegramError, InvalidApiResponse, httpx2.HTTPError)
 """What a call may raise."""
 
 
-def bad_token() -> ConfigError:
+def bad_token_error() -> ConfigError:
     return ConfigError(
         "Telegram does not know the bot's token: copy it from @BotFather into the variable that "
         "telegram.token_env names (TELEGRAM_BOT_TOKEN)."
     )
 
 
-def _form(given: Mapping[str, Any], upload: Upload) -> tuple[bytes, str]:
-    """A multipart body: the parameters, then the file."""
+def _form(given: Mapping[str, Any], upload: FileUpload) -> tuple[bytes, str]:
+    """Multipart body: the parameters, then the file."""
     border = f"alipes{secrets.token_hex(16)}"
     parts = []
     for name, value in given.items():
@@ -172,7 +172,7 @@ def _form(given: Mapping[str, Any], upload: Upload) -> tuple[bytes, str]:
     return body, f"multipart/form-data; boundary={border}"
 
 
-class User(Struct, frozen=True):
+class TelegramUser(Struct, frozen=True):
     id: int
     first_name: str = ""
     last_name: str = ""
@@ -183,28 +183,28 @@ class User(Struct, frozen=True):
         return f"{self.first_name} {self.last_name}".strip() or self.username or str(self.id)
 
 
-class Chat(Struct, frozen=True):
+class TelegramChat(Struct, frozen=True):
     id: int
     type: str = "private"
     title: str = ""
 
 
 class Entity(Struct, frozen=True):
-    """A stretch of text that means something; counted in units of UTF-16."""
+    """A marked range of a text, counted in UTF-16 units."""
 
     type: str
     offset: int
     length: int
     url: str = ""
-    user: User | None = None
+    user: TelegramUser | None = None
 
     def of(self, text: str) -> str:
         raw = text.encode("utf-16-le")
         return raw[self.offset * 2 : (self.offset + self.length) * 2].decode("utf-16-le", "replace")
 
 
-class File(Struct, frozen=True):
-    """A file of any kind: photo sizes, documents, voice notes, all tell these."""
+class TelegramFile(Struct, frozen=True):
+    """A file of any kind: photo size, document, voice note."""
 
     file_id: str
     file_size: int = 0
@@ -214,13 +214,13 @@ class File(Struct, frozen=True):
     emoji: str = ""
 
 
-class Origin(Struct, frozen=True):
-    """Whose words a forwarded message holds."""
+class ForwardOrigin(Struct, frozen=True):
+    """Author of a forwarded message."""
 
-    sender_user: User | None = None
+    sender_user: TelegramUser | None = None
     sender_user_name: str = ""
-    sender_chat: Chat | None = None
-    chat: Chat | None = None
+    sender_chat: TelegramChat | None = None
+    chat: TelegramChat | None = None
 
     @property
     def name(self) -> str:
@@ -229,11 +229,11 @@ class Origin(Struct, frozen=True):
         return named or self.sender_user_name or "someone"
 
 
-class Quote(Struct, frozen=True):
+class TextQuote(Struct, frozen=True):
     text: str
 
 
-class Place(Struct, frozen=True):
+class Location(Struct, frozen=True):
     latitude: float
     longitude: float
 
@@ -244,39 +244,39 @@ class Contact(Struct, frozen=True):
     last_name: str = ""
 
 
-class Option(Struct, frozen=True):
+class PollOption(Struct, frozen=True):
     text: str
 
 
 class Poll(Struct, frozen=True):
     question: str
-    options: tuple[Option, ...] = ()
+    options: tuple[PollOption, ...] = ()
 
 
-class Message(Struct, frozen=True):
+class TelegramMessage(Struct, frozen=True):
     message_id: int
-    chat: Chat
-    sender: User | None = field(name="from", default=None)
-    sender_chat: Chat | None = None
+    chat: TelegramChat
+    sender: TelegramUser | None = field(name="from", default=None)
+    sender_chat: TelegramChat | None = None
     text: str = ""
     entities: tuple[Entity, ...] = ()
     caption: str = ""
     caption_entities: tuple[Entity, ...] = ()
     message_thread_id: int = 0
     is_topic_message: bool = False
-    reply_to_message: "Message | None" = None
-    quote: Quote | None = None
-    forward_origin: Origin | None = None
+    reply_to_message: "TelegramMessage | None" = None
+    quote: TextQuote | None = None
+    forward_origin: ForwardOrigin | None = None
     media_group_id: str = ""
-    photo: tuple[File, ...] = ()
-    document: File | None = None
-    voice: File | None = None
-    audio: File | None = None
-    video: File | None = None
-    video_note: File | None = None
-    animation: File | None = None
-    sticker: File | None = None
-    location: Place | None = None
+    photo: tuple[TelegramFile, ...] = ()
+    document: TelegramFile | None = None
+    voice: TelegramFile | None = None
+    audio: TelegramFile | None = None
+    video: TelegramFile | None = None
+    video_note: TelegramFile | None = None
+    animation: TelegramFile | None = None
+    sticker: TelegramFile | None = None
+    location: Location | None = None
     contact: Contact | None = None
     poll: Poll | None = None
     forum_topic_created: dict[str, Any] | None = None
@@ -290,31 +290,31 @@ class Message(Struct, frozen=True):
         return self.entities or self.caption_entities
 
 
-class Query(Struct, frozen=True):
-    """A button was pressed."""
+class CallbackQuery(Struct, frozen=True):
+    """A pressed button."""
 
     id: str
-    sender: User = field(name="from")
-    message: Message | None = None
+    sender: TelegramUser = field(name="from")
+    message: TelegramMessage | None = None
     data: str = ""
 
 
 class Update(Struct, frozen=True):
     update_id: int
-    message: Message | None = None
-    edited_message: Message | None = None
-    callback_query: Query | None = None
+    message: TelegramMessage | None = None
+    edited_message: TelegramMessage | None = None
+    callback_query: CallbackQuery | None = None
 
     @property
     def chat(self) -> int:
-        """What happens in one chat is taken in order."""
+        """Id of its chat: updates of a chat are handled in order."""
         pressed = self.callback_query.message if self.callback_query else None
         message = self.message or self.edited_message or pressed
         return message.chat.id if message else 0
 
 
-class Numbered(Struct, frozen=True):
-    """Of an update that cannot be read, this much."""
+class UpdateNumber(Struct, frozen=True):
+    """The part of an update that is always readable."""
 
     update_id: int
 
@@ -324,7 +324,7 @@ class RemoteFile(Struct, frozen=True):
     file_size: int = 0
 
 
-class Sent(Struct, frozen=True):
+class SentMessage(Struct, frozen=True):
     message_id: int
 
 
@@ -335,5 +335,5 @@ class WebhookInfo(Struct, frozen=True):
     last_error_message: str = ""
 
 
-LISTENED = ("message", "edited_message", "callback_query")
-"""The updates that we ask for."""
+UPDATE_TYPES = ("message", "edited_message", "callback_query")
+"""Update types that we request."""

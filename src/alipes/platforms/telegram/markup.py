@@ -1,30 +1,30 @@
-"""Text with marks as Telegram's HTML, in messages that Telegram takes. It sends nothing."""
+"""Formats marked text as Telegram's HTML."""
 
-from alipes.kernel.platform import Piece
-from alipes.platforms.markup.markdown import read
-from alipes.platforms.markup.spans import Mark, Span, Spans, cut, plain, utf16
+from alipes.kernel.platform import MessagePart
+from alipes.platforms.markup.markdown import parse_markdown
+from alipes.platforms.markup.spans import Span, Spans, TextMark, plain_text, split_text, utf16_length
 
 LONGEST = 4096
 CAPTION = 1024
 ENTITIES = 100
-"""Marks beyond these Telegram does not show."""
+"""Telegram does not show more marks per message."""
 _TAGS = {"bold": "b", "italic": "i", "strike": "s", "code": "code", "quote": "blockquote"}
 
 
-def pieces(markdown: str, longest: int = LONGEST) -> tuple[Piece, ...]:
-    """A text as messages of at most `longest` units of UTF-16, each with its own complete markup."""
+def format_markdown(markdown: str, longest: int = LONGEST) -> tuple[MessagePart, ...]:
+    """Split a text into messages of at most `longest` UTF-16 units, each with complete markup."""
 
     def fits(spans: Spans) -> bool:
-        return utf16(plain(spans)) <= longest and marked(spans) <= ENTITIES
+        return utf16_length(plain_text(spans)) <= longest and count_entities(spans) <= ENTITIES
 
-    parts = cut(read(markdown), fits, longest)
-    return tuple(Piece(text=html(part), plain=plain(part)) for part in parts)
+    parts = split_text(parse_markdown(markdown), fits, longest)
+    return tuple(MessagePart(text=to_html(part), plain=plain_text(part)) for part in parts)
 
 
-def html(spans: Spans) -> str:
-    """Balanced by construction: what is open at a span's end and not wanted by the next is closed."""
+def to_html(spans: Spans) -> str:
+    """Write spans as balanced HTML: each closes what the next does not need."""
     out: list[str] = []
-    opened: tuple[Mark, ...] = ()
+    opened: tuple[TextMark, ...] = ()
     for span in spans:
         marks = _shown(span)
         kept = _shared(opened, marks)
@@ -36,10 +36,10 @@ def html(spans: Spans) -> str:
     return "".join(out)
 
 
-def marked(spans: Spans) -> int:
-    """How many entities the text has."""
+def count_entities(spans: Spans) -> int:
+    """Number of Telegram entities in a text."""
     count = 0
-    opened: tuple[Mark, ...] = ()
+    opened: tuple[TextMark, ...] = ()
     for span in spans:
         marks = _shown(span)
         count += len(marks) - _shared(opened, marks)
@@ -51,10 +51,10 @@ def escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _shown(span: Span) -> tuple[Mark, ...]:
-    """Each kind once; code holds no other mark, and a link is worth more than code."""
+def _shown(span: Span) -> tuple[TextMark, ...]:
+    """Marks of a span: each kind once; code excludes other marks, and a link excludes code."""
     if not span.text.strip():
-        # Marks on blanks are not shown, but a frame around them must not be interrupted.
+        # marks on spaces are invisible, but must not interrupt an enclosing block
         return tuple(mark for mark in span.marks if mark.kind in ("quote", "pre", "link"))
     kinds = {mark.kind: mark for mark in reversed(span.marks)}
     if "pre" in kinds or ("code" in kinds and "link" not in kinds):
@@ -62,7 +62,7 @@ def _shown(span: Span) -> tuple[Mark, ...]:
     return tuple(mark for mark in reversed(kinds.values()) if mark.kind != "code")
 
 
-def _shared(one: tuple[Mark, ...], other: tuple[Mark, ...]) -> int:
+def _shared(one: tuple[TextMark, ...], other: tuple[TextMark, ...]) -> int:
     count = 0
     for mine, its in zip(one, other, strict=False):
         if mine != its:
@@ -71,7 +71,7 @@ def _shared(one: tuple[Mark, ...], other: tuple[Mark, ...]) -> int:
     return count
 
 
-def _open(mark: Mark) -> str:
+def _open(mark: TextMark) -> str:
     match mark.kind:
         case "link":
             return f'<a href="{escape(mark.value).replace(chr(34), "&quot;")}">'
@@ -83,7 +83,7 @@ def _open(mark: Mark) -> str:
             return f"<{_TAGS[kind]}>"
 
 
-def _close(mark: Mark) -> str:
+def _close(mark: TextMark) -> str:
     match mark.kind:
         case "link":
             return "</a>"

@@ -1,17 +1,24 @@
-"""An update of Telegram's as an `Arrival`: who said what where, and does it mean us. It fetches no file."""
+"""Converts Telegram updates to incoming messages."""
 
 from typing import Literal
 
 from msgspec import Struct
 
 from alipes.kernel.outbox import MediaKind
-from alipes.kernel.platform import Arrival
+from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
-from alipes.platforms.telegram.api import Entity, File, Message, Query, Update, User
+from alipes.platforms.telegram.api import (
+    CallbackQuery,
+    Entity,
+    TelegramFile,
+    TelegramMessage,
+    TelegramUser,
+    Update,
+)
 
 NAME = "telegram"
 _KINDS: tuple[tuple[str, MediaKind], ...] = (
-    ("animation", "video"),  # before `document`, which every animation is too
+    ("animation", "video"),  # before `document`, which every animation has too
     ("document", "file"),
     ("voice", "voice"),
     ("audio", "audio"),
@@ -20,90 +27,90 @@ _KINDS: tuple[tuple[str, MediaKind], ...] = (
 )
 
 
-class Reader(Struct, frozen=True):
-    """What must be known to read updates."""
+class ParseContext(Struct, frozen=True):
+    """What parsing depends on."""
 
-    me: User
+    me: TelegramUser
     group: Literal["mention", "all"] = "mention"
     per_user: bool = False
     commands: dict[str, str] = {}
-    """Our commands by the names that Telegram's menu bears."""
+    """Our commands by their names in Telegram's menu."""
 
 
-def arrival(update: Update, reader: Reader) -> Arrival | None:
-    """What came in, without its files; None for what says nothing, as when someone joins."""
+def parse_update(update: Update, context: ParseContext) -> IncomingMessage | None:
+    """An incoming message without its files; None for service messages."""
     match update:
-        case Update(callback_query=Query() as query):
-            return _pressed(query, reader)
-        case Update(message=Message() as message):
-            return _said(message, reader)
-        case Update(edited_message=Message() as message):
-            said = _said(message, reader)
-            if said is None:
+        case Update(callback_query=CallbackQuery() as query):
+            return _pressed(query, context)
+        case Update(message=TelegramMessage() as message):
+            return _said(message, context)
+        case Update(edited_message=TelegramMessage() as message):
+            message_ = _said(message, context)
+            if message_ is None:
                 return None
-            return _again(said, f"{said.id}:{update.update_id}")
+            return _again(message_, f"{message_.id}:{update.update_id}")
     return None
 
 
-def attached(message: Message) -> tuple[tuple[File, MediaKind], ...]:
-    """The files that come along, photos excepted."""
+def list_attachments(message: TelegramMessage) -> tuple[tuple[TelegramFile, MediaKind], ...]:
+    """Attached files except photos."""
     for name, kind in _KINDS:
-        file: File | None = getattr(message, name)
+        file: TelegramFile | None = getattr(message, name)
         if file is not None:
             return ((file, "image" if file.mime_type.startswith("image/") and kind == "file" else kind),)
     return ()
 
 
-def address_of(message: Message, user: str, reader: Reader) -> Address:
+def chat_address(message: TelegramMessage, user: str, context: ParseContext) -> Address:
     kinds = {"private": "dm", "group": "group", "supergroup": "group"}
     kind = kinds.get(message.chat.type, message.chat.type)
-    # Other chats give every answer a thread, which nobody sees as one.
+    # in other chats every reply has a thread id, which nobody sees as a thread
     thread = str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else ""
-    alone = user if reader.per_user and kind != "dm" else ""
+    alone = user if context.per_user and kind != "dm" else ""
     return Address(NAME, str(message.chat.id), kind, thread, alone)
 
 
-def _id(message: Message, reader: Reader) -> str:
-    # Another bot counts a person's messages from one again.
-    return f"{reader.me.id}:{message.chat.id}:{message.message_id}"
+def _id(message: TelegramMessage, context: ParseContext) -> str:
+    # another bot counts a person's messages from one again
+    return f"{context.me.id}:{message.chat.id}:{message.message_id}"
 
 
-def _said(message: Message, reader: Reader) -> Arrival | None:
-    text = _text(message, reader)
+def _said(message: TelegramMessage, context: ParseContext) -> IncomingMessage | None:
+    text = _text(message, context)
     described = _described(message)
-    if not (text or described or message.photo or attached(message)):
+    if not (text or described or message.photo or list_attachments(message)):
         return None
     sender, name = _sender(message)
     group = message.chat.type != "private"
     forwarded = message.forward_origin
     words = "\n".join(filter(None, (described, text)))
-    return Arrival(
-        id=_id(message, reader),
-        address=address_of(message, sender, reader),
+    return IncomingMessage(
+        id=_id(message, context),
+        address=chat_address(message, sender, context),
         sender=sender,
         name=name,
         text="" if forwarded else words,
         message=str(message.message_id),
         quoted=f"Forwarded from {forwarded.name}:\n{words}" if forwarded and words else _answered(message),
         group=group,
-        addressed=not group or _addressed(message, reader),
+        addressed=not group or _addressed(message, context),
         album=f"{message.chat.id}:{message.media_group_id}" if message.media_group_id else "",
     )
 
 
-def _again(said: Arrival, id: str) -> Arrival:
-    fields = {name: getattr(said, name) for name in said.__struct_fields__}
-    return Arrival(**(fields | {"id": id, "edits": said.id}))
+def _again(message_: IncomingMessage, id: str) -> IncomingMessage:
+    fields = {name: getattr(message_, name) for name in message_.__struct_fields__}
+    return IncomingMessage(**(fields | {"id": id, "edits": message_.id}))
 
 
-def _pressed(query: Query, reader: Reader) -> Arrival | None:
+def _pressed(query: CallbackQuery, context: ParseContext) -> IncomingMessage | None:
     message = query.message
     if message is None or not query.data:
         return None
     sender = str(query.sender.id)
-    return Arrival(
-        id=f"{reader.me.id}:pressed:{query.id}",
-        address=address_of(message, sender, reader),
+    return IncomingMessage(
+        id=f"{context.me.id}:pressed:{query.id}",
+        address=chat_address(message, sender, context),
         sender=sender,
         name=query.sender.name,
         message=str(message.message_id),
@@ -112,8 +119,8 @@ def _pressed(query: Query, reader: Reader) -> Arrival | None:
     )
 
 
-def _sender(message: Message) -> tuple[str, str]:
-    """Who speaks. Anonymous administrators all bear one user's id: there the chat itself speaks."""
+def _sender(message: TelegramMessage) -> tuple[str, str]:
+    """The sender. Anonymous administrators share one user id: there the chat itself is the sender."""
     if message.sender_chat is not None:
         return str(message.sender_chat.id), message.sender_chat.title
     if message.sender is not None:
@@ -121,16 +128,16 @@ def _sender(message: Message) -> tuple[str, str]:
     return str(message.chat.id), message.chat.title
 
 
-def _text(message: Message, reader: Reader) -> str:
-    """The words, with links written out, and without our own name where it only calls us."""
+def _text(message: TelegramMessage, context: ParseContext) -> str:
+    """The text with written-out links, without a leading mention of us."""
     text = message.words
     for entity in sorted(message.marks, key=lambda entity: entity.offset, reverse=True):
         shown = entity.of(text)
         if entity.type == "text_link" and entity.url.rstrip("/") != shown.rstrip("/"):
             text = _replaced(text, entity, f"[{shown}]({entity.url})")
         elif entity.type == "bot_command" and entity.offset == 0:
-            text = _replaced(text, entity, _command(shown, reader))
-        elif entity.type == "mention" and entity.offset == 0 and _names_us(shown, reader):
+            text = _replaced(text, entity, _command(shown, context))
+        elif entity.type == "mention" and entity.offset == 0 and _names_us(shown, context):
             text = _replaced(text, entity, "").lstrip(" ,:\n")
     return text
 
@@ -141,37 +148,37 @@ def _replaced(text: str, entity: Entity, new: str) -> str:
     return b"".join(parts).decode("utf-16-le", "replace")
 
 
-def _command(shown: str, reader: Reader) -> str:
+def _command(shown: str, context: ParseContext) -> str:
     name, _, bot = shown.partition("@")
-    if bot and not _names_us(f"@{bot}", reader):
+    if bot and not _names_us(f"@{bot}", context):
         return shown
-    return f"/{reader.commands.get(name[1:], name[1:])}"
+    return f"/{context.commands.get(name[1:], name[1:])}"
 
 
-def _names_us(mention: str, reader: Reader) -> bool:
-    return bool(reader.me.username) and mention.lower() == f"@{reader.me.username}".lower()
+def _names_us(mention: str, context: ParseContext) -> bool:
+    return bool(context.me.username) and mention.lower() == f"@{context.me.username}".lower()
 
 
-def _addressed(message: Message, reader: Reader) -> bool:
-    """In a group: it calls us by name, answers us, or is a command that no other bot is meant by."""
+def _addressed(message: TelegramMessage, context: ParseContext) -> bool:
+    """In a group: it mentions us, replies to us, or is a command that names no other bot."""
     answered = message.reply_to_message
     topic = answered is not None and answered.forum_topic_created is not None
-    if answered and not topic and answered.sender and answered.sender.id == reader.me.id:
+    if answered and not topic and answered.sender and answered.sender.id == context.me.id:
         return True
     for entity in message.marks:
         shown = entity.of(message.words)
-        if entity.type == "mention" and _names_us(shown, reader):
+        if entity.type == "mention" and _names_us(shown, context):
             return True
-        if entity.type == "text_mention" and entity.user and entity.user.id == reader.me.id:
+        if entity.type == "text_mention" and entity.user and entity.user.id == context.me.id:
             return True
         if entity.type == "bot_command" and entity.offset == 0:
             bot = shown.partition("@")[2]
-            return not bot or _names_us(f"@{bot}", reader)
-    return reader.group == "all"
+            return not bot or _names_us(f"@{bot}", context)
+    return context.group == "all"
 
 
-def _answered(message: Message) -> str:
-    """What it answers: the words that the person picked, or all of them."""
+def _answered(message: TelegramMessage) -> str:
+    """The quoted text: the part that the person selected, or the whole message it replies to."""
     if message.quote is not None:
         return message.quote.text
     answered = message.reply_to_message
@@ -180,8 +187,8 @@ def _answered(message: Message) -> str:
     return answered.words or _described(answered)
 
 
-def _described(message: Message) -> str:
-    """What is neither words nor a file, in words."""
+def _described(message: TelegramMessage) -> str:
+    """Text for content that is neither text nor a file."""
     if message.sticker is not None:
         return f"[sticker {message.sticker.emoji}]".replace(" ]", "]")
     if message.location is not None:

@@ -1,4 +1,4 @@
-"""The long poll: asks for updates, hands them over, confirms what was taken. It does not read them."""
+"""The long poll: requests updates, handles them in order per chat and confirms them."""
 
 import asyncio
 import logging
@@ -9,22 +9,22 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platform import Tell
-from alipes.platforms.connection import Trouble
+from alipes.kernel.platform import OnStatus
+from alipes.platforms.connection import ConnectionRetry
 from alipes.platforms.telegram.api import (
     FAILURES,
-    LISTENED,
-    Api,
-    Numbered,
-    Refusal,
+    UPDATE_TYPES,
+    TelegramApi,
+    TelegramError,
     Update,
-    bad_token,
-    ours,
+    UpdateNumber,
+    bad_token_error,
+    translate_error,
 )
 
 
 class _Lane:
-    """One chat in which something is being taken in."""
+    """A chat whose updates are being handled."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -33,15 +33,15 @@ class _Lane:
         self.fetching = asyncio.Lock()
 
 
-class Order:
-    """Whoever asks first for a chat is first there."""
+class ChatOrder:
+    """Orders the updates of each chat."""
 
     def __init__(self) -> None:
         self._lanes: dict[int, _Lane] = {}
 
     @asynccontextmanager
     async def turn(self, chat: int, album: str) -> AsyncIterator[asyncio.Lock]:
-        """Inside, it is our turn. Parts of an album are inside together; the lock keeps them in order."""
+        """Inside, the update may be handled. Parts of an album run together; the lock keeps them in order."""
         lane = self._lanes.setdefault(chat, _Lane())
         if lane.running and (lane.waiting or not album or album != lane.album):
             await self._wait(chat, lane, album)
@@ -60,7 +60,7 @@ class Order:
         except asyncio.CancelledError:
             if not place.cancelled():  # it became our turn in the same moment
                 self._leave(chat, lane)
-            elif (place, album) in lane.waiting:  # else who was before us has passed us over
+            elif (place, album) in lane.waiting:  # otherwise the one before us already removed us
                 lane.waiting.remove((place, album))
             raise
 
@@ -78,114 +78,119 @@ class Order:
 
 log = logging.getLogger(__name__)
 
-SLACK = 10.0
-"""Seconds beyond the poll's own after which no answer is coming: the connection is dead."""
+POLL_GRACE = 10.0
+"""Seconds beyond the poll time after which the connection counts as dead."""
 PAUSE = 0.2
-"""Seconds between two looks while something is still being taken in; more, the longer it lasts."""
+"""Seconds between two polls while updates are being handled; grows with each poll."""
 LONGEST_PAUSE = 2.0
 CONFLICT = 5.0
 
 
-def judged(theirs: Exception, count: int) -> DeliveryError:
-    """What keeps us from listening, and how long. Raises ConfigError when waiting does not help."""
-    match theirs:
-        case Refusal(code=401 | 404):
-            raise bad_token() from theirs
-        case Refusal(code=409) if theirs.says("webhook"):
+def classify_failure(failure: Exception, count: int) -> DeliveryError:
+    """Translate a failure while polling. Raises ConfigError if waiting cannot help."""
+    match failure:
+        case TelegramError(code=401 | 404):
+            raise bad_token_error() from failure
+        case TelegramError(code=409) if failure.mentions("webhook"):
             return DeliveryError("Updates go to a webhook (409): it is being removed.", retry_after=PAUSE)
-        case Refusal(code=409):
-            why = "Another process listens with the same bot token (409): stop it, or use two bots."
+        case TelegramError(code=409):
+            why = "Another process uses the same bot token (409): stop it, or use two bots."
             return DeliveryError(why, retry_after=min(CONFLICT, 0.5 * count))
-    return ours(theirs, "waiting for messages")
+    return translate_error(failure, "waiting for messages")
 
 
 class Poller:
-    """Confirms in order: an update that is not taken yet holds back the confirming of those after it."""
+    """Confirms in order: an unhandled update also holds back the confirmation of later ones."""
 
     def __init__(
-        self, api: Api, bring: Callable[[Update], Awaitable[None]], tell: Tell, *, seconds: float
+        self,
+        api: TelegramApi,
+        on_update: Callable[[Update], Awaitable[None]],
+        on_status: OnStatus,
+        *,
+        seconds: float,
     ) -> None:
-        self._api, self._bring, self._seconds = api, bring, seconds
-        self._trouble = Trouble("Telegram", tell, judged)
+        self._api, self._on_update, self._seconds = api, on_update, seconds
+        self._retry = ConnectionRetry("Telegram", on_status, classify_failure)
         self._next = 0
-        """The offset behind everything seen."""
+        """Offset after everything received."""
         self._pending: dict[int, None] = {}
-        """Being taken in, in the order they came."""
+        """Updates being handled, in order."""
         self._taken: set[int] = set()
-        """Taken in, and not yet confirmed."""
+        """Handled but not yet confirmed."""
         self._settled = asyncio.Event()
-        self._well = False
-        """The last poll went well; after one that did not, the next waits for nothing."""
-        self._looks = 0
-        """How often we looked in vain while something was still being taken in."""
+        self._last_poll_ok = False
+        """True if the last poll succeeded; after a failure the next one does not wait."""
+        self._idle_polls = 0
+        """Polls without new updates while some are being handled."""
 
     async def run(self) -> None:
-        """Until cancelled, or until something cannot be taken in: that is raised."""
+        """Poll until cancelled, or until an update fails: that error is raised."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
-                    await self._round(tasks)
+                    await self._poll_once(tasks)
         except ExceptionGroup as several:
             raise several.exceptions[0] from several
 
-    async def _round(self, tasks: asyncio.TaskGroup) -> None:
+    async def _poll_once(self, tasks: asyncio.TaskGroup) -> None:
         try:
-            found = await self._ask()
-        except FAILURES as theirs:
-            self._well = False
-            await self._trouble.wait(theirs)
-            if isinstance(theirs, Refusal) and theirs.code == 409 and theirs.says("webhook"):
-                await self._unhook()
+            found = await self._call()
+        except FAILURES as failure:
+            self._last_poll_ok = False
+            await self._retry.wait(failure)
+            if isinstance(failure, TelegramError) and failure.code == 409 and failure.mentions("webhook"):
+                await self._delete_webhook()
             return
-        self._well = True
-        self._trouble.over()
-        fresh = [self._see(raw, tasks) for raw in found]
-        self._looks = 0 if any(fresh) else self._looks + 1
+        self._last_poll_ok = True
+        self._retry.succeeded()
+        fresh = [self._start(raw, tasks) for raw in found]
+        self._idle_polls = 0 if any(fresh) else self._idle_polls + 1
         if self._pending:
-            await self._settle()
+            await self._wait_settled()
 
-    async def _ask(self) -> list[msgspec.Raw]:
+    async def _call(self) -> list[msgspec.Raw]:
         offset = next(iter(self._pending), self._next)
-        # What is pending comes again at once: there is nothing to wait for.
-        wait = max(1, int(self._seconds)) if self._well and not self._pending else 0
-        given = {"offset": offset, "timeout": wait, "allowed_updates": LISTENED}
-        patience = self._seconds + min(SLACK, self._seconds / 2)
+        # pending updates are returned at once, so there is nothing to wait for
+        wait = max(1, int(self._seconds)) if self._last_poll_ok and not self._pending else 0
+        given = {"offset": offset, "timeout": wait, "allowed_updates": UPDATE_TYPES}
+        patience = self._seconds + min(POLL_GRACE, self._seconds / 2)
         found = await self._api.call("getUpdates", list[msgspec.Raw], given, patience=patience)
         self._taken = {number for number in self._taken if number >= offset}
         return found
 
-    def _see(self, raw: msgspec.Raw, tasks: asyncio.TaskGroup) -> bool:
-        """Begin to take it in; False for what was seen before."""
-        number = msgspec.json.decode(raw, type=Numbered).update_id
+    def _start(self, raw: msgspec.Raw, tasks: asyncio.TaskGroup) -> bool:
+        """Start handling an update; returns False if it was received before."""
+        number = msgspec.json.decode(raw, type=UpdateNumber).update_id
         if number in self._pending or number in self._taken:
             return False
         self._next = number + 1
         try:
             update = msgspec.json.decode(raw, type=Update)
         except msgspec.ValidationError as error:
-            log.warning("an update of Telegram's is not understood and left out: %s", error)
+            log.warning("skipped an invalid Telegram update: %s", error)
             return True
         self._pending[number] = None
         self._settled.clear()
-        tasks.create_task(self._hand_over(update))
+        tasks.create_task(self._deliver(update))
         return True
 
-    async def _hand_over(self, update: Update) -> None:
-        await self._bring(update)
+    async def _deliver(self, update: Update) -> None:
+        await self._on_update(update)
         del self._pending[update.update_id]
         self._taken.add(update.update_id)
         if not self._pending:
             self._settled.set()
 
-    async def _settle(self) -> None:
+    async def _wait_settled(self) -> None:
         try:
-            async with asyncio.timeout(min(PAUSE * (1 + self._looks), LONGEST_PAUSE)):
+            async with asyncio.timeout(min(PAUSE * (1 + self._idle_polls), LONGEST_PAUSE)):
                 await self._settled.wait()
         except TimeoutError:
             return
 
-    async def _unhook(self) -> None:
+    async def _delete_webhook(self) -> None:
         try:
             await self._api.call("deleteWebhook", bool, {})
-        except FAILURES as theirs:
-            await self._trouble.wait(theirs)
+        except FAILURES as failure:
+            await self._retry.wait(failure)

@@ -1,4 +1,4 @@
-"""Listening to Telegram, by long poll or webhook: an update is confirmed when the gateway has taken it."""
+"""Receives from Telegram by long poll or webhook; an update is confirmed after the gateway accepted it."""
 
 import asyncio
 import hmac
@@ -9,118 +9,130 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec import structs
 
-from alipes.kernel.platform import Arrival, Take, Tell, Welcome
-from alipes.platforms.connection import Trouble
-from alipes.platforms.files import anyone
-from alipes.platforms.telegram.api import FAILURES, LISTENED, Api, Update, User, WebhookInfo, ours
-from alipes.platforms.telegram.files import Fetcher
-from alipes.platforms.telegram.parse import Reader, arrival, attached
-from alipes.platforms.telegram.poll import Order, Poller, judged
+from alipes.kernel.platform import IncomingMessage, MayFetch, OnMessage, OnStatus
+from alipes.platforms.connection import ConnectionRetry
+from alipes.platforms.files import fetch_for_anyone
+from alipes.platforms.telegram.api import (
+    FAILURES,
+    UPDATE_TYPES,
+    TelegramApi,
+    TelegramUser,
+    Update,
+    WebhookInfo,
+    translate_error,
+)
+from alipes.platforms.telegram.files import TelegramFiles
+from alipes.platforms.telegram.parse import ParseContext, list_attachments, parse_update
+from alipes.platforms.telegram.poll import ChatOrder, Poller, classify_failure
 
 log = logging.getLogger(__name__)
 
 SECRET = "x-telegram-bot-api-secret-token"
 
 
-class Listener:
-    """One bot's ears. One `listen` at a time."""
+class TelegramReceiver:
+    """Receives for one bot. One `listen` at a time."""
 
-    def __init__(self, api: Api, fetcher: Fetcher, reader: Reader, *, seconds: float) -> None:
-        self._api, self._fetcher, self.reader, self._seconds = api, fetcher, reader, seconds
-        self.welcome: Welcome = anyone
-        self._take: Take | None = None
-        self._reached: Callable[[], None] = lambda: None
-        """Called when something was brought to the webhook."""
-        self._order = Order()
+    def __init__(
+        self, api: TelegramApi, files: TelegramFiles, context: ParseContext, *, seconds: float
+    ) -> None:
+        self._api, self._fetcher, self.reader, self._seconds = api, files, context, seconds
+        self.welcome: MayFetch = fetch_for_anyone
+        self._on_message: OnMessage | None = None
+        self._on_webhook_ok: Callable[[], None] = lambda: None
+        """Called after a successful webhook call."""
+        self._order = ChatOrder()
 
-    async def poll(self, take: Take, tell: Tell) -> None:
-        await self._introduce(Trouble("Telegram", tell, judged), "deleteWebhook", {})
-        self._take = take
+    async def poll(self, on_message: OnMessage, on_status: OnStatus) -> None:
+        await self._register(ConnectionRetry("Telegram", on_status, classify_failure), "deleteWebhook", {})
+        self._on_message = on_message
         try:
-            await Poller(self._api, self._bring, tell, seconds=self._seconds).run()
+            await Poller(self._api, self._deliver, on_status, seconds=self._seconds).run()
         finally:
-            self._take = None
+            self._on_message = None
 
-    async def watch(self, take: Take, tell: Tell, url: str, secret: str) -> None:
-        """Be reached at `url`; Telegram knows whether it reaches us, so it is asked."""
-        hook = {"url": url, "secret_token": secret, "allowed_updates": LISTENED}
-        trouble = Trouble("Telegram", tell, judged)
-        self._take, self._reached = take, trouble.over
+    async def run_webhook(self, on_message: OnMessage, on_status: OnStatus, url: str, secret: str) -> None:
+        """Receive by webhook at `url`. Telegram knows whether calls succeed, so it is asked regularly."""
+        hook = {"url": url, "secret_token": secret, "allowed_updates": UPDATE_TYPES}
+        retry = ConnectionRetry("Telegram", on_status, classify_failure)
+        self._on_message, self._on_webhook_ok = on_message, retry.succeeded
         try:
-            await self._introduce(trouble, "setWebhook", hook)
+            await self._register(retry, "setWebhook", hook)
             looked, before = time.time(), -1
             while True:
-                info = await self._look(trouble)
+                info = await self._webhook_info(retry)
                 if info.url != url:
-                    await self._introduce(trouble, "setWebhook", hook)
-                before = info.last_error_date if before < 0 else before  # it was not us who was not there
+                    await self._register(retry, "setWebhook", hook)
+                before = (
+                    info.last_error_date if before < 0 else before
+                )  # the error is from before we were started
                 failed = info.last_error_date >= looked - 1 and info.last_error_date > before
                 if info.pending_update_count and failed:
-                    trouble.told(f"Telegram does not reach our webhook: {info.last_error_message}")
+                    retry.report(f"Telegram cannot reach our webhook: {info.last_error_message}")
                 else:
-                    trouble.over()
+                    retry.succeeded()
                 looked = time.time()
                 await asyncio.sleep(self._seconds)
         finally:
-            self._take = None
+            self._on_message = None
 
     async def on_webhook(self, headers: Mapping[str, str], body: bytes, secret: str) -> int:
         given = next((value for name, value in headers.items() if name.lower() == SECRET), "")
         if not hmac.compare_digest(given.encode(), secret.encode()):
             return 403
-        if self._take is None or not self.reader.me.id:
+        if self._on_message is None or not self.reader.me.id:
             return 503
         try:
             update = msgspec.json.decode(body, type=Update)
         except msgspec.MsgspecError as error:
-            log.warning("an update of Telegram's is not understood and left out: %s", error)
+            log.warning("skipped an invalid Telegram update: %s", error)
             return 200
-        await self._bring(update)
-        self._reached()
+        await self._deliver(update)
+        self._on_webhook_ok()
         return 200
 
-    async def _introduce(self, trouble: Trouble, method: str, given: Mapping[str, object]) -> None:
-        """Learn who we are, and say where updates are to go; until it worked."""
+    async def _register(self, retry: ConnectionRetry, method: str, given: Mapping[str, object]) -> None:
+        """Get our user and set where updates go; retries until that worked."""
         while True:
             try:
-                me = await self._api.call("getMe", User, {})
+                me = await self._api.call("getMe", TelegramUser, {})
                 await self._api.call(method, bool, given)
-            except FAILURES as theirs:
-                await trouble.wait(theirs)
+            except FAILURES as failure:
+                await retry.wait(failure)
             else:
                 self.reader = structs.replace(self.reader, me=me)
                 return
 
-    async def _look(self, trouble: Trouble) -> WebhookInfo:
+    async def _webhook_info(self, retry: ConnectionRetry) -> WebhookInfo:
         while True:
             try:
                 return await self._api.call("getWebhookInfo", WebhookInfo, {})
-            except FAILURES as theirs:
-                await trouble.wait(theirs)
+            except FAILURES as failure:
+                await retry.wait(failure)
 
-    async def _bring(self, update: Update) -> None:
-        """Hand an update over, when it is its turn."""
-        came, take = arrival(update, self.reader), self._take
-        if came is None or take is None:
+    async def _deliver(self, update: Update) -> None:
+        """Deliver an update in the order of its chat."""
+        incoming, on_message = parse_update(update, self.reader), self._on_message
+        if incoming is None or on_message is None:
             return
-        async with self._order.turn(update.chat, came.album) as lock:
+        async with self._order.turn(update.chat, incoming.album) as lock:
             async with lock:
-                came = await self._complete(update, came)
-            await take(came)
+                incoming = await self._with_files(update, incoming)
+            await on_message(incoming)
         if update.callback_query is not None:
-            await self._calm(update.callback_query.id)
+            await self._answer_button(update.callback_query.id)
 
-    async def _complete(self, update: Update, came: Arrival) -> Arrival:
+    async def _with_files(self, update: Update, incoming: IncomingMessage) -> IncomingMessage:
         message = update.message or update.edited_message
-        if message is None or not (message.photo or attached(message)):
-            return came
-        if not await self.welcome(came):
-            return came
-        return await self._fetcher.fetch(came, message)
+        if message is None or not (message.photo or list_attachments(message)):
+            return incoming
+        if not await self.welcome(incoming):
+            return incoming
+        return await self._fetcher.fetch(incoming, message)
 
-    async def _calm(self, query: str) -> None:
-        """The button stops turning; nobody is the worse if it does not."""
+    async def _answer_button(self, query: str) -> None:
+        """Stop the button's spinner; a failure does not matter."""
         try:
             await self._api.call("answerCallbackQuery", bool, {"callback_query_id": query})
-        except FAILURES as theirs:
-            log.debug("a pressed button was not answered: %s", ours(theirs, "answering a button"))
+        except FAILURES as failure:
+            log.debug("a pressed button was not answered: %s", translate_error(failure, "answering a button"))

@@ -1,4 +1,4 @@
-"""Speaking on Telegram: messages, files, changes, signs, the menu. It raises `DeliveryError` kinds only."""
+"""Sends to Telegram: messages, files, edits, typing, the command menu. Raises only `DeliveryError`."""
 
 import asyncio
 import logging
@@ -6,65 +6,74 @@ import re
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from alipes.kernel.errors import DeliveryError, Gone
+from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Button, Media
-from alipes.kernel.platform import Piece
+from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
-from alipes.platforms.files import readable
-from alipes.platforms.markup.spans import harmless, utf16
-from alipes.platforms.telegram.api import FAILURES, PATIENCE, Api, Refusal, Sent, Upload, ours
-from alipes.platforms.telegram.markup import CAPTION, pieces
+from alipes.platforms.files import outgoing_file
+from alipes.platforms.markup.spans import strip_controls, utf16_length
+from alipes.platforms.telegram.api import (
+    CALL_TIMEOUT,
+    FAILURES,
+    FileUpload,
+    SentMessage,
+    TelegramApi,
+    TelegramError,
+    translate_error,
+)
+from alipes.platforms.telegram.markup import CAPTION, format_markdown
 
-Given: TypeAlias = dict[str, Any]
+Params: TypeAlias = dict[str, Any]
 
 PHOTO, FILE = 10 << 20, 50 << 20
-"""The largest photo, and the largest file, that a bot may send."""
+"""Size limits for photos and files."""
 DATA = 64
-"""Bytes that a button can carry."""
+"""Bytes of data per button."""
 ROW = 36
-"""Letters on one row of buttons."""
+"""Characters per row of buttons."""
 COMMANDS, ABOUT = 100, 256
 _COMMAND = re.compile(r"[a-z0-9_]{1,32}")
 _METHODS = {"image": "photo", "audio": "audio", "voice": "voice", "video": "video", "file": "document"}
 _PHOTOS = (".jpg", ".jpeg", ".png", ".webp")
 
 
-def place(address: Address) -> Given:
-    where: Given = {"chat_id": int(address.chat) if address.chat.lstrip("-").isdigit() else address.chat}
-    # The first topic of a forum has the number one, and must not be named.
+def chat_params(address: Address) -> Params:
+    where: Params = {"chat_id": int(address.chat) if address.chat.lstrip("-").isdigit() else address.chat}
+    # the first topic of a forum has the number one and must not be named
     if address.thread.isdigit() and address.thread != "1":
         where["message_thread_id"] = int(address.thread)
     return where
 
 
-def words(piece: Piece, *, marked: bool) -> Given:
-    """The text of a message, with its markup or without."""
-    if marked and piece.text:
-        given: Given = {"text": harmless_lines(piece.text), "parse_mode": "HTML"}
+def text_params(part: MessagePart, *, marked: bool) -> Params:
+    """Parameters for the text of a message, with or without markup."""
+    if marked and part.text:
+        given: Params = {"text": replace_surrogates(part.text), "parse_mode": "HTML"}
     else:
-        given = {"text": harmless_lines(piece.plain or piece.text)}
+        given = {"text": replace_surrogates(part.plain or part.text)}
     return given | {"link_preview_options": {"is_disabled": True}}
 
 
-def around(piece: Piece) -> Given:
-    """What a new message has besides its words."""
-    given: Given = {}
-    if piece.buttons:
-        given |= keyboard(piece.buttons)
-    if piece.reply_to.isdigit():
-        answered = {"message_id": int(piece.reply_to), "allow_sending_without_reply": True}
+def reply_params(part: MessagePart) -> Params:
+    """Parameters for buttons and the reply."""
+    given: Params = {}
+    if part.buttons:
+        given |= keyboard(part.buttons)
+    if part.reply_to.isdigit():
+        answered = {"message_id": int(part.reply_to), "allow_sending_without_reply": True}
         given["reply_parameters"] = answered
     return given
 
 
-def keyboard(buttons: tuple[Button, ...]) -> Given:
-    """Buttons in rows that a phone can show. One whose data does not fit is left out: words do as well."""
+def keyboard(buttons: tuple[Button, ...]) -> Params:
+    """Buttons in rows that fit on a phone. A button with too much data is dropped: people can answer in
+    words."""
     rows: list[list[dict[str, str]]] = []
     room = 0
     for button in buttons:
         if not 1 <= len(button.data.encode()) <= DATA:
             continue
-        label = harmless(button.label) or button.data
+        label = strip_controls(button.label) or button.data
         if not rows or len(label) > room:
             rows.append([])
             room = ROW
@@ -73,35 +82,38 @@ def keyboard(buttons: tuple[Button, ...]) -> Given:
     return {"reply_markup": {"inline_keyboard": rows}}
 
 
-def captioned(media: Media, piece: Piece) -> tuple[Piece, Piece | None]:
-    """The caption that goes with a file, and what does not fit there and follows it."""
-    if piece.text:
-        caption = Piece(text=piece.text, plain=piece.plain or piece.text)
+def split_caption(media: Media, part: MessagePart) -> tuple[MessagePart, MessagePart | None]:
+    """The caption of a file, and a text that follows if it does not fit."""
+    if part.text:
+        caption = MessagePart(text=part.text, plain=part.plain or part.text)
     else:
-        first = pieces(media.caption)
-        caption = first[0] if len(first) == 1 else Piece(plain=media.caption)
-    if utf16(caption.plain) > CAPTION:
-        return Piece(), caption
+        first = format_markdown(media.caption)
+        caption = first[0] if len(first) == 1 else MessagePart(plain=media.caption)
+    if utf16_length(caption.plain) > CAPTION:
+        return MessagePart(), caption
     return caption, None
 
 
-def upload(media: Media) -> tuple[str, Upload]:
-    """The method that sends a file, and the file, read. Raises Gone for one that cannot be sent, ever."""
+def read_upload(media: Media) -> tuple[str, FileUpload]:
+    """The method that sends a file, and its content. Raises `Undeliverable` for a file that cannot be
+    sent."""
     path = Path(media.path)
-    with readable(media.path):
+    with outgoing_file(media.path):
         size = path.stat().st_size
         if size > FILE:
-            raise Gone(f"Telegram takes no file of {size >> 20} MB ({media.name or path.name}).")
+            raise Undeliverable(
+                f"A file of {size >> 20} MB is too large for Telegram ({media.name or path.name})."
+            )
         data = path.read_bytes()
     if not data:
-        raise Gone(f"The file {media.path} is empty, and Telegram takes none such.")
+        raise Undeliverable(f"Telegram does not accept empty files ({media.path}).")
     picture = path.suffix.lower() in _PHOTOS and size <= PHOTO
     field = _METHODS[media.kind] if media.kind != "image" or picture else "document"
-    return f"send{field.title()}", Upload(field, harmless(media.name) or path.name, data)
+    return f"send{field.title()}", FileUpload(field, strip_controls(media.name) or path.name, data)
 
 
-def menu(commands: tuple[tuple[str, str], ...]) -> tuple[list[dict[str, str]], dict[str, str]]:
-    """Commands as Telegram can show them, and our names by the names that it shows."""
+def command_menu(commands: tuple[tuple[str, str], ...]) -> tuple[list[dict[str, str]], dict[str, str]]:
+    """The command menu, and our names by the names in it."""
     names: dict[str, str] = {}
     shown: list[dict[str, str]] = []
     for name, about in commands:
@@ -109,12 +121,12 @@ def menu(commands: tuple[tuple[str, str], ...]) -> tuple[list[dict[str, str]], d
         if plain in names or not _COMMAND.fullmatch(plain):
             continue
         names[plain] = name
-        shown.append({"command": plain, "description": (harmless(about) or name)[:ABOUT]})
+        shown.append({"command": plain, "description": (strip_controls(about) or name)[:ABOUT]})
     return shown[:COMMANDS], names
 
 
-def harmless_lines(text: str) -> str:
-    """Also what others wrote must be sendable: half a character is not JSON."""
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which cannot be encoded as JSON."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -122,107 +134,109 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 UPLOADING = 110.0
-"""Seconds that a file may take on its way out."""
+"""Seconds for an upload."""
 _NO_PICTURE = ("photo_", "image_process_failed", "voice_messages_forbidden", "wrong type of", "video_content")
-"""It is no picture, or none that may be sent as one: as a file it may."""
+"""Errors after which a picture is sent as a file instead."""
 
 
-class Speaker:
-    """One bot's voice."""
+class TelegramSender:
+    """Sends for one bot."""
 
-    def __init__(self, api: Api, patience: float = PATIENCE) -> None:
+    def __init__(self, api: TelegramApi, patience: float = CALL_TIMEOUT) -> None:
         self._api, self._patience = api, patience
         self._moved: dict[int | str, int] = {}
-        """Groups that became supergroups, and so have another id."""
+        """New ids of groups that became supergroups."""
         self.commands: dict[str, str] = {}
-        """Our commands by the names that Telegram's menu bears."""
+        """Our commands by their names in Telegram's menu."""
 
-    async def send(self, address: Address, piece: Piece) -> str:
-        given = place(address) | around(piece)
+    async def send(self, address: Address, part: MessagePart) -> str:
+        given = chat_params(address) | reply_params(part)
         try:
-            if piece.media is not None:
-                return await self._send_file(address, piece, piece.media, given)
-            sent = await self._worded("sendMessage", piece, given)
-        except FAILURES as theirs:
-            raise ours(theirs, "sending a message") from theirs
+            if part.media is not None:
+                return await self._send_file(address, part, part.media, given)
+            sent = await self._call_with_text("sendMessage", part, given)
+        except FAILURES as failure:
+            raise translate_error(failure, "sending a message") from failure
         return str(sent.message_id)
 
-    async def edit(self, address: Address, message: str, piece: Piece) -> None:
+    async def edit(self, address: Address, message: str, part: MessagePart) -> None:
         given = _message(address, message)
-        if piece.buttons:
-            given |= keyboard(piece.buttons)
+        if part.buttons:
+            given |= keyboard(part.buttons)
         try:
             try:
-                await self._worded("editMessageText", piece, given)
-            except Refusal as theirs:
-                if not theirs.says("no text in the message"):
+                await self._call_with_text("editMessageText", part, given)
+            except TelegramError as failure:
+                if not failure.mentions("no text in the message"):
                     raise
-                await self._worded("editMessageCaption", piece, given)
-        except FAILURES as theirs:
-            if isinstance(theirs, Refusal) and theirs.says("message is not modified"):
+                await self._call_with_text("editMessageCaption", part, given)
+        except FAILURES as failure:
+            if isinstance(failure, TelegramError) and failure.mentions("message is not modified"):
                 return
-            raise ours(theirs, "changing a message") from theirs
+            raise translate_error(failure, "editing a message") from failure
 
     async def delete(self, address: Address, message: str) -> None:
         try:
-            await self._ask("deleteMessage", bool, _message(address, message))
-        except FAILURES as theirs:
-            if isinstance(theirs, Refusal) and theirs.says("message to delete not found"):
+            await self._call("deleteMessage", bool, _message(address, message))
+        except FAILURES as failure:
+            if isinstance(failure, TelegramError) and failure.mentions("message to delete not found"):
                 return
-            raise ours(theirs, "taking a message back") from theirs
+            raise translate_error(failure, "deleting a message") from failure
 
     async def typing(self, address: Address) -> None:
         try:
-            await self._ask("sendChatAction", bool, place(address) | {"action": "typing"})
-        except FAILURES as theirs:
-            raise ours(theirs, "showing that we type") from theirs
+            await self._call("sendChatAction", bool, chat_params(address) | {"action": "typing"})
+        except FAILURES as failure:
+            raise translate_error(failure, "showing the typing indicator") from failure
 
     async def menu(self, commands: tuple[tuple[str, str], ...]) -> None:
-        shown, self.commands = menu(commands)
+        shown, self.commands = command_menu(commands)
         try:
             await self._api.call("setMyCommands", bool, {"commands": shown})
-        except FAILURES as theirs:
-            raise ours(theirs, "showing the commands") from theirs
+        except FAILURES as failure:
+            raise translate_error(failure, "setting the commands") from failure
 
-    async def _send_file(self, address: Address, piece: Piece, media: Media, given: Given) -> str:
-        method, upload = await asyncio.to_thread(upload, media)
-        caption, rest = captioned(media, piece)
+    async def _send_file(self, address: Address, part: MessagePart, media: Media, given: Params) -> str:
+        method, upload = await asyncio.to_thread(read_upload, media)
+        caption, rest = split_caption(media, part)
         try:
-            sent = await self._worded(method, caption, given, upload)
-        except Refusal as theirs:
-            if method == "sendDocument" or not theirs.says(*_NO_PICTURE):
+            sent = await self._call_with_text(method, caption, given, upload)
+        except TelegramError as failure:
+            if method == "sendDocument" or not failure.mentions(*_NO_PICTURE):
                 raise
-            upload = Upload("document", upload.name, upload.data)
-            sent = await self._worded("sendDocument", caption, given, upload)
+            upload = FileUpload("document", upload.name, upload.data)
+            sent = await self._call_with_text("sendDocument", caption, given, upload)
         if rest is not None:
             try:
-                await self._worded("sendMessage", rest, place(address))
-            except FAILURES as theirs:
-                error = ours(theirs, "sending what belongs to a file")
-                # The file is there: a second try would send it again.
-                raise DeliveryError(str(error), retry_after=error.retry_after, uncertain=True) from theirs
+                await self._call_with_text("sendMessage", rest, chat_params(address))
+            except FAILURES as failure:
+                error = translate_error(failure, "sending the text of a file")
+                # the file was sent: a retry would send it again
+                raise DeliveryError(str(error), retry_after=error.retry_after, uncertain=True) from failure
         return str(sent.message_id)
 
-    async def _worded(self, method: str, piece: Piece, given: Given, upload: Upload | None = None) -> Sent:
-        """A call with text; where its markup is refused, once more without."""
+    async def _call_with_text(
+        self, method: str, part: MessagePart, given: Params, upload: FileUpload | None = None
+    ) -> SentMessage:
+        """Call a method with text; if the markup is rejected, again without it."""
         caption = upload is not None or method == "editMessageCaption"
         try:
-            return await self._ask(method, Sent, given | _words(piece, caption, marked=True), upload)
-        except Refusal as theirs:
-            if not theirs.says("can't parse entities") or not piece.text:
+            return await self._call(method, SentMessage, given | _words(part, caption, marked=True), upload)
+        except TelegramError as failure:
+            if not failure.mentions("can't parse entities") or not part.text:
                 raise
-            log.warning("Telegram refused our markup, so the text goes without it: %s", theirs.why)
-            return await self._ask(method, Sent, given | _words(piece, caption, marked=False), upload)
+            log.warning("Telegram rejected our markup; sending plain text: %s", failure.why)
+            return await self._call(method, SentMessage, given | _words(part, caption, marked=False), upload)
 
-    async def _ask(self, method: str, kind: type[T], given: Given, upload: Upload | None = None) -> T:
-        """A call about a chat, which may have moved."""
+    async def _call(self, method: str, kind: type[T], given: Params, upload: FileUpload | None = None) -> T:
+        """Call a method for a chat, which may have a new id."""
         patience = UPLOADING if upload else self._patience
         chat = given["chat_id"]
         given = given | {"chat_id": self._moved.get(chat, chat)}
         try:
             return await self._api.call(method, kind, given, upload=upload, patience=patience)
-        except Refusal as theirs:
-            moved = theirs.parameters.migrate_to_chat_id
+        except TelegramError as failure:
+            moved = failure.parameters.migrate_to_chat_id
             if moved is None:
                 raise
             self._moved[chat] = moved
@@ -230,12 +244,12 @@ class Speaker:
         return await self._api.call(method, kind, given, upload=upload, patience=patience)
 
 
-def _message(address: Address, message: str) -> Given:
-    return {"chat_id": place(address)["chat_id"], "message_id": int(message)}
+def _message(address: Address, message: str) -> Params:
+    return {"chat_id": chat_params(address)["chat_id"], "message_id": int(message)}
 
 
-def _words(piece: Piece, caption: bool, *, marked: bool) -> Given:
-    given = words(piece, marked=marked)
+def _words(part: MessagePart, caption: bool, *, marked: bool) -> Params:
+    given = text_params(part, marked=marked)
     if not caption:
         return given
     if not given["text"]:

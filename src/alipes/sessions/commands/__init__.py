@@ -1,6 +1,14 @@
-"""What a person types instead of a message, the same for every front end. It ends at the `Reply`."""
+"""The slash commands, the same in every front end."""
 
-from alipes.sessions.commands.context import Action, Context, Copy, Document, Quit, Reply, Show
+from alipes.sessions.commands.context import (
+    Action,
+    CommandContext,
+    CommandReply,
+    CopyText,
+    Quit,
+    SendFile,
+    ShowConversation,
+)
 from alipes.sessions.commands.registry import BY_NAME, COMMANDS, Command, Parsed, known_commands, parse, run
 from alipes.sessions.commands.status import plugin_words
 
@@ -9,13 +17,13 @@ __all__ = [
     "BY_NAME",
     "COMMANDS",
     "Command",
-    "Context",
-    "Copy",
-    "Document",
+    "CommandContext",
+    "CopyText",
+    "SendFile",
     "Parsed",
     "Quit",
-    "Reply",
-    "Show",
+    "CommandReply",
+    "ShowConversation",
     "known_commands",
     "parse",
     "plugin_words",

@@ -1,4 +1,4 @@
-"""What a command is given and what it gives back. A front end builds the one and obeys the other."""
+"""The input and result of a command. A front end creates the first and carries out the second."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -6,83 +6,83 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from alipes.agent.compaction.compaction import Compaction
-from alipes.kernel.turns import Busy, Inbound
+from alipes.agent.compaction.compaction import Compactor
+from alipes.kernel.turns import BusyMode, Inbound
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.loader import Plugins
-from alipes.plugins.registry import Offers
-from alipes.providers.registry import Backend, Choice
-from alipes.sessions.sessions import Lobby
+from alipes.plugins.registry import Contributions
+from alipes.providers.registry import Backend, ModelChoice
+from alipes.sessions.sessions import Sessions
 from alipes.store.store import Store
 
 
 class Quit(Struct, frozen=True):
-    """The person leaves."""
+    """The person quits."""
 
 
-class Copy(Struct, frozen=True):
-    """Put this where the person can paste it from."""
+class CopyText(Struct, frozen=True):
+    """Copy the text to the person's clipboard."""
 
     text: str
 
 
-class Show(Struct, frozen=True):
-    """An older conversation goes on now: show what was said in it last."""
+class ShowConversation(Struct, frozen=True):
+    """Another conversation is active now: show its last messages."""
 
     session: str
 
 
-class Document(Struct, frozen=True):
-    """A file for the person, where we must not write one ourselves."""
+class SendFile(Struct, frozen=True):
+    """Send a file to a person who is not on this machine."""
 
     name: str
     text: str
 
 
-Action: TypeAlias = Quit | Copy | Show | Document
+Action: TypeAlias = Quit | CopyText | ShowConversation | SendFile
 
 
-class Reply(Struct, frozen=True):
-    """What to show the person, and what else the front end has to do."""
+class CommandReply(Struct, frozen=True):
+    """What to show, and what else the front end has to do."""
 
     text: str = ""
     """Plain lines; may be empty."""
-    trouble: bool = False
-    """It was not done, and the text says why."""
+    failed: bool = False
+    """It was not done; the text says why."""
     turns: tuple[str, ...] = ()
-    """Accepted by the command, in order; `Lobby.follow` shows each."""
+    """Turns accepted by the command, in order; `Sessions.follow` shows each."""
     action: Action | None = None
 
 
-class Models(Protocol):
+class CommandModels(Protocol):
     async def open(self, name: str) -> Backend: ...
 
     def names(self) -> tuple[str, ...]: ...
 
 
-class Context(Struct, frozen=True):
+class CommandContext(Struct, frozen=True):
     inbound: Inbound
-    """The command as it came: where from, by whom, in which folder. Its id makes a second copy harmless."""
-    lobby: Lobby
+    """The command as received. Its id makes a second copy harmless."""
+    sessions: Sessions
     store: Store
-    models: Models
-    choice: Callable[[], Awaitable[Choice]]
-    """The model that answers where none was chosen, and why."""
+    models: CommandModels
+    choice: Callable[[], Awaitable[ModelChoice]]
+    """The default model and where it comes from."""
     background: Callable[[str], str] = lambda _session: ""
-    """What a session has running between its turns, in a few words."""
-    offers: Offers | None = None
-    """What plugins offer, their commands among it."""
+    """What a session has running in the background, in a few words."""
+    contributions: Contributions | None = None
+    """What plugins contribute, including commands."""
     hooks: Hooks | None = None
     plugins: Plugins | None = None
     deadline: float = 60.0
-    """Seconds in which a command of a plugin must be done."""
-    files: bool = True
-    """The person works on this machine, so that files may be written for them."""
-    usual: Busy | None = None
-    """What a message does there that finds a turn at work, where nothing was chosen; None: the usual."""
+    """Seconds within which a plugin's command must finish."""
+    local_files: bool = True
+    """The person is on this machine, so files can be written for them."""
+    default_busy: BusyMode | None = None
+    """The busy mode of the place, if nothing was chosen; None: the default."""
     clock: Callable[[], float] = time.time
-    compaction: Compaction | None = None
-    """Who makes room in long conversations."""
+    compactor: Compactor | None = None
+    """Compacts long conversations."""
 
     @property
     def key(self) -> str:

@@ -1,201 +1,210 @@
-"""Commands that change the course of a conversation: what runs, what waits, what counts as said."""
+"""Commands that change a conversation: stop, new, branch, resume, undo, retry, queue, steer, compress."""
 
 from msgspec import structs
 
 from alipes.agent.compaction import plan
-from alipes.agent.compaction.compaction import Compaction, Job
-from alipes.agent.compaction.plan import Room, letters
-from alipes.kernel.conversations import Left
+from alipes.agent.compaction.compaction import CompactionJob, Compactor
+from alipes.agent.compaction.plan import ContextBudget, count_chars
+from alipes.kernel.conversations import SessionSwitch
 from alipes.kernel.errors import AlipesError
-from alipes.kernel.formatting import aligned, brief, count, did_you_mean
-from alipes.kernel.turns import Busy, Steer, Stop, Turn
-from alipes.sessions.commands.context import Context, Reply, Show
+from alipes.kernel.formatting import did_you_mean, format_columns, format_count, format_excerpt
+from alipes.kernel.turns import BusyMode, Steer, Stop, Turn
+from alipes.sessions.commands.context import CommandContext, CommandReply, ShowConversation
 from alipes.sessions.commands.usage_report import ID
 
 PREVIEW = "--preview"
 PATIENCE = 5.0
-"""Seconds that a chat waits for it: nothing else of that chat is heard meanwhile."""
+"""Seconds that a chat waits for it: the chat is blocked meanwhile."""
 
 
-async def compress(context: Context, args: str) -> Reply:
+async def compress(context: CommandContext, args: str) -> CommandReply:
     preview = PREVIEW in args.split()
     focus = " ".join(word for word in args.split() if word != PREVIEW)
-    compaction = context.compaction
-    standing = await context.store.sessions.standing(context.key)
+    compaction = context.compactor
+    standing = await context.store.sessions.active(context.key)
     if compaction is None or standing is None:
-        return Reply("Nothing was said here yet.")
+        return CommandReply("This conversation is empty.")
     running = await context.store.sessions.unfinished(context.key)
-    if running and running[0].begun is not None and not preview:
+    if running and running[0].started_at is not None and not preview:
         return _while_running(context, compaction, standing.session, focus)
-    turn = await compaction.digests.latest(standing.session)
-    room = None if turn is None else await compaction.room_of(turn)
+    turn = await compaction.store.latest(standing.session)
+    room = None if turn is None else await compaction.budget_for(turn)
     if turn is None or room is None:
-        return Reply("Nothing was counted here yet, so it is not known how long this conversation is.")
+        return CommandReply("The size of this conversation is not known yet: no model call was measured.")
     if preview:
-        return Reply(await _preview(compaction, turn, room))
-    job = Job(turn, turn.history, turn.digest, room, focus, living=False, wanted=True)
-    done = await compaction.beside(job, None if context.files else PATIENCE)
+        return CommandReply(await _preview(compaction, turn, room))
+    job = CompactionJob(turn, turn.history, turn.compaction, room, focus, turn_running=False, requested=True)
+    done = await compaction.compact_in_background(job, None if context.local_files else PATIENCE)
     if done is None:
-        return Reply("It is being summed up; what you say meanwhile is answered as before.")
+        return CommandReply("Compacting in the background; you can keep talking.")
     if isinstance(done, AlipesError):
         raise done
-    return Reply(_sentence(done.note), trouble=done.how == "failed")
+    return CommandReply(_sentence(done.message), failed=done.outcome == "failed")
 
 
-def _while_running(context: Context, compaction: Compaction, session: str, focus: str) -> Reply:
-    if not context.lobby.at_work(context.key):
-        return Reply(
-            "Another alipes is at work on this conversation; try again when it is done.", trouble=True
+def _while_running(context: CommandContext, compaction: Compactor, session: str, focus: str) -> CommandReply:
+    if not context.sessions.is_busy(context.key):
+        return CommandReply(
+            "Another alipes process is using this conversation. Try again later.", failed=True
         )
-    compaction.wishes[session] = focus
-    return Reply("It will be summed up before the next step of what is running.")
+    compaction.focus_requests[session] = focus
+    return CommandReply("The conversation will be compacted before the next step of the running turn.")
 
 
-async def _preview(compaction: Compaction, turn: Turn, room: Room) -> str:
-    messages, digest, window = turn.history, turn.digest, room.window
-    room = plan.snug(messages, digest, room)
-    start = plan.tail(messages, room)
-    trim = plan.trimmed(messages, digest, room)
-    summed = count(max(start - digest.upto, 0), "message") if start > digest.upto else "nothing"
-    so_far = f", beside a summary of {count(digest.upto, 'message')}" if digest.upto else ""
-    beside = await compaction.keeps(turn.session)
+async def _preview(compaction: Compactor, turn: Turn, room: ContextBudget) -> str:
+    messages, digest, window = turn.history, turn.compaction, room.window
+    room = plan.full_budget(messages, digest, room)
+    start = plan.tail_start(messages, room)
+    trim = plan.trim_results(messages, digest, room)
+    summed = format_count(max(start - digest.covered, 0), "message") if start > digest.covered else "nothing"
+    so_far = f", beside a summary of {format_count(digest.covered, 'message')}" if digest.covered else ""
+    beside = await compaction.session_notes(turn.session)
     rows = [
         ("now", f"about {room.tokens(messages, digest):,} of {window:,} tokens{so_far}"),
         ("old results cut", f"about {room.tokens(messages, trim):,} tokens, without a model"),
-        ("summed up", f"{summed}, {letters(messages[digest.upto : start]):,} letters"),
-        ("as it was said", f"the first request, and the last {count(len(messages) - start, 'message')}"),
-        ("kept beside", "; ".join(beside)),
+        ("summarised", f"{summed}, {count_chars(messages[digest.covered : start]):,} characters"),
+        (
+            "kept verbatim",
+            f"first request + last {format_count(len(messages) - start, 'message')}",
+        ),
+        ("kept in addition", "; ".join(beside)),
     ]
-    return f"{aligned(rows)}\nNothing was done. /compress does it; what was said is kept in any case."
+    return f"{format_columns(rows)}\nPreview only. Run /compress to do it; all messages stay stored."
 
 
 def _sentence(note: str) -> str:
     return f"{note[:1].upper()}{note[1:]}."
 
 
-MODES: dict[Busy, str] = {
-    "interrupt": "ends it, and is answered next",
-    "queue": "waits until it is over",
-    "steer": "is taken in by it, at its next step",
+MODES: dict[BusyMode, str] = {
+    "interrupt": "messages you send while a turn runs stop it and are answered next",
+    "queue": "messages you send while a turn runs wait until it finishes",
+    "steer": "messages you send while a turn runs reach it at its next step",
 }
 
 
-async def stop(context: Context, _args: str) -> Reply:
+async def stop(context: CommandContext, _args: str) -> CommandReply:
     waiting = await context.store.sessions.unfinished(context.key)
-    going = await _goes_on(context)
+    going = await _describe_background(context)
     if not waiting:
-        return Reply(f"Nothing is running.{going}")
+        return CommandReply(f"Nothing is running.{going}")
     first, *others = waiting
-    found = "stop_command" if context.lobby.at_work(context.key) else "stop_command_handler"
-    await context.lobby.post(context.key, Stop("user_stop", found, first.id))
-    more = f" {count(len(others), 'message')} still waiting, and answered next." if others else ""
-    return Reply(f"Stopping.{more}{going}")
+    found = "stop_command" if context.sessions.is_busy(context.key) else "stop_command_handler"
+    await context.sessions.post(context.key, Stop("user_stop", found, first.id))
+    more = f" {format_count(len(others), 'message')} queued, answered next." if others else ""
+    return CommandReply(f"Stopping.{more}{going}")
 
 
-async def _goes_on(context: Context) -> str:
-    """What was detached on purpose, and is not ended by a stop."""
-    standing = await context.store.sessions.standing(context.key)
-    going = context.lobby.delegated.going(standing.session) if standing is not None else ""
-    return f" Still at work {going}." if going else ""
+async def _describe_background(context: CommandContext) -> str:
+    """Background work that a stop does not end."""
+    standing = await context.store.sessions.active(context.key)
+    going = context.sessions.subagents.describe_background(standing.session) if standing is not None else ""
+    return f" Still running {going}." if going else ""
 
 
-async def new(context: Context, _args: str) -> Reply:
+async def new(context: CommandContext, _args: str) -> CommandReply:
     left = await context.store.sessions.reset(context.key)
     if left is None:
-        return Reply("This is a new conversation already.")
-    await context.lobby.left(context.key, left, "new")
-    return Reply(f"A new conversation.{_ended(left)}")
+        return CommandReply("This conversation is already empty.")
+    await context.sessions.announce_switch(context.key, left, "new")
+    return CommandReply(f"Started a new conversation.{_ended(left)}")
 
 
-async def branch(context: Context, args: str) -> Reply:
+async def branch(context: CommandContext, args: str) -> CommandReply:
     left = await context.store.sessions.branch(context.key, args)
-    await context.lobby.left(context.key, left, "branch")
-    return Reply(
-        f"A branch: what you say from here on leaves the original as it is.{_ended(left)} "
-        f"/resume {left.old[:ID]} goes back to it."
+    await context.sessions.announce_switch(context.key, left, "branch")
+    return CommandReply(
+        f"Created a branch. The original is unchanged.{_ended(left)} "
+        f"Use /resume {left.old[:ID]} to go back to it."
     )
 
 
-async def resume(context: Context, args: str) -> Reply:
+async def resume(context: CommandContext, args: str) -> CommandReply:
     if not args:
-        return Reply("Which one? /resume NAME, with an id or a title; /sessions shows them.", trouble=True)
+        return CommandReply("Usage: /resume NAME (an id or a title; see /sessions)", failed=True)
     wanted = await context.store.archive.resolve(args)
-    standing = await context.store.sessions.standing(context.key)
+    standing = await context.store.sessions.active(context.key)
     if standing is not None and standing.session == wanted.id:
-        return Reply(f"{brief(wanted.title or wanted.id)} is this conversation.")
+        return CommandReply(f"{format_excerpt(wanted.title or wanted.id)} is the current conversation.")
     left = await context.store.sessions.switch(context.inbound.address, wanted.id)
-    await context.lobby.left(context.key, left, "resume")
+    await context.sessions.announce_switch(context.key, left, "resume")
     said = len(await context.store.archive.messages(wanted.id))
-    what = f"{brief(wanted.title or wanted.id)}, {count(said, 'message')}"
-    return Reply(f"Back in {what}.{_ended(left)}", action=Show(wanted.id))
+    what = f"{format_excerpt(wanted.title or wanted.id)}, {format_count(said, 'message')}"
+    return CommandReply(f"Resumed {what}.{_ended(left)}", action=ShowConversation(wanted.id))
 
 
-def _ended(left: Left) -> str:
-    """What leaving a conversation put an end to."""
-    ended = ["what was running"] if left.living else []
+def _ended(left: SessionSwitch) -> str:
+    """What leaving a conversation ended."""
+    ended = ["the running turn"] if left.running_turn else []
     if left.dropped:
-        ended.append(count(len(left.dropped), "message") + " that waited")
-    return f" Ended: {' and '.join(ended)}." if ended else ""
+        ended.append(format_count(len(left.dropped), "message") + " in the queue")
+    return f" Stopped: {' and '.join(ended)}." if ended else ""
 
 
-async def undo(context: Context, args: str) -> Reply:
+async def undo(context: CommandContext, args: str) -> CommandReply:
     number = _number(args)
     if number is None:
-        return Reply(f"/undo takes a number of turns, such as /undo 2, not {brief(args, 20)}.", trouble=True)
+        return CommandReply(
+            f"/undo takes a number of turns, such as /undo 2; got {format_excerpt(args, 20)}.", failed=True
+        )
     undone = await context.store.sessions.undo(context.key, number)
     for each in undone:
-        if each.living:
-            await context.lobby.post(context.key, Stop("user_stop", "session_interrupt", each.turn))
+        if each.running:
+            await context.sessions.post(context.key, Stop("user_stop", "session_interrupt", each.turn))
     if not undone:
-        return Reply("There is nothing to undo.")
-    said = ", ".join(brief(each.text, 40) for each in undone)
-    return Reply(f"Undone: {said}. What was done outside of this conversation stays done.")
+        return CommandReply("Nothing to undo.")
+    said = ", ".join(format_excerpt(each.text, 40) for each in undone)
+    return CommandReply(f"Undone: {said}. Files and commands are not reverted.")
 
 
-async def retry(context: Context, _args: str) -> Reply:
+async def retry(context: CommandContext, _args: str) -> CommandReply:
     retried = await context.store.sessions.retry(context.key)
     if retried is None:
-        return Reply("There is nothing to ask again.")
-    if retried.undone.living:
-        await context.lobby.post(context.key, Stop("user_stop", "session_interrupt", retried.undone.turn))
-    await context.lobby.wake(context.key)
+        return CommandReply("Nothing to retry.")
+    if retried.undone.running:
+        await context.sessions.post(context.key, Stop("user_stop", "session_interrupt", retried.undone.turn))
+    await context.sessions.wake(context.key)
     for turn in retried.steered:
-        await context.lobby.post(context.key, Steer(turn))
-    return Reply(f"Asking again: {brief(retried.undone.text)}", turns=(retried.turn, *retried.steered))
+        await context.sessions.post(context.key, Steer(turn))
+    return CommandReply(
+        f"Retrying: {format_excerpt(retried.undone.text)}", turns=(retried.turn, *retried.steered)
+    )
 
 
-async def queue(context: Context, args: str) -> Reply:
+async def queue(context: CommandContext, args: str) -> CommandReply:
     return await _submit(context, args, "queue")
 
 
-async def steer(context: Context, args: str) -> Reply:
+async def steer(context: CommandContext, args: str) -> CommandReply:
     return await _submit(context, args, "steer")
 
 
-async def _submit(context: Context, text: str, mode: Busy) -> Reply:
+async def _submit(context: CommandContext, text: str, mode: BusyMode) -> CommandReply:
     if not text and not context.inbound.attachments:
-        return Reply(f"What shall be said? /{mode} TEXT.", trouble=True)
+        return CommandReply(f"Usage: /{mode} TEXT", failed=True)
     at_work = bool(await context.store.sessions.unfinished(context.key))
-    turn = await context.lobby.submit(structs.replace(context.inbound, text=text), mode)
+    turn = await context.sessions.submit(structs.replace(context.inbound, text=text), mode)
     if turn is None:
-        return Reply()  # a second copy: the first was answered for
-    told = {"queue": "Queued.", "steer": "Passed on to what is running."}[mode] if at_work else ""
-    return Reply(told, turns=(turn,))
+        return CommandReply()  # a second copy: the first was handled
+    text_shown = {"queue": "Queued.", "steer": "Sent to the running turn."}[mode] if at_work else ""
+    return CommandReply(text_shown, turns=(turn,))
 
 
-async def busy(context: Context, args: str) -> Reply:
-    standing = await context.store.sessions.standing(context.key)
+async def busy(context: CommandContext, args: str) -> CommandReply:
+    standing = await context.store.sessions.active(context.key)
     if not args:
-        mode = (standing.busy if standing else "") or context.usual or context.lobby.habits.busy
+        mode = (standing.busy if standing else "") or context.default_busy or context.sessions.defaults.busy
         others = ", ".join(f"/busy {each}" for each in MODES if each != mode)
-        return Reply(f"{mode}: what is said while something runs {MODES[mode]}. Others: {others}.")
-    chosen: Busy | None = next((each for each in MODES if each == args.lower()), None)
+        return CommandReply(f"{mode}: {MODES[mode]}. Others: {others}.")
+    chosen: BusyMode | None = next((each for each in MODES if each == args.lower()), None)
     if chosen is None:
         meant = did_you_mean(args.lower(), MODES)
-        return Reply(f"{brief(args, 20)} is none of {', '.join(MODES)}.{meant}", trouble=True)
+        return CommandReply(
+            f"{format_excerpt(args, 20)} is not a mode. Use {', '.join(MODES)}.{meant}", failed=True
+        )
     standing = standing or await context.store.sessions.open(context.inbound.address)
     await context.store.sessions.configure(standing.session, busy=chosen)
-    return Reply(f"{chosen}: what is said while something runs {MODES[chosen]}.")
+    return CommandReply(f"{chosen}: {MODES[chosen]}.")
 
 
 def _number(args: str) -> int | None:

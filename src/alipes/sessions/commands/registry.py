@@ -1,4 +1,4 @@
-"""The commands of every front end, in one table: found in a text, run, told. Each works while a turn runs."""
+"""The table of slash commands: parsing, help and running. All work while a turn runs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,25 +7,25 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from alipes.kernel.errors import AlipesError, StoreError
-from alipes.kernel.formatting import aligned, did_you_mean
+from alipes.kernel.formatting import did_you_mean, format_columns
 from alipes.plugins import specs
 from alipes.plugins.dispatch import guard
-from alipes.plugins.registry import CommandOffer, Offers
+from alipes.plugins.registry import CommandContribution, Contributions
 from alipes.sessions.commands import agents, conversation, history, status
-from alipes.sessions.commands.context import Context, Quit, Reply
+from alipes.sessions.commands.context import CommandContext, CommandReply, Quit
 
-Act: TypeAlias = Callable[[Context, str], Awaitable[Reply]]
+CommandAction: TypeAlias = Callable[[CommandContext, str], Awaitable[CommandReply]]
 
 
 class Command(Struct, frozen=True):
     name: str
     """Without the slash."""
     hint: str
-    """What may follow it; in brackets what may be left out."""
+    """Its arguments; optional ones in brackets."""
     help: str
-    act: Act
+    act: CommandAction
     free: bool = False
-    """It takes whatever follows it, also if it has no hint."""
+    """It takes any arguments, even without a hint."""
 
 
 class Parsed(Struct, frozen=True):
@@ -35,131 +35,136 @@ class Parsed(Struct, frozen=True):
     args: str
 
 
-async def _help(context: Context, args: str) -> Reply:
-    name, known = args.removeprefix("/").lower(), known_commands(context.offers)
+async def _help(context: CommandContext, args: str) -> CommandReply:
+    name, known = args.removeprefix("/").lower(), known_commands(context.contributions)
     if not name:
-        return Reply(aligned([(_usage(command), command.help) for command in known]))
+        return CommandReply(format_columns([(_usage(command), command.help) for command in known]))
     by_name = {command.name: command for command in known}
     if name not in by_name:
-        return Reply(f"There is no /{name}.{did_you_mean(name, by_name)} /help shows all.", trouble=True)
-    return Reply(f"{_usage(by_name[name])}: {by_name[name].help}")
+        return CommandReply(f"Unknown command /{name}.{did_you_mean(name, by_name)} See /help.", failed=True)
+    return CommandReply(f"{_usage(by_name[name])}: {by_name[name].help}")
 
 
-async def _quit(_context: Context, _args: str) -> Reply:
-    return Reply(action=Quit())
+async def _quit(_context: CommandContext, _args: str) -> CommandReply:
+    return CommandReply(action=Quit())
 
 
 COMMANDS = (
     Command("help", "[COMMAND]", "show the commands, or one of them", _help),
-    Command("new", "", "begin a new conversation; what runs is ended", conversation.new),
-    Command("stop", "", "end what is running", conversation.stop),
-    Command("status", "", "show the model, what runs and waits, context and cost", status.status),
+    Command("new", "", "start a new conversation (stops the current turn)", conversation.new),
+    Command("stop", "", "stop the current turn", conversation.stop),
+    Command("status", "", "show the model, running and queued messages, context and cost", status.status),
     Command("model", "[NAME]", "show the model, or choose one for this conversation", status.model),
-    Command("usage", "[DAYS]", "show tokens and cost, here and today; or of the last days", status.usage),
+    Command("usage", "[DAYS]", "show token usage and cost", status.usage),
     Command(
         "compress",
         "[FOCUS] [--preview]",
-        "sum up what was said before; FOCUS is kept above all",
+        "summarise older messages; FOCUS says what to keep",
         conversation.compress,
     ),
-    Command("retry", "", "ask the last message again, as if it had not been answered", conversation.retry),
-    Command("undo", "[N]", "take back the last turn, or the last N", conversation.undo),
-    Command("branch", "[TITLE]", "go on in a copy, and leave the original as it is", conversation.branch),
-    Command("sessions", "[WORDS]", "list conversations, the latest first", history.sessions),
-    Command("resume", "NAME", "go on with another conversation, by id or title", conversation.resume),
+    Command("retry", "", "retry the last message", conversation.retry),
+    Command("undo", "[N]", "undo the last turn, or the last N", conversation.undo),
+    Command("branch", "[TITLE]", "continue in a copy", conversation.branch),
+    Command("sessions", "[WORDS]", "list conversations, latest first", history.sessions),
+    Command("resume", "NAME", "continue another conversation, by id or title", conversation.resume),
     Command("title", "[TEXT]", "show or set the title of this conversation", history.title),
-    Command("search", "WORDS", "find what was said, in all conversations", history.search),
-    Command("queue", "TEXT", "say this after what is running is over", conversation.queue),
-    Command("steer", "TEXT", "say this to what is running, at its next step", conversation.steer),
+    Command("search", "WORDS", "search all conversations", history.search),
+    Command("queue", "TEXT", "send after the current turn finishes", conversation.queue),
+    Command("steer", "TEXT", "send to the running turn at its next step", conversation.steer),
     Command(
         "busy",
         "[MODE]",
-        "interrupt, queue or steer: what a message does while something runs",
+        "interrupt, queue or steer: what a message does while a turn runs",
         conversation.busy,
     ),
     Command(
         "agents",
         "[ID | stop ID]",
-        "show who works beside this conversation, or end one of them",
+        "list subagents, or stop one",
         agents.agents,
     ),
-    Command(
-        "background", "TEXT", "have this done beside the conversation; the answer comes", agents.background
-    ),
-    Command("moa", "TEXT", "have several models answer this together", agents.moa),
+    Command("background", "TEXT", "run this in the background", agents.background),
+    Command("moa", "TEXT", "ask several models and combine their answers", agents.moa),
     Command("copy", "[N]", "copy the last answer, or the Nth last", history.copy),
-    Command("export", "[FILE] [--force]", "write this conversation as Markdown, or as .json", history.export),
+    Command("export", "[FILE] [--force]", "export this conversation as Markdown or .json", history.export),
     Command(
         "plugins",
         "[ACTION NAME]",
         "list the plugins; or reload, enable or disable one",
         status.plugins,
     ),
-    Command("quit", "", "leave; what runs goes on at the next start", _quit),
+    Command("quit", "", "quit (a running turn resumes next time)", _quit),
 )
 BY_NAME = {command.name: command for command in COMMANDS}
-_ANYWAY = ("stop", "quit")
-"""Done whatever follows them."""
+_ALWAYS_RUN = ("stop", "quit")
+"""Run even with unexpected arguments."""
 
 
 def _usage(command: Command) -> str:
     return f"/{command.name} {command.hint}".rstrip()
 
 
-def known_commands(offers: Offers | None = None) -> tuple[Command, ...]:
-    """All that can be typed now: the house's own, and what plugins offer."""
-    return (*COMMANDS, *(_offered(each) for each in (offers.all(CommandOffer) if offers else ())))
+def known_commands(offers: Contributions | None = None) -> tuple[Command, ...]:
+    """All commands: the built-in ones and those of plugins."""
+    return (
+        *COMMANDS,
+        *(_plugin_command(each) for each in (offers.all(CommandContribution) if offers else ())),
+    )
 
 
-def parse(text: str, offers: Offers | None = None) -> Parsed | None:
-    """The command that `text` is; None for all else, also unknown words with a slash, and paths of files."""
+def parse(text: str, offers: Contributions | None = None) -> Parsed | None:
+    """The command in `text`; None for anything else, including unknown words with a slash and file paths."""
     head, *rest = text.split(maxsplit=1) or [""]
     if not head.startswith("/"):
         return None
     name = head[1:].lower()
     command = BY_NAME.get(name)
-    if command is None and offers is not None and (offer := offers.find(CommandOffer, name)) is not None:
-        command = _offered(offer)
+    if (
+        command is None
+        and offers is not None
+        and (offer := offers.find(CommandContribution, name)) is not None
+    ):
+        command = _plugin_command(offer)
     return None if command is None else Parsed(command, rest[0].strip() if rest else "")
 
 
-async def run(context: Context, parsed: Parsed) -> Reply:
-    """Do it. What goes wrong is told in the reply; only a broken store is raised."""
-    command, args, relay = parsed.command, parsed.args, context.hooks.relay if context.hooks else None
-    if args and not command.hint and not command.free and command.name not in _ANYWAY:
-        return Reply(f"/{command.name} takes nothing after it, so nothing was done.", trouble=True)
-    if relay is None or not relay.listens(specs.command_given):
-        done = await _done(context, command, args)
+async def run(context: CommandContext, parsed: Parsed) -> CommandReply:
+    """Run it. Errors are returned in the reply; only a store error is raised."""
+    command, args, relay = parsed.command, parsed.args, context.hooks.dispatcher if context.hooks else None
+    if args and not command.hint and not command.free and command.name not in _ALWAYS_RUN:
+        return CommandReply(f"/{command.name} takes no arguments.", failed=True)
+    if relay is None or not relay.has_hooks(specs.command_given):
+        done = await _run_command(context, command, args)
     else:
-        async with asyncio.TaskGroup() as beside:  # who is told does not keep a /stop waiting
-            given = relay.tell(specs.command_given, name=command.name, args=args, inbound=context.inbound)
-            beside.create_task(given, name=f"telling of /{command.name}")
-            done = await _done(context, command, args)
+        async with asyncio.TaskGroup() as beside:  # hooks must not delay a /stop
+            given = relay.notify(specs.command_given, name=command.name, args=args, inbound=context.inbound)
+            beside.create_task(given, name=f"hooks for /{command.name}")
+            done = await _run_command(context, command, args)
     if isinstance(done, StoreError):
         raise done
     return done
 
 
-async def _done(context: Context, command: Command, args: str) -> Reply | StoreError:
+async def _run_command(context: CommandContext, command: Command, args: str) -> CommandReply | StoreError:
     try:
         return await command.act(context, args)
     except StoreError as error:
         return error
     except AlipesError as error:
-        return Reply(str(error), trouble=True)
+        return CommandReply(str(error), failed=True)
 
 
-def _offered(offer: CommandOffer) -> Command:
-    async def act(context: Context, args: str) -> Reply:
+def _plugin_command(offer: CommandContribution) -> Command:
+    async def act(context: CommandContext, args: str) -> CommandReply:
         async def work() -> str | None:
             return await offer.act(args, context.inbound)
 
-        offer.owner.hold()  # a plugin that is exchanged meanwhile stays open for it
+        offer.owner.hold()  # keeps the plugin open if it is reloaded meanwhile
         try:
             said = await guard(offer.owner, f"/{offer.name}", work(), deadline=context.deadline)
         finally:
             offer.owner.release()
-        return Reply("" if said is None else str(said))
+        return CommandReply("" if said is None else str(said))
 
-    help = offer.help or f"of the plugin {offer.owner.name}"
+    help = offer.help or f"from plugin {offer.owner.name}"
     return Command(offer.name, offer.hint, help, act, free=True)

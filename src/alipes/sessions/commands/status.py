@@ -1,15 +1,22 @@
-"""Commands that tell how things stand: the model, the state, what was spent; and that choose the model."""
+"""Commands that show or set state: model, status, usage, plugins."""
 
 from msgspec import structs
 
-from alipes.kernel.conversations import Standing, Waiting
+from alipes.kernel.conversations import ActiveSession, PendingTurn
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.formatting import ago, aligned, brief, count, did_you_mean, span
-from alipes.plugins.discovery import PluginFacts
+from alipes.kernel.formatting import (
+    did_you_mean,
+    format_ago,
+    format_columns,
+    format_count,
+    format_duration,
+    format_excerpt,
+)
+from alipes.plugins.discovery import PluginStatus
 from alipes.plugins.loader import Plugins
-from alipes.sessions.commands.context import Context, Reply
+from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.commands.usage_report import ID, cost, lines, report, spent
-from alipes.store.export import Spent
+from alipes.store.export import UsageSum
 
 DEFAULT = "default"
 LISTED = 12
@@ -17,48 +24,48 @@ LONGEST = 366
 """Days that can be looked back."""
 
 
-async def model(context: Context, args: str) -> Reply:
-    standing = await context.store.sessions.standing(context.key)
+async def model(context: CommandContext, args: str) -> CommandReply:
+    standing = await context.store.sessions.active(context.key)
     if not args:
-        return Reply(await _shown(context, standing))
+        return CommandReply(await _shown(context, standing))
     if args == DEFAULT:
         if standing is not None:
             await context.store.sessions.configure(standing.session, model="")
-        return Reply(f"{(await context.choice()).model} answers here again{await _from_when(context)}.")
-    backend = await context.models.open(args)  # a name that means nothing is told here, and changes nothing
+        return CommandReply(f"{(await context.choice()).model} is used again{await _from_when(context)}.")
+    backend = await context.models.open(args)  # an unknown name raises here and changes nothing
     standing = standing or await context.store.sessions.open(context.inbound.address)
     await context.store.sessions.configure(standing.session, model=backend.name)
-    return Reply(f"{backend.name} answers in this conversation{await _from_when(context)}.")
+    return CommandReply(f"Switched to {backend.name}{await _from_when(context)}.")
 
 
-async def _shown(context: Context, standing: Standing | None) -> str:
+async def _shown(context: CommandContext, standing: ActiveSession | None) -> str:
     name, why = await _model(context, standing)
     names = [each for each in context.models.names() if each != name]
     more = f", and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    others = f"\nOthers: {', '.join(names[:LISTED])}{more}. /model NAME changes it here." if names else ""
-    return f"{name} answers. {why}{others}"
+    others = f"\nOthers: {', '.join(names[:LISTED])}{more}. /model NAME switches." if names else ""
+    return f"Model: {name} ({why}){others}"
 
 
-async def _model(context: Context, standing: Standing | None) -> tuple[str, str]:
+async def _model(context: CommandContext, standing: ActiveSession | None) -> tuple[str, str]:
     if context.inbound.model:
-        return context.inbound.model, "It was asked for with --model; /model NAME goes over that."
+        return context.inbound.model, "set by --model; /model NAME overrides it"
     if standing is not None and standing.model:
-        return standing.model, f"It was chosen for this conversation; /model {DEFAULT} goes back."
+        return standing.model, f"chosen for this conversation; /model {DEFAULT} resets it"
     choice = await context.choice()
     return choice.model, choice.why
 
 
-async def _from_when(context: Context) -> str:
+async def _from_when(context: CommandContext) -> str:
     running = await context.store.sessions.unfinished(context.key)
-    return ", from the next message on; what is running keeps its model" if running else ""
+    return ", from the next message on; the running turn keeps its model" if running else ""
 
 
-async def usage(context: Context, args: str) -> Reply:
+async def usage(context: CommandContext, args: str) -> CommandReply:
     if args:
         return await _usage_of_days(context, args)
     archive = context.store.archive
-    standing = await context.store.sessions.standing(context.key)
-    rows = [("today", spent(await archive.usage(days=1))), ("in all", spent(await archive.usage()))]
+    standing = await context.store.sessions.active(context.key)
+    rows = [("today", spent(await archive.usage(days=1))), ("total", spent(await archive.usage()))]
     if standing is not None:
         session = standing.session
         rows.insert(0, ("this conversation", spent(await archive.usage(session=session))))
@@ -69,64 +76,64 @@ async def usage(context: Context, args: str) -> Reply:
         tools = await archive.usage_by("tool", session=session)
         shares += [(f"for {sum.name}", sum) for sum in tools if sum.name]
         rows[1:1] = [(f"  {name}", spent(sum)) for name, sum in shares]
-    return Reply(aligned(rows))
+    return CommandReply(format_columns(rows))
 
 
-async def _usage_of_days(context: Context, args: str) -> Reply:
+async def _usage_of_days(context: CommandContext, args: str) -> CommandReply:
     """The same as `alipes usage`."""
     days = args.removeprefix("--days").strip()
     if not days.isascii() or not days.isdecimal() or not 1 <= int(days) <= LONGEST:
-        return Reply(f"/usage N takes a number of days from 1 to {LONGEST}.", trouble=True)
-    told = await report(context.store.archive, int(days), context.clock)
-    if not context.files:  # a chat may have other people's conversations beside it
-        standing = await context.store.sessions.standing(context.key)
-        own = tuple(each for each in told.by_session if standing and each.name == standing.session)
-        told = structs.replace(told, by_session=own)
-    return Reply("\n".join(lines(told)))
+        return CommandReply(f"/usage N takes a number of days from 1 to {LONGEST}.", failed=True)
+    shown = await report(context.store.archive, int(days), context.clock)
+    if not context.local_files:  # a chat must not see other people's conversations
+        standing = await context.store.sessions.active(context.key)
+        own = tuple(each for each in shown.by_session if standing and each.name == standing.session)
+        shown = structs.replace(shown, by_session=own)
+    return CommandReply("\n".join(lines(shown)))
 
 
-async def status(context: Context, _args: str) -> Reply:
-    standing = await context.store.sessions.standing(context.key)
+async def status(context: CommandContext, _args: str) -> CommandReply:
+    standing = await context.store.sessions.active(context.key)
     name, _ = await _model(context, standing)
     waiting = await context.store.sessions.unfinished(context.key)
-    mode = (standing.busy if standing else "") or context.lobby.habits.busy
+    mode = (standing.busy if standing else "") or context.sessions.defaults.busy
     rows = [("model", name), ("conversation", await _conversation(context, standing))]
     rows += [("now", _now(waiting, context.clock())), ("waiting", _queue(waiting)), ("busy mode", mode)]
     if standing is not None:
         rows.append(("context", await _fill(context, standing.session, name)))
         rows.append(("cost", _cost(await context.store.archive.usage(session=standing.session))))
         rows.append(("background", context.background(standing.session)))
-    return Reply(aligned(rows))
+    return CommandReply(format_columns(rows))
 
 
-async def _conversation(context: Context, standing: Standing | None) -> str:
+async def _conversation(context: CommandContext, standing: ActiveSession | None) -> str:
     if standing is None:
-        return "a new one"
+        return "new"
     facts = await context.store.archive.resolve(standing.session)
     if not facts.turns and not facts.parent:
-        return f"{facts.id[:ID]}, a new one"
-    title = f" {brief(facts.title)}" if facts.title else ""
+        return f"{facts.id[:ID]}, new"
+    title = f" {format_excerpt(facts.title)}" if facts.title else ""
     origin = f", a branch of {facts.parent[:ID]}" if facts.parent else ""
-    begun = ago(facts.created, context.clock())
-    return f"{facts.id[:ID]}{title}, {count(facts.turns, 'turn')}, begun {begun}{origin}"
+    begun = format_ago(facts.created, context.clock())
+    return f"{facts.id[:ID]}{title}, {format_count(facts.turns, 'turn')}, started {begun}{origin}"
 
 
-def _now(waiting: tuple[Waiting, ...], now: float) -> str:
+def _now(waiting: tuple[PendingTurn, ...], now: float) -> str:
     if not waiting:
         return "nothing is running"
     first = waiting[0]
-    if first.begun is None:
-        return f"about to begin {brief(first.text, 40)}"
-    return f"working for {span(now - first.begun)} on {brief(first.text, 40)}"
+    if first.started_at is None:
+        return f"about to start {format_excerpt(first.text, 40)}"
+    return f"working for {format_duration(now - first.started_at)} on {format_excerpt(first.text, 40)}"
 
 
-def _queue(waiting: tuple[Waiting, ...]) -> str:
-    return ", ".join(brief(each.text, 30) for each in waiting[1:])
+def _queue(waiting: tuple[PendingTurn, ...]) -> str:
+    return ", ".join(format_excerpt(each.text, 30) for each in waiting[1:])
 
 
-async def _fill(context: Context, session: str, name: str) -> str:
-    """How much of the model's window the conversation takes, by what the last call said."""
-    used = await context.store.archive.context(session)
+async def _fill(context: CommandContext, session: str, name: str) -> str:
+    """How much of the context window the conversation takes, by its last call."""
+    used = await context.store.archive.context_tokens(session)
     if used is None:
         return ""
     try:
@@ -134,51 +141,53 @@ async def _fill(context: Context, session: str, name: str) -> str:
     except ConfigError:
         window = None
     if not window:
-        return f"{used:,} tokens; the window of {name} is not known"
+        return f"{used:,} tokens; the context window of {name} is not known"
     return f"{used:,} of {window:,} tokens ({100 * used / window:.0f} %)"
 
 
-def _cost(sum: Spent) -> str:
+def _cost(sum: UsageSum) -> str:
     return cost(sum) if sum.calls else ""
 
 
 ACTIONS = ("list", "reload", "enable", "disable")
 
 
-async def plugins(context: Context, args: str) -> Reply:
+async def plugins(context: CommandContext, args: str) -> CommandReply:
     loaded, (action, *names) = context.plugins, args.split() or ["list"]
     if loaded is None:
-        return Reply("Nothing is known of plugins here.", trouble=True)
+        return CommandReply("Plugins are not available here.", failed=True)
     if action not in ACTIONS:
         meant = did_you_mean(action, ACTIONS)
-        return Reply(
-            f"/plugins takes {', '.join(ACTIONS[1:])} and a name, not {brief(action, 20)}.{meant}",
-            trouble=True,
+        return CommandReply(
+            f"/plugins takes {', '.join(ACTIONS[1:])} and a name; got {format_excerpt(action, 20)}.{meant}",
+            failed=True,
         )
     if action == "list":
-        return Reply(_listed(await loaded.listing()))
+        return CommandReply(_listed(await loaded.list_all()))
     if len(names) != 1:
-        return Reply(f"Which one? /plugins {action} NAME.", trouble=True)
+        return CommandReply(f"Usage: /plugins {action} NAME", failed=True)
     act = {"reload": loaded.reload, "enable": loaded.enable, "disable": loaded.disable}[action]
-    return Reply(await act(names[0]))
+    return CommandReply(await act(names[0]))
 
 
 def plugin_words(loaded: Plugins) -> list[str]:
-    """What may follow `/plugins`."""
-    known = loaded.facts()
+    """Completions for `/plugins`."""
+    known = loaded.statuses()
     return [f"{action} {each.name}" for action in ("reload", "disable") for each in known] + ["enable "]
 
 
-def _listed(facts: tuple[PluginFacts, ...]) -> str:
+def _listed(facts: tuple[PluginStatus, ...]) -> str:
     if not facts:
-        return "There is no plugin. `alipes plugins install` brings one, `alipes plugins new` begins one."
-    return aligned([(f"{each.name} {each.version}".rstrip(), _state(each)) for each in facts])
+        return (
+            "No plugins. Install one with `alipes plugins install`, or create one with `alipes plugins new`."
+        )
+    return format_columns([(f"{each.name} {each.version}".rstrip(), _state(each)) for each in facts])
 
 
-def _state(each: PluginFacts) -> str:
+def _state(each: PluginStatus) -> str:
     if each.state != "on":
         return f"{each.state}: {each.why}" if each.why else each.state
     has = {"hook": each.hooks, "tool": each.tools, "command": each.commands, "skill": each.skills}
-    what = [count(len(names), noun) for noun, names in has.items() if names] + list(each.provides)
-    strikes = f"; failed {count(each.strikes, 'time')}" if each.strikes else ""
-    return f"on: {', '.join(what) or 'at work in the background'}{strikes}"
+    what = [format_count(len(names), noun) for noun, names in has.items() if names] + list(each.provides)
+    strikes = f"; failed {format_count(each.strikes, 'time')}" if each.strikes else ""
+    return f"on: {', '.join(what) or 'background work only'}{strikes}"

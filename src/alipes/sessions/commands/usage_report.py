@@ -1,61 +1,66 @@
-"""What was used, day by day and by what: gathered from the bill, and drawn with plain characters."""
+"""The usage report: collected from the store and drawn with plain characters."""
 
 import time
 from collections.abc import Callable
 
 from msgspec import Struct
 
-from alipes.kernel.formatting import aligned, brief, count, money, tokens
+from alipes.kernel.errors import SessionError
+from alipes.kernel.formatting import format_columns, format_count, format_excerpt, format_money, format_usage
 from alipes.kernel.turns import Usage
 from alipes.store.archive import Archive
-from alipes.store.export import Grouping, SessionError, Spent
+from alipes.store.export import UsageGrouping, UsageSum
 
 ID = 6
-"""Letters of an id that are shown; any beginning that is unique will do."""
+"""Characters of an id that are shown; any unique prefix is accepted."""
 
 
-def cost(spent: Spent) -> str:
-    """What it cost; a price that is unknown is never taken for nothing."""
+def cost(spent: UsageSum) -> str:
+    """The cost; an unknown price is never shown as zero."""
     if spent.unpriced == spent.calls:
         return "price unknown" if spent.calls else "$0.00"
-    known = money(spent.usage.cost or 0.0)
-    return known if not spent.unpriced else f"{known} and {count(spent.unpriced, 'call')} of unknown price"
+    known = format_money(spent.usage.cost or 0.0)
+    return (
+        known
+        if not spent.unpriced
+        else f"{known} and {format_count(spent.unpriced, 'call')} of unknown price"
+    )
 
 
-def spent(sum: Spent) -> str:
+def spent(sum: UsageSum) -> str:
     if not sum.calls:
         return "nothing yet"
-    return f"{count(sum.calls, 'call')} · {tokens(sum.usage)} · {cost(sum)}"
+    return f"{format_count(sum.calls, 'call')} · {format_usage(sum.usage)} · {cost(sum)}"
 
 
 WIDTH = 40
 """Characters of the longest bar."""
 MOST = 8
-"""Conversations that are named; the rest is summed up."""
+"""Conversations that are listed by name."""
 TASKS = {"answer": "answers"}
 NO_TOOL = "no tool"
 
 
-class Report(Struct, frozen=True):
+class UsageReport(Struct, frozen=True):
     days: int
-    """So many, with today."""
-    total: Spent
-    by_day: tuple[Spent, ...]
-    """Every day, also those without a call, the oldest first."""
-    by_model: tuple[Spent, ...]
-    by_session: tuple[Spent, ...]
-    by_task: tuple[Spent, ...]
-    by_tool: tuple[Spent, ...]
+    """Number of days, including today."""
+    total: UsageSum
+    by_day: tuple[UsageSum, ...]
+    """Every day, also those without a call, oldest first."""
+    by_model: tuple[UsageSum, ...]
+    by_session: tuple[UsageSum, ...]
+    by_task: tuple[UsageSum, ...]
+    by_tool: tuple[UsageSum, ...]
     titles: dict[str, str]
-    """By session, of those that are still there."""
+    """By session, for those that still exist."""
 
 
-async def report(archive: Archive, days: int, clock: Callable[[], float] = time.time) -> Report:
-    async def by(group: Grouping) -> tuple[Spent, ...]:
+async def report(archive: Archive, days: int, clock: Callable[[], float] = time.time) -> UsageReport:
+    async def by(group: UsageGrouping) -> tuple[UsageSum, ...]:
         return tuple(await archive.usage_by(group, days=days))
 
     sessions = tuple(sorted(await by("session"), key=_weight, reverse=True))
-    return Report(
+    return UsageReport(
         days=days,
         total=await archive.usage(days=days),
         by_day=_every(await by("day"), days, clock()),
@@ -72,25 +77,25 @@ async def _titles(archive: Archive, sessions: list[str]) -> dict[str, str]:
     for session in sessions:
         try:
             titles[session] = (await archive.resolve(session)).title
-        except SessionError:  # a plugin asked outside every conversation, or it was deleted
+        except SessionError:  # called by a plugin outside any conversation, or deleted
             continue
     return titles
 
 
-def _every(found: tuple[Spent, ...], days: int, now: float) -> tuple[Spent, ...]:
+def _every(found: tuple[UsageSum, ...], days: int, now: float) -> tuple[UsageSum, ...]:
     by_name = {each.name: each for each in found}
     year, month, day, *_ = time.localtime(now)
     noons = [time.mktime((year, month, day - back, 12, 0, 0, 0, 0, -1)) for back in range(days - 1, -1, -1)]
     names = [time.strftime("%Y-%m-%d", time.localtime(noon)) for noon in noons]
-    return tuple(by_name.get(name, Spent(name, 0, Usage(), 0)) for name in names)
+    return tuple(by_name.get(name, UsageSum(name, 0, Usage(), 0)) for name in names)
 
 
-def lines(report: Report) -> list[str]:
-    """The report for people."""
+def lines(report: UsageReport) -> list[str]:
+    """The report as text."""
     if not report.total.calls:
-        return [f"No model was asked in the last {count(report.days, 'day')}."]
+        return [f"No model calls in the last {format_count(report.days, 'day')}."]
     since = "today" if report.days == 1 else f"in the last {report.days} days"
-    told = [f"{since}: {spent(report.total)}", "", *plot(report.by_day)]
+    output = [f"{since}: {spent(report.total)}", "", *plot(report.by_day)]
     sessions = [(_session(each, report.titles), spent(each)) for each in report.by_session[:MOST]]
     if len(report.by_session) > MOST:
         sessions.append((f"and {len(report.by_session) - MOST} more", ""))
@@ -100,14 +105,13 @@ def lines(report: Report) -> list[str]:
         ("by task", [(TASKS.get(each.name, each.name), spent(each)) for each in report.by_task]),
         ("by tool", [(each.name or NO_TOOL, spent(each)) for each in report.by_tool]),
     ):
-        table = aligned([(f"  {name}", text or " ") for name, text in rows])
-        told += ["", head, *(line.rstrip() for line in table.splitlines())]
-    return told
+        table = format_columns([(f"  {name}", text or " ") for name, text in rows])
+        output += ["", head, *(line.rstrip() for line in table.splitlines())]
+    return output
 
 
-def plot(days: tuple[Spent, ...]) -> list[str]:
-    """A bar for each day: by cost where prices are known, else by tokens. Idle days at the start are left
-    out."""
+def plot(days: tuple[UsageSum, ...]) -> list[str]:
+    """A bar per day: by cost if prices are known, else by tokens. Leading idle days are left out."""
     first = next((place for place, each in enumerate(days) if each.calls), len(days))
     days = days[first:]
     priced = any(each.usage.cost for each in days) and not any(each.unpriced for each in days)
@@ -120,20 +124,20 @@ def plot(days: tuple[Spent, ...]) -> list[str]:
     ]
 
 
-def _said(each: Spent, priced: bool) -> str:
+def _said(each: UsageSum, priced: bool) -> str:
     if not each.calls:
         return ""
-    return money(each.usage.cost or 0.0) if priced else f"{_tokens(each):,} tokens"
+    return format_money(each.usage.cost or 0.0) if priced else f"{_tokens(each):,} tokens"
 
 
-def _tokens(each: Spent) -> int:
+def _tokens(each: UsageSum) -> int:
     return each.usage.input + each.usage.output
 
 
-def _weight(each: Spent) -> tuple[float, int]:
+def _weight(each: UsageSum) -> tuple[float, int]:
     return each.usage.cost or 0.0, _tokens(each)
 
 
-def _session(each: Spent, titles: dict[str, str]) -> str:
+def _session(each: UsageSum, titles: dict[str, str]) -> str:
     title = titles.get(each.name, "")
-    return f"{each.name[:ID]} {brief(title, 32)}" if title else each.name[:ID] or "outside"
+    return f"{each.name[:ID]} {format_excerpt(title, 32)}" if title else each.name[:ID] or "outside"

@@ -1,4 +1,4 @@
-"""Subagents as turns of their own: asked for by the one door, waited for, stopped with who asked."""
+"""Runs subagents as turns of their own: submits them, waits for them, and stops them with their parent."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,79 +7,85 @@ from weakref import WeakValueDictionary
 
 from msgspec import structs
 
-from alipes.agent.model_call import Opens
-from alipes.config.settings_parts import DelegationSettings
+from alipes.agent.model_call import ModelOpener
+from alipes.config.settings import DelegationConfig
 from alipes.kernel.errors import ConfigError, ToolError
-from alipes.kernel.formatting import brief
-from alipes.kernel.ports import Act
+from alipes.kernel.formatting import format_excerpt
+from alipes.kernel.ports import ToolContext
 from alipes.kernel.turns import Address, Event, Inbound, Origin, ToolStarted, Turn, TurnEnded
-from alipes.plugins.attribution import TURN
-from alipes.runtime.tasks import ungrouped
-from alipes.sessions.event_stream import Following
-from alipes.sessions.plugin_host import by_itself
-from alipes.sessions.sessions import Lobby
-from alipes.sessions.subagents.running import Child
-from alipes.sessions.subagents.text import INSTRUCTIONS, outcome, prompt, reports, started
+from alipes.plugins.interruption.attribution import TURN
+from alipes.runtime.tasks import unwrap_error_group
+from alipes.sessions.event_stream import TurnFollower
+from alipes.sessions.plugin_host import detached_context
+from alipes.sessions.sessions import Sessions
+from alipes.sessions.subagents.registry import SubagentRun
+from alipes.sessions.subagents.text import (
+    INSTRUCTIONS,
+    describe_outcome,
+    describe_started,
+    format_reports,
+    task_prompt,
+)
 from alipes.store.export import TurnFacts
 from alipes.store.store import Store
 from alipes.store.subagents import PLATFORM
-from alipes.tools.delegate import Errand, Order
+from alipes.tools.delegate import DelegationRequest, SubagentTask
 
 TOOL = "delegate_task"
-NEED_A_PERSON = ("clarify",)
-"""Tools of no use where nobody reads along."""
-FAREWELL = 1.0
-"""Seconds that a stopped call waits for its subagents to end; less than its own turn is given."""
+INTERACTIVE_TOOLS = ("clarify",)
+"""Tools that need a person."""
+STOP_GRACE = 1.0
+"""Seconds that a stopped call waits for its subagents to end; less than the grace of its own turn."""
 
 
 class Delegation:
-    """See `tools.delegate.Delegates`, whose words these are."""
+    """Implements `tools.delegate.Delegates`."""
 
     def __init__(
         self,
-        lobby: Lobby,
+        sessions: Sessions,
         store: Store,
-        limits: DelegationSettings,
+        limits: DelegationConfig,
         *,
-        models: Opens,
+        models: ModelOpener,
         tools: Callable[[Turn], Awaitable[tuple[str, ...]]],
-        lasting: bool = True,
+        allow_background: bool = True,
     ) -> None:
-        """`tools(turn)`: the names of those that the turn may use itself. `lasting`: we are still there
-        when its turn is over; else nothing is sent into the background, but waited for."""
-        self._lobby, self._store, self._limits = lobby, store, limits
-        self._models, self._tools, self._lasting = models, tools, lasting
+        """`tools(turn)`: the names of the tools the turn itself may use. `allow_background`: the process
+        outlives the turn; otherwise background tasks are waited for."""
+        self._sessions, self._store, self._limits = sessions, store, limits
+        self._models, self._tools, self._lasting = models, tools, allow_background
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    async def delegate(self, order: Order, act: Act) -> str:
+    async def delegate(self, order: DelegationRequest, act: ToolContext) -> str:
         parent = TURN.get()
         if parent is None:
-            raise ToolError("subagents work for a conversation, and this call belongs to none")
+            raise ToolError("delegate_task works only inside a conversation")
         if parent.inbound.depth >= self._limits.depth:
-            raise ToolError("do it yourself: subagents are not nested deeper than this")
+            raise ToolError("subagents cannot be nested deeper; do it yourself")
         order = structs.replace(order, background=order.background and self._lasting)
         children = await self._children(order, parent, act.call_id)
         if order.background:
             return await self._detach(children, parent)
         slots = self._slots.setdefault(parent.id, asyncio.Semaphore(self._limits.parallel))
-        with ungrouped():
+        with unwrap_error_group():
             async with asyncio.TaskGroup() as group:
                 lived = [
                     group.create_task(self._live(child, parent, act, slots), name=f"subagent {child.id}")
                     for child in children
                 ]
         found = [task.result() for task in lived]
-        told = reports([errand.goal for errand in order.errands], found)
+        text = format_reports([errand.goal for errand in order.tasks], found)
         if not any(facts is not None and facts.ending == "answered" for facts in found):
-            raise ToolError(told)
-        return told
+            raise ToolError(text)
+        return text
 
     async def begin(self, inbound: Inbound) -> str | None:
-        """Ask for a turn that works beside a conversation; its id, or None if it was asked for before."""
-        with by_itself():
-            return await self._lobby.submit(inbound, "queue", ruled=True)
+        """Submit a turn that works for a conversation; its id, or None if it was submitted before."""
+        with detached_context():
+            return await self._sessions.submit(inbound, "queue", ruled=True)
 
-    async def _children(self, order: Order, parent: Turn, call: str) -> list[Inbound]:
+    async def _children(self, order: DelegationRequest, parent: Turn, call: str) -> list[Inbound]:
         model = order.model or parent.inbound.model or parent.model
         if order.model:
             try:
@@ -89,15 +95,15 @@ class Delegation:
         tools = await self._allowed(order, parent)
         return [
             _inbound(errand, parent, f"{parent.id}:{call}:{n}", model=model, only=tools, order=order)
-            for n, errand in enumerate(order.errands, 1)
+            for n, errand in enumerate(order.tasks, 1)
         ]
 
-    async def _allowed(self, order: Order, parent: Turn) -> tuple[str, ...]:
-        """Never more than the parent has itself."""
-        own = [name for name in await self._tools(parent) if name not in NEED_A_PERSON]
+    async def _allowed(self, order: DelegationRequest, parent: Turn) -> tuple[str, ...]:
+        """Never more than the parent's own tools."""
+        own = [name for name in await self._tools(parent) if name not in INTERACTIVE_TOOLS]
         if order.tools is not None and (unknown := [name for name in order.tools if name not in own]):
             raise ToolError(
-                f"subagents can be given {', '.join(own) or 'no tools'}; not {', '.join(unknown)}"
+                f"unknown tools: {', '.join(unknown)}; subagents can use: {', '.join(own) or 'none'}"
             )
         wanted = own if order.tools is None else [name for name in own if name in order.tools]
         deeper = parent.inbound.depth + 1 < self._limits.depth
@@ -108,72 +114,72 @@ class Delegation:
         assert origin is not None
         before = await self._store.subagents.unfinished(place=origin.address.key)
         ids = {child.id for child in children}
-        living = [each for each in before if _detached(each.inbound) and each.inbound.id not in ids]
+        living = [each for each in before if _is_background(each.inbound) and each.inbound.id not in ids]
         if len(living) + len(children) > self._limits.parallel:
             raise ToolError(
-                f"{len(living)} are at work in the background already, and {self._limits.parallel} may be: "
-                "wait for a report, or do it without background"
+                f"{len(living)} background subagents are running; the limit is {self._limits.parallel}: "
+                "wait for a report, or run it without background"
             )
         begun = []
         for child in children:
-            expected = self._lobby.delegated.expect(child, parent)
+            expected = self._sessions.subagents.expect(child, parent)
             turn = await self.begin(child)
-            if turn is None:  # begun before the process died: whoever lives it now keeps it in mind
-                self._lobby.delegated.over(child)
+            if turn is None:  # submitted before the process died: the session that runs it knows it
+                self._sessions.subagents.forget(child)
                 turn = await self._store.subagents.find(child.id)
             expected.turn = turn or ""
             begun.append((expected.turn, child.origin.goal if child.origin else ""))
-        return started(begun)
+        return describe_started(begun)
 
     async def _live(
-        self, inbound: Inbound, parent: Turn, act: Act, slots: asyncio.Semaphore
+        self, inbound: Inbound, parent: Turn, act: ToolContext, slots: asyncio.Semaphore
     ) -> TurnFacts | None:
-        """One subagent from its beginning, or from where it is found, to its end."""
+        """Run one subagent, or join a running one, to its end."""
         async with slots:
-            child, over = self._lobby.delegated.expect(inbound, parent), False
+            child, over = self._sessions.subagents.expect(inbound, parent), False
             try:
-                async with Following(inbound.address.key, self._store) as following:
+                async with TurnFollower(inbound.address.key, self._store) as following:
                     try:
                         child.turn = await self._join(following, inbound)
                         async for event in following:
                             over = isinstance(event, TurnEnded)
-                            await _tell(act, inbound, event)
+                            await _show_progress(act, inbound, event)
                     except asyncio.CancelledError:
                         await self._part(child, following)
                         raise
             finally:
-                if over or not child.turn:  # else the end of its parent ends it
-                    self._lobby.delegated.over(inbound)
+                if over or not child.turn:  # otherwise it ends with its parent
+                    self._sessions.subagents.forget(inbound)
             return await self._store.archive.turn(child.turn)
 
-    async def _join(self, following: Following, inbound: Inbound) -> str:
+    async def _join(self, following: TurnFollower, inbound: Inbound) -> str:
         turn = await self.begin(inbound)
         if turn is not None:
             following.turn = turn
             return turn
-        turn = await self._store.subagents.find(inbound.id)  # begun before the process died
+        turn = await self._store.subagents.find(inbound.id)  # submitted before the process died
         if turn is None:
-            raise ToolError("the subagent is gone: its conversation was deleted")
+            raise ToolError("the subagent's conversation was deleted")
         await following.join(turn)
         return turn
 
-    async def _part(self, child: Child, following: Following) -> None:
-        """We are cancelled. If by a stop, so is the subagent, and we do not go before it has; if by the end
-        of the process, it goes on at the next start as we do."""
+    async def _part(self, child: SubagentRun, following: TurnFollower) -> None:
+        """We are cancelled. If by a stop, the subagent is stopped too and we wait for it; if by shutdown,
+        both resume at the next start."""
         if child.stop is None:
             return
         if not child.turn:
             child.turn = following.turn = await self._store.subagents.find(child.inbound.id) or ""
-            await self._lobby.delegated.end(child)
+            await self._sessions.subagents.send_stop(child)
         if child.turn:
             with suppress(TimeoutError):
-                async with asyncio.timeout(FAREWELL):
+                async with asyncio.timeout(STOP_GRACE):
                     async for _ in following:
                         pass
 
 
-def beside(inbound: Inbound, session: str) -> Inbound:
-    """What a person wants done beside their conversation: a turn of its own, told of when it is over."""
+def background_task(inbound: Inbound, session: str) -> Inbound:
+    """The turn for `/background`: it reports to the conversation when it ends."""
     id = f"background:{inbound.address.platform}:{inbound.id}"
     origin = Origin(inbound.address, session, "", inbound.text, "kept", inbound.model, inbound.only)
     return Inbound(
@@ -191,7 +197,13 @@ def beside(inbound: Inbound, session: str) -> Inbound:
 
 
 def _inbound(
-    errand: Errand, parent: Turn, id: str, *, model: str, only: tuple[str, ...], order: Order
+    errand: SubagentTask,
+    parent: Turn,
+    id: str,
+    *,
+    model: str,
+    only: tuple[str, ...],
+    order: DelegationRequest,
 ) -> Inbound:
     asker = parent.inbound
     above = asker.origin or Origin(
@@ -210,7 +222,7 @@ def _inbound(
         id,
         Address(PLATFORM, id),
         asker.sender,
-        prompt(errand.goal, errand.context),
+        task_prompt(errand.goal, errand.context),
         model=model,
         workdir=asker.workdir,
         trusted=asker.trusted,
@@ -222,15 +234,16 @@ def _inbound(
     )
 
 
-def _detached(inbound: Inbound) -> bool:
+def _is_background(inbound: Inbound) -> bool:
     return inbound.origin is not None and bool(inbound.origin.reports)
 
 
-async def _tell(act: Act, inbound: Inbound, event: Event) -> None:
-    """What whoever watches the call sees of the subagent."""
-    name = f"{inbound.id.rpartition(':')[2]}. {brief(inbound.origin.goal if inbound.origin else '', 30)}"
+async def _show_progress(act: ToolContext, inbound: Inbound, event: Event) -> None:
+    """What people who watch the call see of the subagent."""
+    goal = inbound.origin.goal if inbound.origin else ""
+    name = f"{inbound.id.rpartition(':')[2]}. {format_excerpt(goal, 30)}"
     match event:
         case ToolStarted(call):
             await act.progress(f"{name}: {call.name}\n")
         case TurnEnded(_, ending, detail):
-            await act.progress(f"{name}: {outcome(ending, detail)}\n")
+            await act.progress(f"{name}: {describe_outcome(ending, detail)}\n")

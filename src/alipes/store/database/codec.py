@@ -1,50 +1,50 @@
-"""Values to the text of a column or a line, and back. Knows JSON, no SQL and no socket."""
+"""Values as JSON text in columns and on the socket, and back."""
 
 import msgspec
 
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import Address, Inbound, Op, Usage
 
-messages = msgspec.json.Decoder(Message)
-inbounds = msgspec.json.Decoder(Inbound)
-addresses = msgspec.json.Decoder(Address)
-results = msgspec.json.Decoder(ToolResult)
-ops: msgspec.json.Decoder[Op] = msgspec.json.Decoder(Op)
+message_decoder = msgspec.json.Decoder(Message)
+inbound_decoder = msgspec.json.Decoder(Inbound)
+address_decoder = msgspec.json.Decoder(Address)
+result_decoder = msgspec.json.Decoder(ToolResult)
+op_decoder: msgspec.json.Decoder[Op] = msgspec.json.Decoder(Op)
 
 _encoder = msgspec.json.Encoder()
 
 
-def encode(value: object) -> bytes:
-    """JSON of one of our values. Half a character (a lone surrogate, as from a broken pipe) becomes `?`."""
+def to_json_bytes(value: object) -> bytes:
+    """JSON of `value`. A lone surrogate (half a character, as from a broken pipe) becomes `?`."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(_whole(msgspec.to_builtins(value)))
+        return _encoder.encode(_clean_value(msgspec.to_builtins(value)))
 
 
-def dump(value: object) -> str:
-    return encode(value).decode()
+def to_json(value: object) -> str:
+    return to_json_bytes(value).decode()
 
 
-def _whole(value: object) -> object:
+def _clean_value(value: object) -> object:
     match value:
         case str():
-            return whole(value)
+            return clean_text(value)
         case dict():
-            return {_whole(name): _whole(inner) for name, inner in value.items()}
+            return {_clean_value(name): _clean_value(inner) for name, inner in value.items()}
         case list() | tuple():
-            return [_whole(inner) for inner in value]
+            return [_clean_value(inner) for inner in value]
     return value
 
 
-def whole(text: str) -> str:
-    """`text` as a column can hold it."""
+def clean_text(text: str) -> str:
+    """`text` with lone surrogates replaced, so that a column can hold it."""
     return text.encode("utf-8", "replace").decode()
 
 
-def words(message: Message) -> str:
-    """What a person would search for in `message`: what they and the model said, not what tools gave."""
-    return whole(message.text).replace("\0", " ") if message.role in ("user", "assistant") else ""
+def searchable_text(message: Message) -> str:
+    """The text that search finds: what the user and the model said, not tool results."""
+    return clean_text(message.text).replace("\0", " ") if message.role in ("user", "assistant") else ""
 
 
 UsageRow = tuple[int | None, int | None, int | None, int | None, int | None, float | None]
@@ -56,6 +56,6 @@ def usage_columns(usage: Usage | None) -> UsageRow:
     return (usage.input, usage.output, usage.cached, usage.cache_write, usage.reasoning, usage.cost)
 
 
-def usage_from(row: UsageRow) -> Usage:
-    """Sums as one `Usage`; a sum over nothing is zero tokens at an unknown price."""
+def usage_from_row(row: UsageRow) -> Usage:
+    """Sums as one `Usage`; the sum of no rows is 0 tokens at an unknown price."""
     return Usage(row[0] or 0, row[1] or 0, row[2] or 0, row[3] or 0, row[4] or 0, row[5])

@@ -1,4 +1,4 @@
-"""One SQLite file, one connection, one thread that touches it. What the rows mean is for others to say."""
+"""The SQLite database of a home: one connection, used by one thread, with group commit."""
 
 import asyncio
 import logging
@@ -15,22 +15,30 @@ from typing import Any, TypeVar
 
 from alipes.kernel.errors import AlipesError, StoreError
 from alipes.store.database.migrations import migrate
-from alipes.store.database.writer import Failed, Job, Sync, Writer, look, ours, settle, stretch
+from alipes.store.database.writer import (
+    DiskSync,
+    WriteFailure,
+    WriteJob,
+    Writer,
+    preallocate_wal,
+    run_read,
+    set_outcome,
+    translate_error,
+)
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-BATCH = 256
-"""Writes that share one commit at most, so that other processes get the file in between."""
-TOGETHER = 16
-"""Askers that are told in one breath."""
+MAX_BATCH = 256
+"""Writes per commit at most, so that other processes can use the file in between."""
+RESULTS_PER_STEP = 16
+"""Callers that get their result in one step of the event loop."""
 
 
 class Database:
-    """Transactions in the order they were asked for; each asker is told after its rows are on disk.
+    """Runs transactions in the order of submission; a caller gets its result after its rows are on disk.
 
-    Writes that arrive while one commit is under way are committed together by the next;
-    one that fails takes no other along.
+    Writes submitted during a commit share the next one; a write that fails does not affect the others.
     """
 
     def __init__(
@@ -38,159 +46,168 @@ class Database:
         path: Path,
         connection: sqlite3.Connection,
         thread: ThreadPoolExecutor,
-        beside: ThreadPoolExecutor,
+        sync_thread: ThreadPoolExecutor,
     ) -> None:
-        """`thread` alone touches the connection; `beside` waits for the disk meanwhile."""
+        """Only `thread` uses the connection; `sync_thread` waits for the disk meanwhile."""
         self.path = path
         self._connection, self._thread = connection, thread
         self._writer = Writer(path, connection)
-        self._sync = Sync(path, beside, self._lose)
-        self._tight = asyncio.Event()
-        """All that was written is on disk."""
-        self._queue: deque[Job[Any]] = deque()
-        self._single: deque[Job[Any]] = deque()
-        self._untold: deque[tuple[Job[Any], Any]] = deque()
-        """Askers whose rows are on disk, and what they are to be told."""
-        self.meanwhile: deque[Callable[[], None]] = deque()
-        """Called, once, while the thread waits for the disk to take what is asked for next."""
-        self._lost: StoreError | None = None
-        """A write that failed unheard: what is asked for after it counts on it, so no more is written."""
+        self._sync = DiskSync(path, sync_thread, self._record_failure)
+        self._synced = asyncio.Event()
+        """Set while everything written is on disk."""
+        self._queue: deque[WriteJob[Any]] = deque()
+        self._single: deque[WriteJob[Any]] = deque()
+        """Jobs of a batch that failed as a whole: each is tried alone."""
+        self._unresolved: deque[tuple[WriteJob[Any], Any]] = deque()
+        """Committed jobs whose callers do not have their result yet."""
+        self.during_sync: deque[Callable[[], None]] = deque()
+        """Called once, while the thread waits for the disk during the next commit."""
+        self._failure: StoreError | None = None
+        """A write that failed without its caller noticing. Later writes depend on it, so all of them fail."""
         self._busy = False
         self._closed: asyncio.Future[None] | None = None
 
-    async def run(self, work: Callable[[sqlite3.Connection], T], *, soon: bool = False) -> T:
-        """`ask`, and wait for it."""
-        return await self.ask(work, soon=soon)
+    async def run(self, work: Callable[[sqlite3.Connection], T], *, sync: bool = True) -> T:
+        """`submit`, and wait for the result."""
+        return await self.submit(work, sync=sync)
 
-    def ask(self, work: Callable[[sqlite3.Connection], T], *, soon: bool = False) -> "asyncio.Future[T]":
-        """Do `work` in one transaction; once asked for, it happens, even if the asker is cancelled.
+    def submit(self, work: Callable[[sqlite3.Connection], T], *, sync: bool = True) -> "asyncio.Future[T]":
+        """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled.
 
-        `soon`: another write follows before anything is done about it, so that it reaches the disk with
-        that one, or `kept` is awaited; if we are killed it is there, after a power cut it may not be.
-        `work` may be tried more than once and must touch nothing but the connection.
-        Raises what `work` raises; SQLite's own complaints as `StoreError`. After a write that failed when its
-        asker was gone already, all raise that: who cannot remember must not act.
+        `sync=False`: do not wait for the disk, because nothing depends on this write before the next one is
+        on disk (or before `wait_synced` returns). It survives a kill, but not always a power cut.
+        `work` may be called more than once and must use nothing but the connection.
+        Raises what `work` raises, and errors of SQLite as `StoreError`. After a write failed unnoticed (its
+        caller was cancelled), every later one raises that error.
         """
-        self._refuse_when_closed()
-        if self._lost is not None:
-            raise StoreError(str(self._lost)) from self._lost
+        self._require_open()
+        if self._failure is not None:
+            raise StoreError(str(self._failure)) from self._failure
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[T] = loop.create_future()
-        self._queue.append(Job(work, told, soon))
+        future: asyncio.Future[T] = loop.create_future()
+        self._queue.append(WriteJob(work, future, sync))
         if not self._busy:
             self._busy = True
-            loop.call_soon(loop.call_soon, self._next)  # what others ask for in the same breath comes along
-        return told
+            loop.call_soon(
+                loop.call_soon, self._start_next
+            )  # so that writes of the same step share the commit
+        return future
 
-    async def kept(self, patience: float = 0.0) -> None:
-        """Return once all that was written so far is on disk; other writes go on meanwhile.
+    async def wait_synced(self, patience_s: float = 0.0) -> None:
+        """Return once everything written so far is on disk; other writes continue meanwhile.
 
-        `patience`: seconds in which another write may take it along, before the disk is asked for it alone.
+        `patience_s`: how long to wait for another write to sync it along, before a sync of its own.
         """
-        self._refuse_when_closed()
-        if self._writer.loose and patience:
+        self._require_open()
+        if self._writer.unsynced and patience_s:
             with suppress(TimeoutError):
-                async with asyncio.timeout(patience):
-                    await self._tight.wait()
-        if self._writer.loose:
-            await self._sync.reached()
+                async with asyncio.timeout(patience_s):
+                    await self._synced.wait()
+        if self._writer.unsynced:
+            await self._sync.wait()
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do `work`, which only reads, on one consistent view of the file."""
-        return await self._given(partial(look, self._connection, self.path, work))
+        """Run `work`, which must only read, on one consistent view of the file."""
+        return await self._run_on_thread(partial(run_read, self._connection, self.path, work))
 
-    async def stretch(self) -> None:
-        """Give the write-ahead log the size that it would grow to: written in place, a row is on disk in half
-        the time. For processes that live long; it costs some milliseconds of the thread."""
-        await self._given(partial(stretch, self._connection))
+    async def preallocate_wal(self) -> None:
+        """Grow the write-ahead log to its usual size, which halves the time of a commit.
+
+        For processes that run long; it occupies the thread for some milliseconds.
+        """
+        await self._run_on_thread(partial(preallocate_wal, self._connection))
 
     async def close(self) -> None:
-        """Finish what was asked for, then let go of the file. A cancellation waits until that is done."""
+        """Finish all submitted writes, then close the file; a cancellation is raised after that."""
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
             if not self._busy:
-                self._next()
-        await surely(self._closed)
+                self._start_next()
+        await wait_to_end(self._closed)
 
-    def _refuse_when_closed(self) -> None:
+    def _require_open(self) -> None:
         if self._closed is not None:
             raise StoreError(f"the store {self.path} is closed")
 
-    def _lose(self, error: BaseException) -> None:
-        self._lost = error if isinstance(error, StoreError) else StoreError(str(error))
+    def _record_failure(self, error: BaseException) -> None:
+        self._failure = error if isinstance(error, StoreError) else StoreError(str(error))
 
-    def _next(self) -> None:
+    def _start_next(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._lost is not None and (self._single or self._queue):
-            (self._single or self._queue).popleft().tell(Failed(StoreError(str(self._lost))))
+        while self._failure is not None and (self._single or self._queue):
+            (self._single or self._queue).popleft().resolve(WriteFailure(StoreError(str(self._failure))))
         if self._single:
             batch = [self._single.popleft()]
         else:
-            batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+            batch = [self._queue.popleft() for _ in range(min(MAX_BATCH, len(self._queue)))]
         self._busy = bool(batch)
         if batch:
-            waits = partial(loop.call_soon_threadsafe, _use, self.meanwhile) if self.meanwhile else None
-            self._aside(partial(self._writer.commit, batch, waits), partial(self._tell, batch))
+            callbacks = partial(loop.call_soon_threadsafe, _call_all, self.during_sync)
+            before_sync = callbacks if self.during_sync else None
+            self._submit(partial(self._writer.commit, batch, before_sync), partial(self._finish_batch, batch))
         elif self._closed is not None:
-            self._aside(self._connection.close, self._let_go)
+            self._submit(self._connection.close, self._finish_close)
 
-    async def _given(self, work: Callable[[], T]) -> T:
-        """What it gives, on the thread, once what was asked for before is done."""
-        self._refuse_when_closed()
-        told: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    async def _run_on_thread(self, work: Callable[[], T]) -> T:
+        """The result of `work` on the SQLite thread, after the writes submitted before."""
+        self._require_open()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-        def tell(done: "Future[T]") -> None:
-            if not told.done():
+        def finish(done: "Future[T]") -> None:
+            if not future.done():
                 error = done.exception()
-                settle(told, done.result() if error is None else Failed(error))
+                set_outcome(future, done.result() if error is None else WriteFailure(error))
 
-        self._aside(work, tell)
-        return await told
+        self._submit(work, finish)
+        return await future
 
-    def _aside(self, work: Callable[[], T], then: "Callable[[Future[T]], None]") -> None:
-        """On the thread; `then` is called back here. With one wake-up of the loop, where its own way of
-        doing this takes four."""
+    def _submit(self, work: Callable[[], T], then: "Callable[[Future[T]], None]") -> None:
+        """Run `work` on the thread and call `then` on the loop.
+
+        This wakes the loop once; `run_in_executor` wakes it four times.
+        """
         loop = asyncio.get_running_loop()
         self._thread.submit(work).add_done_callback(lambda done: loop.call_soon_threadsafe(then, done))
 
-    def _tell(self, batch: list[Job[Any]], done: "Future[list[Any]]") -> None:
+    def _finish_batch(self, batch: list[WriteJob[Any]], done: "Future[list[Any]]") -> None:
         error = done.exception()
         if error is None:
-            (self._tight.clear if self._writer.loose else self._tight.set)()
-            telling = bool(self._untold)
-            self._untold.extend(zip(batch, done.result(), strict=True))
-            if not telling:
-                self._tell_some()
+            (self._synced.clear if self._writer.unsynced else self._synced.set)()
+            resolving = bool(self._unresolved)
+            self._unresolved.extend(zip(batch, done.result(), strict=True))
+            if not resolving:
+                self._resolve_some()
         elif len(batch) == 1:
-            self._lost = batch[0].tell(Failed(ours(error, self.path))) or self._lost
-        else:  # nothing of it was kept, and whose fault it was is found out one by one
+            failure = batch[0].resolve(WriteFailure(translate_error(error, self.path)))
+            self._failure = failure or self._failure
+        else:  # the whole batch was rolled back: run its jobs one by one to find the one that failed
             self._single.extend(batch)
-        self._next()
+        self._start_next()
 
-    def _tell_some(self) -> None:
-        """Not all of a large batch at once: each who is told goes on in the same breath of the loop."""
-        for _ in range(min(TOGETHER, len(self._untold))):
-            job, outcome = self._untold.popleft()
-            self._lost = job.tell(outcome) or self._lost
-        if self._untold:
-            asyncio.get_running_loop().call_soon(self._tell_some)
+    def _resolve_some(self) -> None:
+        """Resolve a few jobs per step of the loop: every caller continues within the same step."""
+        for _ in range(min(RESULTS_PER_STEP, len(self._unresolved))):
+            job, outcome = self._unresolved.popleft()
+            self._failure = job.resolve(outcome) or self._failure
+        if self._unresolved:
+            asyncio.get_running_loop().call_soon(self._resolve_some)
 
-    def _let_go(self, closing: "Future[None]") -> None:
+    def _finish_close(self, closing: "Future[None]") -> None:
         closing.result()
         self._sync.close()
-        if self._untold:
-            asyncio.get_running_loop().call_soon(self._let_go, closing)
+        if self._unresolved:
+            asyncio.get_running_loop().call_soon(self._finish_close, closing)
         elif self._closed is not None:
             self._closed.set_result(None)
 
 
-def _use(time: deque[Callable[[], None]]) -> None:
-    while time:
-        time.popleft()()
+def _call_all(callbacks: deque[Callable[[], None]]) -> None:
+    while callbacks:
+        callbacks.popleft()()
 
 
-async def surely(future: "asyncio.Future[T]") -> T:
-    """Wait for `future` to its end; a cancellation meanwhile is passed on only then."""
+async def wait_to_end(future: "asyncio.Future[T]") -> T:
+    """Wait for `future` even if cancelled meanwhile; the cancellation is raised afterwards."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:
@@ -203,19 +220,19 @@ async def surely(future: "asyncio.Future[T]") -> T:
 
 
 @asynccontextmanager
-async def open_database(path: Path, *, patience: float = 10.0) -> AsyncIterator[Database]:
-    """`path` opened, made and brought up to our schema as needed.
+async def open_database(path: Path, *, busy_timeout_s: float = 10.0) -> AsyncIterator[Database]:
+    """Open the database at `path`; create or migrate it if necessary.
 
-    `patience`: the seconds a write waits for another process's before it fails.
+    `busy_timeout_s`: how long a write waits for one of another process before it fails.
     """
     loop = asyncio.get_running_loop()
     with (
-        ThreadPoolExecutor(1, thread_name_prefix="disk") as beside,
+        ThreadPoolExecutor(1, thread_name_prefix="disk") as sync_thread,
         ThreadPoolExecutor(1, thread_name_prefix="sqlite") as thread,
     ):
-        opening = loop.run_in_executor(thread, partial(_connect, path, patience))
+        opening = loop.run_in_executor(thread, partial(_connect, path, busy_timeout_s))
         try:
-            database = Database(path, await surely(opening), thread, beside)
+            database = Database(path, await wait_to_end(opening), thread, sync_thread)
         except asyncio.CancelledError:
             if opening.exception() is None:
                 thread.submit(opening.result().close)
@@ -226,23 +243,23 @@ async def open_database(path: Path, *, patience: float = 10.0) -> AsyncIterator[
             await database.close()
 
 
-def _connect(path: Path, patience: float) -> sqlite3.Connection:
+def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
     try:
-        _make(path)
-        connection = sqlite3.connect(path, isolation_level=None, timeout=patience)
+        _create_file(path)
+        connection = sqlite3.connect(path, isolation_level=None, timeout=busy_timeout_s)
         try:
-            _prepare(connection, time.monotonic() + patience)
+            _prepare(connection, time.monotonic() + busy_timeout_s)
         except (sqlite3.Error, AlipesError):
             connection.close()
             raise
     except (sqlite3.Error, OSError) as error:
-        raise ours(error, path) from error
+        raise translate_error(error, path) from error
     return connection
 
 
-def _make(path: Path) -> None:
-    """An empty file only its owner may read. An existing one is never opened by hand:
-    closing any descriptor of it would drop the locks SQLite holds on it in this process."""
+def _create_file(path: Path) -> None:
+    """Create an empty file that only its owner can read. An existing file is never opened here: closing any
+    descriptor of it would drop the locks that SQLite holds on it in this process."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
@@ -255,7 +272,7 @@ def _prepare(connection: sqlite3.Connection, deadline: float) -> None:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             break
-        except sqlite3.OperationalError as error:  # two first openers: SQLite does not wait here by itself
+        except sqlite3.OperationalError as error:  # two processes create the file: SQLite does not wait here
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)

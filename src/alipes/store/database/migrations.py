@@ -1,327 +1,383 @@
-"""The schema, as the numbered steps that led to it. A released step is never edited: add the next one."""
+"""The database schema, and the migrations that bring older homes up to it."""
 
 import sqlite3
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from alipes.kernel.errors import StoreError
 
-STEP_API: tuple[str, ...] = (
-    """CREATE TABLE callers (           -- keys that were given names
-        name      TEXT PRIMARY KEY,
-        hash      BLOB NOT NULL UNIQUE,
-        scope     TEXT NOT NULL,
-        created   REAL NOT NULL,
-        expires   REAL,
-        rate      INTEGER
-    ) WITHOUT ROWID""",
-    """CREATE TABLE webhooks (          -- the secret as it is: signatures are made with it
-        name      TEXT PRIMARY KEY,
-        hook      TEXT NOT NULL,
-        secret    TEXT NOT NULL,
-        created   REAL NOT NULL,
-        taken     INTEGER NOT NULL DEFAULT 0,
-        last      REAL
-    ) WITHOUT ROWID""",
-)
-
-
-STEP_RESPONSES: tuple[str, ...] = (
-    """CREATE TABLE answers (           -- by a mark of what a caller has of a conversation: its last turn
-        mark      BLOB NOT NULL,
-        turn      INTEGER NOT NULL REFERENCES turns (number) ON DELETE CASCADE,
-        PRIMARY KEY (mark, turn)
-    ) WITHOUT ROWID""",
-    "CREATE INDEX answers_by_turn ON answers (turn)",
-    """CREATE TABLE responses (         -- turns that a caller may ask for by name, and what it asked for
-        id        TEXT PRIMARY KEY,
-        turn      INTEGER NOT NULL UNIQUE REFERENCES turns (number) ON DELETE CASCADE,
-        caller    TEXT NOT NULL,
-        asked     TEXT NOT NULL,
-        deleted   INTEGER NOT NULL DEFAULT 0
-    ) WITHOUT ROWID""",
-    """CREATE TABLE passing (           -- conversations that are forgotten as soon as they are answered
-        session   TEXT PRIMARY KEY REFERENCES sessions (id) ON DELETE CASCADE
-    ) WITHOUT ROWID""",
-)
-
-
-STEP_SENSES: tuple[str, ...] = (
-    """CREATE TABLE todos (             -- what a conversation has still to do, as its model wrote it down
-        session   TEXT PRIMARY KEY REFERENCES sessions (id) ON DELETE CASCADE,
-        items     TEXT NOT NULL,
-        updated   REAL NOT NULL
-    ) WITHOUT ROWID""",
-)
-
-
-STEP_SIDE: tuple[str, ...] = (
-    # the turn on whose behalf another is lived: it is read off its message, and looked up by it
-    "ALTER TABLE turns ADD COLUMN parent TEXT AS (json_extract(inbound, '$.parent')) VIRTUAL",
-    "CREATE INDEX turns_by_parent ON turns (parent) WHERE parent IS NOT NULL",
-    """CREATE TABLE billed (            -- model calls that are no message of a transcript
-        number    INTEGER PRIMARY KEY,
-        turn      TEXT NOT NULL,        -- the id of the turn it was done for
-        session   TEXT NOT NULL,
-        task      TEXT NOT NULL,
-        tool      TEXT NOT NULL,
-        model     TEXT NOT NULL,
-        input     INTEGER NOT NULL,
-        output    INTEGER NOT NULL,
-        cached    INTEGER NOT NULL,
-        cache_write INTEGER NOT NULL,
-        reasoning INTEGER NOT NULL,
-        cost      REAL,                 -- NULL when the price is unknown
-        created   REAL NOT NULL
-    )""",
-    "CREATE INDEX billed_by_turn ON billed (turn)",
-    "CREATE INDEX billed_by_session ON billed (session)",
-    "CREATE INDEX billed_by_time ON billed (created)",
-    """CREATE VIEW bill AS              -- every model call, whoever made it
-        SELECT turns.id AS turn, said.session AS session, 'answer' AS task,
-            iif(turns.parent IS NULL, '', 'delegate_task') AS tool, said.model AS model,
-            input, output, cached, cache_write, reasoning, cost, said.created AS created
-        FROM said JOIN turns ON turns.number = said.turn WHERE input IS NOT NULL
+_MODEL_CALLS = """CREATE VIEW model_calls AS
+        SELECT turns.id AS turn_id, messages.session_id AS session_id, 'answer' AS task,
+            iif(turns.parent_id IS NULL, '', 'delegate_task') AS tool, messages.model AS model,
+            input, output, cached, cache_write, reasoning, cost, messages.created AS created
+        FROM messages JOIN turns ON turns.number = messages.turn_number WHERE input IS NOT NULL
         UNION ALL
-        SELECT turn, session, task, tool, model,
-            input, output, cached, cache_write, reasoning, cost, created FROM billed""",
-    """CREATE TABLE digests (           -- what stands for the beginning of a conversation; the latest counts
-        number    INTEGER PRIMARY KEY,
-        session   TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
-        upto      INTEGER NOT NULL,     -- the last message it stands for; zero: for none
-        covers    INTEGER NOT NULL,     -- how many messages that were; if others now, it is not true any more
-        trimmed   INTEGER NOT NULL,     -- results up to this message are shown shortened
-        widest    INTEGER NOT NULL,
-        last      INTEGER NOT NULL,     -- the last message there was when it was made
-        text      TEXT NOT NULL,
-        created   REAL NOT NULL
-    )""",
-    "CREATE INDEX digests_by_session ON digests (session)",
-    """CREATE TABLE compactions (       -- how summing up went that did not help, since it last did
-        session   TEXT PRIMARY KEY REFERENCES sessions (id) ON DELETE CASCADE,
-        tries     INTEGER NOT NULL,
-        why       TEXT NOT NULL
-    ) WITHOUT ROWID""",
-)
+        SELECT turn_id, session_id, task, tool, model,
+            input, output, cached, cache_write, reasoning, cost, created FROM auxiliary_calls"""
 
-
-STEP_SUBAGENTS: tuple[str, ...] = (
-    """CREATE INDEX turns_by_origin ON turns (json_extract(inbound, '$.origin.session'))
-        WHERE platform = 'subagent'""",
-)
-
-
-_FIRST = (
-    """CREATE TABLE sessions (          -- one conversation; a key may have had several
+_OUTBOX = """CREATE TABLE outbox (  -- messages to chats, each lane sent in the order of the numbers
+        number         INTEGER PRIMARY KEY AUTOINCREMENT,
+        id             TEXT NOT NULL UNIQUE,
+        platform       TEXT NOT NULL,
+        lane           TEXT NOT NULL,
+        outbound       TEXT NOT NULL,
+        state          TEXT NOT NULL DEFAULT 'queued',
+        attempts       INTEGER NOT NULL DEFAULT 0,
+        due            REAL NOT NULL DEFAULT 0,
+        sent_ids       TEXT NOT NULL DEFAULT '[]',
+        uncertain_part INTEGER NOT NULL DEFAULT 0,
+        reason         TEXT NOT NULL DEFAULT '',
+        created        REAL NOT NULL,
+        finished       REAL
+    )"""
+_TRIGGER = """CREATE TRIGGER messages_deleted AFTER DELETE ON messages
+        BEGIN DELETE FROM search_index WHERE rowid = old.number; END"""
+_TABLES = (
+    """CREATE TABLE sessions (  -- one conversation; a key may have had several
         id        TEXT PRIMARY KEY,
         key       TEXT NOT NULL,
         platform  TEXT NOT NULL,
         address   TEXT NOT NULL,
         title     TEXT NOT NULL DEFAULT '',
         created   REAL NOT NULL,
-        updated   REAL NOT NULL
-    )""",
-    "CREATE INDEX sessions_by_key ON sessions (key)",
-    "CREATE INDEX sessions_by_time ON sessions (updated)",
-    """CREATE TABLE seats (             -- who lives a session now, and the claim under which they may write
-        key       TEXT PRIMARY KEY,
-        session   TEXT REFERENCES sessions (id) ON DELETE SET NULL,
-        holder    TEXT,
-        epoch     INTEGER NOT NULL DEFAULT 0
-    ) WITHOUT ROWID""",
-    "CREATE INDEX seats_by_session ON seats (session)",
-    """CREATE TABLE turns (
-        number    INTEGER PRIMARY KEY,
-        id        TEXT NOT NULL UNIQUE,
-        key       TEXT NOT NULL,
-        session   TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
-        platform  TEXT NOT NULL,
-        inbound_id TEXT NOT NULL,
-        inbound   TEXT NOT NULL,
-        epoch     INTEGER NOT NULL DEFAULT 0,
-        attempts  INTEGER NOT NULL DEFAULT 0,
-        ending    TEXT,                 -- NULL while it waits or lives
-        detail    TEXT NOT NULL DEFAULT '',
-        created   REAL NOT NULL,
-        ended     REAL,
-        UNIQUE (platform, inbound_id)   -- the second copy of a message is refused here
-    )""",
-    "CREATE INDEX turns_by_session ON turns (session)",
-    "CREATE INDEX turns_unfinished ON turns (key) WHERE ending IS NULL",
-    """CREATE TABLE said (              -- the transcript: these rows by number, and nothing else
-        number    INTEGER PRIMARY KEY,
-        turn      INTEGER NOT NULL REFERENCES turns (number) ON DELETE CASCADE,
-        session   TEXT NOT NULL,
-        role      TEXT NOT NULL,
-        message   TEXT NOT NULL,
+        updated   REAL NOT NULL,
+        parent_id TEXT REFERENCES sessions (id) ON DELETE SET NULL,
         model     TEXT NOT NULL DEFAULT '',
-        input     INTEGER,              -- usage: NULL when no model was asked
-        output    INTEGER,
-        cached    INTEGER,
+        busy_mode TEXT NOT NULL DEFAULT ''
+    )""",
+    """CREATE TABLE leases (  -- the current session of a key, and the process that may write to it
+        key        TEXT PRIMARY KEY,
+        session_id TEXT REFERENCES sessions (id) ON DELETE SET NULL,
+        holder     TEXT,
+        epoch      INTEGER NOT NULL DEFAULT 0
+    ) WITHOUT ROWID""",
+    """CREATE TABLE turns (
+        number     INTEGER PRIMARY KEY,
+        id         TEXT NOT NULL UNIQUE,
+        key        TEXT NOT NULL,
+        session_id TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+        platform   TEXT NOT NULL,
+        inbound_id TEXT NOT NULL,
+        inbound    TEXT NOT NULL,
+        epoch      INTEGER NOT NULL DEFAULT 0,
+        attempts   INTEGER NOT NULL DEFAULT 0,
+        ending     TEXT,  -- NULL while it is queued or running
+        detail     TEXT NOT NULL DEFAULT '',
+        created    REAL NOT NULL,
+        ended      REAL,
+        busy_mode  TEXT NOT NULL DEFAULT 'queue',
+        started    REAL,
+        parent_id  TEXT AS (json_extract(inbound, '$.parent')) VIRTUAL,  -- the turn it works for
+        UNIQUE (platform, inbound_id)   -- rejects the second copy of a message
+    )""",
+    """CREATE TABLE messages (  -- the transcript: these rows in the order of their numbers
+        number      INTEGER PRIMARY KEY,
+        turn_number INTEGER NOT NULL REFERENCES turns (number) ON DELETE CASCADE,
+        session_id  TEXT NOT NULL,
+        role        TEXT NOT NULL,
+        message     TEXT NOT NULL,
+        model       TEXT NOT NULL DEFAULT '',
+        input       INTEGER,  -- token counts: NULL when no model was called
+        output      INTEGER,
+        cached      INTEGER,
         cache_write INTEGER,
-        reasoning INTEGER,
-        cost      REAL,                 -- NULL when the price is unknown
-        created   REAL NOT NULL
+        reasoning   INTEGER,
+        cost        REAL,  -- NULL when the price is unknown
+        created     REAL NOT NULL
     )""",
-    "CREATE INDEX said_by_turn ON said (turn)",
-    "CREATE INDEX said_by_session ON said (session)",
-    "CREATE INDEX said_by_time ON said (created) WHERE input IS NOT NULL",
-    """CREATE TABLE acts (              -- calls of unfinished turns; a finished turn's are in its transcript
-        turn      INTEGER NOT NULL REFERENCES turns (number) ON DELETE CASCADE,
-        call_id   TEXT NOT NULL,
-        result    TEXT,                 -- NULL: begun, not known to have finished
-        UNIQUE (turn, call_id)
+    """CREATE TABLE tool_calls (  -- of unfinished turns; a finished turn has them in its transcript
+        turn_number INTEGER NOT NULL REFERENCES turns (number) ON DELETE CASCADE,
+        call_id     TEXT NOT NULL,
+        result      TEXT,  -- NULL: started, not known to have finished
+        UNIQUE (turn_number, call_id)
     )""",
-    """CREATE TABLE controls (          -- stops and the like, until whoever holds the session takes them
-        number    INTEGER PRIMARY KEY AUTOINCREMENT,
-        key       TEXT NOT NULL,
-        kind      TEXT NOT NULL,
-        op        TEXT NOT NULL
+    """CREATE TABLE pending_ops (  -- stops and other ops, until the holder of the session takes them
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        key    TEXT NOT NULL,
+        kind   TEXT NOT NULL,
+        op     TEXT NOT NULL
     )""",
-    "CREATE INDEX controls_by_key ON controls (key)",
-    "CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'unicode61 remove_diacritics 2')",
-    "CREATE TRIGGER said_unsaid AFTER DELETE ON said BEGIN DELETE FROM words WHERE rowid = old.number; END",
-)
-
-_SECOND = (
-    "ALTER TABLE sessions ADD COLUMN parent TEXT REFERENCES sessions (id) ON DELETE SET NULL",
-    "ALTER TABLE sessions ADD COLUMN model TEXT NOT NULL DEFAULT ''",
-    "ALTER TABLE sessions ADD COLUMN busy TEXT NOT NULL DEFAULT ''",
-    "ALTER TABLE turns ADD COLUMN busy TEXT NOT NULL DEFAULT 'queue'",
-    "ALTER TABLE turns ADD COLUMN begun REAL",
-    """CREATE TABLE lineage (           -- what a branch shares: an ancestor's turns up to one of them
-        session   TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
-        ancestor  TEXT NOT NULL REFERENCES sessions (id),
-        upto      INTEGER NOT NULL,
-        PRIMARY KEY (session, ancestor)
+    "CREATE VIRTUAL TABLE search_index USING fts5 (text, tokenize = 'unicode61 remove_diacritics 2')",
+    _TRIGGER,
+    """CREATE TABLE session_ancestors (  -- what a branch shares: the turns of an ancestor up to `last_turn`
+        session_id  TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+        ancestor_id TEXT NOT NULL REFERENCES sessions (id),
+        last_turn   INTEGER NOT NULL,
+        PRIMARY KEY (session_id, ancestor_id)
     ) WITHOUT ROWID""",
-    "CREATE INDEX lineage_by_ancestor ON lineage (ancestor)",
-    """CREATE TABLE hidden (            -- turns that a session undid; its branches may still see them
-        session   TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
-        turn      INTEGER NOT NULL REFERENCES turns (number) ON DELETE CASCADE,
-        PRIMARY KEY (session, turn)
+    """CREATE TABLE undone_turns (  -- hidden from a session; its branches may still see them
+        session_id  TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+        turn_number INTEGER NOT NULL REFERENCES turns (number) ON DELETE CASCADE,
+        PRIMARY KEY (session_id, turn_number)
     ) WITHOUT ROWID""",
-    "CREATE INDEX hidden_by_turn ON hidden (turn)",
-    """CREATE TABLE grants (            -- what was allowed for good, word for word
-        rule      BLOB PRIMARY KEY,
-        created   REAL NOT NULL
+    """CREATE TABLE grants (  -- rules that a person approved with "always", compared byte by byte
+        rule    BLOB PRIMARY KEY,
+        created REAL NOT NULL
     ) WITHOUT ROWID""",
-)
-
-_THIRD = (
-    """CREATE TABLE debts (             -- what is owed to a chat, in the order it is paid there
-        number    INTEGER PRIMARY KEY AUTOINCREMENT,
-        id        TEXT NOT NULL UNIQUE,
+    _OUTBOX,
+    """CREATE TABLE drafts (  -- messages in chats that show the answer of a running turn
+        lane       TEXT NOT NULL,
+        turn_id    TEXT NOT NULL,
+        message_id TEXT NOT NULL,
+        created    REAL NOT NULL,
+        PRIMARY KEY (lane, turn_id, message_id)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE people (  -- who has access on a platform, in addition to the configuration
         platform  TEXT NOT NULL,
-        lane      TEXT NOT NULL,
-        outbound  TEXT NOT NULL,
-        state     TEXT NOT NULL DEFAULT 'owed',
-        attempts  INTEGER NOT NULL DEFAULT 0,
-        due       REAL NOT NULL DEFAULT 0,
-        paid      TEXT NOT NULL DEFAULT '[]',
-        uncertain INTEGER NOT NULL DEFAULT 0,
-        why       TEXT NOT NULL DEFAULT '',
-        created   REAL NOT NULL,
-        settled   REAL
-    )""",
-    "CREATE INDEX debts_open ON debts (platform, lane, number) WHERE state IN ('owed', 'trying')",
-    "CREATE INDEX debts_settled ON debts (settled) WHERE settled IS NOT NULL",
-    """CREATE TABLE drafts (            -- messages in chats that a living turn is still writing
-        lane      TEXT NOT NULL,
-        turn      TEXT NOT NULL,
-        message   TEXT NOT NULL,
-        created   REAL NOT NULL,
-        PRIMARY KEY (lane, turn, message)
-    ) WITHOUT ROWID""",
-)
-
-_FOURTH = (
-    """CREATE TABLE people (            -- who may speak on a platform beside those in the configuration
-        platform  TEXT NOT NULL,
-        person    TEXT NOT NULL,
+        person_id TEXT NOT NULL,
         name      TEXT NOT NULL,
         role      TEXT NOT NULL,
-        since     REAL NOT NULL,
-        PRIMARY KEY (platform, person)
+        added     REAL NOT NULL,
+        PRIMARY KEY (platform, person_id)
     ) WITHOUT ROWID""",
-    """CREATE TABLE pairings (          -- who asked to be let in, and the hash of the code they were shown
+    """CREATE TABLE pairing_requests (  -- who asked for access, and the hash of the code they were given
         platform  TEXT NOT NULL,
-        person    TEXT NOT NULL,
+        person_id TEXT NOT NULL,
         name      TEXT NOT NULL,
         address   TEXT NOT NULL,
         salt      BLOB NOT NULL,
-        hash      BLOB NOT NULL,
+        code_hash BLOB NOT NULL,
         created   REAL NOT NULL,
-        PRIMARY KEY (platform, person)
+        PRIMARY KEY (platform, person_id)
     ) WITHOUT ROWID""",
-    "CREATE TABLE missed_codes (created REAL NOT NULL)   -- wrong codes that were tried",
-    """CREATE TABLE homes (             -- where a platform is written to when no chat is named
-        platform  TEXT PRIMARY KEY,
-        address   TEXT NOT NULL
+    "CREATE TABLE wrong_pairing_codes (created REAL NOT NULL)",
+    """CREATE TABLE default_chats (  -- where messages to a platform go when no chat is named
+        platform TEXT PRIMARY KEY,
+        address  TEXT NOT NULL
     ) WITHOUT ROWID""",
-    """CREATE TABLE chats (             -- what was chosen for a chat
-        lane      TEXT PRIMARY KEY,
-        progress  TEXT NOT NULL
+    """CREATE TABLE chat_settings (
+        lane     TEXT PRIMARY KEY,
+        progress TEXT NOT NULL
     ) WITHOUT ROWID""",
-    """CREATE TABLE arrivals (          -- what came in and is no turn: it waits for company, or is dealt with
-        number    INTEGER PRIMARY KEY AUTOINCREMENT,
-        platform  TEXT NOT NULL,
-        id        TEXT NOT NULL,
-        arrival   TEXT NOT NULL DEFAULT '',
-        batch     TEXT NOT NULL DEFAULT '',
-        created   REAL NOT NULL,
-        done      REAL,
+    """CREATE TABLE inbox (  -- incoming messages that are not a turn (yet), and ids already handled
+        number   INTEGER PRIMARY KEY AUTOINCREMENT,
+        platform TEXT NOT NULL,
+        id       TEXT NOT NULL,
+        message  TEXT NOT NULL DEFAULT '',
+        batch    TEXT NOT NULL DEFAULT '',
+        created  REAL NOT NULL,
+        handled  REAL,
         UNIQUE (platform, id)
     )""",
-    "CREATE INDEX arrivals_waiting ON arrivals (platform, number) WHERE done IS NULL",
-    "CREATE INDEX arrivals_done ON arrivals (done) WHERE done IS NOT NULL",
+    """CREATE TABLE api_keys (
+        name                TEXT PRIMARY KEY,
+        key_hash            BLOB NOT NULL UNIQUE,
+        scope               TEXT NOT NULL,
+        created             REAL NOT NULL,
+        expires             REAL,
+        requests_per_minute INTEGER
+    ) WITHOUT ROWID""",
+    """CREATE TABLE webhooks (  -- the secret in clear text: signatures are made with it
+        name          TEXT PRIMARY KEY,
+        settings      TEXT NOT NULL,
+        secret        TEXT NOT NULL,
+        created       REAL NOT NULL,
+        deliveries    INTEGER NOT NULL DEFAULT 0,
+        last_delivery REAL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE history_hashes (  -- finds the turn after which an API client continues its conversation
+        hash        BLOB NOT NULL,
+        turn_number INTEGER NOT NULL REFERENCES turns (number) ON DELETE CASCADE,
+        PRIMARY KEY (hash, turn_number)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE responses (  -- stored responses of the API, by the id that the client knows
+        id          TEXT PRIMARY KEY,
+        turn_number INTEGER NOT NULL UNIQUE REFERENCES turns (number) ON DELETE CASCADE,
+        caller      TEXT NOT NULL,
+        request     TEXT NOT NULL,
+        deleted     INTEGER NOT NULL DEFAULT 0
+    ) WITHOUT ROWID""",
+    """CREATE TABLE temporary_sessions (  -- deleted as soon as they are answered
+        session_id TEXT PRIMARY KEY REFERENCES sessions (id) ON DELETE CASCADE
+    ) WITHOUT ROWID""",
+    """CREATE TABLE auxiliary_calls (  -- model calls that are not a message of a transcript
+        number      INTEGER PRIMARY KEY,
+        turn_id     TEXT NOT NULL,
+        session_id  TEXT NOT NULL,
+        task        TEXT NOT NULL,
+        tool        TEXT NOT NULL,
+        model       TEXT NOT NULL,
+        input       INTEGER NOT NULL,
+        output      INTEGER NOT NULL,
+        cached      INTEGER NOT NULL,
+        cache_write INTEGER NOT NULL,
+        reasoning   INTEGER NOT NULL,
+        cost        REAL,  -- NULL when the price is unknown
+        created     REAL NOT NULL
+    )""",
+    _MODEL_CALLS,
+    """CREATE TABLE summaries (  -- replace the start of a conversation; the newest valid one counts
+        number         INTEGER PRIMARY KEY,
+        session_id     TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+        last_message   INTEGER NOT NULL,  -- the last message it replaces; 0: none
+        message_count  INTEGER NOT NULL, -- how many messages that were; no longer valid if this has changed
+        last_trimmed   INTEGER NOT NULL,  -- tool results up to this message are shortened
+        max_chars      INTEGER NOT NULL,
+        newest_message INTEGER NOT NULL,  -- the last message of the conversation when it was written
+        text           TEXT NOT NULL,
+        created        REAL NOT NULL
+    )""",
+    """CREATE TABLE failed_compactions (  -- since the last one that succeeded
+        session_id TEXT PRIMARY KEY REFERENCES sessions (id) ON DELETE CASCADE,
+        attempts   INTEGER NOT NULL,
+        error      TEXT NOT NULL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE todos (  -- the to-do list of a conversation, as JSON
+        session_id TEXT PRIMARY KEY REFERENCES sessions (id) ON DELETE CASCADE,
+        items      TEXT NOT NULL,
+        updated    REAL NOT NULL
+    ) WITHOUT ROWID""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    _FIRST,
-    _SECOND,
-    _THIRD,
-    _FOURTH,
-    STEP_API,
-    STEP_RESPONSES,
-    STEP_SIDE,
-    STEP_SUBAGENTS,
-    STEP_SENSES,
+_INDEXES = (
+    "CREATE INDEX IF NOT EXISTS sessions_by_key ON sessions (key)",
+    "CREATE INDEX IF NOT EXISTS sessions_by_time ON sessions (updated)",
+    "CREATE INDEX IF NOT EXISTS leases_by_session ON leases (session_id)",
+    "CREATE INDEX IF NOT EXISTS turns_by_session ON turns (session_id)",
+    "CREATE INDEX IF NOT EXISTS turns_unfinished ON turns (key) WHERE ending IS NULL",
+    "CREATE INDEX IF NOT EXISTS turns_by_parent ON turns (parent_id) WHERE parent_id IS NOT NULL",
+    """CREATE INDEX IF NOT EXISTS turns_by_origin ON turns (json_extract(inbound, '$.origin.session'))
+        WHERE platform = 'subagent'""",
+    "CREATE INDEX IF NOT EXISTS messages_by_turn ON messages (turn_number)",
+    "CREATE INDEX IF NOT EXISTS messages_by_session ON messages (session_id)",
+    "CREATE INDEX IF NOT EXISTS messages_by_time ON messages (created) WHERE input IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS pending_ops_by_key ON pending_ops (key)",
+    "CREATE INDEX IF NOT EXISTS session_ancestors_by_ancestor ON session_ancestors (ancestor_id)",
+    "CREATE INDEX IF NOT EXISTS undone_turns_by_turn ON undone_turns (turn_number)",
+    """CREATE INDEX IF NOT EXISTS outbox_open ON outbox (platform, lane, number)
+        WHERE state IN ('queued', 'sending')""",
+    "CREATE INDEX IF NOT EXISTS outbox_finished ON outbox (finished) WHERE finished IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS inbox_waiting ON inbox (platform, number) WHERE handled IS NULL",
+    "CREATE INDEX IF NOT EXISTS inbox_handled ON inbox (handled) WHERE handled IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS history_hashes_by_turn ON history_hashes (turn_number)",
+    "CREATE INDEX IF NOT EXISTS auxiliary_calls_by_turn ON auxiliary_calls (turn_id)",
+    "CREATE INDEX IF NOT EXISTS auxiliary_calls_by_session ON auxiliary_calls (session_id)",
+    "CREATE INDEX IF NOT EXISTS auxiliary_calls_by_time ON auxiliary_calls (created)",
+    "CREATE INDEX IF NOT EXISTS summaries_by_session ON summaries (session_id)",
 )
-SCHEMA = len(MIGRATIONS)
+
+_RENAMES: dict[str, tuple[str, dict[str, str]]] = {
+    "sessions": ("sessions", {"parent": "parent_id", "busy": "busy_mode"}),
+    "seats": ("leases", {"session": "session_id"}),
+    "turns": (
+        "turns",
+        {"session": "session_id", "busy": "busy_mode", "begun": "started", "parent": "parent_id"},
+    ),
+    "said": ("messages", {"turn": "turn_number", "session": "session_id"}),
+    "acts": ("tool_calls", {"turn": "turn_number"}),
+    "controls": ("pending_ops", {}),
+    "words": ("search_index", {}),
+    "lineage": (
+        "session_ancestors",
+        {"session": "session_id", "ancestor": "ancestor_id", "upto": "last_turn"},
+    ),
+    "hidden": ("undone_turns", {"session": "session_id", "turn": "turn_number"}),
+    "drafts": ("drafts", {"turn": "turn_id", "message": "message_id"}),
+    "people": ("people", {"person": "person_id", "since": "added"}),
+    "pairings": ("pairing_requests", {"person": "person_id", "hash": "code_hash"}),
+    "missed_codes": ("wrong_pairing_codes", {}),
+    "homes": ("default_chats", {}),
+    "chats": ("chat_settings", {}),
+    "arrivals": ("inbox", {"arrival": "message", "done": "handled"}),
+    "callers": ("api_keys", {"hash": "key_hash", "rate": "requests_per_minute"}),
+    "webhooks": ("webhooks", {"hook": "settings", "taken": "deliveries", "last": "last_delivery"}),
+    "answers": ("history_hashes", {"mark": "hash", "turn": "turn_number"}),
+    "responses": ("responses", {"turn": "turn_number", "asked": "request"}),
+    "passing": ("temporary_sessions", {"session": "session_id"}),
+    "billed": ("auxiliary_calls", {"turn": "turn_id", "session": "session_id"}),
+    "digests": (
+        "summaries",
+        {
+            "session": "session_id",
+            "upto": "last_message",
+            "covers": "message_count",
+            "trimmed": "last_trimmed",
+            "widest": "max_chars",
+            "last": "newest_message",
+        },
+    ),
+    "compactions": ("failed_compactions", {"session": "session_id", "tries": "attempts", "why": "error"}),
+    "todos": ("todos", {"session": "session_id"}),
+}
+"""Tables and columns of schema 9: their names in schema 10."""
+
+_OLD_INDEXES = (
+    *("seats_by_session", "said_by_turn", "said_by_session", "said_by_time", "controls_by_key"),
+    *("lineage_by_ancestor", "hidden_by_turn", "arrivals_waiting", "arrivals_done", "answers_by_turn"),
+    *("billed_by_turn", "billed_by_session", "billed_by_time", "digests_by_session"),
+)
 
 
-def migrate(db: sqlite3.Connection, steps: tuple[tuple[str, ...], ...] = MIGRATIONS) -> None:
-    """Take the steps that `db` lacks, each in its own transaction; safe beside others who do the same.
+def _rename(old: str, new: str, columns: dict[str, str]) -> list[str]:
+    tables = [f"ALTER TABLE {old} RENAME TO {new}"] if old != new else []
+    return tables + [f"ALTER TABLE {new} RENAME COLUMN {was} TO {now}" for was, now in columns.items()]
 
-    Raises `StoreError` when a newer alipes has already taken further steps.
+
+_FROM_9 = (
+    "DROP VIEW bill",
+    "DROP TRIGGER said_unsaid",
+    *(f"DROP INDEX {name}" for name in _OLD_INDEXES),
+    *(statement for old, names in _RENAMES.items() for statement in _rename(old, *names)),
+    _OUTBOX,
+    """INSERT INTO outbox SELECT number, id, platform, lane, outbound,
+        CASE state WHEN 'owed' THEN 'queued' WHEN 'trying' THEN 'sending' WHEN 'dead' THEN 'failed'
+            ELSE state END,
+        attempts, due, paid, uncertain, why, created, settled FROM debts""",
+    "DELETE FROM sqlite_sequence WHERE name = 'outbox'",
+    "UPDATE sqlite_sequence SET name = 'outbox' WHERE name = 'debts'",  # a number is never given twice
+    "DROP TABLE debts",
+    """UPDATE turns SET detail = 'imported' WHERE detail = 'as the caller told it'
+        AND number IN (SELECT number FROM turns WHERE inbound_id LIKE '%:given:%')""",
+    _TRIGGER,
+    _MODEL_CALLS,
+    *_INDEXES,
+)
+
+Steps: TypeAlias = Mapping[int, tuple[int, tuple[str, ...]]]
+"""By the schema of a file: the schema that it gets next, and the statements that lead to it."""
+
+STEPS: Steps = {0: (10, (*_TABLES, *_INDEXES)), 9: (10, _FROM_9)}
+"""0: a new file; 9: the previous release. A released step is never edited: add the next one."""
+SCHEMA = 10
+
+
+def migrate(db: sqlite3.Connection, steps: Steps = STEPS) -> None:
+    """Bring `db` up to the newest schema, in one transaction; safe while other processes do the same.
+
+    Raises `StoreError` for a file of a newer alipes, or of one that is too old.
     """
-    if version(db) == len(steps):
+    newest = max(reached for reached, _ in steps.values())
+    if schema_version(db) == newest:
         return
-    done = False
-    while not done:
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            done = _step(db, steps)
-            db.execute("COMMIT")
-        finally:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        while (version := schema_version(db)) != newest:
+            reached, statements = _next_step(version, newest, steps)
+            for statement in statements:
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {reached}")
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
 
 
-def _step(db: sqlite3.Connection, steps: tuple[tuple[str, ...], ...]) -> bool:
-    have = version(db)
-    if have > len(steps):
+def _next_step(version: int, newest: int, steps: Steps) -> tuple[int, tuple[str, ...]]:
+    if version > newest:
         raise StoreError(
-            f"this home was written by a newer alipes (schema {have}, this one knows {len(steps)}); "
+            f"this home was written by a newer alipes (schema {version}, this one knows {newest}); "
             "upgrade alipes or use another home"
         )
-    if have < len(steps):
-        for statement in steps[have]:
-            db.execute(statement)
-        db.execute(f"PRAGMA user_version = {have + 1}")
-    return have + 1 >= len(steps)
+    if version not in steps:
+        oldest = min(filter(None, steps))
+        raise StoreError(
+            f"this home is too old for this alipes (schema {version}, oldest supported: {oldest}); "
+            "open it once with the previous release, or use another home"
+        )
+    return steps[version]
 
 
-def version(db: sqlite3.Connection) -> int:
-    """How many steps `db` has behind it."""
-    (number,) = db.execute("PRAGMA user_version").fetchone()
-    return int(number)
+def schema_version(db: sqlite3.Connection) -> int:
+    """The schema of `db`; 0 for an empty file."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    return int(version)

@@ -1,4 +1,4 @@
-"""What the database's one thread does: commits, one by one or together, and looks. It asks for nothing."""
+"""Work of the database threads: group commit, reads, syncing to disk, and errors as sentences."""
 
 import asyncio
 import errno
@@ -11,111 +11,133 @@ from concurrent.futures import Executor
 from concurrent.futures import Future as ThreadFuture
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from alipes.kernel.errors import AlipesError, StoreError
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+WAL_BYTES, FILLER_BYTES = 6_000_000, 1_000_000
+"""Bytes written and rolled back to grow the write-ahead log; what exceeds the page cache ends up in it."""
+
 _SENTENCES = {
-    sqlite3.SQLITE_FULL: "the disk of {path} is full and nothing was saved; make room and start again",
-    sqlite3.SQLITE_IOERR: "the disk of {path} fails and nothing was saved; make room and check its health",
+    sqlite3.SQLITE_FULL: "the disk of {path} is full and nothing was saved; free some space and start again",
+    sqlite3.SQLITE_IOERR: "the disk of {path} failed and nothing was saved; free space and check the disk",
     sqlite3.SQLITE_READONLY: "the store {path} is read-only; make it writable or use another home",
-    sqlite3.SQLITE_CANTOPEN: "the store {path} cannot be opened; open its folder to us or use another home",
-    sqlite3.SQLITE_CORRUPT: "the store {path} is damaged; bring back a good backup with `alipes restore`",
-    sqlite3.SQLITE_NOTADB: "the store {path} is damaged; bring back a good backup with `alipes restore`",
+    sqlite3.SQLITE_CANTOPEN: "the store {path} cannot be opened; fix the permissions of its folder or use "
+    "another home",
+    sqlite3.SQLITE_CORRUPT: "the store {path} is damaged; restore a backup with `alipes restore`",
+    sqlite3.SQLITE_NOTADB: "the store {path} is damaged; restore a backup with `alipes restore`",
     sqlite3.SQLITE_BUSY: "another program keeps the store {path} locked; close it and start again",
     sqlite3.SQLITE_LOCKED: "another program keeps the store {path} locked; close it and start again",
 }
 
 
-def ours(error: BaseException, path: Path) -> BaseException:
-    """What `error` means to whoever must act; a stranger's error stays as it is."""
+def translate_error(error: BaseException, path: Path) -> BaseException:
+    """`error` as a `StoreError` with a sentence for the operator; unrelated errors are returned unchanged."""
     match error:
         case sqlite3.Error():
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code == sqlite3.SQLITE_ERROR and "fts5" in str(error):
-                code = sqlite3.SQLITE_CORRUPT  # what the index of words says of damage
-            why = _SENTENCES.get(code, "the store {path} failed")
-            sentence = f"{why.format(path=path)} ({error})"
+                code = sqlite3.SQLITE_CORRUPT  # FTS5 reports a damaged index like this
+            sentence = _SENTENCES.get(code, "the store {path} failed").format(path=path)
+            return _store_error(f"{sentence} ({error})", error)
         case msgspec.DecodeError():
-            sentence = f"the store {path} holds a row that cannot be read ({error}); see `alipes doctor`"
+            sentence = f"the store {path} contains a row that cannot be read ({error}); run `alipes doctor`"
+            return _store_error(sentence, error)
         case OSError():
-            return unusable(f"the store {path} cannot be opened", path, error)
-        case _:
-            return error
-    return _because(sentence, error)
+            return make_unusable_error(f"the store {path} cannot be opened", path, error)
+    return error
 
 
-def unusable(what: str, path: Path, error: OSError) -> StoreError:
-    """`what` cannot be done at `path`, and the way out of it."""
+def make_unusable_error(problem: str, path: Path, error: OSError) -> StoreError:
+    """A `StoreError` that says `problem`, its cause and the fix."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return _because(f"{_SENTENCES[sqlite3.SQLITE_FULL].format(path=path)} ({error.strerror})", error)
-    return _because(f"{what} ({error.strerror or error}); make it writable or use another home", error)
+        sentence = _SENTENCES[sqlite3.SQLITE_FULL].format(path=path)
+        return _store_error(f"{sentence} ({error.strerror})", error)
+    return _store_error(f"{problem} ({error.strerror or error}); make it writable or use another home", error)
 
 
-def _because(sentence: str, error: BaseException) -> StoreError:
-    translated = StoreError(sentence)
-    translated.__cause__ = error
-    return translated
+def _store_error(sentence: str, cause: BaseException) -> StoreError:
+    error = StoreError(sentence)
+    error.__cause__ = cause
+    return error
 
 
-log = logging.getLogger(__name__)
+class WriteFailure:
+    """The outcome of a job that failed."""
 
-T = TypeVar("T")
-LOG, FILLER = 6_000_000, 1_000_000
-"""Bytes that are written in vain to stretch the log, which takes those that find no place in the cache."""
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
 
 
-class Job(Generic[T]):
-    __slots__ = ("soon", "told", "work")
+class WriteJob(Generic[T]):
+    """One write and the future of its caller. `sync`: it must be on disk before the caller continues."""
 
-    def __init__(self, work: Callable[[sqlite3.Connection], T], told: "Future[T]", soon: bool) -> None:
-        self.work, self.told, self.soon = work, told, soon
+    __slots__ = ("future", "sync", "work")
 
-    def tell(self, outcome: T | "Failed") -> StoreError | None:
-        """To whoever asked; it is done also if they were cancelled meanwhile. If it failed then, that is
-        given back where the store is to blame: nobody else knows that it lacks what was asked for."""
-        if not self.told.done():
-            settle(self.told, outcome)
-        elif isinstance(outcome, Failed):
-            log.warning("a write failed after its asker was cancelled: %s", outcome.error)
+    def __init__(self, work: Callable[[sqlite3.Connection], T], future: "Future[T]", sync: bool) -> None:
+        self.work, self.future, self.sync = work, future, sync
+
+    def resolve(self, outcome: T | WriteFailure) -> StoreError | None:
+        """Pass the outcome to the caller. Returns an error of the store if the caller was cancelled, because
+        then nobody else knows that the write is missing."""
+        if not self.future.done():
+            set_outcome(self.future, outcome)
+        elif isinstance(outcome, WriteFailure):
+            log.warning("a write failed after its caller was cancelled: %s", outcome.error)
             if type(outcome.error) is StoreError:
                 return outcome.error
         return None
 
 
+def set_outcome(future: "Future[T]", outcome: T | WriteFailure) -> None:
+    if isinstance(outcome, WriteFailure):
+        future.set_exception(outcome.error)
+    else:
+        future.set_result(outcome)
+
+
 class Writer:
-    """The connection, and how it is written by; used on the thread alone."""
+    """Commits batches of writes; used by the SQLite thread only."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path, self.connection = path, connection
-        self._waits_for_disk = True
-        self.loose = False
-        """Was something written that may not be on disk yet?"""
+        self._full_sync = True
+        self.unsynced = False
+        """True if a committed write may not be on disk yet."""
 
-    def commit(self, batch: list[Job[Any]], waits: Callable[[], object] | None = None) -> list[Any]:
-        """On the thread: the outcomes, all on disk; raises when the transaction as a whole was lost.
-        `waits` is called before the disk is waited for."""
+    def commit(
+        self, batch: list[WriteJob[Any]], before_sync: Callable[[], object] | None = None
+    ) -> list[Any]:
+        """Commit the batch in one transaction and return the outcomes. Raises if all of it failed.
+
+        `before_sync` is called before SQLite waits for the disk.
+        """
         db, before = self.connection, self.connection.total_changes
         try:
-            self._wait_for_disk(not all(job.soon for job in batch))
+            self._set_full_sync(any(job.sync for job in batch))
             db.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
-            return [Failed(ours(error, self._path)) for _ in batch]
-        with _ending(db):
-            outcomes = self._together(batch)
-            if waits is not None:
-                waits()
+            return [WriteFailure(translate_error(error, self._path)) for _ in batch]
+        with _commit_or_rollback(db):
+            outcomes = self._run_batch(batch)
+            if before_sync is not None:
+                before_sync()
         changed = db.total_changes != before
-        if not self._waits_for_disk:
-            self.loose = self.loose or changed
-        elif changed and not any(isinstance(each, Failed) for each in outcomes):
-            self.loose = False  # where nothing is changed, or all is taken back, SQLite asks no disk
+        if not self._full_sync:
+            self.unsynced = self.unsynced or changed
+        elif changed and not any(isinstance(outcome, WriteFailure) for outcome in outcomes):
+            self.unsynced = False  # SQLite does not sync if nothing changed or all was rolled back
         return outcomes
 
-    def _together(self, batch: list[Job[Any]]) -> list[Any]:
-        """Mostly nobody has anything to object; if somebody has, all is begun again, each by itself."""
+    def _run_batch(self, batch: list[WriteJob[Any]]) -> list[Any]:
+        """Run the jobs; if one of them fails, start over with a savepoint for each."""
         if len(batch) == 1:
             return [batch[0].work(self.connection)]
         try:
@@ -123,58 +145,53 @@ class Writer:
         except AlipesError:
             self.connection.execute("ROLLBACK")
             self.connection.execute("BEGIN IMMEDIATE")
-            return [self._apart(job) for job in batch]
+            return [self._run_in_savepoint(job) for job in batch]
 
-    def _wait_for_disk(self, wanted: bool) -> None:
-        if self._waits_for_disk is not wanted:
+    def _set_full_sync(self, wanted: bool) -> None:
+        if self._full_sync is not wanted:
             self.connection.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
-            self._waits_for_disk = wanted
+            self._full_sync = wanted
 
-    def _apart(self, job: Job[Any]) -> Any:
+    def _run_in_savepoint(self, job: WriteJob[Any]) -> Any:
         db = self.connection
         db.execute("SAVEPOINT job")
         try:
             outcome = job.work(db)
-        except AlipesError as error:  # what SQLite complains of is found out one by one
+        except (
+            AlipesError
+        ) as error:  # errors of SQLite fail the batch; the caller then runs its jobs one by one
             db.execute("ROLLBACK TO job")
-            outcome = Failed(error)
+            outcome = WriteFailure(error)
         db.execute("RELEASE job")
         return outcome
 
 
-def stretch(connection: sqlite3.Connection) -> None:
-    """On the thread: what does not fit into the cache goes to the log, and is not kept."""
+def preallocate_wal(connection: sqlite3.Connection) -> None:
+    """Grow the write-ahead log on the SQLite thread: write more than the page cache holds, then roll back."""
     try:
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute("CREATE TABLE filler (data BLOB)")
-            for _ in range(LOG // FILLER):
-                connection.execute("INSERT INTO filler VALUES (zeroblob(?))", (FILLER,))
+            for _ in range(WAL_BYTES // FILLER_BYTES):
+                connection.execute("INSERT INTO filler VALUES (zeroblob(?))", (FILLER_BYTES,))
         finally:
             connection.execute("ROLLBACK")
-    except sqlite3.Error as error:  # a full disk, a busy neighbour: then it grows as it always did
-        log.info("the write-ahead log was not stretched: %s", error)
+    except sqlite3.Error as error:  # disk full or locked: the log grows with the writes instead
+        log.info("the write-ahead log was not preallocated: %s", error)
 
 
-def look(connection: sqlite3.Connection, path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
-    """On the thread: one view for all that it reads."""
+def run_read(connection: sqlite3.Connection, path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
+    """Run `work` on the SQLite thread, in one read transaction."""
     try:
         connection.execute("BEGIN")
-        with _ending(connection):
+        with _commit_or_rollback(connection):
             return work(connection)
     except (sqlite3.Error, msgspec.DecodeError) as error:
-        raise ours(error, path) from error
-
-
-class Failed:
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
+        raise translate_error(error, path) from error
 
 
 @contextmanager
-def _ending(db: sqlite3.Connection) -> Iterator[None]:
+def _commit_or_rollback(db: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
         db.execute("COMMIT")
@@ -183,72 +200,62 @@ def _ending(db: sqlite3.Connection) -> Iterator[None]:
             db.execute("ROLLBACK")
 
 
-def settle(told: "Future[T]", outcome: T | Failed) -> None:
-    if isinstance(outcome, Failed):
-        told.set_exception(outcome.error)
-    else:
-        told.set_result(outcome)
+class DiskSync:
+    """Syncs the write-ahead log on a thread of its own, one sync at a time. Callers that arrive during a sync
+    wait for the next one."""
 
-
-Waiting: TypeAlias = list["asyncio.Future[None]"]
-
-
-class Sync:
-    """One at a time; who asks while one is under way is told after the next."""
-
-    def __init__(self, path: Path, thread: Executor, failed: Callable[[BaseException], None]) -> None:
-        """`path`: of the database; all that is written goes to the log beside it first. `failed` is called
-        when something did not reach the disk: also if nobody waits for it any more, it is missing there."""
-        self._path, self._thread, self._failed = path, thread, failed
-        self._log = Log(path)
-        self._waiting: Waiting = []
+    def __init__(self, path: Path, thread: Executor, on_failure: Callable[[BaseException], None]) -> None:
+        """`on_failure` is called when a sync fails, even if no caller is left to receive the error."""
+        self._path, self._thread, self._on_failure = path, thread, on_failure
+        self._wal = WalFile(path)
+        self._waiting: list[Future[None]] = []
         self._busy = False
 
-    async def reached(self) -> None:
-        """Return once all is on disk that was written before this was called. Raises `StoreError`."""
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(told)
+    async def wait(self) -> None:
+        """Return once everything written before this call is on disk. Raises `StoreError`."""
+        synced: Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(synced)
         if not self._busy:
-            self._next()
-        await told
+            self._start_next()
+        await synced
 
     def close(self) -> None:
-        """Let go of the log, once nobody waits for it."""
-        self._thread.submit(self._log.close)
+        """Close the file, after the syncs that were requested before."""
+        self._thread.submit(self._wal.close)
 
-    def _next(self) -> None:
+    def _start_next(self) -> None:
         waiting, self._waiting = self._waiting, []
         self._busy = bool(waiting)
         if waiting:
             loop = asyncio.get_running_loop()
-            self._thread.submit(self._log.sync).add_done_callback(
-                lambda done: loop.call_soon_threadsafe(self._tell, waiting, done)
+            self._thread.submit(self._wal.sync).add_done_callback(
+                lambda done: loop.call_soon_threadsafe(self._finish, waiting, done)
             )
 
-    def _tell(self, waiting: Waiting, done: "ThreadFuture[None]") -> None:
+    def _finish(self, waiting: "list[Future[None]]", done: "ThreadFuture[None]") -> None:
         error = done.exception()
+        if isinstance(error, OSError):
+            error = make_unusable_error(
+                f"data written to {self._path} did not reach the disk", self._path, error
+            )
         if error is not None:
-            error = _ours(error, self._path)
-            self._failed(error)
-        for told in waiting:
-            if told.done():
-                continue  # it was cancelled meanwhile
+            self._on_failure(error)
+        for synced in waiting:
+            if synced.done():
+                continue  # its caller was cancelled
             if error is None:
-                told.set_result(None)
+                synced.set_result(None)
             else:
-                told.set_exception(error)
-        self._next()
+                synced.set_exception(error)
+        self._start_next()
 
 
-def _ours(error: BaseException, path: Path) -> BaseException:
-    if isinstance(error, OSError):
-        return unusable(f"what was written to {path} did not reach the disk", path, error)
-    return error
+class WalFile:
+    """The write-ahead log through a file descriptor of our own.
 
-
-class Log:
-    """The write-ahead log, by a descriptor of our own. On this file, unlike the others, SQLite holds no locks
-    that would be dropped when we close it; and as long as somebody has the database open, it stays."""
+    SQLite holds no locks on this file, so closing the descriptor drops none (it would for the database file);
+    and the file exists as long as any process has the database open.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path, self._file = f"{path}-wal", -1

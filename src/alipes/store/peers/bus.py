@@ -1,4 +1,4 @@
-"""Events on their way to whoever watches: fast and lossy. The journal is where they are kept."""
+"""The event bus of a home: subscriptions in this process and in the others. Fast and lossy."""
 
 import asyncio
 import logging
@@ -12,245 +12,249 @@ import msgspec
 from alipes.kernel.errors import StoreError
 from alipes.kernel.turns import Envelope
 from alipes.store.peers import peers
-from alipes.store.peers.peers import Hosts, Peer
+from alipes.store.peers.peers import Peer, Processes
 
 log = logging.getLogger(__name__)
 
-
-class Hearer(Protocol):
-    def hear(self, envelope: Envelope, host: str) -> None: ...
-    def miss(self, count: int) -> None: ...
-    async def lose(self, host: str) -> None: ...
-    def awaited(self) -> list[str]: ...
-
-
+MAX_BACKLOG = 4096
+"""Envelopes kept for one subscriber; after that the oldest are dropped, so that the ending always arrives."""
 Spawn = Callable[[Coroutine[None, None, None]], "asyncio.Task[None]"]
 
 
-class _Ear:
-    """At one process: the connection, the keys it carries, and who waits for a `Done`."""
+class PeerListener(Protocol):
+    """Receives what other processes send."""
+
+    def on_event(self, envelope: Envelope, host: str) -> None: ...
+    def on_missed(self, count: int) -> None: ...
+    async def on_disconnect(self, host: str) -> None: ...
+    def subscribed_keys(self) -> list[str]: ...
+
+
+class _PeerConnection:
+    """A connection to one process, the keys subscribed there, and the requests not answered yet."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.keys: set[str] = set()
         self.task: asyncio.Task[None] | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._unsent: list[peers.Request] = []
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._unsent: list[peers.RequestFrame] = []
+        self._unanswered: deque[asyncio.Future[None]] = deque()
 
-    def say(self, request: peers.Request) -> "asyncio.Future[None]":
-        """Send it now or once connected; the future is done when it is answered or nobody is there."""
+    def send(self, request: peers.RequestFrame) -> "asyncio.Future[None]":
+        """Send now, or once connected. The future is done when it is answered or the connection ends."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(done)
+        self._unanswered.append(done)
         if self._writer is None:
             self._unsent.append(request)
         else:
-            self._writer.write(peers.line(request))
+            self._writer.write(peers.encode_line(request))
         return done
 
-    async def attend(self, hearer: Hearer) -> None:
-        """Until the connection ends; whoever still waits then is let go."""
+    async def run(self, listener: PeerListener) -> None:
+        """Read until the connection ends, then resolve the requests that are still open."""
         try:
-            async with peers.connected(self.peer.socket) as (reader, self._writer):
-                self._writer.write(b"".join(map(peers.line, self._unsent)))
-                while data := await reader.readline():
-                    self._heard(data, hearer)
+            async with peers.open_connection(self.peer.socket) as (reader, self._writer):
+                self._writer.write(b"".join(map(peers.encode_line, self._unsent)))
+                while line := await reader.readline():
+                    self._handle_line(line, listener)
         except (OSError, ValueError) as error:
-            log.debug("the ear at process %s closed: %s", self.peer.pid, error)
+            log.debug("the connection to process %s closed: %s", self.peer.pid, error)
         finally:
-            while self._waiting:
-                self._answered()
+            while self._unanswered:
+                self._resolve_request()
 
-    def _heard(self, data: bytes, hearer: Hearer) -> None:
+    def _handle_line(self, line: bytes, listener: PeerListener) -> None:
         try:
-            answer = peers.answers.decode(data)
+            answer = peers.answer_decoder.decode(line)
         except msgspec.DecodeError:  # an event that only a newer alipes knows
-            hearer.miss(1)
+            listener.on_missed(1)
             return
         match answer:
-            case peers.Done():
-                self._answered()
-            case peers.Published(envelope):
-                hearer.hear(envelope, self.peer.host)
-            case peers.Missed(count):
-                hearer.miss(count)
+            case peers.DoneFrame():
+                self._resolve_request()
+            case peers.PublishedFrame(envelope):
+                listener.on_event(envelope, self.peer.host)
+            case peers.MissedFrame(count):
+                listener.on_missed(count)
 
-    def _answered(self) -> None:
-        if self._waiting and not (done := self._waiting.popleft()).done():
+    def _resolve_request(self) -> None:
+        if self._unanswered and not (done := self._unanswered.popleft()).done():
             done.set_result(None)
 
 
-class Ears:
-    """Whom we listen to. A key is listened for at every living process, since any may come to hold it."""
+class PeerSubscriptions:
+    """Our subscriptions at the other processes: at each of them, since any may claim the session of a key."""
 
-    def __init__(self, hosts: Hosts, spawn: Spawn, hearer: Hearer) -> None:
-        self._hosts, self._spawn, self._hearer = hosts, spawn, hearer
-        self._ears: dict[str, _Ear] = {}
+    def __init__(self, processes: Processes, spawn: Spawn, listener: PeerListener) -> None:
+        self._processes, self._spawn, self._listener = processes, spawn, listener
+        self._connections: dict[str, _PeerConnection] = {}
 
-    async def listen(self, key: str) -> None:
-        """Returns when every living process has been told that we listen for `key`."""
-        said = [(peer, self._say(peer, key)) for peer in self._hosts.others()]
-        await self._answers([answer for peer, answer in said if not self._hosts.stopped(peer)])
+    async def subscribe(self, key: str) -> None:
+        """Return when every running process has confirmed the subscription."""
+        sent = [(peer, self._send_subscribe(peer, key)) for peer in self._processes.list_peers()]
+        await self._wait_confirmed([done for peer, done in sent if not self._processes.is_suspended(peer)])
 
-    async def greet(self, host: str) -> None:
-        """A new process: listen there for all that we listen for."""
-        if (peer := self._hosts.find(host)) is not None:
-            await self._answers([self._say(peer, key) for key in self._hearer.awaited()])
+    async def subscribe_all_at(self, host: str) -> None:
+        """A new process: subscribe there to everything that we are subscribed to."""
+        if (peer := self._processes.find_peer(host)) is not None:
+            keys = self._listener.subscribed_keys()
+            await self._wait_confirmed([self._send_subscribe(peer, key) for key in keys])
 
-    def ignore(self, key: str) -> None:
-        for host, ear in list(self._ears.items()):
-            ear.keys.discard(key)
-            if ear.keys:
-                ear.say(peers.Ignore(key))
-            elif ear.task is not None:
-                del self._ears[host]
-                ear.task.cancel()
+    def unsubscribe(self, key: str) -> None:
+        for host, connection in list(self._connections.items()):
+            connection.keys.discard(key)
+            if connection.keys:
+                connection.send(peers.UnsubscribeFrame(key))
+            elif connection.task is not None:
+                del self._connections[host]
+                connection.task.cancel()
 
-    def _say(self, peer: Peer, key: str) -> "asyncio.Future[None]":
-        ear = self._ears.get(peer.host)
-        if ear is None:
-            ear = self._ears[peer.host] = _Ear(peer)
-            ear.task = self._spawn(self._attend(ear))
-        ear.keys.add(key)
-        return ear.say(peers.Listen(key))
+    def _send_subscribe(self, peer: Peer, key: str) -> "asyncio.Future[None]":
+        connection = self._connections.get(peer.host)
+        if connection is None:
+            connection = self._connections[peer.host] = _PeerConnection(peer)
+            connection.task = self._spawn(self._run(connection))
+        connection.keys.add(key)
+        return connection.send(peers.SubscribeFrame(key))
 
-    async def _attend(self, ear: _Ear) -> None:
-        await ear.attend(self._hearer)
-        if self._ears.get(ear.peer.host) is ear:
-            del self._ears[ear.peer.host]
-        await self._hearer.lose(ear.peer.host)
+    async def _run(self, connection: _PeerConnection) -> None:
+        await connection.run(self._listener)
+        host = connection.peer.host
+        if self._connections.get(host) is connection:
+            del self._connections[host]
+        await self._listener.on_disconnect(host)
 
-    async def _answers(self, answers: "list[asyncio.Future[None]]") -> None:
-        if answers:
-            _, silent = await asyncio.wait(answers, timeout=self._hosts.within)
-            if silent:
-                log.warning("a process of this home does not answer; what it publishes may be missed")
-
-
-BACKLOG = 4096
-"""Envelopes that wait for one reader; beyond it the oldest are dropped, so the ending always arrives."""
+    async def _wait_confirmed(self, requests: "list[asyncio.Future[None]]") -> None:
+        if requests:
+            _, unanswered = await asyncio.wait(requests, timeout=self._processes.timeout_s)
+            if unanswered:
+                log.warning("a process of this home does not answer; its events may be missed")
 
 
 class Subscription:
-    """What one reader has still to read: an async iterator that ends when its publisher is gone."""
+    """The unread envelopes of one subscriber: an async iterator that ends when the publisher is gone."""
 
-    def __init__(self, backlog: int = BACKLOG) -> None:
-        self._waiting: deque[Envelope] = deque(maxlen=backlog)
+    def __init__(self, backlog: int = MAX_BACKLOG) -> None:
+        self._unread: deque[Envelope] = deque(maxlen=backlog)
         self._ready = asyncio.Event()
-        self._over = False
+        self._closed = False
         self.missed = 0
-        """How many were dropped because they were not read in time; re-read the journal then."""
+        """How many were dropped because they were not read in time; read the journal again then."""
         self.source = ""
         """The process that published last."""
 
     def put(self, envelope: Envelope, source: str) -> None:
-        if len(self._waiting) == self._waiting.maxlen:
+        if len(self._unread) == self._unread.maxlen:
             self.missed += 1
-        self._waiting.append(envelope)
+        self._unread.append(envelope)
         self.source = source
         self._ready.set()
 
-    def end(self) -> None:
-        """No more will come; what waits can still be read."""
-        self._over = True
+    def close(self) -> None:
+        """No more will come; the rest can still be read."""
+        self._closed = True
         self._ready.set()
 
-    async def take(self) -> list[Envelope]:
-        """All that waits, as soon as there is some; empty once it is over."""
-        while not self._waiting and not self._over:
+    async def take_all(self) -> list[Envelope]:
+        """Wait for at least one envelope and take all there are; empty once closed."""
+        while not self._unread and not self._closed:
             self._ready.clear()
             await self._ready.wait()
-        taken = list(self._waiting)
-        self._waiting.clear()
+        taken = list(self._unread)
+        self._unread.clear()
         return taken
 
     def __aiter__(self) -> AsyncIterator[Envelope]:
         return self
 
     async def __anext__(self) -> Envelope:
-        while not self._waiting:
-            if self._over:
+        while not self._unread:
+            if self._closed:
                 raise StopAsyncIteration
             self._ready.clear()
             await self._ready.wait()
-        return self._waiting.popleft()
+        return self._unread.popleft()
 
 
 class LocalBus:
-    """`Bus` for the processes of one home. `abandoned(key)`: has it work that nobody living holds?"""
+    """`Bus` for the processes of one home. `is_abandoned(key)`: it has work that no running process holds."""
 
-    def __init__(self, hosts: Hosts, spawn: Spawn, abandoned: Callable[[str], Awaitable[bool]]) -> None:
-        self._hosts, self._abandoned = hosts, abandoned
-        self.ears = Ears(hosts, spawn, self)
-        self._here: dict[str, set[Subscription]] = {}
-        self._away: dict[str, set[Subscription]] = {}
+    def __init__(
+        self, processes: Processes, spawn: Spawn, is_abandoned: Callable[[str], Awaitable[bool]]
+    ) -> None:
+        self._processes, self._is_abandoned = processes, is_abandoned
+        self.peers = PeerSubscriptions(processes, spawn, self)
+        self._local: dict[str, set[Subscription]] = {}
+        self._remote: dict[str, set[Subscription]] = {}
 
     def publish(self, envelope: Envelope) -> None:
-        for subscription in self._here.get(envelope.key, ()):
-            subscription.put(envelope, self._hosts.me)
-        for subscription in self._away.get(envelope.key, ()):
-            subscription.put(envelope, self._hosts.me)
+        for subscription in self._local.get(envelope.key, ()):
+            subscription.put(envelope, self._processes.own_name)
+        for subscription in self._remote.get(envelope.key, ()):
+            subscription.put(envelope, self._processes.own_name)
 
-    def heard(self, key: str) -> bool:
-        return bool(self._here.get(key) or self._away.get(key))
+    def has_subscribers(self, key: str) -> bool:
+        return bool(self._local.get(key) or self._remote.get(key))
 
     @asynccontextmanager
     async def subscribe(self, key: str, into: Subscription | None = None) -> AsyncIterator[Subscription]:
-        """`into`: a reader of one's own, whose `put` is called as soon as something is published."""
+        """`into`: a subscription of the caller's own class, whose `put` is called for each envelope."""
         subscription = into or Subscription()
-        here = self._here.setdefault(key, set())
-        here.add(subscription)  # before we look who lives: who comes after that look asks us (`Hello`)
+        local = self._local.setdefault(key, set())
+        local.add(
+            subscription
+        )  # before the peers are listed: a process that starts later asks us (`HelloFrame`)
         try:
-            await self.ears.listen(key)
+            await self.peers.subscribe(key)
             yield subscription
         finally:
-            here.discard(subscription)
-            if not here:
-                del self._here[key]
-                self.ears.ignore(key)
+            local.discard(subscription)
+            if not local:
+                del self._local[key]
+                self.peers.unsubscribe(key)
 
-    def hear(self, envelope: Envelope, host: str) -> None:
+    def on_event(self, envelope: Envelope, host: str) -> None:
         """Another process published this."""
-        for subscription in self._here.get(envelope.key, ()):
+        for subscription in self._local.get(envelope.key, ()):
             subscription.put(envelope, host)
 
-    def miss(self, count: int) -> None:
-        """Another process dropped `count` for us; whose they were is not known, so everyone is told."""
-        for here in self._here.values():
-            for subscription in here:
+    def on_missed(self, count: int) -> None:
+        """Another process dropped `count` envelopes. Their keys are not known, so it counts for everyone."""
+        for local in self._local.values():
+            for subscription in local:
                 subscription.missed += count
 
-    async def lose(self, host: str) -> None:
-        """We hear nothing more from `host`: end what it would have published."""
-        dead = await self._hosts.gone(host)
-        for key, here in list(self._here.items()):
-            ended = not dead or await self._ended(key)
-            for subscription in list(here):
+    async def on_disconnect(self, host: str) -> None:
+        """The connection to `host` ended: close the subscriptions whose events it would have published."""
+        gone = await self._processes.wait_until_gone(host)
+        for key, local in list(self._local.items()):
+            ended = not gone or await self._has_ended(key)
+            for subscription in list(local):
                 if ended or subscription.source == host:
-                    subscription.end()
+                    subscription.close()
 
-    async def _ended(self, key: str) -> bool:
+    async def _has_ended(self, key: str) -> bool:
         try:
-            return await self._abandoned(key)
-        except StoreError:  # the reader asks the store next, and is told
+            return await self._is_abandoned(key)
+        except StoreError:  # the subscriber asks the store next and gets this error itself
             return True
 
-    def awaited(self) -> list[str]:
-        """What is listened for here."""
-        return list(self._here)
+    def subscribed_keys(self) -> list[str]:
+        return list(self._local)
 
-    def lend(self, key: str, subscription: Subscription) -> None:
-        """Put what is published here under `key` also into `subscription`, for a reader elsewhere."""
-        self._away.setdefault(key, set()).add(subscription)
+    def add_remote(self, key: str, subscription: Subscription) -> None:
+        """Also put what is published here under `key` into `subscription`, for another process."""
+        self._remote.setdefault(key, set()).add(subscription)
 
-    def take_back(self, key: str, subscription: Subscription) -> None:
-        away = self._away.get(key, set())
-        away.discard(subscription)
-        if not away:
-            self._away.pop(key, None)
+    def remove_remote(self, key: str, subscription: Subscription) -> None:
+        remote = self._remote.get(key, set())
+        remote.discard(subscription)
+        if not remote:
+            self._remote.pop(key, None)
 
-    def end(self) -> None:
-        """We stop publishing: every reader here is told."""
-        for here in self._here.values():
-            for subscription in here:
-                subscription.end()
+    def close(self) -> None:
+        """Nothing more is published here: close all subscriptions."""
+        for local in self._local.values():
+            for subscription in local:
+                subscription.close()

@@ -1,4 +1,4 @@
-"""`execute_code`: Python in a child process that may use tools; what it prints comes back, nothing else."""
+"""`execute_code`: runs Python in a child process that can call tools; only printed output is returned."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,77 +14,76 @@ import msgspec
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import Act, ToolSpec
+from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.processes.child import Child, open_child
-from alipes.runtime.processes.orphans import Keeper, scratch
-from alipes.runtime.unix_socket_path import short
+from alipes.runtime.processes.orphans import OrphanGuard, scratch_directory
+from alipes.runtime.unix_socket_path import short_socket_path
 from alipes.tools.code import child as code_child
-from alipes.tools.shell.background import ending
-from alipes.tools.shell.output import Spill, Transcript
-from alipes.tools.shell.terminal import Progress
+from alipes.tools.shell.background import describe_exit
+from alipes.tools.shell.output import CommandOutput, SpillFolder
+from alipes.tools.shell.terminal import OutputProgress
 
 log = logging.getLogger(__name__)
-LINE = 16 * 2**20
-"""Bytes of one question of the code's."""
-COMPLAINT = 4_000
-"""Characters that are told of what went to the standard error, where the code failed."""
+MAX_REQUEST_BYTES = 16 * 2**20
+"""Longest request of one tool call."""
+MAX_STDERR_CHARS = 4_000
+"""Characters of stderr shown when the code fails."""
 
 
-class Limits(msgspec.Struct, frozen=True):
+class CodeLimits(msgspec.Struct, frozen=True):
     seconds: float = 300.0
     calls: int = 50
-    """Uses of tools."""
+    """Maximum number of tool calls."""
 
 
 class ExecuteCode:
-    """The `execute_code` tool: all it started is gone when it returns."""
+    """The `execute_code` tool. Every process it started has ended when it returns."""
 
     def __init__(
         self,
         tools: Sequence[ToolSpec],
         env: Mapping[str, str],
-        spill: Spill,
+        spill: SpillFolder,
         *,
-        keeper: Keeper | None = None,
-        mask: Callable[[str], str] = str,
-        limits: Limits | None = None,
+        keeper: OrphanGuard | None = None,
+        limits: CodeLimits | None = None,
     ) -> None:
-        """`tools`: those the code may use. `env`: its whole environment. `mask` takes out secrets."""
-        limits = limits or Limits()
-        self._tools = {spec.name: list(_properties(spec)) for spec in tools}
-        self._env, self._spill, self._keeper, self._mask = env, spill, keeper, mask
+        """`tools`: those the code may call. `env`: its whole environment."""
+        limits = limits or CodeLimits()
+        self._tools = {spec.name: list(_parameter_names(spec)) for spec in tools}
+        self._env, self._spill, self._keeper = env, spill, keeper
         self._seconds, self._calls = limits.seconds, limits.calls
         names = ", ".join(f"{name}({', '.join(given)})" for name, given in self._tools.items())
         self.spec = ToolSpec(
             name="execute_code",
-            description="Run Python, for work of many steps or much data. Only what it prints comes back. "
-            f"These are there as functions that return text or raise ToolError: {names}.",
+            description="Run Python, for multi-step work or large data. Only printed output is returned. "
+            f"These functions are available; they return text or raise ToolError: {names}.",
             schema={"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
         )
 
-    async def run(self, args: Mapping[str, Json], act: Act) -> str:
-        transcript = Transcript(self._spill, self._mask)
-        with scratch(self._keeper) as folder:
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
+        output = CommandOutput(self._spill)
+        with scratch_directory(self._keeper) as folder:
             (folder / "code.py").write_text(str(args["code"]), encoding="utf-8", errors="surrogatepass")
             (folder / "tools.json").write_text(json.dumps(self._tools))
-            async with _serving(folder / "socket", _Uses(act, self._tools, self._calls)):
-                child, in_time = await self._follow(folder, act, transcript)
-            complaint = await asyncio.to_thread(_complaint, folder / "stderr") if child.returncode else ""
-        text = (await transcript.text()).rstrip() or "(it printed nothing)"
-        status = ending(child) if in_time else f"timed out after {self._seconds:g} s and was ended"
-        return f"{text}\n{self._mask(complaint)}[{status}]"
+            async with _serve_tools(folder / "socket", _ToolServer(act, self._tools, self._calls)):
+                child, in_time = await self._run_child(folder, act, output)
+            complaint = await asyncio.to_thread(_read_stderr, folder / "stderr") if child.returncode else ""
+        text = (await output.text()).rstrip() or "(no output)"
+        status = describe_exit(child) if in_time else f"timed out after {self._seconds:g} s and was killed"
+        return f"{text}\n{self._spill.mask(complaint)}[{status}]"
 
-    async def _follow(self, folder: Path, act: Act, transcript: Transcript) -> tuple[Child, bool]:
-        """The child, and whether it ended in time."""
+    async def _run_child(self, folder: Path, act: ToolContext, output: CommandOutput) -> tuple[Child, bool]:
+        """Run the code; returns the child, and whether it ended in time."""
         argv = (sys.executable, "-u", "-I", code_child.__file__, str(folder))
-        progress = Progress(act, self._mask)
+        progress = OutputProgress(act, self._spill.mask)
         try:
             scope = open_child(argv, cwd=act.workdir or os.getcwd(), env=self._env, keeper=self._keeper)
             async with scope as child:
                 try:
                     async with asyncio.timeout(self._seconds):
-                        while piece := await progress.reading(child.read):
-                            await transcript.feed(piece)
+                        while piece := await progress.read_and_show(child.read):
+                            await output.feed(piece)
                         await child.wait()
                 except TimeoutError:
                     return child, False
@@ -93,10 +92,10 @@ class ExecuteCode:
             raise ToolError(f"the code could not be started: {error}") from error
 
 
-class _Uses:
-    """What the code asks for: each call past the same gates as the model's own."""
+class _ToolServer:
+    """Runs the tool calls of the code, with the same approval checks as calls of the model."""
 
-    def __init__(self, act: Act, tools: Mapping[str, list[str]], limit: int) -> None:
+    def __init__(self, act: ToolContext, tools: Mapping[str, list[str]], limit: int) -> None:
         self._act, self._tools, self._left, self._limit = act, tools, limit, limit
 
     async def answer(self, line: bytes) -> dict[str, Json]:
@@ -104,73 +103,76 @@ class _Uses:
             asked = msgspec.json.decode(line)
             name, args = str(asked["tool"]), dict(asked["args"])
         except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-            return {"ok": False, "text": "this is no question for a tool"}
+            return {"ok": False, "text": "not a valid tool request"}
         if name not in self._tools:
-            return {"ok": False, "text": f"there is no tool {name} here"}
+            return {"ok": False, "text": f"unknown tool {name}"}
         if self._left <= 0:
-            return {"ok": False, "text": f"more than {self._limit} uses of tools: do the rest in another way"}
+            return {
+                "ok": False,
+                "text": f"tool call limit ({self._limit}) reached; do the rest without tools",
+            }
         self._left -= 1
-        result = await self._act.use(name, args)
+        result = await self._act.run_tool(name, args)
         return {"ok": result.outcome == "ok", "text": result.text}
 
 
 @asynccontextmanager
-async def _serving(path: Path, uses: _Uses) -> AsyncIterator[None]:
-    """Answer at a socket while entered; whoever is being answered then is let go.
+async def _serve_tools(path: Path, server: _ToolServer) -> AsyncIterator[None]:
+    """Serve tool calls on a Unix socket while entered; calls still running at the end are cancelled.
 
-    asyncio's own server loses a connection that comes in the moment in which it is closed.
+    Not asyncio's server: it loses a connection that arrives while it is being closed.
     """
-    loop, talks, fresh = asyncio.get_running_loop(), set[asyncio.Task[None]](), set[socket.socket]()
+    loop, tasks, accepted = asyncio.get_running_loop(), set[asyncio.Task[None]](), set[socket.socket]()
 
-    async def talk(line: socket.socket) -> None:
-        fresh.discard(line)
-        reader, writer = await asyncio.open_unix_connection(sock=line, limit=LINE)
+    async def serve(connection: socket.socket) -> None:
+        accepted.discard(connection)
+        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=MAX_REQUEST_BYTES)
         try:
-            while question := await reader.readline():
-                writer.write(msgspec.json.encode(await uses.answer(question)) + b"\n")
+            while request := await reader.readline():
+                writer.write(msgspec.json.encode(await server.answer(request)) + b"\n")
                 await writer.drain()
         except (OSError, ValueError):
-            pass  # it ended, or says more than a line holds
+            pass  # it ended, or the request is too long
         finally:
             writer.close()
 
-    def admit() -> None:
+    def accept() -> None:
         try:
-            line, _ = door.accept()
+            connection, _ = listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return  # whoever it was is gone
+            return  # the client is gone
         except OSError as error:
-            loop.remove_reader(door)
-            log.warning("code that runs cannot reach its tools: %s", error)
+            loop.remove_reader(listener)
+            log.warning("execute_code cannot accept tool calls: %s", error)
             return
-        line.setblocking(False)
-        fresh.add(line)
-        talks.add(group.create_task(talk(line), name="execute_code"))
+        connection.setblocking(False)
+        accepted.add(connection)
+        tasks.add(group.create_task(serve(connection), name="execute_code"))
 
     async with asyncio.TaskGroup() as group:
-        with socket.socket(socket.AF_UNIX) as door:
-            with short(path) as name:
-                door.bind(name)
-            door.setblocking(False)
-            door.listen()
-            loop.add_reader(door, admit)
+        with socket.socket(socket.AF_UNIX) as listener:
+            with short_socket_path(path) as name:
+                listener.bind(name)
+            listener.setblocking(False)
+            listener.listen()
+            loop.add_reader(listener, accept)
             try:
                 yield
             finally:
-                loop.remove_reader(door)
-                for each in talks:
-                    each.cancel()
-                for line in fresh:
-                    line.close()
+                loop.remove_reader(listener)
+                for task in tasks:
+                    task.cancel()
+                for connection in accepted:
+                    connection.close()
 
 
-def _properties(spec: ToolSpec) -> list[str]:
+def _parameter_names(spec: ToolSpec) -> list[str]:
     found = spec.schema.get("properties")
     return [*found] if isinstance(found, dict) else []
 
 
-def _complaint(path: Path) -> str:
+def _read_stderr(path: Path) -> str:
     text = path.read_text(errors="replace") if path.exists() else ""
-    if len(text) > COMPLAINT:
-        text = f"[...]\n{text[-COMPLAINT:]}"
+    if len(text) > MAX_STDERR_CHARS:
+        text = f"[...]\n{text[-MAX_STDERR_CHARS:]}"
     return f"{text.rstrip()}\n" if text.strip() else ""

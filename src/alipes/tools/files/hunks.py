@@ -1,4 +1,4 @@
-"""Hunks: lines that go, lines that come, and the lines around them by which their place is found. Pure."""
+"""Applies hunks and string replacements to a text, tolerating small differences in the old lines."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,44 +9,52 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
-from alipes.tools.files.fuzzy_match import LOOK_ALIKES, Found, find_lines, nearest, plain
+from alipes.tools.files.fuzzy_match import (
+    LOOK_ALIKES,
+    LineMatch,
+    describe_nearest,
+    find_lines,
+    normalize_line,
+)
 
-NAMED = 10
-"""Places that are named when there are too many."""
-Op: TypeAlias = tuple[Literal[" ", "-", "+"], str]
+MAX_NAMED_LINES = 10
+"""Line numbers listed in an error message."""
+DiffLine: TypeAlias = tuple[Literal[" ", "-", "+"], str]
+_ESCAPE = re.compile(r"\\([nrt\"'\\])")
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 class Hunk(Struct, frozen=True):
-    ops: tuple[Op, ...]
+    ops: tuple[DiffLine, ...]
     anchors: tuple[str, ...] = ()
-    """Lines before it, outermost first, not necessarily right before it."""
+    """Lines somewhere before it, outermost first."""
     line: int = 0
-    """Where it is said to begin, from 1; a hint that settles a tie, no more. 0: not said."""
+    """Line number in the patch, from 1; only a hint between several places. 0: none."""
     at_end: bool = False
     newline: bool | None = None
-    """Whether the text ends with a line break afterwards; None: as before."""
+    """Whether the new text ends with a line break; None: as before."""
 
     @property
     def old(self) -> list[str]:
         return [line for sign, line in self.ops if sign != "+"]
 
 
-class Placed(Struct, frozen=True):
+class PlacedHunk(Struct, frozen=True):
     hunk: Hunk
-    found: Found
+    match: LineMatch
 
     @property
     def end(self) -> int:
-        return self.found.start + len(self.hunk.old)
+        return self.match.start + len(self.hunk.old)
 
-    def rewrite(self, lines: Sequence[str]) -> list[str]:
-        """What stands in its place afterwards. Lines that stay are the text's own, not as remembered."""
-        at, result, old = self.found.start, [], self.hunk.old
-        # a text that mixes line endings keeps the carriage return of the place
+    def apply(self, lines: Sequence[str]) -> list[str]:
+        """The new lines. Context lines are taken from the text, not from the hunk."""
+        at, result, old = self.match.start, [], self.hunk.old
+        # in a text with mixed line endings, keep the carriage return of this place
         ending = "\r" if old and lines[at].endswith("\r") and not old[0].endswith("\r") else ""
         for sign, line in self.hunk.ops:
             if sign == "+":
-                result.append(self.found.indented(line) + ending)
+                result.append(self.match.indent(line) + ending)
                 continue
             if sign == " ":
                 result.append(lines[at])
@@ -54,9 +62,9 @@ class Placed(Struct, frozen=True):
         return result
 
 
-def hunk_between(old: Sequence[str], new: Sequence[str]) -> Hunk:
-    """The hunk that makes `new` out of `old`."""
-    ops: list[Op] = []
+def diff_hunk(old: Sequence[str], new: Sequence[str]) -> Hunk:
+    """The hunk that changes `old` into `new`."""
+    ops: list[DiffLine] = []
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "equal":
             ops += [(" ", line) for line in old[i1:i2]]
@@ -66,135 +74,139 @@ def hunk_between(old: Sequence[str], new: Sequence[str]) -> Hunk:
     return Hunk(tuple(ops))
 
 
-def find_hunk(lines: Sequence[str], hunk: Hunk) -> tuple[list[Placed], str]:
-    """Where it may go, and what had to be overlooked; empty when nowhere."""
-    for each in (hunk, _trimmed(hunk)):
-        found, overlooked = find_lines(lines, each.old)
+def find_hunk(lines: Sequence[str], hunk: Hunk) -> tuple[list[PlacedHunk], str]:
+    """Possible places, and the kind of difference that was ignored; empty if there is none."""
+    for each in (hunk, _trim_context(hunk)):
+        found, ignored = find_lines(lines, each.old)
         if found:
-            return [Placed(each, one) for one in found], overlooked
+            return [PlacedHunk(each, one) for one in found], ignored
     return [], ""
 
 
 def apply_hunks(text: str, hunks: Sequence[Hunk]) -> tuple[str, list[str]]:
-    """The text with all hunks in their places, and what had to be overlooked.
+    """The text with all hunks applied, and the kinds of differences that were ignored.
 
-    Raises ToolError when one has no place, or when it could be more than one.
+    Raises ToolError if a hunk fits nowhere or in several places.
     """
     lines = text.split("\n")
-    ended = not lines[-1]
-    if ended:
+    ends_with_newline = not lines[-1]
+    if ends_with_newline:
         lines.pop()
-    overlooked: list[str] = []
-    choices: list[list[Placed]] = []
+    ignored: list[str] = []
+    choices: list[list[PlacedHunk]] = []
     for number, hunk in enumerate(hunks, 1):
-        places, how = _places(lines, hunk)
+        places, how = _find_places(lines, hunk)
         if not places:
-            raise ToolError(
-                f"{_name(number, hunks)} fits nowhere. {nearest(lines, hunk.old or hunk.anchors)}"
-            )
+            near = describe_nearest(lines, hunk.old or hunk.anchors)
+            raise ToolError(f"{_hunk_name(number, hunks)} does not match the file. {near}")
         choices.append(places)
-        if how and how not in overlooked:
-            overlooked.append(how)
-    for placed in reversed(sorted(_settled(choices, hunks), key=lambda each: (each.found.start, each.end))):
-        lines[placed.found.start : placed.end] = placed.rewrite(lines)
-    ended = next((hunk.newline for hunk in reversed(hunks) if hunk.newline is not None), ended)
-    return "\n".join(lines) + ("\n" if ended and lines else ""), overlooked
+        if how and how not in ignored:
+            ignored.append(how)
+    for placed in reversed(
+        sorted(_choose_places(choices, hunks), key=lambda each: (each.match.start, each.end))
+    ):
+        lines[placed.match.start : placed.end] = placed.apply(lines)
+    ends_with_newline = next(
+        (hunk.newline for hunk in reversed(hunks) if hunk.newline is not None), ends_with_newline
+    )
+    return "\n".join(lines) + ("\n" if ends_with_newline and lines else ""), ignored
 
 
-def _places(lines: Sequence[str], hunk: Hunk) -> tuple[list[Placed], str]:
+def _find_places(lines: Sequence[str], hunk: Hunk) -> tuple[list[PlacedHunk], str]:
     if not hunk.old:
-        return [Placed(hunk, Found(at)) for at in _insertions(lines, hunk)], ""
-    places, overlooked = find_hunk(lines, hunk)
+        return [PlacedHunk(hunk, LineMatch(at)) for at in _insertion_points(lines, hunk)], ""
+    places, ignored = find_hunk(lines, hunk)
     if len(places) > 1 and hunk.anchors:
         places = _after_anchors(lines, hunk, places)
     if len(places) > 1 and hunk.at_end:
         places = [each for each in places if not any(lines[each.end :])] or places
     if len(places) > 1 and hunk.line:
-        places = [each for each in places if each.found.start + 1 == hunk.line] or places
-    return places, overlooked
+        places = [each for each in places if each.match.start + 1 == hunk.line] or places
+    return places, ignored
 
 
-def _insertions(lines: Sequence[str], hunk: Hunk) -> list[int]:
-    """Places for lines that come without any that were there."""
+def _insertion_points(lines: Sequence[str], hunk: Hunk) -> list[int]:
+    """Where to insert a hunk that only adds lines."""
     if hunk.anchors:
-        return [at + 1 for at in _anchored(lines, hunk.anchors)]
+        return [at + 1 for at in _find_anchors(lines, hunk.anchors)]
     return [min(hunk.line, len(lines))] if hunk.line else [len(lines)]
 
 
-def _after_anchors(lines: Sequence[str], hunk: Hunk, places: list[Placed]) -> list[Placed]:
+def _after_anchors(lines: Sequence[str], hunk: Hunk, places: list[PlacedHunk]) -> list[PlacedHunk]:
     """The first place after each occurrence of the anchors."""
     starts = {
-        next((n for n, each in enumerate(places) if each.found.start >= anchor), None)
-        for anchor in _anchored(lines, hunk.anchors)
+        next((n for n, each in enumerate(places) if each.match.start >= anchor), None)
+        for anchor in _find_anchors(lines, hunk.anchors)
     }
     return [places[n] for n in sorted(start for start in starts if start is not None)] or places
 
 
-def _anchored(lines: Sequence[str], anchors: Sequence[str]) -> list[int]:
-    """The lines that are the last of `anchors` and come after the others."""
+def _find_anchors(lines: Sequence[str], anchors: Sequence[str]) -> list[int]:
+    """Line numbers of the last anchor, each after the anchors before it."""
     starts = [-1]
     for anchor in anchors:
-        wanted = plain(anchor).strip()
+        wanted = normalize_line(anchor).strip()
         after = starts[0] + 1 if starts else len(lines)
-        same = [n for n, line in enumerate(lines) if n >= after and plain(line).strip() == wanted]
-        starts = same or [n for n, line in enumerate(lines) if n >= after and wanted in plain(line)]
+        same = [n for n, line in enumerate(lines) if n >= after and normalize_line(line).strip() == wanted]
+        starts = same or [n for n, line in enumerate(lines) if n >= after and wanted in normalize_line(line)]
     return starts
 
 
-def _settled(choices: Sequence[Sequence[Placed]], hunks: Sequence[Hunk]) -> list[Placed]:
-    """One place for each hunk; hunks with several places are told apart by their order, if that does it."""
+def _choose_places(choices: Sequence[Sequence[PlacedHunk]], hunks: Sequence[Hunk]) -> list[PlacedHunk]:
+    """Choose one place per hunk. Ambiguous hunks are resolved by the order of the hunks if possible."""
     if all(len(places) == 1 for places in choices):
-        settled = [places[0] for places in choices]
-        _refuse_overlaps(settled, hunks)
-        return settled
-    first, last = _in_order(choices), _from_behind(choices)
+        chosen = [places[0] for places in choices]
+        _check_overlaps(chosen, hunks)
+        return chosen
+    first, last = _first_fit(choices), _last_fit(choices)
     for number, (early, late) in enumerate(zip(first, last, strict=True), 1):
-        if early is None or late is None or early.found.start != late.found.start:
-            numbers = [each.found.start + 1 for each in choices[number - 1]]
+        if early is None or late is None or early.match.start != late.match.start:
+            numbers = [each.match.start + 1 for each in choices[number - 1]]
             if len(numbers) == 1:
                 continue
+            at = format_line_numbers(numbers, len(numbers))
             raise ToolError(
-                f"{_name(number, hunks)} fits in {len(numbers)} places, at {at_lines(numbers, len(numbers))};"
-                " give more lines around it, or a line of context after @@"
+                f"{_hunk_name(number, hunks)} matches {len(numbers)} places, at {at};"
+                " add more context lines, or a context line after @@"
             )
-    settled = [each for each in first if each is not None]
-    if len(settled) < len(hunks):
-        raise ToolError("the hunks of this file do not fit in their order; give them from top to bottom")
-    return settled
+    chosen = [each for each in first if each is not None]
+    if len(chosen) < len(hunks):
+        raise ToolError("the hunks are not in file order; list them from top to bottom")
+    return chosen
 
 
-def _in_order(choices: Sequence[Sequence[Placed]]) -> list[Placed | None]:
-    """For each hunk the earliest place after the hunks before it."""
+def _first_fit(choices: Sequence[Sequence[PlacedHunk]]) -> list[PlacedHunk | None]:
+    """For each hunk the earliest place after the previous hunks."""
     end, chosen = 0, []
     for places in choices:
-        place = next((each for each in places if each.found.start >= end), None)
+        place = next((each for each in places if each.match.start >= end), None)
         chosen.append(place)
         end = place.end if place else end
     return chosen
 
 
-def _from_behind(choices: Sequence[Sequence[Placed]]) -> list[Placed | None]:
-    """For each hunk the latest place before the hunks after it."""
+def _last_fit(choices: Sequence[Sequence[PlacedHunk]]) -> list[PlacedHunk | None]:
+    """For each hunk the latest place before the following hunks."""
     start, chosen = float("inf"), []
     for places in reversed(choices):
         place = next((each for each in reversed(places) if each.end <= start), None)
         chosen.append(place)
-        start = place.found.start if place else start
+        start = place.match.start if place else start
     return chosen[::-1]
 
 
-def _refuse_overlaps(settled: Sequence[Placed], hunks: Sequence[Hunk]) -> None:
-    order = sorted(range(len(settled)), key=lambda n: (settled[n].found.start, settled[n].end))
+def _check_overlaps(chosen: Sequence[PlacedHunk], hunks: Sequence[Hunk]) -> None:
+    order = sorted(range(len(chosen)), key=lambda n: (chosen[n].match.start, chosen[n].end))
     for one, other in pairwise(order):
-        if settled[one].end > settled[other].found.start:
+        if chosen[one].end > chosen[other].match.start:
             raise ToolError(
-                f"{_name(one + 1, hunks)} and {_name(other + 1, hunks)} both change line"
-                f" {settled[other].found.start + 1}; make one hunk of them"
+                f"{_hunk_name(one + 1, hunks)} and {_hunk_name(other + 1, hunks)} both change line"
+                f" {chosen[other].match.start + 1}; combine them into one hunk"
             )
 
 
-def _trimmed(hunk: Hunk) -> Hunk:
-    """Without blank lines of context at its edges: those are the first to be remembered wrongly."""
+def _trim_context(hunk: Hunk) -> Hunk:
+    """Without blank context lines at the edges, which models often get wrong."""
     ops = list(hunk.ops)
     while ops and ops[0][0] == " " and not ops[0][1].strip():
         ops.pop(0)
@@ -203,91 +215,87 @@ def _trimmed(hunk: Hunk) -> Hunk:
     return Hunk(tuple(ops), hunk.anchors, hunk.line, hunk.at_end, hunk.newline)
 
 
-def _name(number: int, hunks: Sequence[Hunk]) -> str:
+def _hunk_name(number: int, hunks: Sequence[Hunk]) -> str:
     return f"hunk {number} of {len(hunks)}" if len(hunks) > 1 else "the hunk"
 
 
-def at_lines(numbers: Sequence[int], count: int) -> str:
-    """`line 4`, or `lines 4, 9 and 20`: the first few of `count`."""
-    names = [str(number) for number in numbers[:NAMED]]
+def format_line_numbers(numbers: Sequence[int], count: int) -> str:
+    """`line 4`, or `lines 4, 9 and 20`; only the first few of `count`."""
+    names = [str(number) for number in numbers[:MAX_NAMED_LINES]]
     if count > len(names):
         return f"lines {', '.join(names)} and {count - len(names):,} more"
     *first, last = names
     return f"lines {', '.join(first)} and {last}" if first else f"line {last}"
 
 
-_ESCAPE = re.compile(r"\\([nrt\"'\\])")
-_MEANT = {"n": "\n", "r": "\r", "t": "\t"}
-
-
-class Replaced(Struct, frozen=True):
+class Replacement(Struct, frozen=True):
     text: str
     count: int
-    overlooked: str = ""
-    """The difference that did not count; empty when there was none."""
+    ignored: str = ""
+    """The kind of difference that was ignored; empty if none."""
 
 
-def replace(text: str, old: str, new: str, *, everywhere: bool = False) -> Replaced:
-    """`text` with `new` for `old`.
+def replace_text(text: str, old: str, new: str, *, everywhere: bool = False) -> Replacement:
+    """Replace `old` by `new` in `text`.
 
-    Raises ToolError when `old` is nowhere, or in several places and not `everywhere` is wished.
+    Raises ToolError if `old` is not found, or found several times without `everywhere`.
     """
     if not old:
         raise ToolError("old_string is empty; use write_file to write a whole file")
     if old == new:
-        raise ToolError("old_string and new_string are the same: nothing would change")
-    for wanted, wished, spoken in _readings(old, new):
-        done = _replaced(text, wanted, wished, everywhere)
+        raise ToolError("old_string and new_string are identical")
+    for wanted, replacement, unescaped in _interpretations(old, new):
+        done = _try_replace(text, wanted, replacement, everywhere)
         if done is not None:
-            return Replaced(done.text, done.count, spoken or done.overlooked)
-    near = nearest(text.split("\n"), _whole_lines(old))
-    raise ToolError(f"old_string is not in the file.{_there_already(text, new)} {near}")
+            return Replacement(done.text, done.count, unescaped or done.ignored)
+    near = describe_nearest(text.split("\n"), _split_lines(old))
+    raise ToolError(f"old_string was not found.{_already_applied(text, new)} {near}")
 
 
-def _readings(old: str, new: str) -> Iterator[tuple[str, str, str]]:
-    """What may have been meant: what was said, or else that without one layer of escapes."""
+def _interpretations(old: str, new: str) -> Iterator[tuple[str, str, str]]:
+    """The strings as given, and with one layer of escapes removed."""
     yield old, new, ""
     if _ESCAPE.search(old):
-        yield _unescaped(old, "nrt\"'\\"), _unescaped(new, "nrt\"'\\"), "escaping"
-        yield _unescaped(old, "\"'"), _unescaped(new, "\"'"), "escaping"
+        yield _unescape(old, "nrt\"'\\"), _unescape(new, "nrt\"'\\"), "escaping"
+        yield _unescape(old, "\"'"), _unescape(new, "\"'"), "escaping"
 
 
-def _replaced(text: str, old: str, new: str, everywhere: bool) -> Replaced | None:
+def _try_replace(text: str, old: str, new: str, everywhere: bool) -> Replacement | None:
     if starts := _occurrences(text, old):
-        _refuse_several(text, starts, everywhere)
-        return Replaced(text.replace(old, new), text.count(old))
+        _check_single(text, starts, everywhere)
+        return Replacement(text.replace(old, new), text.count(old))
     lines = text.split("\n")
-    places, overlooked = find_hunk(lines, hunk_between(_whole_lines(old), _whole_lines(new)))
+    places, ignored = find_hunk(lines, diff_hunk(_split_lines(old), _split_lines(new)))
     if places:
         if len(places) > 1 and not everywhere:
-            raise _ambiguous([each.found.start + 1 for each in places], len(places))
-        places = _apart(places)
+            raise _ambiguous([each.match.start + 1 for each in places], len(places))
+        places = _without_overlaps(places)
         for placed in reversed(places):
-            lines[placed.found.start : placed.end] = placed.rewrite(lines)
-        return Replaced("\n".join(lines), len(places), overlooked)
-    return _look_alike(text, old, new, everywhere)
+            lines[placed.match.start : placed.end] = placed.apply(lines)
+        return Replacement("\n".join(lines), len(places), ignored)
+    return _replace_look_alikes(text, old, new, everywhere)
 
 
-def _look_alike(text: str, old: str, new: str, everywhere: bool) -> Replaced | None:
-    """Part of a line, spelt with other quotes, dashes or blanks. What stays keeps the text's own."""
+def _replace_look_alikes(text: str, old: str, new: str, everywhere: bool) -> Replacement | None:
+    """Replace part of a line, ignoring typographic quotes, dashes and spaces; unchanged parts stay."""
     plain = old.translate(LOOK_ALIKES)
     starts = _occurrences(text.translate(LOOK_ALIKES), plain)
     if not starts:
         return None
-    _refuse_several(text, starts, everywhere)
-    head = _common(old, new)
-    tail = min(_common(old[::-1], new[::-1]), min(len(old), len(new)) - head)
+    _check_single(text, starts, everywhere)
+    head = _common_prefix(old, new)
+    tail = min(_common_prefix(old[::-1], new[::-1]), min(len(old), len(new)) - head)
     middle = new[head : len(new) - tail]
     pieces, at = [], 0
     for start in starts:
         if start >= at:
             pieces += [text[at : start + head], middle]
             at = start + len(old) - tail
-    return Replaced("".join(pieces) + text[at:], len(pieces) // 2, "look-alike characters")
+    return Replacement("".join(pieces) + text[at:], len(pieces) // 2, "look-alike characters")
 
 
 def _occurrences(text: str, old: str) -> list[int]:
-    """Every place, also where two overlap: then it is not clear which one is meant."""
+    """All positions, including overlapping ones, which are ambiguous."""
     starts, at = [], text.find(old)
     while at >= 0:
         starts.append(at)
@@ -295,42 +303,44 @@ def _occurrences(text: str, old: str) -> list[int]:
     return starts
 
 
-def _refuse_several(text: str, starts: list[int], everywhere: bool) -> None:
+def _check_single(text: str, starts: list[int], everywhere: bool) -> None:
     if len(starts) > 1 and not everywhere:
-        numbers = [text.count("\n", 0, start) + 1 for start in starts[:NAMED]]
+        numbers = [text.count("\n", 0, start) + 1 for start in starts[:MAX_NAMED_LINES]]
         raise _ambiguous(numbers, len(starts))
 
 
 def _ambiguous(numbers: list[int], count: int) -> ToolError:
+    at = format_line_numbers(numbers, count)
     return ToolError(
-        f"old_string is there {count:,} times, at {at_lines(numbers, count)}; add lines around it that are"
-        " there once, or set replace_all"
+        f"old_string occurs {count:,} times, at {at}; add surrounding lines to make it unique,"
+        " or set replace_all"
     )
 
 
-def _apart(places: list[Placed]) -> list[Placed]:
-    chosen: list[Placed] = []
+def _without_overlaps(places: list[PlacedHunk]) -> list[PlacedHunk]:
+    chosen: list[PlacedHunk] = []
     for each in places:
-        if not chosen or each.found.start >= chosen[-1].end:
+        if not chosen or each.match.start >= chosen[-1].end:
             chosen.append(each)
     return chosen
 
 
-def _whole_lines(piece: str) -> list[str]:
+def _split_lines(piece: str) -> list[str]:
     return piece.removesuffix("\n").split("\n") if piece else []
 
 
-def _unescaped(text: str, kinds: str) -> str:
-    return _ESCAPE.sub(lambda m: _MEANT.get(m[1], m[1]) if m[1] in kinds else m[0], text)
+def _unescape(text: str, kinds: str) -> str:
+    return _ESCAPE.sub(lambda m: _ESCAPED.get(m[1], m[1]) if m[1] in kinds else m[0], text)
 
 
-def _there_already(text: str, new: str) -> str:
+def _already_applied(text: str, new: str) -> str:
     if len(new.strip()) < 8 or new not in text:
         return ""
-    return f" But new_string is, at line {text.count(chr(10), 0, text.index(new)) + 1}: was this done before?"
+    line = text.count("\n", 0, text.index(new)) + 1
+    return f" new_string is already at line {line}; was this edit already made?"
 
 
-def _common(one: str, other: str) -> int:
+def _common_prefix(one: str, other: str) -> int:
     for n, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return n

@@ -1,4 +1,4 @@
-"""Reads unified diffs, as `diff -u` and git write them and as models remember them. It looks at no file."""
+"""Parses the `*** Begin Patch` format and unified diffs, also slightly malformed ones."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,11 +7,16 @@ from typing import Literal
 from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
-from alipes.tools.files.hunks import Hunk, Op
+from alipes.tools.files.hunks import DiffLine, Hunk
 
 _HEADER = re.compile(r"\*\*\* (Update|Add|Delete) File: *(.*\S)\s*$")
 _MOVE = re.compile(r"\*\*\* Move to: *(.*\S)\s*$")
 _FENCE = re.compile(r"\s*(?:```\w*|(?:apply_patch\s+)?<<\s*['\"]?EOF['\"]?|EOF)?\s*$")
+_RANGE = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_BINARY = ("GIT binary patch", "Binary files ")
+_QUOTED = re.compile(rb"\\([0-7]{3}|.)")
+_LETTERS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
+DEV_NULL = "/dev/null"
 
 
 class FileEdit(Struct, frozen=True):
@@ -19,9 +24,9 @@ class FileEdit(Struct, frozen=True):
     path: str
     hunks: tuple[Hunk, ...] = ()
     content: str = ""
-    """Of a file that is added."""
-    to: str = ""
-    """Where an updated file goes; empty when it stays."""
+    """Content of a file that is added."""
+    move_to: str = ""
+    """New path of an updated file; empty if it is not moved."""
 
 
 def is_envelope(text: str) -> bool:
@@ -30,27 +35,25 @@ def is_envelope(text: str) -> bool:
     )
 
 
-def read_envelope(text: str) -> list[FileEdit]:
-    """The edits of a patch in the `*** Begin Patch` form. Raises ToolError naming the line that is wrong."""
+def parse_envelope(text: str) -> list[FileEdit]:
+    """Parse a patch in the `*** Begin Patch` format. Raises ToolError with the wrong line."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     start, end = _bounds(lines)
     heads = [n for n in range(start, end) if _HEADER.match(lines[n])]
     if not heads:
-        raise ToolError(
-            "the patch names no file: *** Update File, *** Add File or *** Delete File is missing"
-        )
+        raise ToolError("the patch has no *** Update File, *** Add File or *** Delete File line")
     for n in range(start, heads[0]):
         if lines[n].strip():
-            raise _wrong(n, lines[n], "a line like *** Update File: path")
-    return [_edit(lines, first, after) for first, after in zip(heads, [*heads[1:], end], strict=True)]
+            raise _syntax_error(n, lines[n], "a line like *** Update File: path")
+    return [_parse_edit(lines, first, after) for first, after in zip(heads, [*heads[1:], end], strict=True)]
 
 
 def _bounds(lines: Sequence[str]) -> tuple[int, int]:
-    """The lines between begin and end, without what a quoted patch is wrapped in."""
+    """Range of the lines between begin and end, without code fences or here-documents around them."""
     begin = next((n for n, line in enumerate(lines) if line.strip() == "*** Begin Patch"), None)
     end = next((n for n, line in enumerate(lines) if line.strip() == "*** End Patch"), None)
     if begin is not None and end is None:
-        raise ToolError("the patch has no line *** End Patch; send it whole")
+        raise ToolError("the patch has no *** End Patch line; send the complete patch")
     start, stop = (0 if begin is None else begin + 1), (len(lines) if end is None else end)
     while begin is None and start < stop and _FENCE.match(lines[start]):
         start += 1
@@ -59,70 +62,70 @@ def _bounds(lines: Sequence[str]) -> tuple[int, int]:
     return start, stop
 
 
-def _edit(lines: Sequence[str], head: int, end: int) -> FileEdit:
+def _parse_edit(lines: Sequence[str], head: int, end: int) -> FileEdit:
     header = _HEADER.match(lines[head])
     assert header is not None
     kind, path = header[1], header[2]
     body = range(head + 1, end)
     if kind == "Add":
-        return FileEdit("add", path, content=_added(lines, body))
+        return FileEdit("add", path, content=_parse_added(lines, body))
     if kind == "Delete":
         for n in body:
             if lines[n].strip():
-                raise _wrong(n, lines[n], "nothing after *** Delete File")
+                raise _syntax_error(n, lines[n], "nothing after *** Delete File")
         return FileEdit("delete", path)
     to = ""
     if body and (move := _MOVE.match(lines[body[0]])):
         to, body = move[1], body[1:]
-    hunks = tuple(_hunks(lines, body))
+    hunks = tuple(_parse_hunks(lines, body))
     if not hunks and not to:
         raise ToolError(f"the patch changes nothing in {path}: its hunks are missing")
-    return FileEdit("update", path, hunks, to=to)
+    return FileEdit("update", path, hunks, move_to=to)
 
 
-def _added(lines: Sequence[str], body: range) -> str:
+def _parse_added(lines: Sequence[str], body: range) -> str:
     rows = []
     for n in body:
         if lines[n].startswith("+"):
             rows.append(lines[n][1:])
         elif lines[n].strip():
-            raise _wrong(n, lines[n], "a line of the new file, which begins with +")
+            raise _syntax_error(n, lines[n], "a line of the new file, starting with +")
     return "".join(f"{row}\n" for row in rows)
 
 
-def _hunks(lines: Sequence[str], body: range) -> Iterator[Hunk]:
+def _parse_hunks(lines: Sequence[str], body: range) -> Iterator[Hunk]:
     anchors: list[str] = []
-    ops: list[Op] = []
+    ops: list[DiffLine] = []
     for n in body:
         line = lines[n]
         if line.startswith("@@"):
             if ops:
-                yield from _finished(ops, anchors, at_end=False)
+                yield from _finish_hunk(ops, anchors, at_end=False)
                 anchors, ops = [], []
-            if anchor := _anchor(line):
+            if anchor := _parse_anchor(line):
                 anchors.append(anchor)
         elif line.strip() == "*** End of File":
-            yield from _finished(ops, anchors, at_end=True)
+            yield from _finish_hunk(ops, anchors, at_end=True)
             anchors, ops = [], []
         else:
-            ops.append(_op(n, line))
-    yield from _finished(ops, anchors, at_end=False)
+            ops.append(_parse_line(n, line))
+    yield from _finish_hunk(ops, anchors, at_end=False)
 
 
-def _finished(ops: list[Op], anchors: list[str], *, at_end: bool) -> Iterator[Hunk]:
-    while ops and ops[-1] == (" ", ""):  # empty lines before the next header are no lines of the file
+def _finish_hunk(ops: list[DiffLine], anchors: list[str], *, at_end: bool) -> Iterator[Hunk]:
+    while ops and ops[-1] == (" ", ""):  # empty lines before the next header are not part of the file
         ops.pop()
     if any(sign != " " for sign, _ in ops):
         yield Hunk(tuple(ops), tuple(anchors), at_end=at_end)
 
 
-def _anchor(line: str) -> str:
-    """`@@ def f():` with or without a second `@@`; line numbers, as in unified diffs, say nothing here."""
+def _parse_anchor(line: str) -> str:
+    """Context of `@@ def f():`, with or without a second `@@`; line numbers are ignored."""
     text = re.sub(r"^@@\s?(?:-\d+(?:,\d+)? \+\d+(?:,\d+)? )?", "", line).strip()
     return re.sub(r"\s*@@\s*$", "", text)
 
 
-def _op(number: int, line: str) -> Op:
+def _parse_line(number: int, line: str) -> DiffLine:
     match line[:1]:
         case "+":
             return "+", line[1:]
@@ -132,18 +135,11 @@ def _op(number: int, line: str) -> Op:
             return " ", line[1:]
         case "":
             return " ", ""
-    raise _wrong(number, line, "a line that begins with a blank, + or -")
+    raise _syntax_error(number, line, "a line starting with a space, + or -")
 
 
-def _wrong(number: int, line: str, expected: str) -> ToolError:
+def _syntax_error(number: int, line: str, expected: str) -> ToolError:
     return ToolError(f"line {number + 1} of the patch is {line[:100]!r}; expected {expected}")
-
-
-_RANGE = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-_BINARY = ("GIT binary patch", "Binary files ")
-_QUOTED = re.compile(rb"\\([0-7]{3}|.)")
-_LETTERS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
-NOWHERE = "/dev/null"
 
 
 def is_unified(text: str) -> bool:
@@ -151,38 +147,38 @@ def is_unified(text: str) -> bool:
     return any(_starts_file(lines, n) or line.startswith("rename from ") for n, line in enumerate(lines))
 
 
-def read_unified(text: str) -> list[FileEdit]:
-    """The edits of a unified diff. Line numbers are hints: a wrong count harms nothing."""
+def parse_unified(text: str) -> list[FileEdit]:
+    """Parse a unified diff. Line numbers are only hints, and counts may be wrong."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     edits: list[FileEdit] = []
     moved, n = "", 0
     while n < len(lines):
         line = lines[n]
         if line.startswith(_BINARY):
-            raise ToolError("the patch has a binary file in it; only text can be patched")
+            raise ToolError("the patch contains a binary file; only text can be patched")
         if line.startswith("rename from "):
-            moved = _path(line.removeprefix("rename from "), "")
+            moved = _parse_path(line.removeprefix("rename from "), "")
         elif line.startswith("rename to ") and moved:
-            edits.append(FileEdit("update", moved, to=_path(line.removeprefix("rename to "), "")))
+            edits.append(FileEdit("update", moved, move_to=_parse_path(line.removeprefix("rename to "), "")))
             moved = ""
         elif _starts_file(lines, n):
-            edit, n = _file(lines, n)
-            _add(edits, edit)
+            edit, n = _parse_file(lines, n)
+            _add_edit(edits, edit)
             continue
         n += 1
     return edits
 
 
-def read_bare(text: str, path: str) -> list[FileEdit]:
-    """Hunks without a header, for the file that was named beside them."""
-    hunks, _ = _unified_hunks([line.removesuffix("\r") for line in text.split("\n")], 0)
+def parse_bare_hunks(text: str, path: str) -> list[FileEdit]:
+    """Parse hunks without a file header, for the file at `path`."""
+    hunks, _ = _parse_unified_hunks([line.removesuffix("\r") for line in text.split("\n")], 0)
     return [FileEdit("update", path, tuple(hunks))]
 
 
-def _add(edits: list[FileEdit], edit: FileEdit) -> None:
-    """A renamed file was announced before its hunks come."""
+def _add_edit(edits: list[FileEdit], edit: FileEdit) -> None:
+    """Add an edit; hunks of a renamed file replace the rename that came before."""
     last = edits[-1] if edits else None
-    if last is not None and last.to and not last.hunks and edit.to == last.to:
+    if last is not None and last.move_to and not last.hunks and edit.move_to == last.move_to:
         edits.pop()
     edits.append(edit)
 
@@ -196,25 +192,25 @@ def _starts_file(lines: Sequence[str], n: int) -> bool:
     )
 
 
-def _file(lines: Sequence[str], n: int) -> tuple[FileEdit, int]:
-    old, new = _path(lines[n][4:], "a/"), _path(lines[n + 1][4:], "b/")
-    hunks, after = _unified_hunks(lines, n + 2)
-    if old == NOWHERE:
+def _parse_file(lines: Sequence[str], n: int) -> tuple[FileEdit, int]:
+    old, new = _parse_path(lines[n][4:], "a/"), _parse_path(lines[n + 1][4:], "b/")
+    hunks, after = _parse_unified_hunks(lines, n + 2)
+    if old == DEV_NULL:
         rows = [line for hunk in hunks for sign, line in hunk.ops if sign == "+"]
         open_ended = any(hunk.newline is False for hunk in hunks) or not rows
         return FileEdit("add", new, content="\n".join(rows) + ("" if open_ended else "\n")), after
-    if new == NOWHERE:
+    if new == DEV_NULL:
         return FileEdit("delete", old), after
     if not hunks and old == new:
         raise ToolError(f"the patch changes nothing in {old}: its hunks are missing")
-    return FileEdit("update", old, tuple(hunks), to=new if new != old else ""), after
+    return FileEdit("update", old, tuple(hunks), move_to=new if new != old else ""), after
 
 
-def _unified_hunks(lines: Sequence[str], n: int) -> tuple[list[Hunk], int]:
+def _parse_unified_hunks(lines: Sequence[str], n: int) -> tuple[list[Hunk], int]:
     hunks: list[Hunk] = []
     while n < len(lines):
         if lines[n].startswith("@@"):
-            body = _Body(_RANGE.match(lines[n]))
+            body = _HunkParser(_RANGE.match(lines[n]))
             n = body.read(lines, n + 1)
             hunks += body.hunks()
         elif lines[n].startswith(("diff ", "index ", "--- ", "rename ", *_BINARY)):
@@ -224,39 +220,39 @@ def _unified_hunks(lines: Sequence[str], n: int) -> tuple[list[Hunk], int]:
     return hunks, n
 
 
-class _Body(Struct):
-    """The lines of one hunk. The counts of its header settle only where it ends, when that is not clear."""
+class _HunkParser(Struct):
+    """Parser of one hunk. The counts in its header are used only to find its end."""
 
     span: "re.Match[str] | None"
-    ops: list[Op] = []
-    gone: int = 0
-    """Lines of the old text that are still to come, by the header; likewise `come`."""
-    come: int = 0
+    ops: list[DiffLine] = []
+    old_left: int = 0
+    """Old lines still expected by the header; likewise `new_left`."""
+    new_left: int = 0
     newline: bool | None = None
 
     def read(self, lines: Sequence[str], n: int) -> int:
-        """Take the lines from `n`; where the next thing begins."""
+        """Read the lines from `n`; returns the index after the hunk."""
         if self.span:
-            self.gone, self.come = int(self.span[2] or 1), int(self.span[4] or 1)
+            self.old_left, self.new_left = int(self.span[2] or 1), int(self.span[4] or 1)
         while n < len(lines) and not self._ends(lines, n):
             line = lines[n]
             n += 1
             if line.startswith("\\"):
                 self.newline = self.ops[-1][0] == "-" if self.ops else None
                 continue
-            op = _unified_op(line)
+            op = _parse_unified_line(line)
             if op is None:
-                raise ToolError(f"line {n} of the patch is {line[:80]!r}; it must begin with ' ', + or -")
+                raise ToolError(f"line {n} of the patch is {line[:80]!r}; it must start with ' ', + or -")
             self.ops.append(op)
-            self.gone -= op[0] != "+"
-            self.come -= op[0] != "-"
+            self.old_left -= op[0] != "+"
+            self.new_left -= op[0] != "-"
         return n
 
     def hunks(self) -> list[Hunk]:
-        """The hunk, or none when it changes nothing."""
-        while self.ops and self.ops[-1] == (" ", "") and (self.gone < 0 or self.come < 0):
-            self.ops.pop()  # the message's own last line break, not one of the file
-            self.gone, self.come = self.gone + 1, self.come + 1
+        """The hunk, or nothing if it has no changes."""
+        while self.ops and self.ops[-1] == (" ", "") and (self.old_left < 0 or self.new_left < 0):
+            self.ops.pop()  # the final line break of the message, not of the file
+            self.old_left, self.new_left = self.old_left + 1, self.new_left + 1
         if all(sign == " " for sign, _ in self.ops):
             return []
         return [Hunk(tuple(self.ops), line=int(self.span[1]) if self.span else 0, newline=self.newline)]
@@ -264,32 +260,32 @@ class _Body(Struct):
     def _ends(self, lines: Sequence[str], n: int) -> bool:
         if lines[n].startswith(("@@", "diff --git ")):
             return True
-        if self.gone > 0 or self.come > 0 or lines[n].startswith("\\"):
+        if self.old_left > 0 or self.new_left > 0 or lines[n].startswith("\\"):
             return False
-        # a mail's signature, the next file, or words after the last hunk
+        # a mail signature, the next file, or text after the last hunk
         return (
             lines[n] == "-- "
             or _starts_file(lines, n)
-            or (self.span is not None and not _unified_op(lines[n]))
+            or (self.span is not None and not _parse_unified_line(lines[n]))
         )
 
 
-def _unified_op(line: str) -> Op | None:
+def _parse_unified_line(line: str) -> DiffLine | None:
     if not line:
         return " ", ""
-    signs: dict[str, Op] = {"+": ("+", line[1:]), "-": ("-", line[1:]), " ": (" ", line[1:])}
+    signs: dict[str, DiffLine] = {"+": ("+", line[1:]), "-": ("-", line[1:]), " ": (" ", line[1:])}
     return signs.get(line[0])
 
 
-def _path(name: str, prefix: str) -> str:
+def _parse_path(name: str, prefix: str) -> str:
     name = name.split("\t")[0].strip()
     if name.startswith('"') and name.endswith('"') and len(name) > 1:
-        name = _unquoted(name[1:-1])
-    return name if name == NOWHERE else name.removeprefix(prefix)
+        name = _unquote(name[1:-1])
+    return name if name == DEV_NULL else name.removeprefix(prefix)
 
 
-def _unquoted(name: str) -> str:
-    """Git writes odd names as in C, byte by byte."""
+def _unquote(name: str) -> str:
+    """Unquote a name that git quoted in C style."""
     raw = _QUOTED.sub(
         lambda m: bytes([int(m[1], 8) & 255]) if m[1].isdigit() else _LETTERS.get(m[1], m[1]), name.encode()
     )

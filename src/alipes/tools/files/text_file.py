@@ -1,4 +1,4 @@
-"""Text files as they lie on disk: where a path leads, what is in it, in which bytes. It changes nothing."""
+"""Text files: resolving paths, decoding and encoding, diffs. It writes nothing."""
 
 import codecs
 import os
@@ -11,21 +11,53 @@ from typing import NoReturn
 from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
-from alipes.tools.common import Places
-from alipes.tools.files.read_file import binary_kind, encoding_of
+from alipes.tools.common import Places, describe_file_type
 
-CONTEXT = 3
-COMPARED = 4_000
-"""Lines that are compared with each other; of a larger change the old lines go and the new ones come."""
-SHOWN_LINES, SHOWN = 300, 16_000
-"""Lines and characters of a diff for the screen."""
+CONTEXT_LINES = 3
+MAX_COMPARED_LINES = 4_000
+"""Larger changes are shown as all old lines removed and all new lines added."""
+MAX_DIFF_LINES, MAX_DIFF_CHARS = 300, 16_000
+"""Most lines and characters of a displayed diff."""
+Opcode = tuple[str, int, int, int, int]
+MAX_TEXT_BYTES = 10 << 20
+"""Largest file that can be edited."""
+_BOM_ENCODINGS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_BINARIES = (
+    (b"%PDF-", "a PDF document"),
+    (b"\x7fELF", "a program or library (ELF)"),
+    (b"MZ", "a Windows program"),
+    (b"PK\x03\x04", "a zip archive or office document"),
+    (b"\x1f\x8b", "gzip data"),
+    (b"BZh", "bzip2 data"),
+    (b"\xfd7zXZ\0", "xz data"),
+    (b"\x28\xb5\x2f\xfd", "zstd data"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"SQLite format 3\0", "a SQLite database"),
+    (b"GGUF", "model weights (GGUF)"),
+    (b"OggS", "Ogg media"),
+    (b"ID3", "MP3 audio"),
+    (b"RIFF", "RIFF media"),
+    (b"\xca\xfe\xba\xbe", "Java classes or a Mac binary"),
+    (b"\0asm", "WebAssembly"),
+)
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, which has the same first bytes
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 
 
-class Diff(Struct, frozen=True):
+class FileDiff(Struct, frozen=True):
     added: int
     removed: int
     line: int
-    """The first line that changed, in the new text; 0 when nothing did."""
+    """First changed line in the new text; 0 if nothing changed."""
     text: str
 
     @property
@@ -33,32 +65,29 @@ class Diff(Struct, frozen=True):
         return f"+{self.added} -{self.removed}"
 
 
-def compare(old: str, new: str, *, before: str, after: str) -> Diff:
-    """The change from `old` to `new`; `before` and `after` name them in the diff."""
-    a, b = _lines(old), _lines(new)
-    head = _common(a, b)
-    tail = _common(a[head:][::-1], b[head:][::-1])
+def diff_texts(old: str, new: str, *, before: str, after: str) -> FileDiff:
+    """Unified diff from `old` to `new`; `before` and `after` are the names in its header."""
+    a, b = _split_lines(old), _split_lines(new)
+    head = _common_prefix(a, b)
+    tail = _common_prefix(a[head:][::-1], b[head:][::-1])
     gone, come = a[head : len(a) - tail], b[head : len(b) - tail]
     if not gone and not come:
-        return Diff(0, 0, 0, "")
-    first, end = max(0, head - CONTEXT), max(0, tail - CONTEXT)
+        return FileDiff(0, 0, 0, "")
+    first, end = max(0, head - CONTEXT_LINES), max(0, tail - CONTEXT_LINES)
     window = a[first : len(a) - end], b[first : len(b) - end]
     codes = _opcodes(gone, come, head - first, tail - end)
     removed = sum(i2 - i1 for tag, i1, i2, _, _ in codes if tag != "equal")
     added = sum(j2 - j1 for tag, _, _, j1, j2 in codes if tag != "equal")
     start = next(j1 for tag, _, _, j1, _ in codes if tag != "equal")
     rows = [f"--- {before}", f"+++ {after}"]
-    for group in _groups(codes):
-        rows += _hunk(group, first, *window)
-    return Diff(added, removed, first + start + 1, _bounded(rows))
-
-
-Opcode = tuple[str, int, int, int, int]
+    for group in _group_opcodes(codes):
+        rows += _format_hunk(group, first, *window)
+    return FileDiff(added, removed, first + start + 1, _shorten_diff(rows))
 
 
 def _opcodes(gone: Sequence[str], come: Sequence[str], before: int, after: int) -> list[Opcode]:
-    """What to do, seen from the window: `before` and `after` lines around the change stay."""
-    if len(gone) + len(come) > COMPARED:
+    """Opcodes relative to the window, which has `before` and `after` unchanged lines."""
+    if len(gone) + len(come) > MAX_COMPARED_LINES:
         middle: list[Opcode] = [("replace", 0, len(gone), 0, len(come))]
     else:
         middle = [*SequenceMatcher(None, gone, come).get_opcodes()]
@@ -71,50 +100,50 @@ def _opcodes(gone: Sequence[str], come: Sequence[str], before: int, after: int) 
     return codes
 
 
-def _groups(codes: Sequence[Opcode]) -> Iterator[list[Opcode]]:
-    """Changes with their context; a long stretch that stays parts one hunk from the next."""
+def _group_opcodes(codes: Sequence[Opcode]) -> Iterator[list[Opcode]]:
+    """Changes with their context, split into hunks at long unchanged parts."""
     group: list[Opcode] = []
     for tag, i1, i2, j1, j2 in codes:
-        if tag == "equal" and i2 - i1 > 2 * CONTEXT:
-            yield [*group, (tag, i1, i1 + CONTEXT, j1, j1 + CONTEXT)]
-            group = [(tag, i2 - CONTEXT, i2, j2 - CONTEXT, j2)]
+        if tag == "equal" and i2 - i1 > 2 * CONTEXT_LINES:
+            yield [*group, (tag, i1, i1 + CONTEXT_LINES, j1, j1 + CONTEXT_LINES)]
+            group = [(tag, i2 - CONTEXT_LINES, i2, j2 - CONTEXT_LINES, j2)]
         else:
             group.append((tag, i1, i2, j1, j2))
     yield group
 
 
-def _hunk(group: Sequence[Opcode], shift: int, a: Sequence[str], b: Sequence[str]) -> Iterator[str]:
+def _format_hunk(group: Sequence[Opcode], shift: int, a: Sequence[str], b: Sequence[str]) -> Iterator[str]:
     (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]
-    yield f"@@ -{_span(i1, i2, shift)} +{_span(j1, j2, shift)} @@"
+    yield f"@@ -{_format_span(i1, i2, shift)} +{_format_span(j1, j2, shift)} @@"
     for tag, i1, i2, j1, j2 in group:
         if tag == "equal":
-            yield from _rows(" ", a[i1:i2])
+            yield from _format_rows(" ", a[i1:i2])
             continue
-        yield from _rows("-", a[i1:i2])
-        yield from _rows("+", b[j1:j2])
+        yield from _format_rows("-", a[i1:i2])
+        yield from _format_rows("+", b[j1:j2])
 
 
-def _rows(sign: str, lines: Sequence[str]) -> Iterator[str]:
+def _format_rows(sign: str, lines: Sequence[str]) -> Iterator[str]:
     for line in lines:
         yield sign + line.removesuffix("\n")
         if not line.endswith("\n"):
             yield "\\ No newline at end of file"
 
 
-def _span(start: int, end: int, shift: int) -> str:
+def _format_span(start: int, end: int, shift: int) -> str:
     count = end - start
     first = start + shift + (1 if count else 0)
     return str(first) if count == 1 else f"{first},{count}"
 
 
-def _lines(text: str) -> list[str]:
-    """By line feed alone: `splitlines` would also split at form feeds and other rarities."""
+def _split_lines(text: str) -> list[str]:
+    """Split at line feeds only; `splitlines` would also split at form feeds."""
     lines = [line + "\n" for line in text.split("\n")]
     last = lines.pop()[:-1]
     return [*lines, last] if last else lines
 
 
-def _common(a: Sequence[str], b: Sequence[str]) -> int:
+def _common_prefix(a: Sequence[str], b: Sequence[str]) -> int:
     count = 0
     for one, other in zip(a, b, strict=False):
         if one != other:
@@ -123,108 +152,97 @@ def _common(a: Sequence[str], b: Sequence[str]) -> int:
     return count
 
 
-def _bounded(rows: Sequence[str]) -> str:
+def _shorten_diff(rows: Sequence[str]) -> str:
     taken = room = 0
-    for row in rows[:SHOWN_LINES]:
+    for row in rows[:MAX_DIFF_LINES]:
         room += len(row) + 1
-        if room > SHOWN and taken:
+        if room > MAX_DIFF_CHARS and taken:
             break
         taken += 1
-    text = "\n".join(row[:SHOWN] for row in rows[:taken])
+    text = "\n".join(row[:MAX_DIFF_CHARS] for row in rows[:taken])
     left = len(rows) - taken
     return f"{text}\n[... {left:,} more lines of this diff]" if left else text
 
 
-LARGEST = 10 << 20
-"""Bytes of a file that is read whole to be changed."""
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
+class FileTarget(Struct, frozen=True):
+    """A path and the file it leads to after following links."""
 
-
-class Target(Struct, frozen=True):
-    """What a path leads to, once links are followed."""
-
-    named: Path
+    path: Path
     real: str
-    facts: os.stat_result | None
-    """None: there is nothing yet."""
-    link: bool
-    """The name itself is a link, and the file it points to is meant."""
+    stat: os.stat_result | None
+    """None: the file does not exist."""
+    is_link: bool
+    """The path itself is a link."""
 
     @property
-    def stamp(self) -> tuple[int, int, int] | None:
-        """Changes when somebody else writes the file."""
-        return None if self.facts is None else (self.facts.st_ino, self.facts.st_mtime_ns, self.facts.st_size)
+    def version(self) -> tuple[int, int, int] | None:
+        """Changes when another process writes the file."""
+        return None if self.stat is None else (self.stat.st_ino, self.stat.st_mtime_ns, self.stat.st_size)
 
 
-class Document(Struct, frozen=True):
-    """The text of a file and how it is written. Lines end with `\\n` here, unless the file mixes endings."""
+class TextDocument(Struct, frozen=True):
+    """Text of a file and its format. Lines end with `\\n`, unless the file mixes line endings."""
 
     text: str = ""
     codec: str = "utf-8"
-    mark: bytes = b""
+    bom: bytes = b""
     crlf: bool = False
 
     def encode(self, text: str) -> bytes:
-        """Another text in the bytes of this file; UnicodeEncodeError when they cannot say it."""
-        return self.mark + (text.replace("\n", "\r\n") if self.crlf else text).encode(self.codec)
+        """Encode a text in the format of this file. Raises UnicodeEncodeError."""
+        return self.bom + (text.replace("\n", "\r\n") if self.crlf else text).encode(self.codec)
 
-    def accept(self, text: str) -> str:
-        """Text from elsewhere, with the line endings this document has in memory."""
+    def normalize_newlines(self, text: str) -> str:
+        """`text` with the line endings that this document uses in memory."""
         return text if "\r\n" in self.text else text.replace("\r\n", "\n")
 
     @property
-    def traits(self) -> list[str]:
-        """What is unusual about its bytes."""
-        names = [self.codec.upper() + (" with BOM" if self.mark else "")]
-        return (names if self.mark or self.codec != "utf-8" else []) + (["CRLF"] if self.crlf else [])
+    def unusual_traits(self) -> list[str]:
+        """Encoding and line endings, if unusual."""
+        names = [self.codec.upper() + (" with BOM" if self.bom else "")]
+        return (names if self.bom or self.codec != "utf-8" else []) + (["CRLF"] if self.crlf else [])
 
 
-def find(places: Places, path: str, workdir: str) -> Target:
-    """Where `path` leads. Raises ToolError for what is ours alone and for whatever is no plain file."""
+def resolve_target(places: Places, path: str, workdir: str) -> FileTarget:
+    """The file that `path` leads to. Raises ToolError for private files and for other file types."""
     if not path or path.endswith("/"):
         raise ToolError(f"{path or 'an empty path'} does not name a file")
-    named = places.locate(path, workdir)
+    named = places.resolve(path, workdir)
     try:
         real = os.path.realpath(named)
         refuse_secrets(places, real)
         facts = os.stat(real) if os.path.lexists(real) else None
         link = os.path.islink(named)
     except (OSError, ValueError) as error:
-        raise ToolError(f"{named} cannot be used: {reason(error)}") from error
+        raise ToolError(f"{named} cannot be used: {error_reason(error)}") from error
     if facts is not None:
         if not stat.S_ISREG(facts.st_mode):
-            raise ToolError(f"{named} is {special(facts.st_mode)}, not a file")
-        if places.is_linked(facts):
+            raise ToolError(f"{named} is {describe_file_type(facts.st_mode)}, not a file")
+        if places.is_linked_env_file(facts):
             refuse(real)
-    return Target(named, real, facts, link)
+    return FileTarget(named, real, facts, link)
 
 
-def read(target: Target) -> Document:
-    """The text of a file that is there. Raises ToolError when it is no text, too large or unreadable."""
-    if target.facts is not None and target.facts.st_size > LARGEST:
-        raise ToolError(
-            f"{target.named} has {target.facts.st_size:,} bytes; beyond {LARGEST:,} use the terminal"
-        )
+def read_document(target: FileTarget) -> TextDocument:
+    """Read an existing file. Raises ToolError if it is binary, too large or unreadable."""
+    if target.stat is not None and target.stat.st_size > MAX_TEXT_BYTES:
+        size = target.stat.st_size
+        raise ToolError(f"{target.path} has {size:,} bytes (limit {MAX_TEXT_BYTES:,}); use the terminal tool")
     try:
         handle = os.open(target.real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         with open(handle, "rb") as file:
-            data = file.read(LARGEST + 1)
+            data = file.read(MAX_TEXT_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise ToolError(f"{target.named} cannot be read: {reason(error)}") from error
-    document = decode(data)
+        raise ToolError(f"{target.path} cannot be read: {error_reason(error)}") from error
+    document = decode_document(data)
     if document is None:
-        raise ToolError(f"{target.named} is {binary_kind(data)}, no text; use the terminal")
+        raise ToolError(f"{target.path} is {binary_kind(data)}, not text; use the terminal tool")
     return document
 
 
-def decode(data: bytes) -> Document | None:
-    """The document in `data`; None when it is no text."""
-    mark, codec = next(((m, c) for m, c in _MARKS if data.startswith(m)), (b"", encoding_of(data)))
+def decode_document(data: bytes) -> TextDocument | None:
+    """Decode `data`; None if it is not text."""
+    mark, codec = next(((m, c) for m, c in _MARKS if data.startswith(m)), (b"", detect_encoding(data)))
     if not codec:
         return None
     try:
@@ -233,7 +251,40 @@ def decode(data: bytes) -> Document | None:
         return None
     breaks = text.count("\n")
     crlf = breaks > 0 and text.count("\r\n") == breaks
-    return Document(text.replace("\r\n", "\n") if crlf else text, codec, mark, crlf)
+    return TextDocument(text.replace("\r\n", "\n") if crlf else text, codec, mark, crlf)
+
+
+def detect_encoding(sample: bytes) -> str:
+    """Probable encoding of a file that starts with `sample`; empty if it is binary."""
+    for mark, name in _BOM_ENCODINGS:
+        if sample.startswith(mark):
+            return name
+    if b"\0" in sample:
+        return _detect_utf16(sample)
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample)
+    except UnicodeDecodeError:
+        odd = sum(byte < 32 and byte not in b"\b\t\n\f\r\x1b" for byte in sample)
+        return "" if odd > len(sample) // 50 else "latin-1"
+    return "utf-8"
+
+
+def _detect_utf16(sample: bytes) -> str:
+    """UTF-16 without a byte order mark: Western text has a zero in every second byte."""
+    half = len(sample) / 2
+    even, odd = sample[0::2].count(0), sample[1::2].count(0)
+    if odd > 0.7 * half and even < 0.1 * half:
+        return "utf-16-le"
+    if even > 0.7 * half and odd < 0.1 * half:
+        return "utf-16-be"
+    return ""
+
+
+def binary_kind(start: bytes) -> str:
+    """Short description of a binary file by its first bytes."""
+    if start[4:8] == b"ftyp":
+        return "MP4 or HEIF media"
+    return next((kind for magic, kind in _BINARIES if start.startswith(magic)), "binary data")
 
 
 def refuse_secrets(places: Places, real: str) -> None:
@@ -242,26 +293,16 @@ def refuse_secrets(places: Places, real: str) -> None:
 
 
 def refuse(real: str) -> NoReturn:
-    raise ToolError(f"{real} holds secrets or the state of this program and is out of reach")
+    raise ToolError(f"{real} holds secrets or internal state of alipes and cannot be edited")
 
 
-def shown(path: str | Path, workdir: str) -> str:
-    """A path as the model would write it: seen from the working directory if it lies in there."""
+def display_path(path: str | Path, workdir: str) -> str:
+    """`path` relative to the working directory if it is inside."""
     start = os.path.join(workdir or os.getcwd(), "")
     plain = os.path.normpath(path)
     return plain[len(start) :] if plain.startswith(start) else plain
 
 
-def special(mode: int) -> str:
-    names = (
-        (stat.S_ISDIR, "a folder"),
-        (stat.S_ISFIFO, "a pipe"),
-        (stat.S_ISSOCK, "a socket"),
-        (stat.S_ISBLK, "a disk"),
-    )
-    return next((name for test, name in names if test(mode)), "a device")
-
-
-def reason(error: OSError | ValueError) -> str:
-    """Why, without the path that the sentence around it names already."""
+def error_reason(error: OSError | ValueError) -> str:
+    """The reason alone, without the path."""
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)

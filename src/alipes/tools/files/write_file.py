@@ -1,4 +1,4 @@
-"""Puts files in their places, all of them or none. Whoever reads one sees the old bytes or the new, whole."""
+"""`write_file`, and atomic writes of several files: all of them or none."""
 
 import logging
 import os
@@ -12,112 +12,122 @@ from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import Act, ToolSpec
-from alipes.tools.common import Gate, Places, aside
-from alipes.tools.files.text_file import LARGEST, Diff, Document, Target, compare, find, read, reason, shown
+from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.tools.common import CommitGate, Places, run_in_thread
+from alipes.tools.files.text_file import (
+    MAX_TEXT_BYTES,
+    FileDiff,
+    FileTarget,
+    TextDocument,
+    diff_texts,
+    display_path,
+    error_reason,
+    read_document,
+    resolve_target,
+)
 
 log = logging.getLogger(__name__)
 
 
-class Change(Struct, frozen=True):
-    target: Target
+class FileChange(Struct, frozen=True):
+    target: FileTarget
     content: bytes | None
-    """None: the file goes."""
-    like: os.stat_result | None = None
-    """Whose mode a new file takes, as when it was moved."""
+    """None: delete the file."""
+    mode_from: os.stat_result | None = None
+    """Take owner and mode from this file, as for a moved one."""
 
 
-def write(changes: Sequence[Change], gate: Gate) -> None:
-    """Do them all. A ToolError says what failed, and that nothing was changed.
+def write_files(changes: Sequence[FileChange], gate: CommitGate) -> None:
+    """Write all changes or none. Raises `ToolError` if one fails; then nothing was changed.
 
-    Everything that can take long or fail for want of space happens before the gate;
-    after it there are only renames, and those already made are undone when one fails.
+    Everything slow, or that can fail for lack of space, happens before the gate. After it there are
+    only renames, which are undone if one fails.
     """
-    steps = [_Step(change) for change in changes]
+    steps = [_PendingChange(change) for change in changes]
     whole = False
     try:
         for step in steps:
-            with _complaining(step):
+            with _translate_errors(step):
                 step.stage()
         gate.enter()
         for step in steps:
-            step.refuse_stale()
+            step.check_unchanged()
         for step in steps:
-            with _complaining(step):
+            with _translate_errors(step):
                 step.commit(keep=len(steps) > 1)
         whole = True
     finally:
         for step in reversed(steps):
             if not whole:
                 step.undo()
-            step.tidy()
+            step.clean_up()
 
 
-class _Step:
-    """One change on its way: staged beside its place, then renamed into it."""
+class _PendingChange:
+    """One change: staged beside its target, then renamed over it."""
 
-    def __init__(self, change: Change) -> None:
+    def __init__(self, change: FileChange) -> None:
         self.change, self.target = change, change.target
         self._folder = os.path.dirname(change.target.real)
-        self._made: list[str] = []
-        """Folders that are there only because of us, outermost first."""
-        self._temp = self._kept = ""
-        self._done = False
+        self._created_folders: list[str] = []
+        """Folders we created, outermost first."""
+        self._temporary = self._backup = ""
+        self._is_committed = False
 
     def stage(self) -> None:
         if self.change.content is None:
             return
         self._make_folders()
-        self._temp = self._name()
-        mode = self.change.like or self.target.facts
-        with open(self._temp, "xb", opener=_private if mode else _usual) as file:
+        self._temporary = self._temporary_name()
+        mode = self.change.mode_from or self.target.stat
+        with open(self._temporary, "xb", opener=_open_private if mode else _open_default) as file:
             if mode is not None:
-                _adopt(file.fileno(), mode)
+                _copy_owner_and_mode(file.fileno(), mode)
             file.write(self.change.content)
             file.flush()
             os.fsync(file.fileno())
 
-    def refuse_stale(self) -> None:
-        now = Target(self.target.named, self.target.real, _facts(self.target.real), self.target.link)
-        if now.stamp != self.target.stamp:
-            raise ToolError(f"{self.target.named} was changed by somebody else meanwhile; read it again")
+    def check_unchanged(self) -> None:
+        now = FileTarget(self.target.path, self.target.real, _stat(self.target.real), self.target.is_link)
+        if now.version != self.target.version:
+            raise ToolError(f"{self.target.path} changed on disk; read it again")
 
     def commit(self, *, keep: bool) -> None:
-        if self.target.facts is not None and (keep or self.change.content is None):
-            self._set_aside()
+        if self.target.stat is not None and (keep or self.change.content is None):
+            self._back_up()
         if self.change.content is not None:
-            os.replace(self._temp, self.target.real)
-            self._temp = ""
-        self._done = True
+            os.replace(self._temporary, self.target.real)
+            self._temporary = ""
+        self._is_committed = True
 
     def undo(self) -> None:
         try:
-            if self._kept:
-                os.replace(self._kept, self.target.real)
-                self._kept = ""
-            elif self._done:
+            if self._backup:
+                os.replace(self._backup, self.target.real)
+                self._backup = ""
+            elif self._is_committed:
                 os.unlink(self.target.real)
         except OSError as error:
-            kept = f"; its old content is in {self._kept}" if self._kept else ""
-            log.error("%s could not be put back: %s%s", self.target.real, error, kept)
-            self._kept = ""
-        self._done = False
+            kept = f"; the old content is in {self._backup}" if self._backup else ""
+            log.error("%s could not be restored: %s%s", self.target.real, error, kept)
+            self._backup = ""
+        self._is_committed = False
 
-    def tidy(self) -> None:
-        for path in (self._temp, self._kept):
+    def clean_up(self) -> None:
+        for path in (self._temporary, self._backup):
             if path:
-                with _unless_gone(path):
+                with _log_leftover(path):
                     os.unlink(path)
-        if not self._done:
-            for folder in reversed(self._made):
-                with _unless_gone(folder):
+        if not self._is_committed:
+            for folder in reversed(self._created_folders):
+                with _log_leftover(folder):
                     os.rmdir(folder)
 
-    def _set_aside(self) -> None:
-        kept = self._name()
-        if self.change.content is None or not _linked(self.target.real, kept):
+    def _back_up(self) -> None:
+        kept = self._temporary_name()
+        if self.change.content is None or not _try_link(self.target.real, kept):
             os.rename(self.target.real, kept)
-        self._kept = kept
+        self._backup = kept
 
     def _make_folders(self) -> None:
         missing, folder = [], self._folder
@@ -126,14 +136,14 @@ class _Step:
             folder = os.path.dirname(folder)
         for folder in reversed(missing):
             os.mkdir(folder)
-            self._made.append(folder)
+            self._created_folders.append(folder)
 
-    def _name(self) -> str:
+    def _temporary_name(self) -> str:
         return os.path.join(self._folder, f".alipes-{secrets.token_hex(6)}.tmp")
 
 
-def _linked(path: str, other: str) -> bool:
-    """Give the file a second name, so that its first is never missing; not every file system can."""
+def _try_link(path: str, other: str) -> bool:
+    """Back up with a hard link, so that the target is never missing. False if that is not supported."""
     try:
         os.link(path, other)
     except OSError:
@@ -141,26 +151,26 @@ def _linked(path: str, other: str) -> bool:
     return True
 
 
-def _usual(path: str, flags: int) -> int:
+def _open_default(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
-def _adopt(handle: int, facts: os.stat_result) -> None:
-    """Take on owner and mode of the file to be replaced; the mode last, for a new owner resets it."""
+def _copy_owner_and_mode(handle: int, facts: os.stat_result) -> None:
+    """Copy owner and mode of the replaced file; the mode last, because chown resets it."""
     ours = os.fstat(handle)
     if (ours.st_uid, ours.st_gid) != (facts.st_uid, facts.st_gid):
         try:
             os.fchown(handle, facts.st_uid, facts.st_gid)
         except PermissionError:
-            log.info("a file of user %d is now one of user %d", facts.st_uid, ours.st_uid)
+            log.info("cannot keep owner %d of a file; it now belongs to %d", facts.st_uid, ours.st_uid)
     os.fchmod(handle, stat.S_IMODE(facts.st_mode))
 
 
-def _facts(path: str) -> os.stat_result | None:
+def _stat(path: str) -> os.stat_result | None:
     try:
         return os.stat(path, follow_symlinks=False)
     except OSError:
@@ -168,32 +178,32 @@ def _facts(path: str) -> os.stat_result | None:
 
 
 @contextmanager
-def _complaining(step: _Step) -> Iterator[None]:
+def _translate_errors(step: _PendingChange) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
         verb = "written" if step.change.content is not None else "deleted"
         raise ToolError(
-            f"{step.target.named} cannot be {verb}: {reason(error)}. Nothing was changed."
+            f"{step.target.path} cannot be {verb}: {error_reason(error)}. Nothing was changed."
         ) from error
 
 
 @contextmanager
-def _unless_gone(path: str) -> Iterator[None]:
+def _log_leftover(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
         pass
     except OSError as error:
-        log.warning("%s stays behind: %s", path, error)
+        log.warning("cannot remove %s: %s", path, error)
 
 
 class WriteFile:
-    """The `write_file` tool: the file has all of the new content or all of the old, at every moment."""
+    """The `write_file` tool. Readers always see the complete old or the complete new content."""
 
     spec = ToolSpec(
         name="write_file",
-        description="Create or replace a whole text file; missing folders are made.",
+        description="Create or overwrite a text file; missing directories are created.",
         schema={
             "type": "object",
             "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
@@ -202,77 +212,77 @@ class WriteFile:
     )
 
     def __init__(self, places: Places, *, mask: Callable[[str], str] = str) -> None:
-        """`mask` takes secrets out of what is shown."""
+        """`mask` removes secrets from what is shown."""
         self._places, self._mask = places, mask
 
-    async def run(self, args: Mapping[str, Json], act: Act) -> str:
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         path, content = str(args["path"]), str(args["content"])
-        written = await aside(partial(self._write, path, content, act.workdir))
+        written = await run_in_thread(partial(self._write, path, content, act.workdir))
         if written.diff.text:
             await act.progress(self._mask(written.diff.text))
-        return _told(written, act.workdir)
+        return _format_result(written, act.workdir)
 
-    def _write(self, path: str, content: str, workdir: str, gate: Gate) -> "_Written":
-        target = find(self._places, path, workdir)
-        old, note = _before(target)
-        new, data, reencoded = _bytes(old, content, target)
-        name = shown(target.named, workdir)
-        before = "/dev/null" if target.facts is None else f"a/{name.lstrip('/')}"
-        diff = compare(old.text if old else "", new, before=before, after=f"b/{name.lstrip('/')}")
+    def _write(self, path: str, content: str, workdir: str, gate: CommitGate) -> "_Written":
+        target = resolve_target(self._places, path, workdir)
+        old, note = _read_old(target)
+        new, data, reencoded = _encode_content(old, content, target)
+        name = display_path(target.path, workdir)
+        before = "/dev/null" if target.stat is None else f"a/{name.lstrip('/')}"
+        diff = diff_texts(old.text if old else "", new, before=before, after=f"b/{name.lstrip('/')}")
         same = old is not None and new == old.text and not reencoded
         if not same:
-            write([Change(target, data)], gate)
-        traits = [] if old is None or reencoded else [f"{trait} kept" for trait in old.traits]
+            write_files([FileChange(target, data)], gate)
+        traits = [] if old is None or reencoded else [f"{trait} kept" for trait in old.unusual_traits]
         return _Written(target, data, diff, [*traits, *(n for n in (note, reencoded) if n)], same)
 
 
 class _Written(Struct, frozen=True):
-    target: Target
+    target: FileTarget
     data: bytes
-    diff: Diff
+    diff: FileDiff
     notes: list[str]
     same: bool
 
 
-def _before(target: Target) -> tuple[Document | None, str]:
-    """What was there, or why that is not known: a file may be replaced that cannot be compared."""
-    if target.facts is None:
+def _read_old(target: FileTarget) -> tuple[TextDocument | None, str]:
+    """The old content, or a note why it cannot be read; such a file may still be replaced."""
+    if target.stat is None:
         return None, ""
-    if target.facts.st_size > LARGEST:
-        return None, f"{target.facts.st_size:,} bytes were there before"
+    if target.stat.st_size > MAX_TEXT_BYTES:
+        return None, f"replaced {target.stat.st_size:,} bytes"
     try:
-        return read(target), ""
+        return read_document(target), ""
     except ToolError:
-        return None, "what was there before was no readable text"
+        return None, "replaced a file that was not readable text"
 
 
-def _bytes(old: Document | None, content: str, target: Target) -> tuple[str, bytes, str]:
-    """The text as it is compared, its bytes, and a remark when they cannot be those of the old file."""
+def _encode_content(old: TextDocument | None, content: str, target: FileTarget) -> tuple[str, bytes, str]:
+    """Text to compare, its bytes, and a note if the encoding changed."""
     if old is not None:
-        new = old.accept(content) if old.crlf else content
+        new = old.normalize_newlines(content) if old.crlf else content
         try:
             return new, old.encode(new), ""
         except UnicodeEncodeError:
             if old.codec.startswith("utf"):
-                raise _unsayable(target) from None
+                raise _surrogate_error(target) from None
     try:
         remark = "" if old is None else f"now UTF-8, was {old.codec}"
         return content, content.encode(), remark
     except UnicodeEncodeError:
-        raise _unsayable(target) from None
+        raise _surrogate_error(target) from None
 
 
-def _unsayable(target: Target) -> ToolError:
-    return ToolError(f"the content for {target.named} has half a character in it (a lone surrogate)")
+def _surrogate_error(target: FileTarget) -> ToolError:
+    return ToolError(f"the content for {target.path} contains a lone surrogate (invalid Unicode)")
 
 
-def _told(written: _Written, workdir: str) -> str:
+def _format_result(written: _Written, workdir: str) -> str:
     target, notes = written.target, list(written.notes)
-    if target.link:
-        notes.insert(0, f"through the link, into {target.real}")
-    if target.facts is not None and target.facts.st_nlink > 1 and not written.same:
+    if target.is_link:
+        notes.insert(0, f"through a link to {target.real}")
+    if target.stat is not None and target.stat.st_nlink > 1 and not written.same:
         notes.append("its other hard links keep the old content")
-    verb = "unchanged" if written.same else "created" if target.facts is None else "updated"
+    verb = "unchanged" if written.same else "created" if target.stat is None else "updated"
     size = f"{len(written.data):,} bytes"
     what = size if written.same else f"{size}, {written.diff.summary} lines"
-    return "; ".join([f"{verb} {shown(target.named, workdir)} ({what})", *notes])
+    return "; ".join([f"{verb} {display_path(target.path, workdir)} ({what})", *notes])

@@ -1,4 +1,4 @@
-"""`image_generate`: a picture is drawn and saved where people find it. Who draws is not known here."""
+"""`image_generate`: generates or edits an image and saves it as a file."""
 
 import asyncio
 import os
@@ -9,14 +9,14 @@ from typing import TypeAlias
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image, Json, image_type
-from alipes.kernel.ports import Act, ToolSpec
-from alipes.tools.media.vision import Load, prepared
+from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.tools.media.vision import LoadImage, prepare_image
 
-RATIOS = ("landscape", "square", "portrait")
-AFTER = 8
-"""Pictures that a new one goes by, at most."""
-Draw: TypeAlias = Callable[[str, str, tuple[Image, ...]], Awaitable[bytes]]
-"""Words, one of `RATIOS`, and pictures to go by, to a picture. Raises `ToolError` or `ProviderError`."""
+ASPECT_RATIOS = ("landscape", "square", "portrait")
+MAX_REFERENCES = 8
+"""Maximum number of reference images."""
+GenerateImage: TypeAlias = Callable[[str, str, tuple[Image, ...]], Awaitable[bytes]]
+"""Prompt, aspect ratio and reference images to image bytes. Raises `ToolError` or `ProviderError`."""
 
 
 class ImageGenerate:
@@ -24,44 +24,44 @@ class ImageGenerate:
 
     spec = ToolSpec(
         name="image_generate",
-        description="Draw a picture, or change one; it is saved, shown, and sent along in chats.",
+        description="Generate or edit an image. It is saved, shown, and attached in chats.",
         schema={
             "type": "object",
             "properties": {
                 "prompt": {"type": "string"},
-                "aspect_ratio": {"type": "string", "enum": [*RATIOS]},
-                "image_url": {"type": "string", "description": "file or address of a picture to change"},
+                "aspect_ratio": {"type": "string", "enum": [*ASPECT_RATIOS]},
+                "image_url": {"type": "string", "description": "path or URL of an image to edit"},
                 "reference_image_urls": {"type": "array", "items": {"type": "string"}},
             },
             "required": ["prompt"],
         },
     )
 
-    def __init__(self, folder: Path, load: Load, draw: Draw) -> None:
-        self._folder, self._load, self._draw = folder, load, draw
+    def __init__(self, folder: Path, load: LoadImage, generate: GenerateImage) -> None:
+        self._folder, self._load, self._generate = folder, load, generate
 
-    async def run(self, args: Mapping[str, Json], act: Act) -> str:
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         prompt, ratio = str(args["prompt"]).strip(), str(args.get("aspect_ratio") or "landscape")
         if not prompt:
-            raise ToolError("say what is to be drawn")
-        wanted = args.get("reference_image_urls")
-        named = [args.get("image_url"), *(wanted if isinstance(wanted, list) else ())]
-        after = tuple([await self._picture(str(each), act.workdir) for each in named if each])
-        if len(after) > AFTER:
-            raise ToolError(f"at most {AFTER} pictures can be gone by, not {len(after)}")
-        path = await asyncio.to_thread(self._save, await self._draw(prompt, ratio, after))
-        return f"Drawn and saved.\nMEDIA: {path}"
+            raise ToolError("prompt is empty")
+        given = args.get("reference_image_urls")
+        named = [args.get("image_url"), *(given if isinstance(given, list) else ())]
+        references = tuple([await self._load_reference(str(each), act.workdir) for each in named if each])
+        if len(references) > MAX_REFERENCES:
+            raise ToolError(f"{len(references)} reference images given, the maximum is {MAX_REFERENCES}")
+        path = await asyncio.to_thread(self._save, await self._generate(prompt, ratio, references))
+        return f"Image saved.\nMEDIA: {path}"
 
-    async def _picture(self, named: str, workdir: str) -> Image:
-        seen = await asyncio.to_thread(prepared, await self._load(named, workdir))
-        if seen.image is None:
-            raise ToolError(f"{named[:100]} is {seen.note}: only pictures of points can be gone by")
-        return seen.image
+    async def _load_reference(self, named: str, workdir: str) -> Image:
+        prepared = await asyncio.to_thread(prepare_image, await self._load(named, workdir))
+        if prepared.image is None:
+            raise ToolError(f"{named[:100]} is {prepared.note}: only raster images can be used as references")
+        return prepared.image
 
     def _save(self, data: bytes) -> Path:
         kind = image_type(data[:64])
         if not kind:
-            raise ToolError("what was drawn is no picture that can be shown")
+            raise ToolError("the result is not an image in a supported format")
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         stamp = time.strftime("%Y%m%d-%H%M%S")
         path = (

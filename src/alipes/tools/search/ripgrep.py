@@ -1,4 +1,4 @@
-"""What an engine found, row by row, and the page of it that is shown. It starts no process."""
+"""Search engines: command lines of ripgrep and of our walker, and parsing of their output."""
 
 import os
 import re
@@ -13,43 +13,51 @@ import msgspec
 from msgspec import Struct
 
 import alipes
-from alipes.tools.search.walker import Wanted
+from alipes.tools.search.walker import GlobFilter
 
-Mode: TypeAlias = Literal["content", "files_only", "count", "files"]
-LARGEST = 16 << 20
-"""Bytes of a file that is searched when it was not named itself."""
+SearchMode: TypeAlias = Literal["content", "files_only", "count", "files"]
+MAX_FILE_BYTES = 16 << 20
+"""Larger files are searched only if they are named themselves."""
 _PLAIN = re.compile(r"[\w.*?+@ -]+", re.ASCII)
 _KERNEL = ("/proc", "/sys", "/dev")
 _WALKER = (
-    "import sys; sys.path.append(sys.argv[1]); from alipes.tools import walker; walker.main(sys.argv[2])"
+    "import sys; sys.path.append(sys.argv[1]); from alipes.tools.search import walker;"
+    " walker.main(sys.argv[2])"
 )
+MAX_LINE_CHARS = 300
+"""Characters shown of a line."""
+MAX_PAGE_CHARS = 30_000
+"""Approximate length of a page."""
+MAX_ROW_BYTES = 4 << 20
+"""Longer rows of an engine are skipped."""
+_COUNTED = re.compile(rb"([^\0]*)\0(\d+)\r?\n")
 
 
-class Order(Struct, frozen=True):
-    """What is wanted of an engine. Paths in its answer begin with `start`."""
+class SearchRequest(Struct, frozen=True):
+    """A search for an engine. Paths in its output start with `start`."""
 
     folder: str
-    """Where it runs."""
-    mode: Mode
+    """Working directory of the engine."""
+    mode: SearchMode
     pattern: str = ""
     start: str = "."
-    """The folder itself, or `./name` for one file in it."""
+    """`.` for the folder, or `./name` for one file in it."""
     glob: str = ""
     context: int = 0
 
     @property
-    def largest(self) -> int:
-        """0: of any size."""
-        return LARGEST if self.start == "." else 0
+    def max_file_bytes(self) -> int:
+        """0: no limit."""
+        return MAX_FILE_BYTES if self.start == "." else 0
 
     @property
-    def skipped(self) -> list[str]:
-        """Folders of the kernel's: some of their files never end. Whoever means them names them."""
+    def skipped_folders(self) -> list[str]:
+        """Kernel folders, skipped in a search of /: some of their files never end."""
         return [path for path in _KERNEL if self.folder == "/"]
 
 
-def ripgrep(program: str, order: Order) -> list[str]:
-    # --no-messages: its complaints would come between the rows, for a child has one pipe
+def ripgrep_command(program: str, order: SearchRequest) -> list[str]:
+    # --no-messages: errors would be mixed with the rows, as the child has one pipe
     argv = [program, "--no-config", "--no-messages", "--no-ignore-global", "--color=never", "--sort=path"]
     if order.mode == "files":
         argv += ["--files", "--null"]
@@ -60,159 +68,150 @@ def ripgrep(program: str, order: Order) -> list[str]:
             "files_only": ["--files-with-matches", "--null"],
             "count": ["--count", "--with-filename", "--null"],
         }[order.mode]
-    if order.largest and order.mode != "files":
-        argv.append(f"--max-filesize={order.largest}")
+    if order.max_file_bytes and order.mode != "files":
+        argv.append(f"--max-filesize={order.max_file_bytes}")
     if order.glob:
-        # no --glob: that would bring back what is ignored. A type knows names only; the rest is sifted later
-        names = Wanted(order.glob).names
+        # --glob would include ignored files; a type matches names only, and `GlobFilter` does the rest
+        names = GlobFilter(order.glob).names
         if names and all(_PLAIN.fullmatch(name) for name in names):
             argv += [f"--type-add=wanted:{name}" for name in names] + ["--type=wanted"]
-    argv += [f"--glob=!{path}" for path in order.skipped]
+    argv += [f"--glob=!{path}" for path in order.skipped_folders]
     return [*argv, "--", order.start]
 
 
-def walker(order: Order) -> list[str]:
-    """Our own, in an interpreter without site packages: it starts in half the time."""
-    order_text = msgspec.json.encode(
+def walker_command(order: SearchRequest) -> list[str]:
+    """Command line of our walker. Without site packages Python starts in half the time."""
+    request = msgspec.json.encode(
         {
             "mode": order.mode,
             "pattern": order.pattern,
             "start": order.start,
             "glob": order.glob,
             "context": order.context,
-            "largest": order.largest,
-            "skipped": order.skipped,
+            "largest": order.max_file_bytes,
+            "skipped": order.skipped_folders,
         }
     )
     package = str(Path(alipes.__file__).parents[1])
-    return [sys.executable, "-I", "-S", "-c", _WALKER, package, order_text.decode()]
+    return [sys.executable, "-I", "-S", "-c", _WALKER, package, request.decode()]
 
 
-def misgiving(said: str) -> str:
-    """What an engine that found nothing had against the pattern; empty when it was something else."""
-    found = re.search(r"^error: (.*)$", said, re.MULTILINE) or re.search(
-        r"PCRE2: error.*?: (.*)$", said, re.M
+def pattern_error(messages: str) -> str:
+    """The regex error in the output of an engine; empty if there is none."""
+    found = re.search(r"^error: (.*)$", messages, re.MULTILINE) or re.search(
+        r"PCRE2: error.*?: (.*)$", messages, re.M
     )
     return found[1].strip() if found else ""
 
 
-WIDTH = 300
-"""Characters shown of a line."""
-ROOM = 30_000
-"""Characters of a page, about."""
-LONGEST = 4 << 20
-"""Bytes of one row of an engine's output; what is longer is left out."""
-_COUNTED = re.compile(rb"([^\0]*)\0(\d+)\r?\n")
-
-
-class Finding(Struct, frozen=True):
+class ResultRow(Struct, frozen=True):
     path: bytes
     number: int = 0
-    """Of the line; or how many lines match, when only that was asked for."""
+    """Line number, or in mode `count` the number of matching lines."""
     text: str = ""
     match: bool = True
-    """False: a line around one."""
+    """False: a context line."""
 
 
-class Reader:
-    """Takes an engine's output piece by piece and gives out what it says."""
+class SearchOutputParser:
+    """Parses the output of an engine piece by piece."""
 
-    def __init__(self, mode: Mode) -> None:
+    def __init__(self, mode: SearchMode) -> None:
         self._mode = mode
         self._buffer = bytearray()
         self._dropping = False
-        self.left_out = 0
-        """Rows that were too long."""
-        self.said = ""
-        """What was no row: the engine's own words."""
+        self.skipped_rows = 0
+        """Rows skipped because they were too long."""
+        self.messages = ""
+        """Output that is not a row: error messages of the engine."""
 
-    def feed(self, piece: bytes) -> Iterator[Finding]:
+    def feed(self, piece: bytes) -> Iterator[ResultRow]:
         if self._mode == "count":
             self._buffer += piece
-            yield from self._counts()
+            yield from self._parse_counts()
             return
         end = b"\n" if self._mode == "content" else b"\0"
         for n, part in enumerate(piece.split(end)):
             if n:
-                yield from self._row()
-            if len(self._buffer) + len(part) > LONGEST:
+                yield from self._finish_row()
+            if len(self._buffer) + len(part) > MAX_ROW_BYTES:
                 self._dropping = True
                 self._buffer.clear()
             elif not self._dropping:
                 self._buffer += part
 
     def finish(self) -> None:
-        """There is no more: what is left was no row."""
-        self._say(bytes(self._buffer))
+        """The output has ended; the rest is a message."""
+        self._add_message(bytes(self._buffer))
 
-    def _row(self) -> Iterator[Finding]:
+    def _finish_row(self) -> Iterator[ResultRow]:
         row = bytes(self._buffer)
         self._buffer.clear()
         if self._dropping:
             self._dropping = False
-            self.left_out += 1
+            self.skipped_rows += 1
         elif self._mode == "content":
-            yield from self._line(row)
+            yield from self._parse_json_row(row)
         else:
-            yield Finding(row)
+            yield ResultRow(row)
 
-    def _line(self, row: bytes) -> Iterator[Finding]:
+    def _parse_json_row(self, row: bytes) -> Iterator[ResultRow]:
         try:
             read = _ROW.decode(row)
         except msgspec.DecodeError:
-            self._say(row)
+            self._add_message(row)
             return
         if read.type in ("match", "context"):
             start = read.data.submatches[0].start if read.data.submatches else 0
             line = read.data.lines.raw.rstrip(b"\r\n")
-            yield Finding(
-                read.data.path.raw, read.data.line_number, _window(line, start), read.type == "match"
+            yield ResultRow(
+                read.data.path.raw, read.data.line_number, _excerpt(line, start), read.type == "match"
             )
 
-    def _counts(self) -> Iterator[Finding]:
+    def _parse_counts(self) -> Iterator[ResultRow]:
         at = 0
         while found := _COUNTED.match(self._buffer, at):
-            yield Finding(found[1], int(found[2]))
+            yield ResultRow(found[1], int(found[2]))
             at = found.end()
         del self._buffer[:at]
 
-    def _say(self, words: bytes) -> None:
-        self.said = (self.said + words.decode("utf-8", "replace") + "\n")[:4000]
+    def _add_message(self, raw: bytes) -> None:
+        self.messages = (self.messages + raw.decode("utf-8", "replace") + "\n")[:4000]
 
 
-class Page:
-    """The findings from `offset` on, as many as `limit` or as fit. Counted are lines that match, or files."""
+class ResultPage:
+    """Results from `offset`, as many as `limit` allows or fit. Counts matching lines, or files."""
 
-    def __init__(self, mode: Mode, *, offset: int, limit: int, context: int) -> None:
+    def __init__(self, mode: SearchMode, *, offset: int, limit: int, context: int) -> None:
         self._mode, self._offset, self._limit, self._context = mode, offset, limit, context
-        self._before: deque[Finding] = deque(maxlen=context)
-        self._room = ROOM
+        self._before: deque[ResultRow] = deque(maxlen=context)
+        self._room = MAX_PAGE_CHARS
         self._seen = 0
-        self.rows: list[Finding] = []
+        self.rows: list[ResultRow] = []
         self.count = 0
         self.more = False
 
-    def take(self, finding: Finding) -> bool:
-        """True when it is full, and there is more."""
-        if not finding.match:
-            (self.rows if self.count else self._before).append(finding)
+    def add(self, row: ResultRow) -> bool:
+        """Add a row; True if the page is full and there are more results."""
+        if not row.match:
+            (self.rows if self.count else self._before).append(row)
             return False
         self._seen += 1
         if self._seen <= self._offset:
-            self._before.append(finding)
+            self._before.append(row)
             return False
         if self.count >= self._limit or self._room <= 0:
             self.more = True
             return True
         if not self.count:
-            self.rows += [self._as_context(each) for each in self._before if self._near(each, finding)]
-        self.rows.append(finding)
+            self.rows += [self._as_context(each) for each in self._before if self._near(each, row)]
+        self.rows.append(row)
         self.count += 1
-        self._room -= len(finding.text) + 20 + (0 if self._mode == "content" else len(finding.path))
+        self._room -= len(row.text) + 20 + (0 if self._mode == "content" else len(row.path))
         return False
 
-    def close(self) -> None:
-        """Drop what belongs to the finding after the last one shown."""
+    def trim(self) -> None:
+        """Drop context of the first match that is not shown."""
         last = next((each for each in reversed(self.rows) if each.match), None)
         while last is not None and self.more and not self._near(self.rows[-1], last):
             self.rows.pop()
@@ -221,11 +220,11 @@ class Page:
     def next_offset(self) -> int:
         return self._offset + self.count
 
-    def _near(self, one: Finding, other: Finding) -> bool:
+    def _near(self, one: ResultRow, other: ResultRow) -> bool:
         return one.path == other.path and abs(one.number - other.number) <= self._context
 
-    def _as_context(self, finding: Finding) -> Finding:
-        return Finding(finding.path, finding.number, finding.text, False)
+    def _as_context(self, row: ResultRow) -> ResultRow:
+        return ResultRow(row.path, row.number, row.text, False)
 
 
 class _Bytes(Struct, frozen=True):
@@ -256,18 +255,20 @@ class _Row(Struct, frozen=True):
 _ROW = msgspec.json.Decoder(_Row)
 
 
-def _window(line: bytes, start: int) -> str:
-    """The line, or of a long one the part where the match is."""
-    if len(line) <= WIDTH:
+def _excerpt(line: bytes, start: int) -> str:
+    """The line, or the part of a long line around the match."""
+    if len(line) <= MAX_LINE_CHARS:
         return line.decode("utf-8", "replace")
-    first = max(0, start - WIDTH // 4)
-    part = line[first : first + 4 * WIDTH].decode("utf-8", "replace").lstrip("\ufffd")[:WIDTH]
+    first = max(0, start - MAX_LINE_CHARS // 4)
+    part = (
+        line[first : first + 4 * MAX_LINE_CHARS].decode("utf-8", "replace").lstrip("\ufffd")[:MAX_LINE_CHARS]
+    )
     after = "…" if first + len(part.encode()) < len(line) else ""
     return ("…" if first else "") + part + after
 
 
-def name_of(path: bytes) -> str:
-    """A path to be shown: as it is, or quoted for bash where it has bytes or characters that do not show."""
+def quote_path(path: bytes) -> str:
+    """A path as text, quoted for bash if it contains unprintable characters."""
     name = os.fsdecode(path)
     if name.isprintable():
         return name

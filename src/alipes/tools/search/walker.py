@@ -1,7 +1,7 @@
-"""Searches files where there is no ripgrep: a small program of its own, speaking like ripgrep on its output.
+"""File search without ripgrep: a small program with the same output format.
 
-It is a process because a regular expression that goes wild holds the interpreter, and a process can be
-killed. So it imports next to nothing, and starts in a few hundredths of a second.
+It runs as a process, because a slow regular expression blocks the interpreter and a process can be killed.
+It imports only the standard library, so that it starts fast.
 """
 
 import base64
@@ -15,18 +15,31 @@ from collections.abc import Container, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NoReturn
 
+IGNORE_FILES = (".git", ".gitignore", ".ignore", ".rgignore")
+_MAX_IGNORE_FILE_BYTES = 1 << 20
+SAMPLE_BYTES = 65536
+"""A null byte in this many first bytes means a binary file."""
+MAX_LINE_BYTES = 1 << 20
+"""Bytes of a line that are searched."""
+MAX_UTF16_BYTES = 64 << 20
+"""Largest UTF-16 file, as it is loaded into memory."""
+_LITERAL = re.compile(r"[\w \-,;:=<>@#%&'\"/]+", re.ASCII)
+_SINGLE_LINE = re.compile(r"(?:\\[wdb.\\/()\[\]{}+*?|^$-]|\((?!\?)|\(\?:|\(\?i\)|\[(?!\^)|[^\\(\[])+")
+"""Patterns that cannot match across lines: the whole file is checked once before its lines."""
+_UTF16_MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
-def expand(glob: str) -> list[str]:
-    """`a.{b,c}` as `a.b` and `a.c`; nested ones too. At most a few hundred, so that none explodes."""
-    waiting, done = [glob], list[str]()
-    while waiting:
-        each = waiting.pop()
+
+def expand_braces(glob: str) -> list[str]:
+    """Expand `a.{b,c}` to `a.b` and `a.c`, also nested; stops at a few hundred."""
+    pending, done = [glob], list[str]()
+    while pending:
+        each = pending.pop()
         braces = _innermost(each)
-        if braces is None or len(waiting) + len(done) > 200:
+        if braces is None or len(pending) + len(done) > 200:
             done.append(each)
             continue
         start, end = braces
-        waiting += [each[:start] + choice + each[end + 1 :] for choice in each[start + 1 : end].split(",")]
+        pending += [each[:start] + choice + each[end + 1 :] for choice in each[start + 1 : end].split(",")]
     return sorted(done)
 
 
@@ -43,8 +56,8 @@ def _innermost(glob: str) -> tuple[int, int] | None:
 
 
 @lru_cache(maxsize=4096)
-def translate(glob: str) -> str:
-    """The regular expression of a whole path: `*` and `?` stay within a name, `**` goes through folders."""
+def glob_to_regex(glob: str) -> str:
+    """Regular expression for a path: `*` and `?` match within a name, `**` across folders."""
     parts: list[str] = []
     n = 0
     while n < len(glob):
@@ -55,12 +68,12 @@ def translate(glob: str) -> str:
             parts.append(".+" if n else ".*")
             n += 2
         else:
-            part, n = _piece(glob, n)
+            part, n = _translate_next(glob, n)
             parts.append(part)
     return "".join(parts)
 
 
-def _piece(glob: str, n: int) -> tuple[str, int]:
+def _translate_next(glob: str, n: int) -> tuple[str, int]:
     char = glob[n]
     if char == "*":
         while n < len(glob) and glob[n] == "*":
@@ -76,11 +89,11 @@ def _piece(glob: str, n: int) -> tuple[str, int]:
 
 
 def _character_class(glob: str, n: int) -> tuple[str, int] | None:
-    """`[a-z]`, `[!a-z]`; None when it is never closed, and the bracket is just a bracket."""
+    """Translate `[a-z]` or `[!a-z]`; None if it is not closed and the bracket is literal."""
     start = n + 1
     negated = glob[start : start + 1] in ("!", "^")
     start += negated
-    end = glob.find("]", start + 1)  # a bracket that comes first is a member
+    end = glob.find("]", start + 1)  # a first bracket is a member
     if end < 0:
         return None
     members = glob[start:end].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
@@ -88,23 +101,20 @@ def _character_class(glob: str, n: int) -> tuple[str, int] | None:
     return f"(?!/)[{'^' if negated else ''}{members}]", end + 1
 
 
-class Wanted:
-    """Which files a glob means. One without a slash is about names, one with a slash about paths.
-
-    A leading `!` means all the others.
-    """
+class GlobFilter:
+    """Matches paths by a glob: by name if it has no slash, else by path. A leading `!` negates it."""
 
     def __init__(self, glob: str) -> None:
         self._negated = glob.startswith("!")
-        globs = expand(glob.removeprefix("!").removeprefix("./").removeprefix("/"))
+        globs = expand_braces(glob.removeprefix("!").removeprefix("./").removeprefix("/"))
         self._names, self._paths = (
-            _together([each for each in globs if ("/" in each) == slashed]) for slashed in (False, True)
+            _compile([each for each in globs if ("/" in each) == slashed]) for slashed in (False, True)
         )
-        self.names = [] if self._negated else [_name(each) for each in globs]
-        """Globs of names, one of which every wanted file has; empty when nothing is known."""
+        self.names = [] if self._negated else [_name_glob(each) for each in globs]
+        """Name globs, one of which every matching file fits; empty if there is no such list."""
 
     def __call__(self, path: str) -> bool:
-        """Is it wanted? `path` is seen from where the search began."""
+        """True if `path`, relative to the start of the search, matches."""
         found = bool(
             (self._names and self._names.fullmatch(path.rpartition("/")[2]))
             or (self._paths and self._paths.fullmatch(path))
@@ -112,32 +122,28 @@ class Wanted:
         return found != self._negated
 
 
-def _together(globs: list[str]) -> "re.Pattern[str] | None":
-    return re.compile("|".join(f"(?:{translate(each)})" for each in globs), re.DOTALL) if globs else None
+def _compile(globs: list[str]) -> "re.Pattern[str] | None":
+    return re.compile("|".join(f"(?:{glob_to_regex(each)})" for each in globs), re.DOTALL) if globs else None
 
 
-def _name(glob: str) -> str:
+def _name_glob(glob: str) -> str:
     name = glob.rpartition("/")[2]
     return "*" if set(name) <= {"*"} else name
 
 
-NAMES = (".git", ".gitignore", ".ignore", ".rgignore")
-_LARGEST = 1 << 20
-
-
-class Rules:
-    """The rules of one file, for what lies below `folder`."""
+class IgnoreFile:
+    """Rules of one ignore file, for paths below `folder`."""
 
     def __init__(self, folder: str, text: str) -> None:
-        self._skip = len(folder.rstrip("/")) + 1
-        rules = [rule for rule in map(_rule, text.split("\n")) if rule]
+        self._prefix_length = len(folder.rstrip("/")) + 1
+        rules = [rule for rule in map(_parse_rule, text.split("\n")) if rule]
         self._rules = [(re.compile(regex, re.DOTALL), ignored, only) for regex, ignored, only in rules]
-        # one look tells that no rule applies, which is so for most paths
+        # one check that no rule applies, which is true for most paths
         self._any = re.compile("|".join(f"(?:{regex})" for regex, _, _ in rules) or r"(?!)", re.DOTALL)
 
     def verdict(self, path: str, is_folder: bool) -> bool | None:
-        """True: ignored; False: expressly not; None: not mentioned. The last rule that fits decides."""
-        below = path[self._skip :]
+        """True: ignored; False: re-included; None: no rule. The last matching rule decides."""
+        below = path[self._prefix_length :]
         if not self._any.fullmatch(below):
             return None
         for regex, ignored, only_folders in reversed(self._rules):
@@ -146,66 +152,66 @@ class Rules:
         return None
 
 
-class Ignored:
-    """The rules that hold in one folder: those of its own files, then those of the folders above it.
+class IgnoreRules:
+    """Ignore rules of one folder: of its own files, then of the folders above it.
 
-    `.ignore` always counts; `.gitignore` and `.git/info/exclude` count inside a repository, up to its root.
+    `.ignore` always applies; `.gitignore` and `.git/info/exclude` apply inside a repository, up to its root.
     """
 
-    def __init__(self, folder: str, above: "Ignored | None" = None) -> None:
-        self._above = above
+    def __init__(self, folder: str, above: "IgnoreRules | None" = None) -> None:
+        self._parent = above
         self._root = os.path.lexists(os.path.join(folder, ".git"))
         self._in_repository: bool = self._root or (above is not None and above._in_repository)
-        self._plain = _read(folder, ".rgignore"), _read(folder, ".ignore")
-        exclude = _read(folder, ".git/info/exclude") if self._root else None
-        self._git = _read(folder, ".gitignore"), exclude
+        self._ignore_files = _read_ignore_file(folder, ".rgignore"), _read_ignore_file(folder, ".ignore")
+        exclude = _read_ignore_file(folder, ".git/info/exclude") if self._root else None
+        self._git_files = _read_ignore_file(folder, ".gitignore"), exclude
 
-    def below(self, folder: str, names: Container[str]) -> "Ignored":
-        """The rules in a folder below this one, which has entries of these names."""
-        return Ignored(folder, self) if any(name in names for name in NAMES) else self
+    def for_folder(self, folder: str, names: Container[str]) -> "IgnoreRules":
+        """The rules for a subfolder that contains these names."""
+        return IgnoreRules(folder, self) if any(name in names for name in IGNORE_FILES) else self
 
     def __contains__(self, entry: tuple[str, bool]) -> bool:
-        """Is the path ignored? With it comes whether it is a folder."""
-        verdict = self._plain_verdict(*entry)
+        """True if the path is ignored. An entry is a path and whether it is a folder."""
+        verdict = self._ignore_verdict(*entry)
         return bool(self._git_verdict(*entry) if verdict is None else verdict)
 
-    def _plain_verdict(self, path: str, is_folder: bool) -> bool | None:
-        verdict = _first(self._plain, path, is_folder)
-        if verdict is None and self._above is not None:
-            return self._above._plain_verdict(path, is_folder)
+    def _ignore_verdict(self, path: str, is_folder: bool) -> bool | None:
+        verdict = _first_verdict(self._ignore_files, path, is_folder)
+        if verdict is None and self._parent is not None:
+            return self._parent._ignore_verdict(path, is_folder)
         return verdict
 
     def _git_verdict(self, path: str, is_folder: bool) -> bool | None:
-        verdict = _first(self._git, path, is_folder) if self._in_repository else None
-        if verdict is None and self._above is not None and not self._root:
-            return self._above._git_verdict(path, is_folder)
+        verdict = _first_verdict(self._git_files, path, is_folder) if self._in_repository else None
+        if verdict is None and self._parent is not None and not self._root:
+            return self._parent._git_verdict(path, is_folder)
         return verdict
 
 
-def ignored_from(folder: str) -> Ignored:
-    """The rules that hold in `folder`, with those of all folders above it."""
-    rules = Ignored("/")
+def load_ignore_rules(folder: str) -> IgnoreRules:
+    """The rules for `folder`, including those of all folders above it."""
+    rules = IgnoreRules("/")
     parts = folder.rstrip("/").split("/")
     for depth in range(2, len(parts) + 1):
-        rules = Ignored("/".join(parts[:depth]), rules)
+        rules = IgnoreRules("/".join(parts[:depth]), rules)
     return rules
 
 
-def _first(several: Iterable[Rules | None], path: str, is_folder: bool) -> bool | None:
+def _first_verdict(several: Iterable[IgnoreFile | None], path: str, is_folder: bool) -> bool | None:
     verdicts = (rules.verdict(path, is_folder) for rules in several if rules is not None)
     return next((verdict for verdict in verdicts if verdict is not None), None)
 
 
-def _read(folder: str, name: str) -> Rules | None:
+def _read_ignore_file(folder: str, name: str) -> IgnoreFile | None:
     try:
         with open(os.path.join(folder, name), encoding="utf-8", errors="surrogateescape") as file:
-            return Rules(folder, file.read(_LARGEST))
+            return IgnoreFile(folder, file.read(_MAX_IGNORE_FILE_BYTES))
     except OSError:
         return None
 
 
-def _rule(line: str) -> tuple[str, bool, bool] | None:
-    """The regular expression, whether it ignores, and whether it is about folders only."""
+def _parse_rule(line: str) -> tuple[str, bool, bool] | None:
+    """Regular expression, whether it ignores, and whether it matches folders only; None for no rule."""
     line = line.removesuffix("\r")
     if line.startswith("#"):
         return None
@@ -217,60 +223,50 @@ def _rule(line: str) -> tuple[str, bool, bool] | None:
     if not glob:
         return None
     anywhere = "/" not in glob
-    regex = translate(glob.lstrip("/"))
+    regex = glob_to_regex(glob.lstrip("/"))
     try:
         re.compile(regex)
-    except re.error:  # a range from z to a, for one
+    except re.error:  # for example a range from z to a
         return None
     return (f"(?:.*/)?{regex}" if anywhere else regex), ignored, only_folders
 
 
-SAMPLE = 65536
-"""Bytes in which a zero tells that a file is no text."""
-LONGEST = 1 << 20
-"""Bytes of a line that are looked at."""
-WIDEST = 64 << 20
-"""Bytes of a file with two bytes per character, which is held in memory whole."""
-_LITERAL = re.compile(r"[\w \-,;:=<>@#%&'\"/]+", re.ASCII)
-_LOCAL = re.compile(r"(?:\\[wdb.\\/()\[\]{}+*?|^$-]|\((?!\?)|\(\?:|\(\?i\)|\[(?!\^)|[^\\(\[])+")
-"""Patterns that cannot reach beyond a line: a file is looked through at once before its lines are."""
-_WIDE = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
-
-
-def main(order: str) -> NoReturn:
-    """Do what the JSON `order` says. Exits like ripgrep: 0 found, 1 nothing found, 2 something went wrong."""
+def main(request: str) -> NoReturn:
+    """Run the search in the JSON `request`. Exit codes as ripgrep: 0 matches, 1 no matches, 2 errors."""
     try:
-        search = _Search(json.loads(order))
+        search = _Walk(json.loads(request))
     except re.error as error:
         sys.exit(f"error: {error}")
     found = search.run()
-    sys.exit(2 if search.troubled else 0 if found else 1)
+    sys.exit(2 if search.had_errors else 0 if found else 1)
 
 
-class _Search:
-    def __init__(self, order: dict[str, Any]) -> None:
-        self.mode: str = order["mode"]
-        pattern: str = order["pattern"] if self.mode != "files" else ""
+class _Walk:
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.mode: str = request["mode"]
+        pattern: str = request["pattern"] if self.mode != "files" else ""
         self.regex = re.compile(pattern)
-        self.literal = pattern.encode() if _LITERAL.fullmatch(pattern) else b""
-        self.whole = re.compile(pattern, re.MULTILINE) if _LOCAL.fullmatch(pattern) else re.compile("")
-        self.around: int = order["context"]
-        self.largest: int = order["largest"]
-        self.skipped: list[str] = order["skipped"]
-        self.wanted = Wanted(order["glob"]) if order["glob"] else None
-        self.start: str = order["start"]
-        self.troubled = False
+        self.literal_bytes = pattern.encode() if _LITERAL.fullmatch(pattern) else b""
+        self.quick_check = (
+            re.compile(pattern, re.MULTILINE) if _SINGLE_LINE.fullmatch(pattern) else re.compile("")
+        )
+        self.context_lines: int = request["context"]
+        self.max_file_bytes: int = request["largest"]
+        self.skipped_folders: list[str] = request["skipped"]
+        self.glob_filter = GlobFilter(request["glob"]) if request["glob"] else None
+        self.start: str = request["start"]
+        self.had_errors = False
         self._out = sys.stdout.buffer
 
     def run(self) -> bool:
         if self.mode == "files":
-            return self._print(os.fsencode(path) + b"\0" for path in self._files())
+            return self._write_rows(os.fsencode(path) + b"\0" for path in self._walk_files())
         found = False
-        for path in self._files():  # file by file: what was found is on its way before the next is opened
-            found = self._print(self._rows(path)) or found
+        for path in self._walk_files():  # print per file, so that results arrive before the next is read
+            found = self._write_rows(self._search_file(path)) or found
         return found
 
-    def _print(self, rows: Iterable[bytes]) -> bool:
+    def _write_rows(self, rows: Iterable[bytes]) -> bool:
         found = False
         for row in rows:
             found = True
@@ -279,13 +275,13 @@ class _Search:
             self._out.flush()
         return found
 
-    def _files(self) -> Iterator[str]:
-        """Paths from where we are, in the order of their names, folder by folder."""
+    def _walk_files(self) -> Iterator[str]:
+        """Paths relative to the start, sorted by name, folder by folder."""
         if not os.path.isdir(self.start):
             yield self.start
             return
         here = os.getcwd()
-        waiting = [self._listed(".", here, ignored_from(here))]
+        waiting = [self._list_folder(".", here, load_ignore_rules(here))]
         while waiting:
             found = next(waiting[-1], None)
             if found is None:
@@ -293,105 +289,116 @@ class _Search:
                 continue
             path, whole, ignored = found
             if ignored is not None:
-                waiting.append(self._listed(path, whole, ignored))
-            elif self.wanted is None or self.wanted(path[2:]):
+                waiting.append(self._list_folder(path, whole, ignored))
+            elif self.glob_filter is None or self.glob_filter(path[2:]):
                 yield path
 
-    def _listed(self, folder: str, whole: str, ignored: Ignored) -> Iterator[tuple[str, str, Ignored | None]]:
-        """What is to be seen in a folder; folders come with the rules that hold in them."""
+    def _list_folder(
+        self, folder: str, whole: str, ignored: IgnoreRules
+    ) -> Iterator[tuple[str, str, IgnoreRules | None]]:
+        """Visible entries of a folder; subfolders come with their ignore rules."""
         try:
             with os.scandir(folder) as entries:
                 listed = sorted(entries, key=lambda entry: os.fsencode(entry.name))
         except OSError:
-            self.troubled = True
+            self.had_errors = True
             return
         if folder != ".":
-            ignored = ignored.below(whole, {entry.name for entry in listed})
+            ignored = ignored.for_folder(whole, {entry.name for entry in listed})
         for entry in listed:
             inside, is_folder = os.path.join(whole, entry.name), entry.is_dir(follow_symlinks=False)
-            if entry.name.startswith(".") or inside in self.skipped or (inside, is_folder) in ignored:
+            if entry.name.startswith(".") or inside in self.skipped_folders or (inside, is_folder) in ignored:
                 continue
             if is_folder or entry.is_file(follow_symlinks=False):
                 yield f"{folder}/{entry.name}", inside, ignored if is_folder else None
 
-    def _rows(self, path: str) -> Iterator[bytes]:
+    def _search_file(self, path: str) -> Iterator[bytes]:
         name = os.fsencode(path)
         try:
-            lines = self._lines(path)
+            lines = self._read_lines(path)
             if self.mode == "content":
-                yield from self._content(name, lines)
+                yield from self._format_content(name, lines)
             elif self.mode == "count":
                 if count := sum(1 for line in lines if self.regex.search(line)):
                     yield b"%s\0%d\n" % (name, count)
             elif any(self.regex.search(line) for line in lines):
                 yield name + b"\0"
         except OSError:
-            self.troubled = True
+            self.had_errors = True
 
-    def _lines(self, path: str) -> Iterator[str]:
-        """The lines of a text file; none when it is no text, is too large, or cannot have a match."""
+    def _read_lines(self, path: str) -> Iterator[str]:
+        """Lines of a text file; none if it is binary, too large or cannot match."""
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as file:
             facts = os.fstat(handle)
-            if not stat.S_ISREG(facts.st_mode) or (self.largest and facts.st_size > self.largest):
+            if not stat.S_ISREG(facts.st_mode) or (
+                self.max_file_bytes and facts.st_size > self.max_file_bytes
+            ):
                 return
-            start = file.read(SAMPLE) or b""
-            codec = next((codec for mark, codec in _WIDE if start.startswith(mark)), "")
+            start = file.read(SAMPLE_BYTES) or b""
+            codec = next((codec for mark, codec in _UTF16_MARKS if start.startswith(mark)), "")
             if not codec and b"\0" in start:
                 return
             file.seek(0)
-            if codec or facts.st_size <= max(self.largest, SAMPLE):
-                yield from self._split(file.read(min(facts.st_size, WIDEST) or SAMPLE) or b"", codec)
+            if codec or facts.st_size <= max(self.max_file_bytes, SAMPLE_BYTES):
+                yield from self._split_lines(
+                    file.read(min(facts.st_size, MAX_UTF16_BYTES) or SAMPLE_BYTES) or b"", codec
+                )
                 return
-            while line := file.readline(LONGEST):
+            while line := file.readline(MAX_LINE_BYTES):
                 if b"\0" in line:
                     return
-                yield _text(line.rstrip(b"\r\n"))
+                yield _decode(line.rstrip(b"\r\n"))
                 while line and not line.endswith(b"\n"):
-                    line = file.readline(LONGEST)
+                    line = file.readline(MAX_LINE_BYTES)
 
-    def _split(self, data: bytes, codec: str) -> Iterator[str]:
-        if not codec and self.literal not in data:
+    def _split_lines(self, data: bytes, codec: str) -> Iterator[str]:
+        if not codec and self.literal_bytes not in data:
             return
-        text = data[2:].decode(codec, "replace") if codec else _text(data)
+        text = data[2:].decode(codec, "replace") if codec else _decode(data)
         text = text.replace("\r\n", "\n").removesuffix("\r")
-        if self.whole.search(text):
+        if self.quick_check.search(text):
             for line in text.removesuffix("\n").split("\n"):
                 if "\0" in line:
                     return
                 yield line
 
-    def _content(self, name: bytes, lines: Iterator[str]) -> Iterator[bytes]:
-        before: deque[tuple[int, str]] = deque(maxlen=self.around)
-        owed = 0
+    def _format_content(self, name: bytes, lines: Iterator[str]) -> Iterator[bytes]:
+        before: deque[tuple[int, str]] = deque(maxlen=self.context_lines)
+        context_left = 0
         for number, line in enumerate(lines, 1):
             if match := self.regex.search(line):
-                yield from (_row("context", name, n, text, -1) for n, text in before)
+                yield from (_encode_row("context", name, n, text, -1) for n, text in before)
                 before.clear()
-                yield _row("match", name, number, line, len(_bytes(line[: match.start()])))
-                owed = self.around
-            elif owed:
-                yield _row("context", name, number, line, -1)
-                owed -= 1
+                yield _encode_row("match", name, number, line, len(_encode(line[: match.start()])))
+                context_left = self.context_lines
+            elif context_left:
+                yield _encode_row("context", name, number, line, -1)
+                context_left -= 1
             else:
                 before.append((number, line))
 
 
-def _text(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
 
 
-def _bytes(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _row(kind: str, name: bytes, number: int, line: str, at: int) -> bytes:
+def _encode_row(kind: str, name: bytes, number: int, line: str, at: int) -> bytes:
     found = [{"start": at}] if at >= 0 else []
-    data = {"path": _value(name), "lines": _value(_bytes(line)), "line_number": number, "submatches": found}
+    data = {
+        "path": _encode_value(name),
+        "lines": _encode_value(_encode(line)),
+        "line_number": number,
+        "submatches": found,
+    }
     return json.dumps({"type": kind, "data": data}).encode() + b"\n"
 
 
-def _value(raw: bytes) -> dict[str, str]:
+def _encode_value(raw: bytes) -> dict[str, str]:
     try:
         return {"text": raw.decode()}
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""One background process: its life and how it ended. Who owns it is said elsewhere."""
+"""Background processes of sessions: start, output, limits, stop."""
 
 import asyncio
 import signal
@@ -10,181 +10,180 @@ from typing import Self
 
 from alipes.kernel.errors import ToolError
 from alipes.runtime.processes.child import Child, open_child
-from alipes.runtime.processes.orphans import Keeper
-from alipes.tools.shell.output import Log, Spill
-from alipes.tools.shell.pty import Rendering
+from alipes.runtime.processes.orphans import OrphanGuard
+from alipes.tools.shell.output import ProcessLog, SpillFolder
+from alipes.tools.shell.pty import TerminalEmulator
 
-SETTLE, QUIET = 0.4, 0.1
-"""Seconds to wait for a word, and of silence after which it counts as said."""
-FLOOD, PAUSE = 4_000, 0.005
-"""After so many bytes at once it has to wait so many seconds: what floods us must not take all our time."""
+SETTLE_S, QUIET_S = 0.4, 0.1
+"""Seconds to wait for first output, and of silence after which it counts as complete."""
+FLOOD_BYTES, FLOOD_PAUSE_S = 4_000, 0.005
+"""After reading this many bytes at once, pause this many seconds, to leave time for other tasks."""
+STOP_GRACE_S = 0.5
+"""Seconds between SIGTERM and SIGKILL when a session ends."""
 
 
-class Job:
-    """A process, from the call that started it until it is forgotten."""
+class BackgroundProcess:
+    """One background process and its output."""
 
-    def __init__(self, name: str, session: str, command: str, log: Log) -> None:
+    def __init__(self, name: str, session: str, command: str, log: ProcessLog) -> None:
         self.name, self.session, self.command = name, session, command
         self.log = log
         self.child: Child | None = None
-        """None until it is started."""
-        self.trouble: OSError | None = None
-        """Why it could not be."""
-        self.told = False
-        """The model knows how it ended."""
+        """None until it has started."""
+        self.start_error: OSError | None = None
+        """Why it could not be started."""
+        self.is_reported = False
+        """The model has been informed how it ended."""
         self.task: asyncio.Task[None]
         self._began, self._ended = time.monotonic(), 0.0
         self._changed = asyncio.Event()
-        self._ears: list[asyncio.Queue[bytes]] = []
+        self._subscribers: list[asyncio.Queue[bytes]] = []
 
-    async def run(self, opening: AbstractAsyncContextManager[Child], rendering: Rendering | None) -> None:
-        """Live it. Cancelling ends the process and all it begot; done, nothing of it is left."""
+    async def run(
+        self, opening: AbstractAsyncContextManager[Child], emulator: TerminalEmulator | None
+    ) -> None:
+        """Read its output until it exits. Cancelling kills it and all its descendants."""
         try:
             async with opening as child:
                 self.child = child
                 while piece := await child.read():
                     await self.log.feed(piece)
-                    if rendering:
-                        await answer(child, rendering)
-                    self._stir(piece)
-                    if len(piece) > FLOOD:
-                        await asyncio.sleep(PAUSE)
+                    if emulator:
+                        await send_replies(child, emulator)
+                    self._notify(piece)
+                    if len(piece) > FLOOD_BYTES:
+                        await asyncio.sleep(FLOOD_PAUSE_S)
                 await child.wait()
         except OSError as error:
-            self.trouble = error
+            self.start_error = error
         finally:
             await self.log.finish()
 
-    def bury(self) -> None:
-        """Its task is done, in whichever way."""
+    def mark_finished(self) -> None:
+        """Record the end time and wake everybody who waits. Call it when the task is done."""
         self._ended = time.monotonic()
-        self._stir(b"")
+        self._notify(b"")
 
     @property
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         return self.task.done()
 
     @property
     def seconds(self) -> float:
-        """How long it has lived."""
+        """How long it ran, or has been running."""
         return (self._ended or time.monotonic()) - self._began
 
     @property
     def status(self) -> str:
-        """What it does or how it ended, as the end of a sentence that begins with its name."""
-        if not self.over:
-            return f"runs ({age(self.seconds)})"
+        """Its state, as the predicate of a sentence that starts with its name."""
+        if not self.is_finished:
+            return f"is running ({format_age(self.seconds)})"
         if self.child is None or self.child.returncode is None or self.task.cancelled():
-            return f"was ended after {age(self.seconds)}"
-        return f"is over after {age(self.seconds)}: {ending(self.child)}"
+            return f"was killed after {format_age(self.seconds)}"
+        return f"ended after {format_age(self.seconds)}: {describe_exit(self.child)}"
 
     @property
     def title(self) -> str:
-        """Its name and the beginning of its command."""
+        """Its name and the start of its command."""
         line = " ".join(self.command.split())
         return f"{self.name} ({line if len(line) <= 60 else line[:57] + '...'})"
 
-    async def settle(self) -> None:
-        """Return when it is over, or said something and fell silent, or said nothing for long enough."""
+    async def wait_for_output(self) -> None:
+        """Return when it has ended, paused after output, or printed nothing for `SETTLE_S`."""
         clock = asyncio.get_running_loop().time
-        last = until = clock() + SETTLE
+        last = until = clock() + SETTLE_S
         with suppress(TimeoutError):
-            while not self.over:
+            while not self.is_finished:
                 self._changed.clear()
                 async with asyncio.timeout_at(min(until, last)):
                     await self._changed.wait()
-                last = clock() + QUIET
+                last = clock() + QUIET_S
 
     @contextmanager
-    def overhear(self) -> Iterator[Callable[[], Awaitable[bytes]]]:
-        """What gives the next raw piece it writes from now on; empty when it is over."""
-        ear: asyncio.Queue[bytes] = asyncio.Queue()
-        if self.over:
-            ear.put_nowait(b"")
-        self._ears.append(ear)
+    def subscribe(self) -> Iterator[Callable[[], Awaitable[bytes]]]:
+        """Yield a function that returns the next piece of output; empty at the end."""
+        queue: asyncio.Queue[bytes] = asyncio.Queue()
+        if self.is_finished:
+            queue.put_nowait(b"")
+        self._subscribers.append(queue)
         try:
-            yield ear.get
+            yield queue.get
         finally:
-            self._ears.remove(ear)
+            self._subscribers.remove(queue)
 
-    def _stir(self, piece: bytes) -> None:
+    def _notify(self, piece: bytes) -> None:
         self._changed.set()
-        for ear in self._ears:
-            ear.put_nowait(piece)
+        for queue in self._subscribers:
+            queue.put_nowait(piece)
 
 
-async def end(jobs: Iterable[Job], grace: float) -> None:
-    """Ask them to end; after `grace` seconds end whoever is left. Returns when nothing of theirs lives.
+async def stop_processes(processes: Iterable[BackgroundProcess], grace: float) -> None:
+    """Send SIGTERM, and kill those that still run after `grace` seconds. Returns when all have ended.
 
-    Cancelled meanwhile, it waits no longer: their own tasks see to the rest.
+    Cancelled, it does not wait for the grace time.
     """
-    living = [job for job in jobs if not job.over]
-    if not living:
+    running = [process for process in processes if not process.is_finished]
+    if not running:
         return
     try:
         if grace:
-            for job in living:
-                if job.child is not None:
-                    job.child.family.tell(signal.SIGTERM)
-            await asyncio.wait([job.task for job in living], timeout=grace)
+            for process in running:
+                if process.child is not None:
+                    process.child.tree.tell(signal.SIGTERM)
+            await asyncio.wait([process.task for process in running], timeout=grace)
     finally:
-        for job in living:
-            job.task.cancel()
-    await asyncio.wait([job.task for job in living])
+        for process in running:
+            process.task.cancel()
+    await asyncio.wait([process.task for process in running])
 
 
-async def answer(child: Child, rendering: Rendering) -> None:
-    """Send back what the program asked its terminal."""
-    if rendering.replies:
+async def send_replies(child: Child, emulator: TerminalEmulator) -> None:
+    """Send the replies of the emulated terminal to the program."""
+    if emulator.replies:
         with suppress(OSError):
-            await child.input.write(bytes(rendering.replies), 0)
-        rendering.replies.clear()
+            await child.input.write(bytes(emulator.replies), 0)
+        emulator.replies.clear()
 
 
-def ending(child: Child) -> str:
-    """How a child whose scope is left came to its end."""
+def describe_exit(child: Child) -> str:
+    """How a finished child ended."""
     code = child.returncode
     assert code is not None
-    said = f"exit code {code}" if code >= 0 else f"ended by {_signal(-code)}"
+    status = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
     if child.survivors:
         plural = "es" if child.survivors > 1 else ""
-        return f"{said}; {child.survivors} process{plural} left in the background ended with it"
-    return said
+        return f"{status}; {child.survivors} leftover child process{plural} killed"
+    return status
 
 
-def _signal(number: int) -> str:
+def _signal_name(number: int) -> str:
     return signal.Signals(number).name if number in list(signal.Signals) else f"signal {number}"
 
 
-def age(seconds: float) -> str:
-    """A time as a person says it."""
+def format_age(seconds: float) -> str:
+    """A duration in rounded units."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
 
 
-FAREWELL = 0.5
-"""Seconds between SIGTERM and the end of whoever ignores it, when a session ends."""
-
-
-class Background:
-    """The living background processes of every session, and some that are over."""
+class BackgroundProcesses:
+    """The running background processes of all sessions, and recently finished ones."""
 
     def __init__(
         self,
-        spill: Spill,
+        spill: SpillFolder,
         *,
-        keeper: Keeper | None = None,
-        mask: Callable[[str], str] = str,
-        per_session: int = 16,
-        in_all: int = 64,
-        remembered: int = 64,
+        keeper: OrphanGuard | None = None,
+        max_per_session: int = 16,
+        max_total: int = 64,
+        max_finished: int = 64,
     ) -> None:
-        """`mask` takes secrets out of what they write. So many may live; so many that are over are known."""
-        self._spill, self._keeper, self._mask = spill, keeper, mask
-        self._per_session, self._in_all, self._remembered = per_session, in_all, remembered
+        """The limits are for running processes, and for finished ones that are remembered."""
+        self._spill, self._keeper = spill, keeper
+        self._max_per_session, self._max_total, self._max_finished = max_per_session, max_total, max_finished
         self._group = asyncio.TaskGroup()
-        self._jobs: dict[str, Job] = {}
+        self._processes: dict[str, BackgroundProcess] = {}
         self._count = 0
 
     async def __aenter__(self) -> Self:
@@ -198,90 +197,93 @@ class Background:
         trace: TracebackType | None,
     ) -> None:
         try:
-            await end(self._jobs.values(), FAREWELL)
+            await stop_processes(self._processes.values(), STOP_GRACE_S)
         finally:
-            # the group may know of a cancellation; other errors of the body are not its to wrap
+            # only a cancellation is passed on: the group would wrap other errors of the body
             cancelled = isinstance(error, asyncio.CancelledError)
             await self._group.__aexit__(*((kind, error, trace) if cancelled else (None, None, None)))
 
     async def start(
         self, session: str, command: str, *, cwd: str, env: Mapping[str, str], pty: bool = False
-    ) -> Job:
-        """Start it for `session`; returns once it said something, is over, or is silent for long enough.
+    ) -> BackgroundProcess:
+        """Start a command for `session`; returns after its first output, its end, or a short wait.
 
-        Raises `ToolError` when it cannot be started. Cancelled, it leaves nothing running.
+        Raises `ToolError` if it cannot be started. Cancelled, it leaves nothing running.
         """
-        self._refuse_too_many(session)
-        rendering = Rendering() if pty else None
+        self._check_limits(session)
+        emulator = TerminalEmulator() if pty else None
         self._count += 1
-        job = Job(f"p{self._count}", session, command, Log(self._spill, self._mask, rendering))
+        process = BackgroundProcess(f"p{self._count}", session, command, ProcessLog(self._spill, emulator))
         child = open_child(
             command, cwd=cwd, env=env, link="terminal" if pty else "pipes", keeper=self._keeper
         )
-        job.task = self._group.create_task(job.run(child, rendering), name=f"background {job.name}")
-        job.task.add_done_callback(lambda _: self._bury(job))
-        self._jobs[job.name] = job
-        try:
-            await job.settle()
-        except asyncio.CancelledError:
-            self._jobs.pop(job.name, None)
-            await end([job], 0)
-            raise
-        if job.trouble is not None:
-            self._jobs.pop(job.name, None)
-            raise ToolError(f"the command could not be started: {job.trouble}") from job.trouble
-        return job
-
-    def of(self, session: str) -> tuple[Job, ...]:
-        """Those of `session`, oldest first, also those that are over."""
-        return tuple(job for job in self._jobs.values() if job.session == session)
-
-    def living(self, session: str) -> tuple[Job, ...]:
-        """Those that run. A session that has some is not to be forgotten."""
-        return tuple(job for job in self.of(session) if not job.over)
-
-    def find(self, session: str, name: str) -> Job:
-        """The one of that name. Raises `ToolError` that names those there are."""
-        job = self._jobs.get(name)
-        if job is not None and job.session == session:
-            return job
-        there = ", ".join(each.title for each in self.of(session))
-        others = (
-            f"there is {there}" if there else "there is none; they end with their conversation and with us"
+        process.task = self._group.create_task(
+            process.run(child, emulator), name=f"background {process.name}"
         )
-        raise ToolError(f"there is no background process {name!r}: {others}")
+        process.task.add_done_callback(lambda _: self._on_finished(process))
+        self._processes[process.name] = process
+        try:
+            await process.wait_for_output()
+        except asyncio.CancelledError:
+            self._processes.pop(process.name, None)
+            await stop_processes([process], 0)
+            raise
+        if process.start_error is not None:
+            self._processes.pop(process.name, None)
+            raise ToolError(
+                f"the command could not be started: {process.start_error}"
+            ) from process.start_error
+        return process
 
-    def mention(self, session: str) -> str:
-        """What runs, in a few words; empty when nothing does."""
-        titles = ", ".join(job.title for job in self.living(session))
-        return f"in the background: {titles}" if titles else ""
+    def processes_of(self, session: str) -> tuple[BackgroundProcess, ...]:
+        """Processes of `session`, oldest first, including finished ones."""
+        return tuple(process for process in self._processes.values() if process.session == session)
 
-    def news(self, session: str) -> str:
-        """Which are over since the model was last told, in a few words; tells each once."""
-        over = [job for job in self.of(session) if job.over and not job.told]
-        for job in over:
-            job.told = True
-        return "; ".join(f"{job.title} {job.status}" for job in over)
+    def running(self, session: str) -> tuple[BackgroundProcess, ...]:
+        """Running processes of `session`. A session that has some stays in memory."""
+        return tuple(process for process in self.processes_of(session) if not process.is_finished)
 
-    async def end(self, session: str) -> None:
-        """The session is over: so are its processes. Call it when no turn of it lives any more."""
-        await end(self.living(session), FAREWELL)
-        for job in self.of(session):
-            del self._jobs[job.name]
+    def find(self, session: str, name: str) -> BackgroundProcess:
+        """The process of that name. Raises `ToolError` that lists the existing ones."""
+        process = self._processes.get(name)
+        if process is not None and process.session == session:
+            return process
+        titles = ", ".join(each.title for each in self.processes_of(session))
+        existing = f"existing: {titles}" if titles else "none exist; they end with the conversation"
+        raise ToolError(f"no background process {name!r}; {existing}")
+
+    def describe_running(self, session: str) -> str:
+        """Short list of the running processes; empty if there are none."""
+        titles = ", ".join(process.title for process in self.running(session))
+        return f"running in the background: {titles}" if titles else ""
+
+    def report_finished(self, session: str) -> str:
+        """Processes that ended since the last call; each is reported once."""
+        finished = [p for p in self.processes_of(session) if p.is_finished and not p.is_reported]
+        for process in finished:
+            process.is_reported = True
+        return "; ".join(f"{process.title} {process.status}" for process in finished)
+
+    async def stop_session(self, session: str) -> None:
+        """Stop the processes of a session that has ended. Call it when no turn of it is running."""
+        await stop_processes(self.running(session), STOP_GRACE_S)
+        for process in self.processes_of(session):
+            del self._processes[process.name]
 
     async def session_left(self, session: str) -> None:
-        """The hook by which we hear of it."""
-        await self.end(session)
+        """Hook: the session has ended."""
+        await self.stop_session(session)
 
-    def _refuse_too_many(self, session: str) -> None:
-        living = self.living(session)
-        if len(living) >= self._per_session:
-            raise ToolError(f"{len(living)} are running already; end one first: {self.mention(session)}")
-        if sum(not job.over for job in self._jobs.values()) >= self._in_all:
-            raise ToolError(f"{self._in_all} background processes of other conversations are running already")
+    def _check_limits(self, session: str) -> None:
+        running = self.running(session)
+        if len(running) >= self._max_per_session:
+            titles = self.describe_running(session)
+            raise ToolError(f"{len(running)} background processes already: kill one first ({titles})")
+        if sum(not process.is_finished for process in self._processes.values()) >= self._max_total:
+            raise ToolError(f"{self._max_total} background processes of all conversations are running")
 
-    def _bury(self, job: Job) -> None:
-        job.bury()
-        over = [name for name, each in self._jobs.items() if each.over]
-        for name in over[: -self._remembered]:
-            del self._jobs[name]
+    def _on_finished(self, process: BackgroundProcess) -> None:
+        process.mark_finished()
+        finished = [name for name, each in self._processes.items() if each.is_finished]
+        for name in finished[: -self._max_finished]:
+            del self._processes[name]

@@ -1,35 +1,36 @@
-"""Look after background processes: hear them, speak to them, end them. `terminal` starts them."""
+"""`process`: output, input and end of background processes that `terminal` started."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import Act, ToolSpec
+from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.processes.child import Child
-from alipes.tools.shell.background import Background, Job, end
-from alipes.tools.shell.terminal import Progress, seconds
+from alipes.tools.common import int_argument
+from alipes.tools.shell.background import BackgroundProcess, BackgroundProcesses, stop_processes
+from alipes.tools.shell.terminal import OutputProgress, parse_timeout
 
 ACTIONS: list[Json] = ["list", "poll", "log", "wait", "kill", "write", "close"]
-LINES = 200
+DEFAULT_LINES = 200
 
 
-class Process:
-    """The `process` tool. A session knows its own processes only."""
+class ProcessTool:
+    """The `process` tool. A session sees only its own processes."""
 
     spec = ToolSpec(
         name="process",
-        description="Look after what terminal runs in the background. poll: new output; log: lines of all;"
-        " wait: for its end; write: data to its input; close: end its input.",
+        description="Manage background processes of terminal. poll: new output; log: lines of all output;"
+        " wait: until exit; write: data to stdin; close: close stdin.",
         schema={
             "type": "object",
             "properties": {
                 "action": {"type": "string", "enum": ACTIONS},
-                "session_id": {"type": "string", "description": "as p1"},
-                "data": {"type": "string", "description": "with its \\n"},
-                "timeout": {"type": "integer", "description": "seconds of wait"},
+                "session_id": {"type": "string", "description": "e.g. p1"},
+                "data": {"type": "string", "description": "text; end a line with \\n"},
+                "timeout": {"type": "integer", "description": "seconds to wait"},
                 "offset": {"type": "integer", "description": "first line; negative: from the end"},
-                "limit": {"type": "integer", "description": "lines"},
+                "limit": {"type": "integer", "description": "max lines"},
             },
             "required": ["action"],
         },
@@ -37,92 +38,91 @@ class Process:
 
     def __init__(
         self,
-        background: Background,
+        background: BackgroundProcesses,
         *,
         mask: Callable[[str], str] = str,
         grace: float = 3.0,
         patience: float = 5.0,
     ) -> None:
-        """Killed, a process has `grace` seconds to end by itself; written to, `patience` to read it."""
+        """`grace`: seconds between SIGTERM and SIGKILL; `patience`: seconds to read what is written."""
         self._background, self._mask = background, mask
         self._grace, self._patience = grace, patience
 
-    async def run(self, args: Mapping[str, Json], act: Act) -> str:
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         action = str(args["action"])
         if action == "list":
             return self._list(act.session)
-        job = self._background.find(act.session, str(args.get("session_id") or ""))
+        process = self._background.find(act.session, str(args.get("session_id") or ""))
         match action:
             case "poll":
-                return _news(job)
+                return _format_new_output(process)
             case "log":
-                limit = max(1, _number(args, "limit") or LINES)
-                return f"{await job.log.look(_number(args, 'offset'), limit)}\n{_status(job)}"
+                limit = max(1, int_argument(args, "limit") or DEFAULT_LINES)
+                lines = await process.log.read_lines(int_argument(args, "offset"), limit)
+                return f"{lines}\n{_format_status(process)}"
             case "wait":
-                await self._wait(job, seconds(args.get("timeout")), act)
+                await self._wait(process, parse_timeout(args.get("timeout")), act)
             case "kill":
-                await end([job], self._grace)
+                await stop_processes([process], self._grace)
             case "write":
-                await _write(job, str(args.get("data") or ""), self._patience)
+                await _write_input(process, str(args.get("data") or ""), self._patience)
             case "close":
-                await _close(job)
+                await _close_input(process)
             case _:
-                raise ToolError(f"there is no action {action}")
-        return _news(job)
+                raise ToolError(f"unknown action {action}")
+        return _format_new_output(process)
 
     def _list(self, session: str) -> str:
-        jobs = self._background.of(session)
-        return "\n".join(f"{job.title} {job.status}" for job in jobs) or "(no background processes)"
+        processes = self._background.processes_of(session)
+        return (
+            "\n".join(f"{process.title} {process.status}" for process in processes)
+            or "(no background processes)"
+        )
 
-    async def _wait(self, job: Job, limit: float, act: Act) -> None:
-        progress = Progress(act, self._mask)
+    async def _wait(self, process: BackgroundProcess, limit: float, act: ToolContext) -> None:
+        progress = OutputProgress(act, self._mask)
         try:
             async with asyncio.timeout(limit) as clock:
-                with job.overhear() as next_piece:
-                    while await progress.reading(next_piece):
+                with process.subscribe() as next_piece:
+                    while await progress.read_and_show(next_piece):
                         pass
         except TimeoutError:
             if not clock.expired():
                 raise
 
 
-async def _write(job: Job, data: str, patience: float) -> None:
+async def _write_input(process: BackgroundProcess, data: str, patience: float) -> None:
     raw = data.encode(errors="replace")
-    child = _speaking(job)
+    child = _open_input(process)
     if child.input.terminal:
-        raw = raw.replace(b"\n", b"\r")  # what the key sends; a program that reads lines gets its newline
+        raw = raw.replace(b"\n", b"\r")  # as the Enter key; the terminal turns it into a newline
     try:
         taken = await child.input.write(raw, patience)
     except OSError as error:
-        raise ToolError(f"{job.name} does not read its input any more: {error.strerror}") from error
+        raise ToolError(f"{process.name} no longer reads its input: {error.strerror}") from error
     if taken < len(raw):
-        raise ToolError(f"{job.name} took {taken:,} of {len(raw):,} bytes and does not read on")
-    await job.settle()
+        raise ToolError(f"{process.name} read only {taken:,} of {len(raw):,} bytes")
+    await process.wait_for_output()
 
 
-async def _close(job: Job) -> None:
-    await _speaking(job).input.finish()
-    await job.settle()
+async def _close_input(process: BackgroundProcess) -> None:
+    await _open_input(process).input.finish()
+    await process.wait_for_output()
 
 
-def _speaking(job: Job) -> Child:
-    """The child, if it still listens."""
-    if job.over or job.child is None:
-        raise ToolError(f"{job.name} {job.status}")
-    if job.child.input.closed:
-        raise ToolError(f"the input of {job.name} was closed before")
-    return job.child
+def _open_input(process: BackgroundProcess) -> Child:
+    """The child, if its input is open. Raises `ToolError`."""
+    if process.is_finished or process.child is None:
+        raise ToolError(f"{process.name} {process.status}")
+    if process.child.input.closed:
+        raise ToolError(f"the input of {process.name} is already closed")
+    return process.child
 
 
-def _news(job: Job) -> str:
-    return f"{job.log.news().rstrip() or '(no new output)'}\n{_status(job)}"
+def _format_new_output(process: BackgroundProcess) -> str:
+    return f"{process.log.read_new().rstrip() or '(no new output)'}\n{_format_status(process)}"
 
 
-def _status(job: Job) -> str:
-    job.told = job.over
-    return f"[{job.name} {job.status}]"
-
-
-def _number(args: Mapping[str, Json], name: str) -> int:
-    given = args.get(name)
-    return given if isinstance(given, int) else 0
+def _format_status(process: BackgroundProcess) -> str:
+    process.is_reported = process.is_finished
+    return f"[{process.name} {process.status}]"

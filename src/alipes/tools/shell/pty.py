@@ -1,4 +1,4 @@
-"""Reads what a program writes to its terminal and keeps a screen by it. It shows nothing and runs nothing."""
+"""Terminal emulator: turns the output of a program on a pseudo terminal into text."""
 
 import codecs
 import re
@@ -8,19 +8,31 @@ from functools import lru_cache
 
 from alipes.runtime.processes.child import COLUMNS, ROWS
 
-_MARKS = 8
-"""Characters that one cell holds at most: a letter and what is written over it."""
+_MAX_CELL_CHARS = 8
+"""Most characters in one cell: a letter and combining marks."""
+_TOKEN = (
+    r"(?P<text>[^\x00-\x1f\x7f-\x9f]+)"
+    r"|\x1b\[(?P<params>[0-?]*)(?P<marks>[ -/]*)(?P<final>[@-~])"
+    r"|(?P<string>\x1b[\]PX^_])"
+    r"|\x1b(?P<set>[ -/]*)(?P<escape>[0-~])"
+    r"|(?P<control>[\x00-\x1a\x1c-\x1f\x7f-\x9f])"
+)
+_UNFINISHED = r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}|[ -/]{1,4})?\Z"
+_STRING_END = r"\x07|\x18|\x1a|\x1b\\?"
+_MAX_SEQUENCE_CHARS = 48
+_LINE_DRAWING = str.maketrans("`afgjklmnopqrstuvwxyz{|}~", "◆▒°±┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")
+"""The DEC line-drawing character set."""
 
 
-class Row:
-    """Cells from the left, as far as anything was written; a wide character is followed by an empty one."""
+class ScreenRow:
+    """Cells up to the last one written; a wide character is followed by an empty cell."""
 
     __slots__ = ("cells", "wrapped")
 
     def __init__(self) -> None:
         self.cells: list[str] = []
         self.wrapped = False
-        """The line goes on in the next row: it was too long for one."""
+        """The line continues in the next row."""
 
     def write(self, x: int, cells: str | list[str]) -> None:
         own = self.cells
@@ -29,60 +41,64 @@ class Row:
         halves = "" in own
         own[x : x + len(cells)] = cells
         if halves:
-            self._heal(x, x + len(cells))
+            self._repair_halves(x, x + len(cells))
 
     def shift(self, x: int, count: int) -> None:
-        """Make room for `count` cells at `x`; negative: take them away."""
+        """Insert `count` cells at `x`; negative: delete them."""
         if x < len(self.cells):
             if count > 0:
                 self.cells[x:x] = " " * count
                 del self.cells[COLUMNS:]
             else:
                 del self.cells[x : x - count]
-            self._heal(x, x + max(count, 0))
+            self._repair_halves(x, x + max(count, 0))
 
     def erase(self, start: int, end: int) -> None:
         if end >= len(self.cells):
             del self.cells[start:]
             self.wrapped = self.wrapped and end < COLUMNS
-            self._heal(start, start)
+            self._repair_halves(start, start)
         elif start < end:
             self.write(start, " " * (end - start))
 
-    def mark(self, x: int, char: str) -> None:
-        """Write over what is left of `x`, as an accent."""
+    def combine(self, x: int, char: str) -> None:
+        """Add a combining mark to the character left of `x`."""
         while x > 0 and (x > len(self.cells) or not self.cells[x - 1]):
             x -= 1
-        if x > 0 and len(self.cells[x - 1]) < _MARKS:
+        if x > 0 and len(self.cells[x - 1]) < _MAX_CELL_CHARS:
             self.cells[x - 1] += char
 
     def text(self) -> str:
-        """Its part of the text; with the end of the line, unless it goes on."""
+        """The row as text, with a line end unless the line continues."""
         text = "".join(self.cells)
         return text if self.wrapped else text.rstrip() + "\n"
 
-    def _heal(self, start: int, end: int) -> None:
-        """Half of a wide character is none."""
+    def _repair_halves(self, start: int, end: int) -> None:
+        """Replace half-overwritten wide characters by blanks."""
         own = self.cells
-        if 0 < start <= len(own) and width(own[start - 1][:1]) == 2 and (start == len(own) or own[start]):
+        if (
+            0 < start <= len(own)
+            and cell_width(own[start - 1][:1]) == 2
+            and (start == len(own) or own[start])
+        ):
             own[start - 1] = " "
-        if end < len(own) and not own[end] and (end == 0 or width(own[end - 1][:1]) != 2):
+        if end < len(own) and not own[end] and (end == 0 or cell_width(own[end - 1][:1]) != 2):
             own[end] = " "
 
 
-class Screen:
-    """What is on it, and what has scrolled off its top since somebody asked."""
+class PtyScreen:
+    """Grid of rows with a cursor, and the rows that scrolled off the top."""
 
     def __init__(self) -> None:
         self.x = self.y = 0
-        """Where the next character goes; `x` is one too far when a row is full and nothing followed yet."""
-        self.inserting = False
+        """Cursor. `x` is one past the last column when a row is full and nothing followed yet."""
+        self.insert_mode = False
         self.saved = (0, 0)
-        """Where a program wants to come back to."""
-        self.rows = _blank()
+        """Saved cursor position."""
+        self.rows = _blank_rows()
         self._top, self._bottom = 0, ROWS - 1
-        self._main: tuple[list[Row], int, int] | None = None
-        self._settled: list[str] = []
+        self._main: tuple[list[ScreenRow], int, int] | None = None
+        self._scrolled: list[str] = []
 
     def put(self, text: str) -> None:
         """Write printable characters at the cursor."""
@@ -91,9 +107,9 @@ class Screen:
                 self._put_one(char)
             return
         while text:
-            self._turn_over(1)
+            self._wrap_if_full(1)
             piece, text = text[: COLUMNS - self.x], text[COLUMNS - self.x :]
-            if self.inserting:
+            if self.insert_mode:
                 self.rows[self.y].shift(self.x, len(piece))
             self.rows[self.y].write(self.x, piece)
             self.x += len(piece)
@@ -108,7 +124,7 @@ class Screen:
         self.move(max(low, min(self.y + down, high)), x)
 
     def down(self) -> None:
-        """To the next row; at the bottom what is above moves up."""
+        """Move to the next row; scroll at the bottom."""
         if self.y == self._bottom:
             self.scroll(1)
         elif self.y < ROWS - 1:
@@ -121,7 +137,7 @@ class Screen:
             self.y -= 1
 
     def scroll(self, count: int, top: int | None = None) -> None:
-        """Move rows up, or down when negative: those between the margins, or from `top` on."""
+        """Scroll up, or down if negative, between the margins or from `top`."""
         first = self._top if top is None else top
         if not self._top <= first <= self._bottom:
             return
@@ -129,16 +145,16 @@ class Screen:
         if count > 0:
             count = min(count, after - first)
             if top is None and first == 0 and self._main is None:
-                self._settled += [row.text() for row in rows[:count]]
+                self._scrolled += [row.text() for row in rows[:count]]
             del rows[first : first + count]
-            rows[after - count : after - count] = _blank(count)
+            rows[after - count : after - count] = _blank_rows(count)
         else:
             count = min(-count, after - first)
             del rows[after - count : after]
-            rows[first:first] = _blank(count)
+            rows[first:first] = _blank_rows(count)
 
     def margins(self, top: int, bottom: int) -> None:
-        """Scroll these rows alone from now on; the cursor goes home."""
+        """Set the scrolling region and move the cursor home."""
         if 0 <= top < bottom < ROWS:
             self._top, self._bottom = top, bottom
             self.move(0, 0)
@@ -149,43 +165,43 @@ class Screen:
             self.rows[y].erase(start[1] if y == start[0] else 0, end[1] if y == end[0] else COLUMNS)
 
     def shift(self, count: int) -> None:
-        """Push the rest of the row to the right, or pull it to the left when negative."""
+        """Shift the rest of the row right, or left if negative."""
         self.rows[self.y].shift(self.x, count)
 
     def alternate(self, on: bool) -> None:
-        """Programs that fill the screen draw on another one and leave the first as they found it."""
+        """Switch to the alternate screen of full-screen programs, or back."""
         if on and self._main is None:
             self._main = self.rows, self.y, self.x
-            self.rows = _blank()
+            self.rows = _blank_rows()
         elif not on and self._main is not None:
             self.rows, self.y, self.x = self._main
             self._main = None
         self._top, self._bottom = 0, ROWS - 1
 
     def text(self) -> str:
-        """What it shows, without the blank rows at its end."""
+        """Its text, without blank rows at the end."""
         return "".join(row.text() for row in self.rows).rstrip()
 
-    def settled(self) -> str:
-        """What has scrolled away since this was asked before; it does not change any more."""
-        text = "".join(self._settled)
-        self._settled.clear()
+    def take_scrolled(self) -> str:
+        """Return and clear the rows that scrolled off since the last call; they are final."""
+        text = "".join(self._scrolled)
+        self._scrolled.clear()
         return text
 
     def _put_one(self, char: str) -> None:
-        size = width(char)
+        size = cell_width(char)
         row = self.rows[self.y]
         if size == 0:
-            row.mark(self.x, char)
+            row.combine(self.x, char)
             return
-        self._turn_over(size)
+        self._wrap_if_full(size)
         row = self.rows[self.y]
-        if self.inserting:
+        if self.insert_mode:
             row.shift(self.x, size)
         row.write(self.x, [char, ""][:size])
         self.x += size
 
-    def _turn_over(self, size: int) -> None:
+    def _wrap_if_full(self, size: int) -> None:
         if self.x + size > COLUMNS:
             self.rows[self.y].wrapped = True
             self.x = 0
@@ -193,80 +209,66 @@ class Screen:
 
 
 @lru_cache(maxsize=4096)
-def width(char: str) -> int:
-    """Cells that a character takes: two, one, or none."""
+def cell_width(char: str) -> int:
+    """Cells of a character: 0, 1 or 2."""
     if not char or unicodedata.category(char) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
-def _blank(count: int = ROWS) -> list[Row]:
-    return [Row() for _ in range(count)]
+def _blank_rows(count: int = ROWS) -> list[ScreenRow]:
+    return [ScreenRow() for _ in range(count)]
 
 
-_TOKEN = (
-    r"(?P<text>[^\x00-\x1f\x7f-\x9f]+)"
-    r"|\x1b\[(?P<params>[0-?]*)(?P<marks>[ -/]*)(?P<final>[@-~])"
-    r"|(?P<string>\x1b[\]PX^_])"
-    r"|\x1b(?P<set>[ -/]*)(?P<escape>[0-~])"
-    r"|(?P<control>[\x00-\x1a\x1c-\x1f\x7f-\x9f])"
-)
-_UNFINISHED = r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}|[ -/]{1,4})?\Z"
-_STRING_END = r"\x07|\x18|\x1a|\x1b\\?"
-_LONGEST = 48
-_LINES = str.maketrans("`afgjklmnopqrstuvwxyz{|}~", "◆▒°±┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")
-"""The line-drawing set, in which boxes are letters."""
+class TerminalEmulator:
+    """Turns raw terminal output into the text that a person would see.
 
-
-class Rendering:
-    """Turns the raw output of a terminal program into text, as a person would have seen it.
-
-    What scrolls off the top of the screen is final and given out by `feed`; what is on the
-    screen may still change, and is `live`.
+    Rows that scroll off the top are final and returned by `feed`; `screen_text` is what the
+    screen shows now.
     """
 
     def __init__(self) -> None:
         self.replies = bytearray()
-        """What the program asked its terminal; whoever feeds us sends it back, and clears it."""
+        """Replies to queries of the program; the caller sends and clears them."""
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        self.screen = Screen()
-        # compiled here and not when imported: few sessions ever need a terminal
+        self.screen = PtyScreen()
+        # compiled here, not at import: few sessions need a terminal
         self._token, self._unfinished = re.compile(_TOKEN), re.compile(_UNFINISHED)
         self._string_end = re.compile(_STRING_END)
-        self._held = ""
+        self._incomplete = ""
         self._in_string = False
-        self._drawing = [False, False]
-        self._shifted = 0
+        self._line_drawing = [False, False]
+        self._charset = 0
         self._last = " "
 
     def feed(self, raw: bytes) -> bytes:
-        """Take in the next piece; the text that has become final by it."""
-        text = self._held + self._decode(raw)
-        unfinished = self._unfinished.search(text, max(0, len(text) - _LONGEST))
+        """Process the next piece; returns the text that became final."""
+        text = self._incomplete + self._decode(raw)
+        unfinished = self._unfinished.search(text, max(0, len(text) - _MAX_SEQUENCE_CHARS))
         end = unfinished.start() if unfinished else len(text)
-        self._held = text[end:]
+        self._incomplete = text[end:]
         at = 0
         while at < end:
             at = self._skip_string(text, at, end) if self._in_string else self._step(text, at, end)
-        return self.screen.settled().encode(errors="replace")
+        return self.screen.take_scrolled().encode(errors="replace")
 
-    def live(self) -> str:
-        """What the screen shows now."""
+    def screen_text(self) -> str:
+        """The current text of the screen."""
         return self.screen.text()
 
     def finish(self) -> bytes:
-        """Nothing more will come: what was live is final too."""
+        """The output has ended; returns the rest of the text."""
         self.screen.alternate(False)
         text = self.screen.text()
-        self.screen = Screen()
+        self.screen = PtyScreen()
         return f"{text}\n".encode(errors="replace") if text else b""
 
     def _step(self, text: str, at: int, end: int) -> int:
         token = self._token.match(text, at, end)
-        if token is None:  # an escape that begins nothing
+        if token is None:  # a lone escape
             return at + 1
         if run := token["text"]:
-            self._put(run)
+            self._write_text(run)
         elif token["final"]:
             self._sequence(token["params"], token["marks"], token["final"])
         elif token["string"]:
@@ -278,15 +280,15 @@ class Rendering:
         return token.end()
 
     def _skip_string(self, text: str, at: int, end: int) -> int:
-        """Titles, links, pictures: nothing of it is text."""
+        """Skip the content of a title, link or picture."""
         found = self._string_end.search(text, at, end)
         if found is None:
             return end
         self._in_string = False
         return found.start() if found[0] == "\x1b" else found.end()
 
-    def _put(self, run: str) -> None:
-        self.screen.put(run.translate(_LINES) if self._drawing[self._shifted] else run)
+    def _write_text(self, run: str) -> None:
+        self.screen.put(run.translate(_LINE_DRAWING) if self._line_drawing[self._charset] else run)
         self._last = run[-1]
 
     def _control(self, char: str) -> None:
@@ -301,14 +303,14 @@ class Rendering:
             case "\t":
                 screen.move(screen.y, (screen.x // 8 + 1) * 8)
             case "\x0e" | "\x0f":
-                self._shifted = int(char == "\x0e")
+                self._charset = int(char == "\x0e")
 
     def _escape(self, kind: str, final: str) -> None:
         if kind in ("(", ")"):
-            self._drawing["()".index(kind)] = final == "0"
+            self._line_drawing["()".index(kind)] = final == "0"
         elif not kind and final == "c":
-            self.screen = Screen()
-            self._drawing, self._shifted = [False, False], 0
+            self.screen = PtyScreen()
+            self._line_drawing, self._charset = [False, False], 0
         elif not kind and final in _ESCAPES:
             _ESCAPES[final](self.screen)
 
@@ -320,7 +322,7 @@ class Rendering:
         if final in "hl":
             self._mode(private, numbers, final == "h")
         elif final in "nc":
-            self._answer(private, numbers[0], final)
+            self._reply(private, numbers[0], final)
         elif final == "b":
             self.screen.put(self._last * min(max(1, numbers[0]), COLUMNS))
         elif not private and final in _SEQUENCES:
@@ -330,11 +332,11 @@ class Rendering:
         if private and not {47, 1047, 1049}.isdisjoint(numbers):
             self.screen.alternate(on)
         elif not private and 4 in numbers:
-            self.screen.inserting = on
+            self.screen.insert_mode = on
 
-    def _answer(self, private: bool, number: int, final: str) -> None:
-        """Some programs ask who and where they are, and wait for it."""
-        if len(self.replies) > 1000:  # asked without end and never read
+    def _reply(self, private: bool, number: int, final: str) -> None:
+        """Reply to device status and attribute queries."""
+        if len(self.replies) > 1000:  # flooded with queries
             return
         if final == "c" and not private:
             self.replies += b"\x1b[?6c"
@@ -350,17 +352,17 @@ def _number(text: str) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() else 0
 
 
-def _erase_display(screen: Screen, numbers: list[int]) -> None:
+def _erase_display(screen: PtyScreen, numbers: list[int]) -> None:
     here, after = (screen.y, screen.x), (screen.y, screen.x + 1)
     _erase(screen, numbers, ((0, 0), here, after, (ROWS - 1, COLUMNS)))
 
 
-def _erase_line(screen: Screen, numbers: list[int]) -> None:
+def _erase_line(screen: PtyScreen, numbers: list[int]) -> None:
     y, x = screen.y, screen.x
     _erase(screen, numbers, ((y, 0), (y, x), (y, x + 1), (y, COLUMNS)))
 
 
-def _erase(screen: Screen, numbers: list[int], places: tuple[tuple[int, int], ...]) -> None:
+def _erase(screen: PtyScreen, numbers: list[int], places: tuple[tuple[int, int], ...]) -> None:
     first, here, after, last = places
     match numbers[0]:
         case 0:
@@ -371,10 +373,10 @@ def _erase(screen: Screen, numbers: list[int], places: tuple[tuple[int, int], ..
             screen.erase(first, last)
 
 
-def _relative(y: int, x: int, *, home: bool = False) -> Callable[[Screen, list[int]], None]:
-    """Move by so many times the first number."""
+def _move_by(y: int, x: int, *, home: bool = False) -> Callable[[PtyScreen, list[int]], None]:
+    """A handler that moves the cursor by a multiple of the first parameter."""
 
-    def move(screen: Screen, numbers: list[int]) -> None:
+    def move(screen: PtyScreen, numbers: list[int]) -> None:
         count = max(1, numbers[0])
         column = 0 if home else min(screen.x, COLUMNS - 1) + x * count
         screen.step(y * count, column)
@@ -382,45 +384,45 @@ def _relative(y: int, x: int, *, home: bool = False) -> Callable[[Screen, list[i
     return move
 
 
-def _place(screen: Screen, numbers: list[int]) -> None:
+def _move_to(screen: PtyScreen, numbers: list[int]) -> None:
     screen.move(max(1, numbers[0]) - 1, max(1, *numbers[1:2], 1) - 1)
 
 
-def _margins(screen: Screen, numbers: list[int]) -> None:
+def _set_margins(screen: PtyScreen, numbers: list[int]) -> None:
     bottom = numbers[1] if len(numbers) > 1 and numbers[1] else ROWS
     screen.margins(max(1, numbers[0]) - 1, min(bottom, ROWS) - 1)
 
 
-def _save(screen: Screen) -> None:
+def _save(screen: PtyScreen) -> None:
     screen.saved = screen.y, screen.x
 
 
-def _restore(screen: Screen) -> None:
+def _restore(screen: PtyScreen) -> None:
     screen.move(*screen.saved)
 
 
-def _next_line(screen: Screen) -> None:
+def _next_line(screen: PtyScreen) -> None:
     screen.x = 0
     screen.down()
 
 
-_ESCAPES: dict[str, Callable[[Screen], None]] = {
+_ESCAPES: dict[str, Callable[[PtyScreen], None]] = {
     "7": _save,
     "8": _restore,
-    "D": Screen.down,
+    "D": PtyScreen.down,
     "E": _next_line,
-    "M": Screen.up,
+    "M": PtyScreen.up,
 }
-_SEQUENCES: dict[str, Callable[[Screen, list[int]], None]] = {
+_SEQUENCES: dict[str, Callable[[PtyScreen, list[int]], None]] = {
     "@": lambda screen, n: screen.shift(min(max(1, n[0]), COLUMNS)),
-    "A": _relative(-1, 0),
-    "B": _relative(1, 0),
-    "C": _relative(0, 1),
-    "D": _relative(0, -1),
-    "E": _relative(1, 0, home=True),
-    "F": _relative(-1, 0, home=True),
+    "A": _move_by(-1, 0),
+    "B": _move_by(1, 0),
+    "C": _move_by(0, 1),
+    "D": _move_by(0, -1),
+    "E": _move_by(1, 0, home=True),
+    "F": _move_by(-1, 0, home=True),
     "G": lambda screen, n: screen.move(screen.y, max(1, n[0]) - 1),
-    "H": _place,
+    "H": _move_to,
     "I": lambda screen, n: screen.move(screen.y, (screen.x // 8 + max(1, n[0])) * 8),
     "J": _erase_display,
     "K": _erase_line,
@@ -431,11 +433,11 @@ _SEQUENCES: dict[str, Callable[[Screen, list[int]], None]] = {
     "T": lambda screen, n: screen.scroll(-max(1, n[0])),
     "X": lambda screen, n: screen.erase((screen.y, screen.x), (screen.y, screen.x + max(1, n[0]))),
     "Z": lambda screen, n: screen.move(screen.y, ((screen.x - 1) // 8 - max(1, n[0]) + 1) * 8),
-    "a": _relative(0, 1),
+    "a": _move_by(0, 1),
     "d": lambda screen, n: screen.move(max(1, n[0]) - 1, screen.x),
-    "e": _relative(1, 0),
-    "f": _place,
-    "r": _margins,
+    "e": _move_by(1, 0),
+    "f": _move_to,
+    "r": _set_margins,
     "s": lambda screen, n: _save(screen),
     "u": lambda screen, n: _restore(screen),
     "`": lambda screen, n: screen.move(screen.y, max(1, n[0]) - 1),

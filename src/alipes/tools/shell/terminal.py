@@ -1,81 +1,87 @@
-"""Run a shell command, and wait for it or not. What may be run is decided before it comes here."""
+"""`terminal`: runs shell commands, in the foreground or background. Approval comes before it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from typing import Protocol
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
-from alipes.kernel.ports import Act, ToolSpec
+from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.processes.child import COLUMNS, ROWS, Child, open_child
-from alipes.runtime.processes.orphans import Keeper
+from alipes.runtime.processes.orphans import OrphanGuard
 from alipes.tools.common import Places
-from alipes.tools.shell.background import Background, answer, ending
-from alipes.tools.shell.output import Spill, Transcript, clean
-from alipes.tools.shell.pty import Rendering
+from alipes.tools.shell.background import BackgroundProcesses, describe_exit, send_replies
+from alipes.tools.shell.output import CommandOutput, SpillFolder, clean_output
+from alipes.tools.shell.pty import TerminalEmulator
 
-TICK = 0.2
-"""Seconds between two words of progress; what is quicker shows its result at once."""
-GLIMPSE = 2_000
-"""Bytes of output that one word of progress shows at most."""
+PROGRESS_INTERVAL_S = 0.2
+"""Seconds between two progress updates."""
+MAX_PROGRESS_BYTES = 2_000
+"""Most bytes of output in one progress update."""
+DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S = 120, 600
+PTY_ENVIRONMENT = {"TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
 
 
-class Progress:
-    """Reads for somebody, and shows what comes."""
+class OutputProgress:
+    """Reads output and reports it as progress of the tool call."""
 
-    def __init__(self, act: Act, mask: Callable[[str], str]) -> None:
+    def __init__(self, act: ToolContext, mask: Callable[[str], str]) -> None:
         self._act, self._mask = act, mask
         self._clock = asyncio.get_running_loop().time
-        self._due = self._clock() + TICK
-        self._new = bytearray()
+        self._due = self._clock() + PROGRESS_INTERVAL_S
+        self._unshown = bytearray()
 
-    async def reading(self, read: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The next piece that `read` gives, after having shown what is due meanwhile."""
+    async def read_and_show(self, read: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Return the next piece of `read`; report progress while waiting."""
         while True:
             try:
-                async with asyncio.timeout_at(self._due if self._new else None) as tick:
+                async with asyncio.timeout_at(self._due if self._unshown else None) as tick:
                     piece = await read()
             except TimeoutError:
                 if not tick.expired():
                     raise
                 await self._show()
                 continue
-            self._new = (self._new + piece)[-2 * GLIMPSE :]
-            if self._new and self._clock() >= self._due:
+            self._unshown = (self._unshown + piece)[-2 * MAX_PROGRESS_BYTES :]
+            if self._unshown and self._clock() >= self._due:
                 await self._show()
             return piece
 
     async def _show(self) -> None:
-        glimpse = self._new[-GLIMPSE:]
-        if len(self._new) > GLIMPSE and b"\n" in glimpse:
+        glimpse = self._unshown[-MAX_PROGRESS_BYTES:]
+        if len(self._unshown) > MAX_PROGRESS_BYTES and b"\n" in glimpse:
             glimpse = glimpse[glimpse.index(b"\n") + 1 :]
-        self._new.clear()
-        self._due = self._clock() + TICK
-        if text := self._mask(clean(bytes(glimpse))):
+        self._unshown.clear()
+        self._due = self._clock() + PROGRESS_INTERVAL_S
+        if text := self._mask(clean_output(bytes(glimpse))):
             await self._act.progress(text)
 
 
-TIMEOUT, LONGEST = 120, 600
-Rewrite: TypeAlias = Callable[[str, str, int | None], Awaitable[str | None]]
-"""All that a command printed, the command and its exit status, to other words for it; None: as it is."""
-ON_TERMINAL = {"TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
+class OutputRewriter(Protocol):
+    """Rewrites the output of commands, on behalf of plugins."""
+
+    def is_active(self) -> bool: ...
+
+    async def rewrite(self, output: str, command: str, status: int | None) -> str | None:
+        """The new text; None if it is unchanged. No `status`: the command was stopped."""
+        ...
 
 
-class Terminal:
-    """The `terminal` tool: all it started is gone when it returns, but for what it was told to leave."""
+class TerminalTool:
+    """The `terminal` tool. Every process of a foreground command has ended when it returns."""
 
     spec = ToolSpec(
         name="terminal",
-        description="Run a command in bash and wait for it. It has no input; processes it leaves behind end"
-        " with it. Long output is cut in the middle and kept in a file.",
+        description="Run a bash command and return its output and exit code. It has no stdin, and child"
+        " processes are killed when it exits. Long output is truncated and saved to a file.",
         schema={
             "type": "object",
             "properties": {
                 "command": {"type": "string"},
-                "timeout": {"type": "integer", "description": "seconds, default 120, at most 600"},
+                "timeout": {"type": "integer", "description": "seconds, default 120, max 600"},
                 "workdir": {"type": "string"},
-                "background": {"type": "boolean", "description": "let it run on, see process"},
-                "pty": {"type": "boolean", "description": "in a terminal of 80x24"},
+                "background": {"type": "boolean", "description": "keep running; use process"},
+                "pty": {"type": "boolean", "description": "run in an 80x24 terminal"},
             },
             "required": ["command"],
         },
@@ -85,29 +91,28 @@ class Terminal:
         self,
         places: Places,
         env: Mapping[str, str],
-        spill: Spill,
+        spill: SpillFolder,
         *,
-        keeper: Keeper | None = None,
-        mask: Callable[[str], str] = str,
-        background: Background | None = None,
+        keeper: OrphanGuard | None = None,
+        background: BackgroundProcesses | None = None,
+        rewriter: OutputRewriter | None = None,
     ) -> None:
-        """`env` is the whole environment of commands; `mask` takes secrets out of what they write."""
-        self.rewrite: Callable[[], Rewrite | None] = lambda: None
-        """Who has a say in what a command printed, asked for each; nobody, unless the house sets it."""
+        """`env` is the whole environment of commands."""
         self._places, self._env, self._spill = places, env, spill
-        self._keeper, self._mask, self._background = keeper, mask, background
+        self._keeper, self._background = keeper, background
+        self._rewriter = rewriter
 
-    async def run(self, args: Mapping[str, Json], act: Act) -> str:
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         command = str(args["command"])
         if "\0" in command:
-            raise ToolError("a command cannot contain a zero byte")
-        limit = seconds(args.get("timeout"))
-        workdir = self._folder(args.get("workdir"), act.workdir)
+            raise ToolError("a command cannot contain a null byte")
+        limit = parse_timeout(args.get("timeout"))
+        workdir = self._resolve_workdir(args.get("workdir"), act.workdir)
         pty = args.get("pty") is True
         if args.get("background") is True:
             return await self._start(command, workdir, pty, act.session)
-        transcript = Transcript(self._spill, self._mask)
-        rendering = Rendering() if pty else None
+        output = CommandOutput(self._spill)
+        emulator = TerminalEmulator() if pty else None
         child_scope = open_child(
             command,
             cwd=workdir,
@@ -117,68 +122,79 @@ class Terminal:
         )
         try:
             async with child_scope as child:
-                in_time = await _follow(child, limit, Progress(act, self._mask), transcript, rendering)
+                in_time = await _read_until_exit(
+                    child, limit, OutputProgress(act, self._spill.mask), output, emulator
+                )
         except OSError as error:
             raise ToolError(f"the command could not be started: {error}") from error
-        if rendering:
-            await transcript.feed(rendering.finish())
-        if (rewrite := self.rewrite()) is not None:
+        if emulator:
+            await output.feed(emulator.finish())
+        if self._rewriter is not None and self._rewriter.is_active():
             code = child.returncode if in_time else None
-            transcript = await self._rewritten(transcript, rewrite, command, code)
-        text = (await transcript.text()).rstrip()
-        status = ending(child) if in_time else f"timed out after {limit} s and was ended"
-        return (
-            f"{text or '(no output)'}\n[{status}]{self._aside(act.session, failed=status != 'exit code 0')}"
-        )
+            output = await self._rewrite(output, self._rewriter, command, code)
+        text = (await output.text()).rstrip()
+        status = describe_exit(child) if in_time else f"timed out after {limit} s and was killed"
+        notes = self._background_notes(act.session, failed=status != "exit code 0")
+        return f"{text or '(no output)'}\n[{status}]{notes}"
 
-    async def _rewritten(
-        self, transcript: Transcript, rewrite: Rewrite, command: str, code: int | None
-    ) -> Transcript:
-        words = await rewrite(await transcript.whole(), command, code)
-        if words is None:
-            return transcript
-        changed = Transcript(self._spill, self._mask)
-        await changed.feed(words.encode())
+    async def _rewrite(
+        self, output: CommandOutput, rewriter: OutputRewriter, command: str, code: int | None
+    ) -> CommandOutput:
+        text = await rewriter.rewrite(await output.full_text(), command, code)
+        if text is None:
+            return output
+        changed = CommandOutput(self._spill)
+        await changed.feed(text.encode())
         return changed
 
     async def _start(self, command: str, workdir: str, pty: bool, session: str) -> str:
         if self._background is None:
-            raise ToolError("nothing can run in the background here")
-        job = await self._background.start(session, command, cwd=workdir, env=self._environment(pty), pty=pty)
-        job.told = job.over
-        said = job.log.news().rstrip() or "(no output yet)"
-        return f"{said}\n[{job.name} {job.status if job.over else 'runs in the background'}]"
+            raise ToolError("background processes are not available here")
+        process = await self._background.start(
+            session, command, cwd=workdir, env=self._environment(pty), pty=pty
+        )
+        process.is_reported = process.is_finished
+        output = process.log.read_new().rstrip() or "(no output yet)"
+        state = process.status if process.is_finished else "is running in the background"
+        return f"{output}\n[{process.name} {state}]"
 
     def _environment(self, pty: bool) -> Mapping[str, str]:
-        return {**self._env, **ON_TERMINAL} if pty else self._env
+        return {**self._env, **PTY_ENVIRONMENT} if pty else self._env
 
-    def _aside(self, session: str, *, failed: bool) -> str:
-        """What the model should know of the background: who is over, and who may be in the way."""
+    def _background_notes(self, session: str, *, failed: bool) -> str:
+        """Notes for the model: finished background processes, and after a failure the running ones."""
         if self._background is None:
             return ""
-        notes = self._background.news(session), failed and self._background.mention(session)
+        notes = (
+            self._background.report_finished(session),
+            failed and self._background.describe_running(session),
+        )
         return "".join(f"\n[{note}]" for note in notes if note)
 
-    def _folder(self, given: Json, workdir: str) -> str:
-        path = self._places.locate(str(given or "."), workdir)
+    def _resolve_workdir(self, given: Json, workdir: str) -> str:
+        path = self._places.resolve(str(given or "."), workdir)
         if not path.is_dir():
-            raise ToolError(f"workdir {path} is {'not a folder' if path.exists() else 'missing'}")
+            raise ToolError(f"workdir {path} is {'not a directory' if path.exists() else 'missing'}")
         return str(path)
 
 
-async def _follow(
-    child: Child, limit: float, progress: Progress, transcript: Transcript, rendering: Rendering | None
+async def _read_until_exit(
+    child: Child,
+    limit: float,
+    progress: OutputProgress,
+    output: CommandOutput,
+    emulator: TerminalEmulator | None,
 ) -> bool:
-    """Take in what it writes until it exits; False when the time is up first."""
+    """Read its output until it exits. False if it timed out."""
     try:
         async with asyncio.timeout(limit) as clock:
-            if rendering:
-                await child.input.finish()  # nobody is there to answer it
-            while piece := await progress.reading(child.read):
-                if rendering:
-                    piece = rendering.feed(piece)
-                    await answer(child, rendering)
-                await transcript.feed(piece)
+            if emulator:
+                await child.input.finish()  # no input: end of file at once
+            while piece := await progress.read_and_show(child.read):
+                if emulator:
+                    piece = emulator.feed(piece)
+                    await send_replies(child, emulator)
+                await output.feed(piece)
             await child.wait()
     except TimeoutError:
         if not clock.expired():
@@ -187,10 +203,10 @@ async def _follow(
     return True
 
 
-def seconds(given: Json) -> int:
-    """The time that was asked for, or the usual. Raises `ToolError` for none at all."""
+def parse_timeout(given: Json) -> int:
+    """The timeout in seconds, or the default. Raises `ToolError` if it is not positive."""
     if given is None:
-        return TIMEOUT
+        return DEFAULT_TIMEOUT_S
     if not isinstance(given, int | float) or given <= 0:
-        raise ToolError(f"timeout must be between 1 and {LONGEST} seconds, not {given}")
-    return max(1, int(min(given, LONGEST)))
+        raise ToolError(f"timeout must be between 1 and {MAX_TIMEOUT_S} seconds, not {given}")
+    return max(1, int(min(given, MAX_TIMEOUT_S)))

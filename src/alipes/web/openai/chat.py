@@ -1,4 +1,4 @@
-"""Chat completions: the answer of a turn, whole or in chunks, as OpenAI writes them."""
+"""Chat completions: a turn's answer as one object or as a stream of chunks."""
 
 import time
 from typing import Literal
@@ -9,13 +9,21 @@ from starlette.responses import Response
 
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Event, Retracted, Said, TextDelta, ThinkingDelta, Usage
-from alipes.providers.sse import arguments
-from alipes.web.endpoint import Call, Problem, refusal
+from alipes.providers.wire import arguments_json
+from alipes.web.endpoint import ApiCall, HttpProblem, problem_response
 from alipes.web.openai import parse as reading
-from alipes.web.openai.outcome import BREAK, TOOL, Finish, Outcome, Speech, Told, progress
+from alipes.web.openai.outcome import (
+    MESSAGE_SEPARATOR,
+    TOOL_EVENT,
+    Finish,
+    MessageText,
+    OpenAiOutcome,
+    TurnRecord,
+    tool_progress,
+)
 from alipes.web.openai.schema import ChatRequest
-from alipes.web.openai.turns import Errand, Terms, Turns
-from alipes.web.sse import EventStream, Tell, frame
+from alipes.web.openai.turns import OpenAiTurn, OpenAiTurns, TurnOptions
+from alipes.web.sse import EventStream, SendFrames, frame
 
 _DONE = frame(b"[DONE]")
 
@@ -63,7 +71,7 @@ class CompletionUsage(Struct, frozen=True):
 
 
 class Completion(Struct, frozen=True):
-    """A whole answer."""
+    """A complete answer."""
 
     id: str
     created: int
@@ -73,98 +81,99 @@ class Completion(Struct, frozen=True):
     object: Literal["chat.completion"] = "chat.completion"
 
 
-class Chat:
-    def __init__(self, turns: Turns) -> None:
+class ChatCompletions:
+    def __init__(self, turns: OpenAiTurns) -> None:
         self._turns = turns
 
-    async def complete(self, call: Call) -> Response:
+    async def complete(self, call: ApiCall) -> Response:
         request: ChatRequest = call.body
-        errand = await self._turns.begin(call.caller, "chat", reading.chat(request), Terms())
+        api_turn = await self._turns.begin(call.caller, "chat", reading.parse_chat(request), TurnOptions())
         if request.stream:
-            return self._stream(errand, request)
-        told = await self._turns.attend(errand, call.request)
-        result = await self._turns.conclude(errand, told)
-        if result.trouble is not None:
-            raise result.trouble
-        answer = completion(errand.placed.turn, request.model, result)
+            return self._stream(api_turn, request)
+        record = await self._turns.wait_for_end(api_turn, call.request)
+        result = await self._turns.conclude(api_turn, record)
+        if result.problem is not None:
+            raise result.problem
+        answer = completion(api_turn.placed.turn, request.model, result)
         return Response(msgspec.json.encode(answer), media_type="application/json")
 
-    def _stream(self, errand: Errand, request: ChatRequest) -> EventStream:
+    def _stream(self, api_turn: OpenAiTurn, request: ChatRequest) -> EventStream:
         counted = bool(request.stream_options and request.stream_options.include_usage)
-        chunks = Chunks(errand, request.model, counted=counted)
+        chunks = ChatChunks(api_turn, request.model, counted=counted)
 
-        async def speak(tell: Tell) -> None:
-            told = Told()
+        async def write(send: SendFrames) -> None:
+            record = TurnRecord()
             try:
-                await tell(chunks.opening())
-                async with self._turns.living(errand) as events:
+                await send(chunks.opening_frames())
+                async with self._turns.open_events(api_turn) as events:
                     async for event in events:
-                        told.hear(event)
-                        if frames := chunks.of(event):
-                            await tell(frames)
-                result = await self._turns.conclude(errand, told, chunks.text)
-                await tell(chunks.ending(result))
-            finally:  # the client has left, or we do: nobody could fetch the rest
-                if told.ended is None:
-                    await self._turns.abandon(errand)
+                        record.add(event)
+                        if frames := chunks.event_frames(event):
+                            await send(frames)
+                result = await self._turns.conclude(api_turn, record, chunks.text)
+                await send(chunks.ending_frames(result))
+            finally:  # the client or the server is going away: nobody could fetch the rest
+                if record.ended is None:
+                    await self._turns.stop_turn(api_turn)
 
-        return EventStream(speak)
+        return EventStream(write)
 
 
-class Chunks:
-    """The frames of a streamed answer, folded from the turn's events."""
+class ChatChunks:
+    """Builds the frames of a streamed answer from the turn's events."""
 
-    def __init__(self, errand: Errand, model: str, *, counted: bool) -> None:
-        """`counted`: the client wants to know the usage."""
-        self._errand, self._counted = errand, counted
-        about = {"id": f"chatcmpl-{errand.placed.turn}", "object": "chat.completion.chunk"}
+    def __init__(self, api_turn: OpenAiTurn, model: str, *, counted: bool) -> None:
+        """`counted`: the client asked for usage."""
+        self._api_turn, self._counted = api_turn, counted
+        about = {"id": f"chatcmpl-{api_turn.placed.turn}", "object": "chat.completion.chunk"}
         self._about: dict[str, Json] = {**about, "created": int(time.time()), "model": model}
-        self._speech = Speech()
+        self._message = MessageText()
         self._break = False
-        """What comes next is another message."""
+        """True if the next text belongs to a new message."""
         self.text = ""
-        """All that was sent."""
+        """All text sent so far."""
 
-    def opening(self) -> bytes:
+    def opening_frames(self) -> bytes:
         return self._chunk({"role": "assistant", "content": ""})
 
-    def of(self, event: Event) -> bytes:
+    def event_frames(self, event: Event) -> bytes:
         match event:
             case TextDelta():
-                return self._say(self._speech.hear(event))
+                return self._text_chunk(self._message.add(event))
             case ThinkingDelta(text):
                 return self._chunk({"reasoning_content": text})
             case Said(message) if message.role == "assistant":
-                rest = self._say(self._speech.complete(message.text))
+                rest = self._text_chunk(self._message.complete(message.text))
                 self._break = bool(self.text)
                 return rest
             case Retracted():
-                self._break = self._speech.drop() or self._break
+                self._break = self._message.drop() or self._break
                 return b""
-        if (told := progress(event, self._errand.names)) is not None:
-            # Some clients read every event, whatever its name: for them it is a chunk that says nothing.
-            return self._chunk({}, event=TOOL, more={"alipes": told})
+        if (record := tool_progress(event, self._api_turn.names)) is not None:
+            # Some clients parse every event regardless of its name: to them this is an empty chunk.
+            return self._chunk({}, event=TOOL_EVENT, more={"alipes": record})
         return b""
 
-    def ending(self, result: Outcome) -> bytes:
-        if result.trouble is not None:
-            return failure(result.trouble) + _DONE
+    def ending_frames(self, result: OpenAiOutcome) -> bytes:
+        if result.problem is not None:
+            return error_frame(result.problem) + _DONE
         frames = [
-            self._chunk({"tool_calls": [{"index": n, **_wire(call)}]}) for n, call in enumerate(result.calls)
+            self._chunk({"tool_calls": [{"index": n, **_call_to_wire(call)}]})
+            for n, call in enumerate(result.calls)
         ]
         if result.refusal:
             frames.append(self._chunk({"refusal": result.refusal}))
         frames.append(self._chunk({}, finish=result.finish))
         if self._counted:
-            usage: Json = msgspec.to_builtins(counts(result.usage))
+            usage: Json = msgspec.to_builtins(completion_usage(result.usage))
             frames.append(frame(msgspec.json.encode({**self._about, "choices": [], "usage": usage})))
         return b"".join(frames) + _DONE
 
-    def _say(self, text: str) -> bytes:
+    def _text_chunk(self, text: str) -> bytes:
         if not text:
             return b""
         if self._break:
-            text, self._break = BREAK + text, False
+            text, self._break = MESSAGE_SEPARATOR + text, False
         self.text += text
         return self._chunk({"content": text})
 
@@ -182,8 +191,10 @@ class Chunks:
         return frame(msgspec.json.encode(chunk), event=event)
 
 
-def completion(turn: str, model: str, result: Outcome) -> Completion:
-    calls = [CompletionCall(call.id, CalledFunction(call.name, arguments(call))) for call in result.calls]
+def completion(turn: str, model: str, result: OpenAiOutcome) -> Completion:
+    calls = [
+        CompletionCall(call.id, CalledFunction(call.name, arguments_json(call))) for call in result.calls
+    ]
     message = CompletionMessage(
         content=result.text or None,
         refusal=result.refusal or None,
@@ -191,10 +202,10 @@ def completion(turn: str, model: str, result: Outcome) -> Completion:
         reasoning_content=result.thinking or UNSET,
     )
     choice = CompletionChoice(message, result.finish)
-    return Completion(f"chatcmpl-{turn}", int(time.time()), model, [choice], counts(result.usage))
+    return Completion(f"chatcmpl-{turn}", int(time.time()), model, [choice], completion_usage(result.usage))
 
 
-def counts(usage: Usage) -> CompletionUsage:
+def completion_usage(usage: Usage) -> CompletionUsage:
     return CompletionUsage(
         prompt_tokens=usage.input,
         completion_tokens=usage.output,
@@ -204,11 +215,11 @@ def counts(usage: Usage) -> CompletionUsage:
     )
 
 
-def failure(problem: Problem) -> bytes:
-    """An error in the middle of a stream."""
-    return frame(bytes(refusal(problem, "openai").body))
+def error_frame(problem: HttpProblem) -> bytes:
+    """An error frame in the middle of a stream."""
+    return frame(bytes(problem_response(problem, "openai").body))
 
 
-def _wire(call: ToolCall) -> dict[str, Json]:
-    function: Json = {"name": call.name, "arguments": arguments(call)}
+def _call_to_wire(call: ToolCall) -> dict[str, Json]:
+    function: Json = {"name": call.name, "arguments": arguments_json(call)}
     return {"id": call.id, "type": "function", "function": function}

@@ -1,4 +1,4 @@
-"""How a turn ended, as OpenAI's clients are told: the words, the calls, why it ended, what failed. Pure."""
+"""The outcome of a turn for OpenAI clients: text, tool calls, finish reason, error."""
 
 import copy
 from collections import OrderedDict
@@ -22,46 +22,46 @@ from alipes.kernel.turns import (
 )
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
-from alipes.web.endpoint import PLATFORM, Problem
+from alipes.web.endpoint import PLATFORM, HttpProblem
 
-MOST = 1000
-"""Turns whose mishap is remembered: whoever asks does so at once."""
+MAX_ERRORS = 1000
+"""Turns whose last provider error is kept; it is asked for at once."""
 
 
-class Mishaps:
+class ProviderErrors:
     def __init__(self) -> None:
         self._last: OrderedDict[str, ProviderError] = OrderedDict()
 
-    def listen(self, hooks: Hooks) -> None:
+    def register(self, hooks: Hooks) -> None:
         hooks.add(CORE, self.request_failed)
 
     async def request_failed(self, error: ProviderError, again: bool, turn: Turn) -> None:
         if again or turn.inbound.address.platform != PLATFORM:
             return
-        self._last[turn.id] = copy.copy(error)  # as it was raised, it holds on to the whole turn
-        while len(self._last) > MOST:
+        self._last[turn.id] = copy.copy(error)  # without its traceback, which would keep the whole turn alive
+        while len(self._last) > MAX_ERRORS:
             self._last.popitem(last=False)
 
     def take(self, turn: str) -> ProviderError | None:
-        """The last one, once."""
+        """Remove and return the last error of a turn."""
         return self._last.pop(turn, None)
 
 
 Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
-BREAK = "\n\n"
-"""Between two messages of one turn, where the client knows only one."""
-_ONCE = {"x-should-retry": "false"}
-"""Something was done already: a client must not repeat it by itself."""
+MESSAGE_SEPARATOR = "\n\n"
+"""Between two messages of one turn, where the client sees only one."""
+_DO_NOT_RETRY = {"x-should-retry": "false"}
+"""The turn may have done something already: clients must not retry automatically."""
 
 
-class Told:
-    """What a turn has told, folded from its events."""
+class TurnRecord:
+    """The messages and the ending of a turn, collected from its events."""
 
     def __init__(self) -> None:
         self.said: list[Message] = []
         self.ended: TurnEnded | None = None
 
-    def hear(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         match event:
             case Said(message):
                 self.said.append(message)
@@ -69,51 +69,53 @@ class Told:
                 self.ended = event
 
 
-class Outcome(Struct, frozen=True):
+class OpenAiOutcome(Struct, frozen=True):
     texts: tuple[tuple[int, str], ...]
-    """What was said, each with its place among the model's messages."""
+    """Texts with their index among the model's messages."""
     thinking: str
     calls: tuple[ToolCall, ...]
-    """Those that the client is to run."""
+    """Calls that the client has to run."""
     usage: Usage
     finish: Finish
     refusal: str = ""
     stopped: bool = False
-    trouble: Problem | None = None
+    problem: HttpProblem | None = None
 
     @property
     def text(self) -> str:
-        return BREAK.join(text for _, text in self.texts)
+        return MESSAGE_SEPARATOR.join(text for _, text in self.texts)
 
     def message(self, text: str | None = None) -> Message:
-        """The answer as the client has it."""
-        words = self.text if text is None else text
-        return Message("assistant", (*((Text(words),) if words else ()), *self.calls))
+        """The answer as the client received it."""
+        body = self.text if text is None else text
+        return Message("assistant", (*((Text(body),) if body else ()), *self.calls))
 
 
-def outcome(told: Told, offered: frozenset[str], mishap: ProviderError | None = None) -> Outcome:
-    """`offered`: the names of the client's own tools."""
-    spoken = [message for message in told.said if message.role == "assistant"]
-    ended = told.ended or TurnEnded("", "failed", "the answer broke off")
-    calls = _handed(told.said, ended, offered)
-    refused = ended.ending == "failed" and isinstance(mishap, Refused)
-    finish = _finish(ended, told.said, calls, refused)
-    return Outcome(
-        texts=tuple((place, each.text) for place, each in enumerate(spoken) if each.text.strip()),
-        thinking=BREAK.join(
-            part.text for each in spoken for part in each.parts if isinstance(part, Thinking) and part.text
+def build_outcome(
+    record: TurnRecord, offered: frozenset[str], error: ProviderError | None = None
+) -> OpenAiOutcome:
+    """`offered`: names of the client's tools."""
+    answers = [message for message in record.said if message.role == "assistant"]
+    ended = record.ended or TurnEnded("", "failed", "the answer was cut off")
+    calls = _client_calls(record.said, ended, offered)
+    refused = ended.ending == "failed" and isinstance(error, Refused)
+    finish = _finish(ended, record.said, calls, refused)
+    return OpenAiOutcome(
+        texts=tuple((place, each.text) for place, each in enumerate(answers) if each.text.strip()),
+        thinking=MESSAGE_SEPARATOR.join(
+            part.text for each in answers for part in each.parts if isinstance(part, Thinking) and part.text
         ),
         calls=calls,
         usage=ended.usage or Usage(),
         finish=finish or "stop",
         refusal=ended.detail if refused else "",
         stopped=ended.ending == "stopped",
-        trouble=None if finish else _trouble(ended, mishap, acted=any(each.calls for each in spoken)),
+        problem=None if finish else _find_problem(ended, error, acted=any(each.calls for each in answers)),
     )
 
 
-def _handed(said: list[Message], ended: TurnEnded, offered: frozenset[str]) -> tuple[ToolCall, ...]:
-    """The calls with which the turn ended: it did not go on by itself, so they are the client's to run."""
+def _client_calls(said: list[Message], ended: TurnEnded, offered: frozenset[str]) -> tuple[ToolCall, ...]:
+    """The calls that ended the turn: the client has to run them."""
     if ended.ending != "answered" or not said or said[-1].role != "tool":
         return ()
     calls = next((message.calls for message in reversed(said) if message.calls), ())
@@ -123,7 +125,7 @@ def _handed(said: list[Message], ended: TurnEnded, offered: frozenset[str]) -> t
 def _finish(
     ended: TurnEnded, said: list[Message], calls: tuple[ToolCall, ...], refused: bool
 ) -> Finish | None:
-    """None: no answer, but trouble."""
+    """None if the turn failed."""
     match ended.ending:
         case "answered" | "steered":
             return "tool_calls" if calls else "stop"
@@ -131,68 +133,70 @@ def _finish(
             return "length"
         case "failed" if refused:
             return "content_filter"
-        case "failed" if limits.cuts(tuple(said)) >= limits.MAX_CUTS:
+        case "failed" if limits.count_cutoffs(tuple(said)) >= limits.MAX_CUTOFFS:
             return "length"
     return None
 
 
-def _trouble(ended: TurnEnded, mishap: ProviderError | None, *, acted: bool) -> Problem:
-    once = _ONCE if acted else {}
+def _find_problem(ended: TurnEnded, error: ProviderError | None, *, acted: bool) -> HttpProblem:
+    once = _DO_NOT_RETRY if acted else {}
     if ended.ending == "stopped":
-        return Problem(409, f"the turn was stopped: {ended.detail}", code="stopped", headers=_ONCE)
-    match mishap:
+        return HttpProblem(
+            409, f"the turn was stopped: {ended.detail}", code="stopped", headers=_DO_NOT_RETRY
+        )
+    match error:
         case ContextTooLong():
-            return Problem(400, ended.detail, code="context_length_exceeded")
+            return HttpProblem(400, ended.detail, code="context_length_exceeded")
         case OutOfCredit():
-            return Problem(429, ended.detail, code="insufficient_quota", headers=_ONCE)
+            return HttpProblem(429, ended.detail, code="insufficient_quota", headers=_DO_NOT_RETRY)
         case Transient():
-            return Problem(503, ended.detail, code="model_unavailable", headers=once)
+            return HttpProblem(503, ended.detail, code="model_unavailable", headers=once)
         case ProviderError():
-            return Problem(502, ended.detail, code="model_failed", headers=_ONCE)
-    return Problem(500, ended.detail or "the turn failed", code="turn_failed", headers=_ONCE)
+            return HttpProblem(502, ended.detail, code="model_failed", headers=_DO_NOT_RETRY)
+    return HttpProblem(500, ended.detail or "the turn failed", code="turn_failed", headers=_DO_NOT_RETRY)
 
 
-LONGEST = 2000
-"""Letters of a tool's result that are told; the model has all of it."""
-TOOL = "alipes.tool"
-"""The event that tells of the agent's own tools; clients of OpenAI's need not know it."""
+MAX_RESULT_CHARS = 2000
+"""Characters of a tool result that are sent to the client; the model sees all of it."""
+TOOL_EVENT = "alipes.tool"
+"""Event about the agent's own tools, an extension of OpenAI's events."""
 
 
-class Speech:
-    """One message after the other. What was sent cannot be taken back."""
+class MessageText:
+    """Text of the current message as far as it was sent. Sent text cannot be retracted."""
 
     def __init__(self) -> None:
         self.current = ""
-        """What was sent of the message that is not whole yet."""
+        """The part of the unfinished message that was sent."""
 
-    def hear(self, delta: TextDelta) -> str:
+    def add(self, delta: TextDelta) -> str:
         self.current += delta.text
         return delta.text
 
     def complete(self, text: str) -> str:
-        """The message is whole: what of it was not sent. The bus may have lost some."""
+        """The message is complete: return what was not sent yet. The bus may have dropped deltas."""
         current, self.current = self.current, ""
         if text.startswith(current):
             return text[len(current) :]
         return "" if text.strip() == current.strip() else text
 
     def drop(self) -> bool:
-        """The message was taken back; True when some of it was sent."""
+        """The message was retracted; True if some of it was sent."""
         current, self.current = self.current, ""
         return bool(current)
 
 
-def progress(event: Event, offered: frozenset[str]) -> dict[str, Json] | None:
-    """What is told of a tool of the agent's; None for all else, and for the client's own tools."""
+def tool_progress(event: Event, offered: frozenset[str]) -> dict[str, Json] | None:
+    """Event data about one of the agent's tools; None for other events and for the client's tools."""
     match event:
         case ToolStarted(call) if call.name not in offered:
             return {"status": "started", "call_id": call.id, "name": call.name, "arguments": dict(call.args)}
         case ToolProgress(call_id, text):
             return {"status": "progress", "call_id": call_id, "text": _cut(text)}
         case ToolFinished(call, result, seconds) if call.name not in offered:
-            told: dict[str, Json] = {"status": "finished", "call_id": call.id, "name": call.name}
+            record: dict[str, Json] = {"status": "finished", "call_id": call.id, "name": call.name}
             return {
-                **told,
+                **record,
                 "outcome": result.outcome,
                 "text": _cut(result.text),
                 "seconds": round(seconds, 3),
@@ -201,4 +205,4 @@ def progress(event: Event, offered: frozenset[str]) -> dict[str, Json] | None:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+    return text if len(text) <= MAX_RESULT_CHARS else text[:MAX_RESULT_CHARS] + "…"

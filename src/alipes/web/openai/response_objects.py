@@ -1,4 +1,4 @@
-"""A response as OpenAI writes it down, made from what its turn said. It asks nobody."""
+"""Response objects and stream events of OpenAI's Responses API, built from a turn."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -7,8 +7,8 @@ from msgspec import Struct, structs
 
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Event, Retracted, Said, TextDelta, Usage
-from alipes.providers.sse import arguments
-from alipes.web.openai.outcome import TOOL, Outcome, Speech, progress
+from alipes.providers.wire import arguments_json
+from alipes.web.openai.outcome import TOOL_EVENT, MessageText, OpenAiOutcome, tool_progress
 from alipes.web.openai.schema import ResponseRequest
 from alipes.web.sse import frame
 
@@ -69,8 +69,8 @@ class IncompleteDetails(Struct, frozen=True):
     reason: Literal["max_output_tokens", "content_filter"]
 
 
-class Echo(Struct, frozen=True):
-    """What of a request is told with its answer; kept with it."""
+class RequestEcho(Struct, frozen=True):
+    """Request fields that are repeated in the response; stored with it."""
 
     model: str
     created: int
@@ -83,7 +83,7 @@ class Echo(Struct, frozen=True):
     store: bool = True
     background: bool = False
     offered: list[str] = []
-    """The names of the client's tools that could be called."""
+    """Names of the client's tools."""
 
 
 class ResponseDocument(Struct, frozen=True):
@@ -119,7 +119,7 @@ class ResponseDeleted(Struct, frozen=True):
     deleted: bool = True
 
 
-def echo(request: ResponseRequest, created: float, offered: list[str]) -> Echo:
+def request_echo(request: ResponseRequest, created: float, offered: list[str]) -> RequestEcho:
     tools: list[dict[str, Any]] = [
         {
             "type": "function",
@@ -132,7 +132,7 @@ def echo(request: ResponseRequest, created: float, offered: list[str]) -> Echo:
         if tool.type == "function" and tool.name
     ]
     wanted = request.text.format if request.text else None
-    return Echo(
+    return RequestEcho(
         model=request.model,
         created=int(created),
         instructions=request.instructions,
@@ -147,25 +147,27 @@ def echo(request: ResponseRequest, created: float, offered: list[str]) -> Echo:
     )
 
 
-def document(id: str, asked: Echo, status: Status, output: list[OutputItem]) -> ResponseDocument:
+def response_document(
+    id: str, echo: RequestEcho, status: Status, output: list[OutputItem]
+) -> ResponseDocument:
     return ResponseDocument(
         id=id,
-        created_at=asked.created,
+        created_at=echo.created,
         status=status,
-        model=asked.model,
+        model=echo.model,
         output=output,
-        instructions=asked.instructions,
-        previous_response_id=asked.previous,
-        metadata=asked.metadata,
-        tools=asked.tools,
-        tool_choice=asked.tool_choice,
-        text={"format": {"type": asked.format}},
-        store=asked.store,
-        background=asked.background,
+        instructions=echo.instructions,
+        previous_response_id=echo.previous,
+        metadata=echo.metadata,
+        tools=echo.tools,
+        tool_choice=echo.tool_choice,
+        text={"format": {"type": echo.format}},
+        store=echo.store,
+        background=echo.background,
     )
 
 
-def items(turn: str, result: Outcome) -> list[OutputItem]:
+def output_items(turn: str, result: OpenAiOutcome) -> list[OutputItem]:
     said: list[OutputItem] = [message_item(turn, place, text) for place, text in result.texts]
     if result.refusal:
         said.append(OutputMessage(f"msg_{turn}_refusal", [OutputRefusal(result.refusal)]))
@@ -177,18 +179,18 @@ def message_item(turn: str, place: int | str, text: str) -> OutputMessage:
 
 
 def call_item(call: ToolCall) -> OutputCall:
-    return OutputCall(f"fc_{call.id}", call.id, call.name, arguments(call))
+    return OutputCall(f"fc_{call.id}", call.id, call.name, arguments_json(call))
 
 
-def status_of(result: Outcome) -> Status:
+def status_of(result: OpenAiOutcome) -> Status:
     if result.stopped:
         return "cancelled"
-    if result.trouble is not None:
+    if result.problem is not None:
         return "failed"
     return "incomplete" if result.finish in ("length", "content_filter") else "completed"
 
 
-def why_incomplete(result: Outcome) -> IncompleteDetails | None:
+def incomplete_details(result: OpenAiOutcome) -> IncompleteDetails | None:
     match status_of(result), result.finish:
         case "incomplete", "content_filter":
             return IncompleteDetails("content_filter")
@@ -197,14 +199,14 @@ def why_incomplete(result: Outcome) -> IncompleteDetails | None:
     return None
 
 
-def error_of(result: Outcome) -> ResponseError | None:
-    trouble = result.trouble
+def error_of(result: OpenAiOutcome) -> ResponseError | None:
+    trouble = result.problem
     if trouble is None or result.stopped:
         return None
     return ResponseError("rate_limit_exceeded" if trouble.status == 429 else "server_error", trouble.detail)
 
 
-def counts(usage: Usage) -> ResponseUsage:
+def response_usage(usage: Usage) -> ResponseUsage:
     return ResponseUsage(
         input_tokens=usage.input,
         output_tokens=usage.output,
@@ -215,55 +217,55 @@ def counts(usage: Usage) -> ResponseUsage:
 
 
 class ResponseEvents:
-    """The frames, in order. Each message of the turn is an item of the output."""
+    """Builds the stream frames in order. Each message of the turn is one output item."""
 
-    def __init__(self, id: str, asked: Echo, turn: str, offered: frozenset[str]) -> None:
-        self._id, self._asked, self._turn, self._offered = id, asked, turn, offered
+    def __init__(self, id: str, echo: RequestEcho, turn: str, offered: frozenset[str]) -> None:
+        self._id, self._asked, self._turn, self._offered = id, echo, turn, offered
         self._number = 0
         self._index = 0
-        """Of the next item, or of the open one."""
+        """Index of the open or next item."""
         self._item: OutputMessage | None = None
-        """The message that is being said."""
-        self._speech = Speech()
-        self._place = 0
-        """How many messages the model has said."""
-        self._again = 0
-        """How many of them were taken back."""
+        """The open message item."""
+        self._message = MessageText()
+        self._messages = 0
+        """Number of messages so far."""
+        self._retractions = 0
+        """Number of retracted messages."""
         self.texts: list[str] = []
-        """What was sent, message by message."""
+        """Text sent, by message."""
 
-    def opening(self) -> bytes:
-        begun = document(self._id, self._asked, "in_progress", [])
-        return self._frame("response.created", response=begun) + self._frame(
-            "response.in_progress", response=begun
+    def opening_frames(self) -> bytes:
+        started = response_document(self._id, self._asked, "in_progress", [])
+        return self._frame("response.created", response=started) + self._frame(
+            "response.in_progress", response=started
         )
 
-    def of(self, event: Event) -> bytes:
+    def event_frames(self, event: Event) -> bytes:
         match event:
             case TextDelta():
-                return self._delta(self._speech.hear(event))
+                return self._delta(self._message.add(event))
             case Said(message) if message.role == "assistant":
-                rest = self._speech.complete(message.text)
+                rest = self._message.complete(message.text)
                 frames = self._delta(rest) if message.text.strip() else b""
                 frames += self._close(message.text)
-                self._place += 1
+                self._messages += 1
                 return frames
             case Retracted():
-                sent = self._speech.current
-                self._again += self._speech.drop()
+                sent = self._message.current
+                self._retractions += self._message.drop()
                 return self._close(sent, whole=False)
-        if (told := progress(event, self._offered)) is not None:
-            return self._frame(TOOL, alipes=told)
+        if (data := tool_progress(event, self._offered)) is not None:
+            return self._frame(TOOL_EVENT, alipes=data)
         return b""
 
     def calls(self, calls: tuple[ToolCall, ...]) -> bytes:
-        """The calls that the client is to run, after all that was said."""
+        """Frames for the calls that the client has to run."""
         return b"".join(self._call(call) for call in calls)
 
     def ending(self, answer: ResponseDocument) -> bytes:
         names = {"completed": "response.completed", "failed": "response.failed"}
-        left = self._close(self._speech.current, whole=False)
-        return left + self._frame(names.get(answer.status, "response.incomplete"), response=answer)
+        closing = self._close(self._message.current, whole=False)
+        return closing + self._frame(names.get(answer.status, "response.incomplete"), response=answer)
 
     def _delta(self, text: str) -> bytes:
         if not text:
@@ -272,7 +274,7 @@ class ResponseEvents:
         return frames + self._frame("response.output_text.delta", **self._at(), delta=text, logprobs=[])
 
     def _open(self) -> bytes:
-        again = f"{self._place}_{self._again}" if self._again else f"{self._place}"
+        again = f"{self._messages}_{self._retractions}" if self._retractions else f"{self._messages}"
         self._item = OutputMessage(f"msg_{self._turn}_{again}", [], "in_progress")
         added = self._frame("response.output_item.added", output_index=self._index, item=self._item)
         return added + self._frame("response.content_part.added", **self._at(), part=OutputText(""))
@@ -293,11 +295,11 @@ class ResponseEvents:
 
     def _call(self, call: ToolCall) -> bytes:
         item = call_item(call)
-        begun = structs.replace(item, arguments="", status="in_progress")
+        started = structs.replace(item, arguments="", status="in_progress")
         at = {"item_id": item.id, "output_index": self._index}
         text = item.arguments
         frames = (
-            self._frame("response.output_item.added", output_index=self._index, item=begun)
+            self._frame("response.output_item.added", output_index=self._index, item=started)
             + self._frame("response.function_call_arguments.delta", **at, delta=text)
             + self._frame("response.function_call_arguments.done", **at, arguments=text)
             + self._frame("response.output_item.done", output_index=self._index, item=item)

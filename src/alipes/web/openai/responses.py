@@ -1,4 +1,4 @@
-"""Responses: made, shown, deleted, cancelled. The turn is where a response is kept; this tells of it."""
+"""Endpoints for responses: create, get, delete, cancel. A response is stored as its turn."""
 
 import asyncio
 import os
@@ -9,155 +9,155 @@ from msgspec import Struct, structs
 from starlette.responses import Response
 
 from alipes.kernel.turns import Said, Stop, TurnEnded
-from alipes.store.api_runs import Named
+from alipes.store.api_runs import StoredResponse
 from alipes.store.export import TurnFacts
-from alipes.web.endpoint import Call, House, Problem
+from alipes.web.endpoint import ApiCall, ApiServices, HttpProblem
 from alipes.web.openai import parse as reading
-from alipes.web.openai.outcome import BREAK, Outcome, Told, outcome
+from alipes.web.openai.outcome import MESSAGE_SEPARATOR, OpenAiOutcome, TurnRecord, build_outcome
 from alipes.web.openai.response_objects import (
-    Echo,
+    RequestEcho,
     ResponseDeleted,
     ResponseDocument,
     ResponseEvents,
-    counts,
-    document,
-    echo,
     error_of,
-    items,
+    incomplete_details,
+    output_items,
+    request_echo,
+    response_document,
+    response_usage,
     status_of,
-    why_incomplete,
 )
 from alipes.web.openai.schema import ResponseRequest
-from alipes.web.openai.turns import Errand, Terms, Turns
-from alipes.web.sse import EventStream, Tell
+from alipes.web.openai.turns import OpenAiTurn, OpenAiTurns, TurnOptions
+from alipes.web.sse import EventStream, SendFrames
 
-PATIENCE = 5.0
-"""Seconds in which a turn that was stopped is over."""
-_echoes = msgspec.json.Decoder(Echo)
+STOP_TIMEOUT_S = 5.0
+"""Seconds in which a stopped turn must have ended."""
+_echoes = msgspec.json.Decoder(RequestEcho)
 
 
-class Making(Struct, frozen=True):
-    """A response that is being made."""
+class PendingResponse(Struct, frozen=True):
+    """A response in progress."""
 
     id: str
-    asked: Echo
-    errand: Errand
+    asked: RequestEcho
+    api_turn: OpenAiTurn
 
 
-class Answers:
-    def __init__(self, house: House, turns: Turns) -> None:
-        self._house, self._turns = house, turns
+class ResponseEndpoints:
+    def __init__(self, app: ApiServices, turns: OpenAiTurns) -> None:
+        self._app, self._turns = app, turns
 
-    async def create(self, call: Call) -> Response:
+    async def create(self, call: ApiCall) -> Response:
         request: ResponseRequest = call.body
         if request.background and request.store is False:
-            raise Problem(400, "what runs in the background has to be stored", code="background")
-        asked = reading.response(request)
+            raise HttpProblem(400, "background responses must be stored", code="background")
+        asked = reading.parse_response(request)
         previous = await self._previous(call, request.previous_response_id)
         id = f"resp_{os.urandom(12).hex()}"
-        told = echo(request, time.time(), [each.name for each in asked.offered])
-        terms = Terms(
+        record = request_echo(request, time.time(), [each.name for each in asked.offered])
+        terms = TurnOptions(
             after=previous,
-            response=(id, msgspec.json.encode(told).decode()) if told.store else None,
-            passing=not told.store,
-            attended=not told.background,
+            response=(id, msgspec.json.encode(record).decode()) if record.store else None,
+            passing=not record.store,
+            attended=not record.background,
         )
-        errand = await self._turns.begin(call.caller, "response", asked, terms)
-        making = Making(id, told, errand)
+        api_turn = await self._turns.begin(call.caller, "response", asked, terms)
+        pending = PendingResponse(id, record, api_turn)
         if request.stream:
-            return self._stream(making)
+            return self._stream(pending)
         if request.background:
-            await self._turns.wake(errand)
-            return _json(document(id, told, "queued", []))
-        account = await self._turns.attend(errand, call.request)
-        result = await self._turns.conclude(errand, account)
-        if result.trouble is not None:
-            raise result.trouble
-        return _json(finished(id, told, errand.placed.turn, result))
+            await self._turns.wake(api_turn)
+            return _json(response_document(id, record, "queued", []))
+        account = await self._turns.wait_for_end(api_turn, call.request)
+        result = await self._turns.conclude(api_turn, account)
+        if result.problem is not None:
+            raise result.problem
+        return _json(finished_document(id, record, api_turn.placed.turn, result))
 
-    async def show(self, call: Call) -> Response:
-        named = await self._named(call, call.path["id"])
-        return _json(await self._kept(named))
+    async def show(self, call: ApiCall) -> Response:
+        named = await self._find_response(call, call.path["id"])
+        return _json(await self._stored_document(named))
 
-    async def delete(self, call: Call) -> Response:
-        named = await self._named(call, call.path["id"])
+    async def delete(self, call: ApiCall) -> Response:
+        named = await self._find_response(call, call.path["id"])
         await self._turns.responses.delete(named)
         return _json(ResponseDeleted(named.id))
 
-    async def cancel(self, call: Call) -> Response:
-        """Stop it, if it lives; and show what there is of it."""
-        named = await self._named(call, call.path["id"])
+    async def cancel(self, call: ApiCall) -> Response:
+        """Stop the turn if it is running, and return the response as it is."""
+        named = await self._find_response(call, call.path["id"])
         facts = await self._facts(named)
-        key, lobby = facts.inbound.address.key, self._house.lobby
+        key, sessions = facts.inbound.address.key, self._app.sessions
         if facts.ending is None:
-            async with asyncio.timeout(PATIENCE), lobby.follow(key, named.turn) as events:
-                await lobby.post(key, Stop("user_stop", "session_interrupt", named.turn))
-                await lobby.wake(key)
+            async with asyncio.timeout(STOP_TIMEOUT_S), sessions.follow(key, named.turn) as events:
+                await sessions.post(key, Stop("user_stop", "session_interrupt", named.turn))
+                await sessions.wake(key)
                 async for _ in events:
                     pass
-        return _json(await self._kept(named))
+        return _json(await self._stored_document(named))
 
-    def _stream(self, making: Making) -> EventStream:
-        errand, turn = making.errand, making.errand.placed.turn
-        events = ResponseEvents(making.id, making.asked, turn, errand.names)
+    def _stream(self, pending: PendingResponse) -> EventStream:
+        api_turn, turn = pending.api_turn, pending.api_turn.placed.turn
+        events = ResponseEvents(pending.id, pending.asked, turn, api_turn.names)
 
-        async def speak(tell: Tell) -> None:
-            told = Told()
-            await tell(events.opening())
-            async with self._turns.living(errand) as happening:
+        async def write(send: SendFrames) -> None:
+            record = TurnRecord()
+            await send(events.opening_frames())
+            async with self._turns.open_events(api_turn) as happening:
                 async for event in happening:
-                    told.hear(event)
-                    if frames := events.of(event):
-                        await tell(frames)
-            result = await self._turns.conclude(errand, told, BREAK.join(events.texts))
-            answer = finished(making.id, making.asked, turn, result)
-            await tell(events.calls(result.calls) + events.ending(answer))
+                    record.add(event)
+                    if frames := events.event_frames(event):
+                        await send(frames)
+            result = await self._turns.conclude(api_turn, record, MESSAGE_SEPARATOR.join(events.texts))
+            answer = finished_document(pending.id, pending.asked, turn, result)
+            await send(events.calls(result.calls) + events.ending(answer))
 
         async def left() -> None:
-            if not making.asked.background:
-                await self._turns.abandon(errand)
+            if not pending.asked.background:
+                await self._turns.stop_turn(api_turn)
 
-        return EventStream(speak, left=left)
+        return EventStream(write, left=left)
 
-    async def _previous(self, call: Call, id: str | None) -> str:
+    async def _previous(self, call: ApiCall, id: str | None) -> str:
         if not id:
             return ""
         try:
-            return (await self._named(call, id)).turn
-        except Problem as problem:
-            why = f"the previous response {id!r} is not there; it may not have been stored"
-            raise Problem(400, why, code="previous_response_not_found") from problem
+            return (await self._find_response(call, id)).turn
+        except HttpProblem as problem:
+            why = f"previous response {id!r} not found; it may not have been stored"
+            raise HttpProblem(400, why, code="previous_response_not_found") from problem
 
-    async def _named(self, call: Call, id: str) -> Named:
-        """Raises `Problem` where there is none, or it is not theirs."""
+    async def _find_response(self, call: ApiCall, id: str) -> StoredResponse:
+        """Raises `HttpProblem` if it does not exist or belongs to somebody else."""
         named = await self._turns.responses.find(id)
         if named is None or not (named.caller == call.caller.name or call.caller.may("admin")):
-            raise Problem(404, f"there is no response {id!r}", code="response_not_found")
+            raise HttpProblem(404, f"no response {id!r}", code="response_not_found")
         return named
 
-    async def _facts(self, named: Named) -> TurnFacts:
-        facts = await self._house.store.archive.turn(named.turn)
+    async def _facts(self, named: StoredResponse) -> TurnFacts:
+        facts = await self._app.store.archive.turn(named.turn)
         if facts is None:
-            raise Problem(404, f"there is no response {named.id!r}", code="response_not_found")
+            raise HttpProblem(404, f"no response {named.id!r}", code="response_not_found")
         return facts
 
-    async def _kept(self, named: Named) -> ResponseDocument:
-        facts, asked = await self._facts(named), _echoes.decode(named.asked)
+    async def _stored_document(self, named: StoredResponse) -> ResponseDocument:
+        facts, asked = await self._facts(named), _echoes.decode(named.request)
         if facts.ending is None:
-            return document(named.id, asked, "in_progress" if facts.attempts else "queued", [])
-        told = Told()
+            return response_document(named.id, asked, "in_progress" if facts.attempts else "queued", [])
+        record = TurnRecord()
         for message in facts.said:
-            told.hear(Said(message))
-        told.hear(TurnEnded(named.turn, facts.ending, facts.detail, facts.spent.usage))
-        return finished(named.id, asked, named.turn, outcome(told, frozenset(asked.offered)))
+            record.add(Said(message))
+        record.add(TurnEnded(named.turn, facts.ending, facts.detail, facts.spent.usage))
+        return finished_document(named.id, asked, named.turn, build_outcome(record, frozenset(asked.offered)))
 
 
-def finished(id: str, asked: Echo, turn: str, result: Outcome) -> ResponseDocument:
+def finished_document(id: str, asked: RequestEcho, turn: str, result: OpenAiOutcome) -> ResponseDocument:
     return structs.replace(
-        document(id, asked, status_of(result), items(turn, result)),
+        response_document(id, asked, status_of(result), output_items(turn, result)),
         error=error_of(result),
-        incomplete_details=why_incomplete(result),
-        usage=counts(result.usage),
+        incomplete_details=incomplete_details(result),
+        usage=response_usage(result.usage),
     )
 
 

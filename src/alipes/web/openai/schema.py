@@ -1,4 +1,4 @@
-"""What OpenAI's clients send, as values: for chat completions, and for responses. All else is ignored."""
+"""Request bodies of OpenAI clients. Unknown fields are ignored."""
 
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -12,8 +12,8 @@ class ImageUrl(Struct, frozen=True):
     url: str
 
 
-class Part(Struct, frozen=True):
-    """A piece of a message, of any kind; which fields count is decided by `type`."""
+class ContentPart(Struct, frozen=True):
+    """Any kind of content part; `type` decides which fields are used."""
 
     type: str
     text: str | None = None
@@ -21,17 +21,17 @@ class Part(Struct, frozen=True):
     refusal: str | None = None
 
 
-Content: TypeAlias = str | list[Part] | None
+Content: TypeAlias = str | list[ContentPart] | None
 
 
-class Function(Struct, frozen=True):
+class CalledFunctionInput(Struct, frozen=True):
     name: str
     arguments: str
 
 
-class Called(Struct, frozen=True):
+class ToolCallInput(Struct, frozen=True):
     id: str
-    function: Function
+    function: CalledFunctionInput
     type: Literal["function"] = "function"
 
 
@@ -49,7 +49,7 @@ class UserMessage(Struct, frozen=True, tag="user", tag_field="role"):
 
 class AssistantMessage(Struct, frozen=True, tag="assistant", tag_field="role"):
     content: Content = None
-    tool_calls: list[Called] | None = None
+    tool_calls: list[ToolCallInput] | None = None
 
 
 class ToolMessage(Struct, frozen=True, tag="tool", tag_field="role"):
@@ -67,7 +67,7 @@ class FunctionSpec(Struct, frozen=True):
 
 
 class ChatTool(Struct, frozen=True):
-    """Kinds other than `function` are ignored: the agent has tools of its own."""
+    """Types other than `function` are ignored: the agent has its own tools."""
 
     type: str
     function: FunctionSpec | None = None
@@ -78,14 +78,14 @@ class NamedFunction(Struct, frozen=True):
 
 
 class ToolChoice(Struct, frozen=True):
-    """A tool by name: under `function` in chat completions, by itself in responses."""
+    """A tool by name: inside `function` in chat completions, directly in responses."""
 
     type: str = "function"
     function: NamedFunction | None = None
     name: str | None = None
 
 
-Choice: TypeAlias = Literal["none", "auto", "required"] | ToolChoice | None
+ToolChoiceOption: TypeAlias = Literal["none", "auto", "required"] | ToolChoice | None
 
 
 class StreamOptions(Struct, frozen=True):
@@ -97,13 +97,13 @@ class JsonSchema(Struct, frozen=True):
     schema: Schema | None = None
 
 
-class Format(Struct, frozen=True):
-    """The form of the answer: `text`, `json_object` or `json_schema`."""
+class OutputFormat(Struct, frozen=True):
+    """Format of the answer: `text`, `json_object` or `json_schema`."""
 
     type: str
     json_schema: JsonSchema | None = None
     schema: Schema | None = None
-    """Where responses have it."""
+    """Used by the Responses API."""
 
 
 class ChatRequest(Struct, frozen=True):
@@ -112,13 +112,13 @@ class ChatRequest(Struct, frozen=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     tools: list[ChatTool] | None = None
-    tool_choice: Choice = None
-    response_format: Format | None = None
+    tool_choice: ToolChoiceOption = None
+    response_format: OutputFormat | None = None
     n: Annotated[int, Meta(ge=1, le=1)] | None = None
 
 
-class Item(Struct, frozen=True):
-    """A piece of the input of a response, of any kind; without a `type` it is a message."""
+class InputItem(Struct, frozen=True):
+    """Any kind of input item; without a `type` it is a message."""
 
     type: str = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
@@ -130,7 +130,7 @@ class Item(Struct, frozen=True):
 
 
 class ResponseTool(Struct, frozen=True):
-    """Kinds other than `function` are ignored: the agent has tools of its own."""
+    """Types other than `function` are ignored: the agent has its own tools."""
 
     type: str
     name: Name | None = None
@@ -139,11 +139,11 @@ class ResponseTool(Struct, frozen=True):
 
 
 class TextConfig(Struct, frozen=True):
-    format: Format | None = None
+    format: OutputFormat | None = None
 
 
 class ResponseRequest(Struct, frozen=True):
-    input: Annotated[str, Meta(min_length=1)] | Annotated[list[Item], Meta(min_length=1)]
+    input: Annotated[str, Meta(min_length=1)] | Annotated[list[InputItem], Meta(min_length=1)]
     model: str = "alipes"
     instructions: str | None = None
     previous_response_id: str | None = None
@@ -151,6 +151,6 @@ class ResponseRequest(Struct, frozen=True):
     stream: bool | None = None
     background: bool | None = None
     tools: list[ResponseTool] | None = None
-    tool_choice: Choice = None
+    tool_choice: ToolChoiceOption = None
     text: TextConfig | None = None
     metadata: dict[str, str] | None = None

@@ -1,4 +1,4 @@
-"""A question of a client of OpenAI's, from its place in a conversation to its end. It writes no wire."""
+"""Turns of OpenAI clients: places a request in a conversation, runs it, and collects its outcome."""
 
 import asyncio
 import os
@@ -10,38 +10,47 @@ from msgspec import Struct
 from starlette.requests import Request
 
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.turns import Address, Answer, ApprovalAsked, Asked, Event, Inbound, Reply, Stop
-from alipes.sessions.event_stream import Following
-from alipes.sessions.sessions import Lobby, admissible
-from alipes.store.api_history import Placed, Seeding, Unfit, Wish
-from alipes.store.api_runs import Responses
-from alipes.web.endpoint import PLATFORM, Caller, House, Problem
-from alipes.web.openai.outcome import Mishaps, Outcome, Told, outcome
-from alipes.web.openai.parse import Question, mark
+from alipes.kernel.turns import (
+    Address,
+    AnswerApproval,
+    AnswerQuestion,
+    ApprovalAsked,
+    Event,
+    Inbound,
+    QuestionAsked,
+    Stop,
+)
+from alipes.sessions.event_stream import TurnFollower
+from alipes.sessions.sessions import Sessions, admit_message
+from alipes.store.api_history import AdmittedContinuation, Continuation, HistoryMismatch, SqliteApiHistory
+from alipes.store.api_runs import SqliteResponses
+from alipes.web.endpoint import PLATFORM, ApiServices, Caller, HttpProblem
+from alipes.web.openai.outcome import OpenAiOutcome, ProviderErrors, TurnRecord, build_outcome
+from alipes.web.openai.parse import ParsedRequest, conversation_hash
 
-OURS = "alipes"
-"""The model's name for whoever does not care which one the house asks."""
-NOBODY = "Nobody can answer here. Decide by yourself, or put the question in your answer."
+DEFAULT_MODEL = "alipes"
+"""Model name that means the default model."""
+NO_ANSWER = "Nobody can answer here. Decide yourself, or ask the question in your answer."
 
 
-class Terms(Struct, frozen=True):
-    """How a question wants to be kept."""
+class TurnOptions(Struct, frozen=True):
+    """How a request is stored and run."""
 
     after: str = ""
-    """The turn it follows on."""
+    """Id of the turn it continues."""
     response: tuple[str, str] | None = None
     passing: bool = False
     attended: bool = True
-    """It is of no use once its client has left."""
+    """Stop the turn when the client disconnects."""
 
 
-class Errand(Struct, frozen=True):
-    """A question that has its place."""
+class OpenAiTurn(Struct, frozen=True):
+    """A request that has its place in a conversation."""
 
-    placed: Placed
-    asked: Question
+    placed: AdmittedContinuation
+    parsed: ParsedRequest
     caller: str
-    terms: Terms
+    terms: TurnOptions
 
     @property
     def key(self) -> str:
@@ -49,135 +58,137 @@ class Errand(Struct, frozen=True):
 
     @property
     def names(self) -> frozenset[str]:
-        """The tools that the client runs."""
-        return frozenset(each.name for each in self.asked.offered)
+        """Names of the client's tools."""
+        return frozenset(each.name for each in self.parsed.offered)
 
 
-class _Left(Exception):
-    """Nobody waits for the answer any more."""
+class _ClientGone(Exception):
+    """The client disconnected."""
 
 
-class Turns:
-    def __init__(self, house: House, *, workdir: str = "") -> None:
-        """`workdir`: where the agent's tools work."""
-        self._house, self._lobby, self._workdir = house, house.lobby, workdir
-        self._seeding = Seeding(house.store.database)
-        self.responses = Responses(house.store.database, house.store.archive)
-        self._mishaps = Mishaps()
-        self._mishaps.listen(house.hooks)
+class OpenAiTurns:
+    def __init__(self, app: ApiServices, *, workdir: str = "") -> None:
+        """`workdir`: working directory of the agent's tools."""
+        self._app, self._sessions, self._workdir = app, app.sessions, workdir
+        self._seeding = SqliteApiHistory(app.store.database)
+        self.responses = SqliteResponses(app.store.database, app.store.archive)
+        self._errors = ProviderErrors()
+        self._errors.register(app.hooks)
 
-    async def begin(self, caller: Caller, kind: str, asked: Question, terms: Terms) -> Errand:
-        """Find its place and take it in; it is not lived before somebody attends to it. Raises `Problem`."""
-        model = await self._model(asked.model)
+    async def begin(self, caller: Caller, kind: str, parsed: ParsedRequest, terms: TurnOptions) -> OpenAiTurn:
+        """Store the request as a turn, which starts with `open_events` or `wake`. Raises `HttpProblem`."""
+        model = await self._model(parsed.model)
         name = os.urandom(8).hex()
         inbound = Inbound(
             id=f"{kind}:{name}",
             address=Address(PLATFORM, f"{kind}-{name[:8]}", user=caller.name),
             sender=caller.name,
-            text=asked.text,
-            attachments=asked.images,
+            text=parsed.text,
+            attachments=parsed.images,
             model=model,
             workdir=self._workdir,
-            instructions=asked.instructions,
-            offered=asked.offered,
+            instructions=parsed.instructions,
+            offered=parsed.offered,
             attended=terms.attended,
         )
-        wish = Wish(
-            inbound=await admissible(inbound, self._house.hooks.relay),
-            before=asked.before,
-            mark=mark(caller.name, asked.before) if asked.before else b"",
+        placement = Continuation(
+            inbound=await admit_message(inbound, self._app.hooks.dispatcher),
+            history=parsed.before,
+            history_hash=conversation_hash(caller.name, parsed.before) if parsed.before else b"",
             after=terms.after,
-            results=asked.results,
+            results=parsed.results,
             response=terms.response,
-            passing=terms.passing,
+            temporary=terms.passing,
         )
         try:
-            placed = await self._seeding.place(wish)
-        except Unfit as error:
-            raise Problem(400, str(error), code=error.code) from error
-        return Errand(placed, asked, caller.name, terms)
+            placed = await self._seeding.admit_continuation(placement)
+        except HistoryMismatch as error:
+            raise HttpProblem(400, str(error), code=error.code) from error
+        return OpenAiTurn(placed, parsed, caller.name, terms)
 
     @asynccontextmanager
-    async def living(self, errand: Errand) -> AsyncIterator["Attended"]:
-        """Its events to the end; it is lived from now on."""
-        async with self._lobby.follow(errand.key, errand.placed.turn) as following:
-            await self._lobby.wake(errand.key)
-            yield Attended(following, self._lobby, errand)
+    async def open_events(self, api_turn: OpenAiTurn) -> AsyncIterator["AutoAnsweredEvents"]:
+        """Start the turn and follow its events to the end."""
+        async with self._sessions.follow(api_turn.key, api_turn.placed.turn) as stream:
+            await self._sessions.wake(api_turn.key)
+            yield AutoAnsweredEvents(stream, self._sessions, api_turn)
 
-    async def wake(self, errand: Errand) -> None:
-        """Let it be lived with nobody attending."""
-        await self._lobby.wake(errand.key)
+    async def wake(self, api_turn: OpenAiTurn) -> None:
+        """Start the turn without following it."""
+        await self._sessions.wake(api_turn.key)
 
-    async def attend(self, errand: Errand, request: Request) -> Told:
-        """Until it is over. A client that leaves, or who waits for it no longer, stops it."""
-        told = Told()
+    async def wait_for_end(self, api_turn: OpenAiTurn, request: Request) -> TurnRecord:
+        """Run the turn to its end. It is stopped when the client disconnects or the request times out."""
+        record = TurnRecord()
         try:
             async with asyncio.TaskGroup() as group:
-                watch = group.create_task(_leaving(request), name="client")
-                async with self.living(errand) as events:
+                watch = group.create_task(_wait_for_disconnect(request), name="client")
+                async with self.open_events(api_turn) as events:
                     async for event in events:
-                        told.hear(event)
+                        record.add(event)
                 watch.cancel()
-        except* _Left:
-            raise Problem(499, "the client left before the answer", code="client_left") from None
+        except* _ClientGone:
+            raise HttpProblem(499, "the client disconnected before the answer", code="client_left") from None
         finally:
-            if told.ended is None:
-                await self.abandon(errand)
-        return told
+            if record.ended is None:
+                await self.stop_turn(api_turn)
+        return record
 
-    async def abandon(self, errand: Errand) -> None:
-        """Nobody could fetch the answer: end the turn, also where it was not yet begun."""
-        turn = errand.placed.turn
-        await self._lobby.post(errand.key, Stop("disconnected", "disconnected", turn))
-        await self._lobby.wake(errand.key)
+    async def stop_turn(self, api_turn: OpenAiTurn) -> None:
+        """Stop the turn, also if it has not started: nobody could fetch the answer."""
+        turn = api_turn.placed.turn
+        await self._sessions.post(api_turn.key, Stop("disconnected", "disconnected", turn))
+        await self._sessions.wake(api_turn.key)
 
-    async def conclude(self, errand: Errand, told: Told, text: str | None = None) -> Outcome:
-        """What the client is to be told; and a mark, by which it may go on from there.
+    async def conclude(
+        self, api_turn: OpenAiTurn, record: TurnRecord, text: str | None = None
+    ) -> OpenAiOutcome:
+        """The outcome for the client. Also stores a hash of the conversation, so that it can be continued.
 
-        `text`: what it has been told already, where that is not what was said in the end.
+        `text`: what the client received, if that differs from the final messages.
         """
-        mishap = self._mishaps.take(errand.placed.turn)
-        result = outcome(told, errand.names, mishap)
-        if errand.terms.passing:
-            await self.responses.sweep()
-        elif not errand.terms.after and result.trouble is None:  # else the client has not all of it
-            whole = (*errand.asked.said, result.message(text))
-            await self.responses.remember(errand.placed.turn, mark(errand.caller, whole))
+        error = self._errors.take(api_turn.placed.turn)
+        result = build_outcome(record, api_turn.names, error)
+        if api_turn.terms.passing:
+            await self.responses.delete_temporary()
+        elif not api_turn.terms.after and result.problem is None:  # else the client's copy is incomplete
+            hash = conversation_hash(api_turn.caller, (*api_turn.parsed.said, result.message(text)))
+            await self.responses.add_history_hash(api_turn.placed.turn, hash)
         return result
 
     async def _model(self, name: str) -> str:
-        """As the agent knows it; empty for the house's own choice. Raises `Problem` with near matches."""
-        if not name or name == OURS:
+        """Resolve a model name; empty means the default. Raises `HttpProblem` with similar names."""
+        if not name or name == DEFAULT_MODEL:
             return ""
         try:
-            return (await self._house.models.open(name)).name
+            return (await self._app.models.open(name)).name
         except ConfigError as error:
-            why = f"the model {name!r} cannot be asked here. {error} GET /v1/models lists those that can."
-            raise Problem(404, why, code="model_not_found") from error
+            why = f"model {name!r} is not available. {error} GET /v1/models lists the available ones."
+            raise HttpProblem(404, why, code="model_not_found") from error
 
 
-class Attended:
-    """The events of a turn whose client can answer no question: what waits for a person's word is told so."""
+class AutoAnsweredEvents:
+    """The events of a turn whose client cannot answer questions: approvals are denied, questions refused."""
 
-    def __init__(self, following: Following, lobby: Lobby, errand: Errand) -> None:
-        self._following, self._lobby, self._errand = following, lobby, errand
+    def __init__(self, stream: TurnFollower, sessions: Sessions, api_turn: OpenAiTurn) -> None:
+        self._following, self._sessions, self._api_turn = stream, sessions, api_turn
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
         event = await anext(self._following)
-        key, caller = self._errand.key, self._errand.caller
+        key, caller = self._api_turn.key, self._api_turn.caller
         match event:
             case ApprovalAsked(ask):
-                await self._lobby.post(key, Answer(ask, "no", caller))
-            case Asked(ask):
-                await self._lobby.post(key, Reply(ask, NOBODY, caller))
+                await self._sessions.post(key, AnswerApproval(ask, "no", caller))
+            case QuestionAsked(ask):
+                await self._sessions.post(key, AnswerQuestion(ask, NO_ANSWER, caller))
         return event
 
 
-async def _leaving(request: Request) -> None:
-    """Raises `_Left` once the client has closed its connection."""
+async def _wait_for_disconnect(request: Request) -> None:
+    """Raise `_ClientGone` when the client closes its connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    raise _Left
+    raise _ClientGone

@@ -1,7 +1,4 @@
-"""Runs while they live: each is followed from its beginning, so that whoever asks later misses nothing.
-
-It lives none itself: that is the lobby's, and goes on whether anybody listens or not.
-"""
+"""Live runs and their event logs. Each run is followed from its start, so that late clients miss nothing."""
 
 import asyncio
 import os
@@ -16,10 +13,10 @@ from alipes.kernel.messages import Message
 from alipes.kernel.turns import (
     Address,
     ApprovalAsked,
-    Asked,
-    Busy,
+    BusyMode,
     Event,
     Inbound,
+    QuestionAsked,
     Retracted,
     Said,
     Stop,
@@ -30,264 +27,265 @@ from alipes.kernel.turns import (
     TurnEnded,
     TurnStarted,
 )
-from alipes.sessions.event_stream import Following
-from alipes.store.api_runs import SqliteRuns
+from alipes.sessions.event_stream import TurnFollower
+from alipes.store.api_runs import SqliteApiRuns
 from alipes.store.database import codec
-from alipes.web.endpoint import PLATFORM, House
-from alipes.web.sse import Tell, frame
+from alipes.web.endpoint import PLATFORM, ApiServices
+from alipes.web.sse import SendFrames, frame
 
-END = "end"
-"""The number of the last event."""
-NO_PIECES = -1
-"""The place of one who goes on with the next message, not with its pieces."""
-RESTARTED = "the process that lived the run was restarted"
-_NUMBER = re.compile(r"(?P<said>[0-9]{1,9})(?:\.(?P<place>[0-9]{1,9})\.(?P<teller>[0-9a-f]{1,16}))?")
+END_ID = "end"
+"""Id of the last event."""
+SKIP_DELTAS = -1
+"""Offset of a client that continues with the next whole message, without its deltas."""
+RESTARTED = "the process that ran the turn was restarted"
+_POSITION = re.compile(r"(?P<said>[0-9]{1,9})(?:\.(?P<place>[0-9]{1,9})\.(?P<teller>[0-9a-f]{1,16}))?")
 
 
-class Mark(Struct, frozen=True):
-    """How far somebody has listened."""
+class EventPosition(Struct, frozen=True):
+    """How far a client has read the events of a run."""
 
     said: int = 0
-    """Messages they have heard."""
-    place: int = 0
-    """What they have heard since the last of them."""
-    teller: str = ""
-    """Who told it."""
+    """Number of messages received."""
+    offset: int = 0
+    """Number of events received after the last message."""
+    log_id: str = ""
+    """The event log that numbered them."""
 
 
-def mark(number: str) -> Mark:
-    """From `Last-Event-ID`; what is no number of ours counts as the beginning."""
-    found = _NUMBER.fullmatch(number.strip())
+def parse_position(number: str) -> EventPosition:
+    """Parse a `Last-Event-ID`; anything unknown means the start."""
+    found = _POSITION.fullmatch(number.strip())
     if found is None:
-        return Mark()
-    return Mark(int(found["said"]), int(found["place"] or 0), found["teller"] or "")
+        return EventPosition()
+    return EventPosition(int(found["said"]), int(found["place"] or 0), found["teller"] or "")
 
 
-def written(event: Event, number: str) -> bytes:
-    return frame(codec.encode(event), event=str(event.__struct_config__.tag), id=number)
+def encode_event(event: Event, number: str) -> bytes:
+    return frame(codec.to_json_bytes(event), event=str(event.__struct_config__.tag), id=number)
 
 
-def from_journal(said: Iterable[Message], ended: TurnEnded, since: Mark) -> bytes:
-    """The rest of a run that is over, for who has heard it up to there."""
+def replay_events(said: Iterable[Message], ended: TurnEnded, since: EventPosition) -> bytes:
+    """The remaining events of a run that has ended."""
     numbered = list(enumerate(said, 1))
-    heard = since.said if since.said <= len(numbered) else 0
-    return b"".join(written(Said(each), str(n)) for n, each in numbered[heard:]) + written(ended, END)
+    received = since.said if since.said <= len(numbered) else 0
+    return b"".join(encode_event(Said(each), str(n)) for n, each in numbered[received:]) + encode_event(
+        ended, END_ID
+    )
 
 
-class Chronicle:
-    """Of one run, while it lives. Whoever listens reads on from their mark, each at their own pace."""
+class RunEventLog:
+    """Event log of one live run. Each client reads on from its own position."""
 
     def __init__(self) -> None:
-        self._teller = os.urandom(4).hex()
+        self._id = os.urandom(4).hex()
         self._said: list[bytes] = []
-        self._since: list[bytes] = []
-        """Told since the last message: not told again after the next one, which says it whole."""
-        self._before: list[bytes] = []
-        """The same before the last message, for who listened then and has not read it yet."""
+        self._deltas: list[bytes] = []
+        """Events since the last message; the next message contains them whole."""
+        self._previous_deltas: list[bytes] = []
+        """The same for the previous message, for clients that have not read it yet."""
         self._ended = b""
         self._waiting: set[asyncio.Future[None]] = set()
-        self._headless = False
-        """A message was begun before we came: its pieces would not make a text."""
+        self._mid_message = False
+        """True while the deltas of a message that started before we joined are skipped."""
         self.closed = False
-        """Nothing more is told here, whether the run has ended or not."""
+        """True if no more events will come, whether the run has ended or not."""
         self.listeners = 0
 
     def join_late(self) -> None:
         """The run may be in the middle of a message."""
-        self._headless = True
+        self._mid_message = True
 
     def add(self, event: Event, *, old: bool = False) -> None:
-        """`old`: it was read from the journal, and did not happen just now."""
+        """`old`: read from the journal, not happening now."""
         if isinstance(event, TextDelta | ThinkingDelta):
-            if self._headless:
+            if self._mid_message:
                 return
         elif not old and isinstance(event, Said | TurnStarted | Retracted | ToolStarted | ToolFinished):
-            self._headless = False
+            self._mid_message = False
         if isinstance(event, Said):
-            self._before, self._since = self._since, []
-            self._said.append(written(event, str(len(self._said) + 1)))
+            self._previous_deltas, self._deltas = self._deltas, []
+            self._said.append(encode_event(event, str(len(self._said) + 1)))
         elif isinstance(event, TurnEnded):
-            self._ended = written(event, END)
+            self._ended = encode_event(event, END_ID)
             self.closed = True
         else:
-            number = f"{len(self._said)}.{len(self._since) + 1}.{self._teller}"
-            self._since.append(written(event, number))
+            number = f"{len(self._said)}.{len(self._deltas) + 1}.{self._id}"
+            self._deltas.append(encode_event(event, number))
         self._wake()
 
     def close(self) -> None:
-        """Listeners are to go; they may ask again."""
+        """Disconnect all clients; they may reconnect."""
         self.closed = True
         self._wake()
 
-    def resumed(self, since: Mark) -> tuple[bytes, Mark]:
-        """Where to go on, and what to say first: pieces that another teller began will not be finished."""
-        if since.said > len(self._said):  # never told by us
-            since = Mark()
+    def resume(self, since: EventPosition) -> tuple[bytes, EventPosition]:
+        """The position to continue from and the frames to send first: deltas of another log are retracted."""
+        if since.said > len(self._said):  # not an id of this log
+            since = EventPosition()
         if since.said < len(self._said):
-            return b"", Mark(since.said, NO_PIECES)
-        if since.place and since.teller != self._teller:
-            return written(Retracted(RESTARTED), str(since.said)), Mark(since.said)
+            return b"", EventPosition(since.said, SKIP_DELTAS)
+        if since.offset and since.log_id != self._id:
+            return encode_event(Retracted(RESTARTED), str(since.said)), EventPosition(since.said)
         return b"", since
 
-    def after(self, since: Mark) -> tuple[bytes, Mark, bool]:
-        """Everything told since then, how far that goes, and whether that is all."""
-        unread, place = [], max(since.place, 0)
-        if since.said == len(self._said) - 1 and since.place != NO_PIECES:
-            unread = self._before[place:]
-        pieces = self._since[place:] if since.said == len(self._said) else self._since
-        frames = (*unread, *self._said[since.said :], *pieces, self._ended)
-        return b"".join(frames), Mark(len(self._said), len(self._since), self._teller), self.closed
+    def read_after(self, since: EventPosition) -> tuple[bytes, EventPosition, bool]:
+        """All frames after `since`, the new position, and whether that was all."""
+        late_deltas, place = [], max(since.offset, 0)
+        if since.said == len(self._said) - 1 and since.offset != SKIP_DELTAS:
+            late_deltas = self._previous_deltas[place:]
+        pieces = self._deltas[place:] if since.said == len(self._said) else self._deltas
+        frames = (*late_deltas, *self._said[since.said :], *pieces, self._ended)
+        return b"".join(frames), EventPosition(len(self._said), len(self._deltas), self._id), self.closed
 
-    async def news(self) -> None:
-        """Wait until something more is told, or nothing will be."""
+    async def wait_for_events(self) -> None:
+        """Wait for more events or for the end of the log."""
         if self.closed:
             return
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(told)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
         try:
-            await told
+            await future
         finally:
-            self._waiting.discard(told)
+            self._waiting.discard(future)
 
     def _wake(self) -> None:
-        for told in self._waiting:
-            if not told.done():
-                told.set_result(None)
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
 
 
 T = TypeVar("T")
 DISCONNECTED = "disconnected"
 
 
-class Living:
-    """A run that is followed."""
+class LiveRun:
+    """A run with its event log."""
 
     def __init__(self, turn: str, inbound: Inbound) -> None:
         self.turn, self.inbound = turn, inbound
-        self.chronicle = Chronicle()
+        self.log = RunEventLog()
 
     @property
     def address(self) -> Address:
         return self.inbound.address
 
 
-class Runs:
-    """Those that live. `run` has to serve for them to be followed."""
+class LiveRuns:
+    """The runs being followed. `run` must be running."""
 
-    def __init__(self, house: House, *, workdir: str = "") -> None:
-        """`workdir`: where tools work for them."""
-        self._house, self.workdir = house, workdir
-        self._living: dict[str, Living] = {}
-        self._joining: dict[str, asyncio.Future[Living]] = {}
+    def __init__(self, app: ApiServices, *, workdir: str = "") -> None:
+        """`workdir`: working directory of their tools."""
+        self._app, self.workdir = app, workdir
+        self._live: dict[str, LiveRun] = {}
+        self._joining: dict[str, asyncio.Future[LiveRun]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._open = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve until cancelled. Runs that were taken up again at the start are followed from there on."""
+        """Serve until cancelled. Runs that were resumed at startup are followed from here on."""
         async with asyncio.TaskGroup() as self._group:
             self._open.set()
-            for turn, inbound in await SqliteRuns(self._house.store.database).unfinished(PLATFORM):
+            for turn, inbound in await SqliteApiRuns(self._app.store.database).unfinished(PLATFORM):
                 await self.follow(turn, inbound)
             await asyncio.Event().wait()
 
-    def hang_up(self) -> None:
-        """Let every listener go: we leave, and they may ask whoever comes after us."""
-        for living in self._living.values():
-            living.chronicle.close()
+    def disconnect_all(self) -> None:
+        """Disconnect all clients at shutdown; they may reconnect to the next process."""
+        for live in self._live.values():
+            live.log.close()
 
-    def find(self, turn: str) -> Living | None:
-        return self._living.get(turn)
+    def find(self, turn: str) -> LiveRun | None:
+        return self._live.get(turn)
 
-    async def begin(self, inbound: Inbound, busy: Busy | None = None) -> str | None:
-        """Submit it, and follow it; its id, or None if it was accepted before. Raises as `submit` does."""
+    async def begin(self, inbound: Inbound, busy: BusyMode | None = None) -> str | None:
+        """Submit a message and follow its run. Returns its id; None for a duplicate. Raises like `submit`."""
         await self._open.wait()
-        begun: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._spawn(self._live(inbound, busy, begun))
-        return await begun
+        started: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._spawn(self._run_new(inbound, busy, started))
+        return await started
 
-    async def follow(self, turn: str, inbound: Inbound) -> Living:
-        """One that lives and was begun by somebody else, or before a restart."""
+    async def follow(self, turn: str, inbound: Inbound) -> LiveRun:
+        """Follow a run that was started elsewhere or before a restart."""
         await self._open.wait()
-        if (living := self._living.get(turn)) is not None:
-            return living
+        if (live := self._live.get(turn)) is not None:
+            return live
         if (joining := self._joining.get(turn)) is None:
             joining = self._joining[turn] = asyncio.get_running_loop().create_future()
-            self._spawn(self._join(turn, inbound, joining))
+            self._spawn(self._run_joined(turn, inbound, joining))
         return await asyncio.shield(joining)
 
-    async def tell(self, living: Living, since: Mark, tell: Tell) -> None:
-        """Everything from there on, until the run ends or we hang up."""
-        chronicle = living.chronicle
-        first, since = chronicle.resumed(since)
-        chronicle.listeners += 1
+    async def stream_events(self, live: LiveRun, since: EventPosition, send: SendFrames) -> None:
+        """Send all events after `since` until the run ends or clients are disconnected."""
+        log = live.log
+        first, since = log.resume(since)
+        log.listeners += 1
         try:
             if first:
-                await tell(first)
-            all_told = False
-            while not all_told:
-                frames, since, all_told = chronicle.after(since)
+                await send(first)
+            finished = False
+            while not finished:
+                frames, since, finished = log.read_after(since)
                 if frames:
-                    await tell(frames)
-                elif not all_told:
-                    await chronicle.news()
+                    await send(frames)
+                elif not finished:
+                    await log.wait_for_events()
         finally:
-            chronicle.listeners -= 1
+            log.listeners -= 1
 
-    async def left(self, living: Living) -> None:
-        """A listener went away; what was asked for by the last one alone goes with it."""
-        if living.inbound.attended and not living.chronicle.listeners and not living.chronicle.closed:
-            stop = Stop(DISCONNECTED, DISCONNECTED, living.turn)
-            await self._house.lobby.post(living.address.key, stop)
+    async def handle_disconnect(self, live: LiveRun) -> None:
+        """A client disconnected. If it was the last one, a run with `on_disconnect: stop` is stopped."""
+        if live.inbound.attended and not live.log.listeners and not live.log.closed:
+            stop = Stop(DISCONNECTED, DISCONNECTED, live.turn)
+            await self._app.sessions.post(live.address.key, stop)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         assert self._group is not None
         self._group.create_task(work)
 
-    async def _live(self, inbound: Inbound, busy: Busy | None, begun: "asyncio.Future[str | None]") -> None:
+    async def _run_new(
+        self, inbound: Inbound, busy: BusyMode | None, started: "asyncio.Future[str | None]"
+    ) -> None:
         try:
-            async with self._house.lobby.ask(inbound, busy) as following:
-                turn = following.turn
-                living = self._keep(turn, inbound) if turn else None
-                _settle(begun, turn)
-                if living is not None:
-                    await self._listen(following, living)
+            async with self._app.sessions.ask(inbound, busy) as stream:
+                turn = stream.turn
+                live = self._add(turn, inbound) if turn else None
+                _settle(started, turn)
+                if live is not None:
+                    await self._follow(stream, live)
         except AlipesError as error:
-            if begun.done():
+            if started.done():
                 raise
-            begun.set_exception(error)
+            started.set_exception(error)
 
-    async def _join(self, turn: str, inbound: Inbound, joining: "asyncio.Future[Living]") -> None:
-        async with self._house.lobby.follow(inbound.address.key, turn) as following:
-            living = self._keep(turn, inbound)
-            living.chronicle.join_late()
-            for _ in range(following.behind):
-                living.chronicle.add(await anext(following), old=True)
-            for question in self.questions(living.address.key, turn):
-                living.chronicle.add(question)
+    async def _run_joined(self, turn: str, inbound: Inbound, joining: "asyncio.Future[LiveRun]") -> None:
+        async with self._app.sessions.follow(inbound.address.key, turn) as stream:
+            live = self._add(turn, inbound)
+            live.log.join_late()
+            for _ in range(stream.behind):
+                live.log.add(await anext(stream), old=True)
+            for question in self.questions(live.address.key, turn):
+                live.log.add(question)
             del self._joining[turn]
-            _settle(joining, living)
-            await self._listen(following, living)
+            _settle(joining, live)
+            await self._follow(stream, live)
 
-    def _keep(self, turn: str, inbound: Inbound) -> Living:
-        living = self._living[turn] = Living(turn, inbound)
-        return living
+    def _add(self, turn: str, inbound: Inbound) -> LiveRun:
+        live = self._live[turn] = LiveRun(turn, inbound)
+        return live
 
-    async def _listen(self, following: Following, living: Living) -> None:
+    async def _follow(self, stream: TurnFollower, live: LiveRun) -> None:
         try:
-            async for event in following:
-                living.chronicle.add(event)
+            async for event in stream:
+                live.log.add(event)
         finally:
-            del self._living[living.turn]
-            living.chronicle.close()
+            del self._live[live.turn]
+            live.log.close()
 
-    def questions(self, key: str, turn: str) -> tuple[ApprovalAsked | Asked, ...]:
-        """What the run waits to be told; empty also where another process lives it."""
-        approvals, questions = self._house.lobby.approvals, self._house.lobby.questions
-        calls = approvals.open(key) if approvals.waits(turn) else ()
-        asked = questions.open(key) if questions.waits(turn) else None
-        return (*calls, *(() if asked is None else (asked,)))
+    def questions(self, key: str, turn: str) -> tuple[ApprovalAsked | QuestionAsked, ...]:
+        """The open questions of a run; empty if another process runs it."""
+        return tuple(asked for waiting, asked in self._app.sessions.questions.open(key) if waiting == turn)
 
 
 def _settle(future: "asyncio.Future[T]", outcome: T) -> None:
-    if not future.done():  # whoever asked may have gone
+    if not future.done():  # the caller may be gone
         future.set_result(outcome)

@@ -1,4 +1,4 @@
-"""What is sent about runs and told of them: the bodies of requests and answers. Pure values."""
+"""Request and response bodies of the runs API."""
 
 import binascii
 import re
@@ -7,109 +7,109 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from alipes.kernel.messages import Image
-from alipes.kernel.turns import ApprovalAsked, Asked, Consent, Ending, TurnEnded, Usage
+from alipes.kernel.turns import ApprovalAsked, ApprovalChoice, Ending, QuestionAsked, TurnEnded, Usage
 from alipes.store.export import TurnFacts
 
-Words: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
+InputText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
 Name: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
-Picture: TypeAlias = Annotated[
+ImageDataUrl: TypeAlias = Annotated[
     str,
     Meta(
         pattern=r"^data:image/(png|jpeg|gif|webp);base64,"
         r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$",
-        description="A picture as a data URL.",
+        description="An image as a data URL.",
     ),
 ]
 Status: TypeAlias = Literal["queued", "running", "waiting"] | Ending
-"""`waiting`: for a person's word; see `waits_for`."""
+"""`waiting`: for an answer from a person; see `waits_for`."""
 
 
 class RunBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the agent is to do."""
+    """A new run."""
 
-    input: Words
+    input: InputText
     session: Name = ""
-    """The name of a conversation, which is begun if need be, or the id of one; empty: one of its own."""
+    """Name (created if needed) or id of a conversation; empty means a new one."""
     model: Name = ""
     instructions: str = ""
-    """Added to the system prompt, for this run alone."""
-    images: tuple[Picture, ...] = ()
+    """Added to the system prompt of this run."""
+    images: tuple[ImageDataUrl, ...] = ()
     tools: tuple[str, ...] | None = None
-    """The tools it may use, by name; null: all."""
+    """Names of the tools it may use; null means all."""
     busy: Literal["queue", "interrupt", "steer"] = "queue"
-    """What it does where the session is at work: wait, end that run, or be taken in by it."""
+    """If the session is busy: wait, stop the current run, or join it."""
     on_disconnect: Literal["continue", "stop"] = "continue"
-    """What it does when the last who listens to its events goes away."""
+    """When the last client disconnects from its events: continue or stop."""
 
 
 class SteerBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Something more for a run that lives; it takes it in at its next step."""
+    """Another message for a live run, read at its next step."""
 
-    input: Words
-    images: tuple[Picture, ...] = ()
+    input: InputText
+    images: tuple[ImageDataUrl, ...] = ()
 
 
 class ApprovalBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A word on a call that waits for one."""
+    """The answer to an approval request."""
 
-    choice: Consent
+    choice: ApprovalChoice
     ask: Name = ""
-    """Which one; empty: the only one there is."""
+    """Id of the request; may be empty if only one is open."""
 
 
 class ReplyBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """An answer to a question of the model's."""
+    """The answer to a question of the model."""
 
-    text: Words
+    text: InputText
     ask: Name = ""
-    """To which one; empty: the only one there is."""
+    """Id of the question; may be empty if only one is open."""
 
 
 class Run(Struct, frozen=True, omit_defaults=True):
     id: str
     session: str
-    """The name of its conversation."""
+    """Name of its conversation."""
     status: Status
     session_id: str = ""
     input: str = ""
     text: str = ""
-    """What was answered last."""
+    """The last answer."""
     detail: str = ""
-    """Why it ended so."""
+    """Reason of the ending."""
     created: float | None = None
     ended: float | None = None
     attempts: int = 0
-    """How often it was begun: more than once where the process was restarted."""
+    """Number of starts; more than one after a restart of the process."""
     usage: Usage | None = None
-    waits_for: tuple[ApprovalAsked | Asked, ...] = ()
+    waits_for: tuple[ApprovalAsked | QuestionAsked, ...] = ()
 
 
-class Steered(Struct, frozen=True):
+class SteerResult(Struct, frozen=True):
     run: str
     message: str
-    """The id of what was said: a run of its own, which ends as `steered` once it is taken in."""
+    """Id of the message: a run of its own that ends as `steered` when it is read."""
 
 
-def pictures(given: tuple[str, ...]) -> tuple[Image, ...]:
-    return tuple(_picture(url) for url in given)
+def decode_images(urls: tuple[str, ...]) -> tuple[Image, ...]:
+    return tuple(_decode_image(url) for url in urls)
 
 
-def _picture(url: str) -> Image:
+def _decode_image(url: str) -> Image:
     head, _, data = url.partition(",")
     found = re.match(r"data:([^;]+)", head)
-    assert found is not None  # its form was checked when it was read
+    assert found is not None  # the pattern was checked when it was decoded
     return Image(found[1], binascii.a2b_base64(data))
 
 
-def told(facts: TurnFacts, waits_for: tuple[ApprovalAsked | Asked, ...] = ()) -> Run:
-    spoken = (each.text for each in reversed(facts.said) if each.role == "assistant")
+def run_document(facts: TurnFacts, waits_for: tuple[ApprovalAsked | QuestionAsked, ...] = ()) -> Run:
+    answers = (each.text for each in reversed(facts.said) if each.role == "assistant")
     return Run(
         id=facts.id,
         session=facts.inbound.address.chat,
         status=_status(facts, waits_for),
         session_id=facts.session,
         input=facts.inbound.text,
-        text=next(spoken, ""),
+        text=next(answers, ""),
         detail=facts.detail,
         created=facts.created,
         ended=facts.ended,
@@ -119,7 +119,7 @@ def told(facts: TurnFacts, waits_for: tuple[ApprovalAsked | Asked, ...] = ()) ->
     )
 
 
-def _status(facts: TurnFacts, waits_for: tuple[ApprovalAsked | Asked, ...]) -> Status:
+def _status(facts: TurnFacts, waits_for: tuple[ApprovalAsked | QuestionAsked, ...]) -> Status:
     if facts.ending is not None:
         return facts.ending
     if waits_for:
@@ -127,7 +127,7 @@ def _status(facts: TurnFacts, waits_for: tuple[ApprovalAsked | Asked, ...]) -> S
     return "running" if facts.attempts else "queued"
 
 
-def ending(facts: TurnFacts) -> TurnEnded:
-    """The last event of a run that is over."""
+def ending_event(facts: TurnFacts) -> TurnEnded:
+    """The last event of a run that has ended."""
     assert facts.ending is not None
     return TurnEnded(facts.id, facts.ending, facts.detail, facts.spent.usage)

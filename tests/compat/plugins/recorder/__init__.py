@@ -34,13 +34,13 @@ def ready():
 
 
 def callback(hook):
-    def told(**kwargs):
+    def seen(**kwargs):
         note(hook, kwargs)
         if hook == "pre_verify" and kwargs["attempt"] == 1:
             return {"action": "continue", "message": "look at it once more"}
         return None
 
-    return told
+    return seen
 
 
 def register(ctx):

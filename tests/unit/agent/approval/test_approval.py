@@ -1,4 +1,4 @@
-"""Approval: a corpus of tricks that must be caught, and of everyday commands that must not be."""
+"""Approval rules: dangerous commands that need approval, and everyday ones that do not."""
 
 import os
 import subprocess
@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from alipes.agent.approval.approval import approval, assess
-from alipes.agent.approval.shell.lexer import HOLE, Unclear
-from alipes.agent.approval.shell.parser import read
+from alipes.agent.approval.approval import assess_call, build_approval_hook
+from alipes.agent.approval.shell.lexer import UNKNOWN, Unparsable
+from alipes.agent.approval.shell.parser import parse_commands
 from alipes.agent.approval.shell.rules import judge
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Turn
@@ -19,6 +19,7 @@ from alipes.plugins import specs
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.tools.common import Places
+from tests.world.environment import LIMIT_S
 
 DANGEROUS = {
     "remove": r"""
@@ -593,7 +594,7 @@ def lines(text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A home with secrets, and a project beside it to work in."""
+    """A home with secrets, and a project beside it."""
     root = Path(os.path.realpath(tmp_path_factory.mktemp("world")))
     own = root / "home" / ".alipes"
     work = root / "work"
@@ -616,8 +617,8 @@ def world(tmp_path_factory):
         path.write_text("canary")
     (work / "src" / "link-to-env").symlink_to(own / ".env")
     (work / "src" / "link-to-home").symlink_to(root / "home")
-    scratch = ("/tmp/scratch", "/tmp/mktemp")  # not all of /tmp, in which this world lies
-    return Places(home=str(root / "home"), own=str(own), scratch=scratch), str(work)
+    scratch = ("/tmp/scratch", "/tmp/mktemp")  # not all of /tmp, which contains this test directory
+    return Places(home=str(root / "home"), alipes_home=str(own), scratch=scratch), str(work)
 
 
 def dangerous() -> list[str]:
@@ -625,12 +626,12 @@ def dangerous() -> list[str]:
 
 
 @pytest.mark.parametrize("command", dangerous())
-def test_a_dangerous_command_is_asked_about(world, command):
+def test_dangerous_command_needs_approval(world, command):
     assert judge(command, *world) is not None
 
 
 @pytest.mark.parametrize("command", lines(EVERYDAY) + HARMLESS_MULTILINE)
-def test_an_everyday_command_is_not(world, command):
+def test_everyday_command_needs_no_approval(world, command):
     assert judge(command, *world) is None
 
 
@@ -671,7 +672,7 @@ def test_no_wrapping_hides_a_dangerous_command(world, wrappers, command):
     for wrapper in wrappers:
         if "\n" not in command and "#" not in command and not command.endswith("&"):
             command = wrapper.format(command)
-    if command.startswith(("if", "for", "(", "{", "f()")):  # these are no programs that `env` could run
+    if command.startswith(("if", "for", "(", "{", "f()")):  # `env` cannot run these
         command = command.removeprefix("env A=1 ")
     assert judge(command, *world) is not None, command
 
@@ -682,7 +683,7 @@ def test_no_quoting_hides_a_dangerous_command(world, command, data):
     hidden = ""
     for char in command:
         style = data.draw(some.sampled_from(["plain", "single", "double", "escaped", "ansi"]))
-        if char in " ~" or style == "plain":  # a quoted tilde is no home
+        if char in " ~" or style == "plain":  # a quoted tilde is not expanded
             hidden += char
         else:
             styles = {"single": f"'{char}'", "double": f'"{char}"', "escaped": f"\\{char}"}
@@ -692,7 +693,7 @@ def test_no_quoting_hides_a_dangerous_command(world, command, data):
 
 @settings(max_examples=500, deadline=2000)
 @given(text=some.text(some.sampled_from("rm -f/$(){}[]'\"`;&|<>\\\n#=*?!~x1 ,.EOF"), max_size=60))
-def test_whatever_the_text_is_there_is_a_verdict(world, text):
+def test_every_text_gets_a_verdict(world, text):
     judge(text, *world)
 
 
@@ -700,29 +701,29 @@ def test_whatever_the_text_is_there_is_a_verdict(world, text):
 def test_a_hostile_text_is_judged_quickly(world, unit):
     began = time.process_time()
     judge(unit * 2000, *world)
-    assert time.process_time() - began < 1.5
+    assert time.process_time() - began < LIMIT_S / 6
 
 
-def test_words_are_read_as_bash_reads_them():
+def test_words_are_parsed_like_bash():
     def words(text, **known):
-        return [[word.text for word in command.words] for command in read(text, known)]
+        return [[word.text for word in command.words] for command in parse_commands(text, known)]
 
     assert words("a 'b c' \"d e\" f\\ g") == [["a", "b c", "d e", "f g"]]
     assert words("a {b,c}{1,2} {x} {}") == [["a", "b1", "b2", "c1", "c2", "{x}", "{}"]]
-    assert words("a $X \"$X\" '$X' $Y", X="1 2") == [["a", "1", "2", "1 2", "$X", HOLE]]
+    assert words("a $X \"$X\" '$X' $Y", X="1 2") == [["a", "1", "2", "1 2", "$X", UNKNOWN]]
     assert words("a ~/x '~' b~", HOME="/h") == [["a", "/h/x", "~", "b~"]]
     assert words("a '' \"\"") == [["a", "", ""]]
-    assert words("X=1; a $X; X=2; b $X") == [[], ["a", HOLE], [], ["b", HOLE]]
+    assert words("X=1; a $X; X=2; b $X") == [[], ["a", UNKNOWN], [], ["b", UNKNOWN]]
     assert words("a | b && c\nd & e") == [["a"], ["b"], ["c"], ["d"], ["e"]]
     assert words("cat <<A <<'B' x\n$X\nA\n$X\nB\nnext", X="1") == [["cat", "x"], ["next"]]
-    assert [command.stdin.text for command in read("cat <<A\n$X '$X'\nA", {"X": "1"})] == ["1 '1'"]
-    with pytest.raises(Unclear):
+    assert [command.stdin.text for command in parse_commands("cat <<A\n$X '$X'\nA", {"X": "1"})] == ["1 '1'"]
+    with pytest.raises(Unparsable):
         words("a 'b")
 
 
 @settings(max_examples=150, deadline=None)
 @given(parts=some.lists(some.sampled_from([*"ab '\"\\{},-.", "${X}", "$'\\x41'"]), max_size=16))
-def test_words_are_what_bash_makes_of_them(parts):
+def test_expanded_words_equal_those_of_bash(parts):
     text = "".join(parts).rstrip("\\")
     real = subprocess.run(
         ["bash", "-c", f"set -- {text}\nprintf '%s\\0' \"$@\""],
@@ -730,11 +731,11 @@ def test_words_are_what_bash_makes_of_them(parts):
         capture_output=True,
     )
     try:
-        (command, *more) = read(f"set -- {text}", {"X": "1 2", "HOME": "/h"})
-    except Unclear:
+        (command, *more) = parse_commands(f"set -- {text}", {"X": "1 2", "HOME": "/h"})
+    except Unparsable:
         return
     words = [word.text for word in command.words[2:]]
-    if real.returncode or real.stderr or more or HOLE in "".join(words):
+    if real.returncode or real.stderr or more or UNKNOWN in "".join(words):
         return
     assert words == (real.stdout.decode().split("\0")[:-1] if words or real.stdout != b"\0" else []), text
 
@@ -748,13 +749,13 @@ def call(command: str, **more) -> ToolCall:
     return ToolCall("c", "terminal", {"command": command, **more})
 
 
-async def test_without_anyone_to_ask_it_is_refused_and_the_way_to_allow_it_told(world):
+async def test_without_a_user_it_is_denied_with_a_hint(world):
     places, workdir = world
     hooks = Hooks()
-    hooks.add(CORE, approval(places))
+    hooks.add(CORE, build_approval_hook(places))
 
     async def rule(call, turn):
-        return await hooks.relay.decide(specs.before_tool, lambda why: None, call=call, turn=turn)
+        return await hooks.dispatcher.decide(specs.before_tool, lambda why: None, call=call, turn=turn)
 
     verdict = await rule(call("rm -rf /"), turn(workdir))
     assert verdict.ruling == "deny"
@@ -764,7 +765,7 @@ async def test_without_anyone_to_ask_it_is_refused_and_the_way_to_allow_it_told(
 
 
 @pytest.mark.parametrize("answer", ["once", "session", "always", "no", None])
-async def test_somebody_who_is_there_is_asked_once_and_decides(world, answer):
+async def test_user_is_asked_once_and_decides(world, answer):
     places, workdir = world
     asked = []
 
@@ -772,7 +773,7 @@ async def test_somebody_who_is_there_is_asked_once_and_decides(world, answer):
         asked.append((call.args["command"], risk.rule))
         return answer
 
-    before_tool = approval(places, ask)
+    before_tool = build_approval_hook(places, ask)
     verdict = await before_tool(call("sudo ls"), turn(workdir))
     assert asked == [("sudo ls", "root")]
     if answer in ("no", None):
@@ -783,19 +784,19 @@ async def test_somebody_who_is_there_is_asked_once_and_decides(world, answer):
     assert len(asked) == 1
 
 
-def test_the_folder_of_the_call_counts(world):
+def test_workdir_of_the_call_counts(world):
     places, workdir = world
-    assert assess(call("rm -rf x", workdir="/etc"), workdir, places) is not None
-    assert assess(call("rm -rf x"), workdir, places) is None
-    assert assess(call("cat .env", workdir="~/.alipes"), workdir, places) is not None
-    assert assess(call("rm -rf x"), places.home, places) is not None
+    assert assess_call(call("rm -rf x", workdir="/etc"), workdir, places) is not None
+    assert assess_call(call("rm -rf x"), workdir, places) is None
+    assert assess_call(call("cat .env", workdir="~/.alipes"), workdir, places) is not None
+    assert assess_call(call("rm -rf x"), places.home, places) is not None
 
 
-def test_reading_secrets_with_the_other_tool_is_a_risk_too(world):
+def test_reading_secrets_with_read_file_is_a_risk(world):
     places, workdir = world
 
     def read_file(path):
-        return assess(ToolCall("c", "read_file", {"path": path}), workdir, places)
+        return assess_call(ToolCall("c", "read_file", {"path": path}), workdir, places)
 
     secrets = "~/.ssh/id_rsa", "src/link-to-home/.netrc", "/etc/shadow", f"{places.home}/.aws/credentials"
     for path in (*secrets, "~/.config/gh/hosts.yml", "~/.kube/config", "../home/.docker/config.json"):
@@ -804,7 +805,7 @@ def test_reading_secrets_with_the_other_tool_is_a_risk_too(world):
         assert read_file(path) is None, path
 
 
-def test_calls_that_are_not_understood_are_left_to_their_tool(world):
+def test_invalid_calls_are_left_to_their_tool(world):
     places, workdir = world
-    assert assess(ToolCall("c", "terminal", {}), workdir, places) is None
-    assert assess(ToolCall("c", "else", {"command": "rm -rf /"}), workdir, places) is None
+    assert assess_call(ToolCall("c", "terminal", {}), workdir, places) is None
+    assert assess_call(ToolCall("c", "else", {"command": "rm -rf /"}), workdir, places) is None

@@ -1,4 +1,4 @@
-"""Approval against a corpus of tricks: each is asked about, alone and wrapped; and what looks like one is not."""
+"""Approval rules against a corpus of shell tricks, and the parser against bash itself."""
 
 import os
 import subprocess
@@ -13,9 +13,10 @@ from hypothesis import strategies as some
 from alipes.agent.approval.shell.rules import judge
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Address, Inbound, Turn
-from alipes.sessions.questions import exactly
+from alipes.sessions.questions import rule_for
 from alipes.tools.common import Places
-from tests.world.tricks import HARMLESS, TRICKS
+from tests.world.environment import LIMIT_S
+from tests.world.shell_tricks import HARMLESS, TRICKS
 
 WRAPPERS = (
     "ls; {}",
@@ -29,21 +30,40 @@ WRAPPERS = (
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A home with secrets, and a project beside it to work in."""
+    """A home with secrets, and a project beside it."""
     root = Path(os.path.realpath(tmp_path_factory.mktemp("tricks")))
     own, work = root / "home" / ".alipes", root / "work"
     for folder in (own / "spill", own / "run", root / "home" / ".ssh", work / ".git", work / "src"):
         folder.mkdir(parents=True)
     for path in (own / ".env", own / "alipes.db", own / "config.toml", root / "home/.ssh/id_rsa"):
         path.write_text("canary")
-    return Places(home=str(root / "home"), own=str(own), scratch=("/tmp/scratch",)), str(work)
+    return Places(home=str(root / "home"), alipes_home=str(own), scratch=("/tmp/scratch",)), str(work)
 
 
-def test_every_trick_is_asked_about(world):
+@pytest.mark.parametrize(
+    "text",
+    [
+        'case x in "`rm -rf ~`") :;; esac',
+        "case x in a) :;; `rm -rf ~`) :;; esac",
+        "echo a \\\r\n rm -rf ~",
+        "while true; do\\\n rm -rf ~; done",
+        "if true; th\\\nen rm -rf ~; fi",
+    ],
+)
+def test_case_patterns_and_continued_keywords_hide_nothing(world, text):
+    assert judge(text, *world) is not None
+
+
+@pytest.mark.parametrize("text", ["ls\\\n -l", "ls \\\n  -l src", "case x in a|b) ls;; *) pwd;; esac"])
+def test_continued_lines_and_plain_case_patterns_need_no_approval(world, text):
+    assert judge(text, *world) is None
+
+
+def test_every_trick_needs_approval(world):
     assert [each for each in TRICKS if judge(each, *world) is None] == []
 
 
-def test_what_only_looks_like_a_trick_is_not(world):
+def test_harmless_look_alikes_need_no_approval(world):
     assert [(each, risk) for each in HARMLESS if (risk := judge(each, *world)) is not None] == []
 
 
@@ -72,8 +92,8 @@ def turn(workdir: str = "/here") -> Turn:
     ),
     folder=some.sampled_from(["/here", "/here/", "/here in /", "", "/"]),
 )
-def test_what_is_allowed_for_good_is_that_call_in_that_folder_and_no_other(one, other, more, folder):
-    given = exactly(ToolCall("c", "terminal", {"command": one}), turn())
+def test_always_covers_only_that_call_in_that_folder(one, other, more, folder):
+    given = rule_for(ToolCall("c", "terminal", {"command": one}), turn())
     for name, args, where in (
         ("terminal", {"command": one + more}, folder),
         ("terminal", {"command": other}, folder),
@@ -83,17 +103,17 @@ def test_what_is_allowed_for_good_is_that_call_in_that_folder_and_no_other(one, 
         ("execute_code", {"code": one}, "/here"),
     ):
         same = (name, args, where) == ("terminal", {"command": one}, "/here")
-        assert (exactly(ToolCall("d", name, args), turn(where)) == given) is same
+        assert (rule_for(ToolCall("d", name, args), turn(where)) == given) is same
 
 
 @pytest.mark.parametrize(
     "unit", ["env ", "nice timeout 5 ", "rm ", "sh -c ", "x 'y \"z (a b)\"' ", "xargs ", "'a=b c' "]
 )
-def test_a_text_with_many_readings_is_judged_quickly(world, unit):
+def test_text_with_many_interpretations_is_judged_quickly(world, unit):
     began = time.process_time()
     judge("x " + unit * 300, *world)
     judge(unit * 300 + "ls", *world)
-    assert time.process_time() - began < 4
+    assert time.process_time() - began < LIMIT_S / 3
 
 
 PIECES = (
@@ -174,7 +194,7 @@ SCRIPTS = (
     script=some.sampled_from(SCRIPTS),
     changes=some.lists(some.tuples(some.integers(0, 40), some.sampled_from(PIECES)), max_size=4),
 )
-def test_whatever_bash_runs_was_seen_before(world, tmp_path_factory, script, changes):
+def test_everything_bash_runs_was_seen_by_the_parser(world, tmp_path_factory, script, changes):
     for at, piece in changes:
         script = script[:at] + piece + script[at:]
     if judge(script, *world) is not None:

@@ -1,10 +1,10 @@
-"""Blocks of Markdown as they read on a terminal without styles, and where our dialect is its own."""
+"""Blocks of Markdown on a terminal without styles."""
 
 import pytest
 from markdown_it import MarkdownIt
 
-from alipes.cli.markdown.stream import Stream, render
-from alipes.cli.theme import make
+from alipes.cli.markdown.stream import MarkdownStream, render_markdown
+from alipes.cli.theme import make_theme
 from tests.unit.cli.markdown.test_stream import DARK, plain, shown, streamed
 
 
@@ -13,7 +13,7 @@ def lines(text):
     return [line[8:] for line in text.strip("\n").split("\n")][:-1]
 
 
-def test_blocks_stand_apart_where_the_source_has_a_blank_line_and_only_there():
+def test_blank_lines_between_blocks_follow_the_source():
     assert shown("one\n\n\n\ntwo\n- three\n- four\n\n- five\n\n\n") == [
         "one",
         "",
@@ -29,7 +29,7 @@ def test_a_line_break_is_a_line_break():
     assert shown("one\ntwo  \nthree\\\nfour") == ["one", "two", "three", "four"]
 
 
-def test_headings_keep_their_marks_where_nothing_can_be_styled():
+def test_headings_keep_their_marks_without_styles():
     assert shown("# One\n## Two ##\n###### Six\n#No\n####### seven\n#") == [
         "# One",
         "",
@@ -44,17 +44,17 @@ def test_headings_keep_their_marks_where_nothing_can_be_styled():
 
 
 def test_headings_are_styled_by_level():
-    styles = [render(f"{'#' * level} T", DARK, 80)[0].split("m")[0] for level in range(1, 7)]
+    styles = [render_markdown(f"{'#' * level} T", DARK, 80)[0].split("m")[0] for level in range(1, 7)]
     assert styles[0] == "\x1b[1;4;94"
     assert len(set(styles[:4])) == 4
 
 
-def test_a_heading_wraps_and_may_hold_marks():
+def test_a_heading_wraps_and_may_contain_marks():
     assert shown("## a `b` long heading", columns=12) == ["## a `b`", "long heading"]
-    assert render("# a **b**", DARK, 80) == ["\x1b[1;4;94ma b\x1b[0m"]
+    assert render_markdown("# a **b**", DARK, 80) == ["\x1b[1;4;94ma b\x1b[0m"]
 
 
-def test_a_line_that_nobody_has_seen_yet_becomes_a_heading_by_its_underline():
+def test_an_underline_makes_a_heading_of_a_line_that_was_not_shown_yet():
     assert shown("Title\n=====\ntext") == ["# Title", "text"]
     assert shown("Title\n---\ntext") == ["## Title", "text"]
     assert shown("> Title\n> ---") == ["│ ## Title"]
@@ -108,7 +108,7 @@ def test_numbers_are_those_of_the_source():
     assert shown("3. three\n7. seven") == ["3. three", "7. seven"]
 
 
-def test_a_paragraph_is_interrupted_by_a_list_that_begins_with_one():
+def test_a_list_that_starts_with_one_interrupts_a_paragraph():
     assert shown("the year\n2024. was\n1. one\n- two\n-") == ["the year", "2024. was", "1. one", "• two", "•"]
 
 
@@ -123,14 +123,14 @@ def test_tasks_show_their_boxes():
         "[x] too",
         "• [y] no",
     ]
-    assert render("- [x] done", DARK, 80) == ["\x1b[92m[x] \x1b[0mdone"]
+    assert render_markdown("- [x] done", DARK, 80) == ["\x1b[92m[x] \x1b[0mdone"]
 
 
 def test_an_empty_item_shows_its_marker():
     assert shown("-\n- a\n-\n\n  b\n1.") == ["•", "• a", "", "• b", "1."]
 
 
-def test_text_belongs_to_an_item_by_its_indentation_or_because_it_goes_on():
+def test_text_belongs_to_an_item_by_indentation_or_lazy_continuation():
     assert shown("- a\n\n  more\n\nout") == ["• a", "", "  more", "", "out"]
     assert shown("- a\nlazy\n\nout") == ["• a", "  lazy", "", "out"]
 
@@ -148,7 +148,7 @@ def test_quotes_nest_and_carry_their_bar():
     ]
 
 
-def test_anything_may_stand_in_a_quote_or_an_item():
+def test_quotes_and_items_may_contain_any_block():
     assert shown("> # H\n> - a\n>   ```\n>   code\n>   ```\n> 1. | a |\n>    |---|\n>    | b |") == [
         "│ # H",
         "│ • a",
@@ -161,13 +161,13 @@ def test_anything_may_stand_in_a_quote_or_an_item():
     ]
 
 
-def test_what_is_nested_too_deeply_for_the_screen_keeps_room_for_its_text():
+def test_deep_nesting_leaves_space_for_the_text():
     shown_lines = shown(">" * 12 + " some words of text", columns=20)
     assert shown_lines == ["│ │ │ │ │ some words", "│ │ │ │ │ of text"]
     assert shown(">" * 40 + "x", columns=80) == ["│ " * 12 + ">" * 28 + "x"]
 
 
-def test_indented_code_stands_as_it_is():
+def test_indented_code_is_shown_as_it_is():
     assert shown("text\n\n    one\n      two\n\n\n    three\n\n\nout") == [
         "text",
         "",
@@ -179,11 +179,11 @@ def test_indented_code_stands_as_it_is():
         "",
         "out",
     ]
-    assert shown("text\n    goes on") == ["text", "goes on"]
+    assert shown("text\n    continues") == ["text", "continues"]
     assert shown("\tone") == ["one"]
 
 
-def test_html_is_shown_as_the_text_it_is():
+def test_html_is_shown_as_text():
     assert shown("<div class='a'>\n**x**   y\n</div>\n\n**z**") == [
         "<div class='a'>",
         "**x**   y",
@@ -193,7 +193,7 @@ def test_html_is_shown_as_the_text_it_is():
     ]
     assert shown("<!-- a\n\nb -->\nout") == ["<!-- a", "", "b -->", "out"]
     assert shown("text <b>bold</b> &lt;i&gt;") == ["text <b>bold</b> <i>"]
-    assert render("<b>x</b> and **y**", DARK, 80) == ["<b>x</b> and \x1b[1my\x1b[0m"]
+    assert render_markdown("<b>x</b> and **y**", DARK, 80) == ["<b>x</b> and \x1b[1my\x1b[0m"]
     assert shown("<think>\na\n\nb") == ["<think>", "a", "", "b"]
 
 
@@ -206,10 +206,10 @@ def test_definitions_of_links_are_text_and_links_by_name_too():
     ]
 
 
-def test_ascii_glyphs_for_terminals_that_have_no_others():
-    theme = make("none", ascii_only=True)
+def test_ascii_symbols_for_terminals_without_unicode():
+    theme = make_theme("none", ascii_only=True)
     text = "- a\n  - b\n> c\n\n---\n\n```sh\nd\n```\n\n| a | b |\n|--|--|\n| 1 | 2 |"
-    assert render(text, theme, 10) == [
+    assert render_markdown(text, theme, 10) == [
         *("* a", "  - b", "| c", "", "-" * 10, "", "```sh", "d", "```", "", "a | b", "--+--", "1 | 2"),
     ]
 
@@ -242,12 +242,12 @@ def test_the_text_of_ordinary_blocks_is_what_a_full_parser_finds(text):
 def test_a_long_answer_reads_the_same_streamed():
     text = "# T\n\nText **b** `c`.\n\n- a\n  - b\n\n1. c\n   ```py\n   x\n   ```\n\n> q\n\n| a |\n|---|\n| b |\n\n---\nend\n"
     for step in (1, 2, 7, 50):
-        assert streamed(text, DARK, 30, step) == render(text, DARK, 30)
+        assert streamed(text, DARK, 30, step) == render_markdown(text, DARK, 30)
 
 
-def test_a_draft_of_any_beginning_can_be_shown():
+def test_a_draft_of_any_prefix_can_be_drawn():
     text = "- [x] a\n\n## B\n\n| a | b |\n|:-:|--:|\n| `1` | 2 |\n\n```python\ndef f():\n    pass\n```\n> q\n\nT\n--\n"
-    stream = Stream(DARK, 40)
+    stream = MarkdownStream(DARK, 40)
     for letter in text:
         stream.feed(letter)
         assert len(stream.tail()) <= 8

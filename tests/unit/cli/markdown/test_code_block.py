@@ -1,4 +1,4 @@
-"""Code: copied as it was written, coloured line by line, and plain where colours would cost too much."""
+"""Code blocks: unchanged text, line-by-line highlighting and its limits."""
 
 import re
 import time
@@ -6,10 +6,10 @@ import time
 import pytest
 from pygments.lexers import get_lexer_by_name
 
-from alipes.cli.markdown.code_block import COLOURED_COLUMNS, COLOURED_LINES, find_colours
-from alipes.cli.markdown.highlight import SLOW, Lexing, open_lexing
-from alipes.cli.markdown.stream import Stream, render
-from alipes.cli.theme import make
+from alipes.cli.markdown.code_block import MAX_COLUMNS, MAX_LINES, find_highlighter
+from alipes.cli.markdown.highlight import MAX_LINE_CPU_S, PygmentsHighlighter, open_highlighter
+from alipes.cli.markdown.stream import MarkdownStream, render_markdown
+from alipes.cli.theme import make_theme
 from tests.unit.cli.markdown.test_stream import DARK, plain, shown
 
 PYTHON = '''\
@@ -30,8 +30,8 @@ def fenced(code, language=""):
 
 def styles(code, language):
     """The lines of the code with the style of each word."""
-    colours = find_colours(language, STYLES)
-    return [colours.read(line) for line in code.split("\n")]
+    colours = find_highlighter(language, STYLES)
+    return [colours.highlight(line) for line in code.split("\n")]
 
 
 @pytest.mark.parametrize(
@@ -39,13 +39,13 @@ def styles(code, language):
 )
 @pytest.mark.parametrize("language", ["", "python", "text", "nonsense"])
 def test_code_is_copied_as_it_was_written(code, language):
-    lines = [plain(line) for line in render(fenced(code, language), DARK, 20)]
+    lines = [plain(line) for line in render_markdown(fenced(code, language), DARK, 20)]
     assert lines[0] == f"── {language}".rstrip() and lines[-1] == "──"
     assert lines[1:-1] == code.replace("\t", "    ").split("\n")
 
 
 def test_lines_are_final_one_by_one():
-    stream = Stream(DARK, 80)
+    stream = MarkdownStream(DARK, 80)
     assert stream.feed("```\none\ntw") == ["\x1b[2m──\x1b[0m", "one"]
     assert stream.tail() == ["tw"]
     assert stream.feed("o\n``") == ["two"]
@@ -80,13 +80,13 @@ def test_a_quote_ends_the_code_in_it():
     assert shown("> ```\n> a\nb") == ["│ ──", "│ a", "│ ──", "b"]
 
 
-def test_the_same_colours_come_line_by_line_as_from_the_whole():
+def test_line_by_line_highlighting_equals_that_of_the_whole_text():
     whole = {}
     place = 0
     for kind, text in get_lexer_by_name("python").get_tokens(PYTHON):
         whole |= {place + n: kind for n in range(len(text))}
         place += len(text)
-    palette = open_lexing("python", STYLES)._palette
+    palette = open_highlighter("python", STYLES)._palette
     place = 0
     for line, row in zip(PYTHON.split("\n"), styles(PYTHON, "python"), strict=True):
         assert "".join(text for text, _, _ in row) == line
@@ -107,7 +107,7 @@ def test_the_same_colours_come_line_by_line_as_from_the_whole():
         ("html", "<!--", "-->"),
     ],
 )
-def test_a_comment_goes_over_lines(language, begin, end):
+def test_a_comment_spans_lines(language, begin, end):
     rows = styles(f"{begin} one\ntwo\nthree {end} b\n{begin} x {end} y\nz", language)
     comment = STYLES["Comment"]
     assert [style for row in rows[:2] for text, style, _ in row if text.strip()] == [comment, comment]
@@ -115,7 +115,7 @@ def test_a_comment_goes_over_lines(language, begin, end):
     assert rows[2][-1][1] != comment and rows[3][0][1] == comment and rows[4][-1][1] != comment
 
 
-def test_what_looks_like_a_comment_in_another_language_is_none():
+def test_comment_marks_of_other_languages_are_not_comments():
     assert styles("ls dir/*\nls -l", "bash")[1][-1][1] != STYLES["Comment"]
     assert styles('x = "/*"\ny = 1', "javascript")[1][-1][1] != STYLES["Comment"]
 
@@ -124,25 +124,25 @@ def test_what_looks_like_a_comment_in_another_language_is_none():
     "language",
     ["python", "pycon", "yaml", "json", "bash", "diff", "rust", "ruby", "php", "html+jinja", "sql", "make"],
 )
-def test_any_language_keeps_every_letter(language):
+def test_no_language_loses_characters(language):
     code = "a: 'b' # c\n\n- {d: [1, 2]} <e f=\"g\">\n+ $h | i && j\n<?php echo 1; ?>\n>>> k = '''\nl\n@m <<EOF\nn\nEOF"
     for line, row in zip(code.split("\n"), styles(code, language), strict=True):
         assert "".join(text for text, _, _ in row) == line
 
 
-def test_a_difference_is_red_and_green():
+def test_a_diff_is_red_and_green():
     rows = styles("-a\n+b", "diff")
     assert [row[0][1] for row in rows] == ["91", "92"]
 
 
 def test_an_unknown_language_has_no_colours():
-    assert find_colours("nonsense", STYLES) is None
+    assert find_highlighter("nonsense", STYLES) is None
 
 
-def test_long_lines_and_long_code_are_plain_from_there_on():
-    lines = render(fenced("x = 1\n" + "y" * (COLOURED_COLUMNS + 1) + "\nz = 1", "python"), DARK, 80)
+def test_long_lines_and_long_code_are_not_highlighted():
+    lines = render_markdown(fenced("x = 1\n" + "y" * (MAX_COLUMNS + 1) + "\nz = 1", "python"), DARK, 80)
     assert ["\x1b" in line for line in lines[1:-1]] == [True, False, False]
-    lines = render(fenced("\n".join(["x = 1"] * (COLOURED_LINES + 2)), "python"), DARK, 80)
+    lines = render_markdown(fenced("\n".join(["x = 1"] * (MAX_LINES + 2)), "python"), DARK, 80)
     assert ["\x1b" in line for line in lines[-4:-1]] == [True, False, False]
 
 
@@ -163,25 +163,25 @@ def test_a_lexer_that_fails_or_is_slow_costs_only_its_colours():
         raise KeyError("no such state")
 
     def dawdle():
-        end = time.thread_time() + SLOW * 1.2
+        end = time.thread_time() + MAX_LINE_CPU_S * 1.2
         while time.thread_time() < end:
             pass
 
-    palette = open_lexing("text", STYLES)._palette
+    palette = open_highlighter("text", STYLES)._palette
     for fault in (fail, dawdle):
-        lexing = Lexing(Broken(fault), palette)
-        assert lexing.read("good") == [("good", "", "")]
-        assert lexing.read("bad") is None
+        lexing = PygmentsHighlighter(Broken(fault), palette)
+        assert lexing.highlight("good") == [("good", "", "")]
+        assert lexing.highlight("bad") is None
 
 
-def test_a_lexer_that_does_not_move_is_given_up():
-    lexing = Lexing(get_lexer_by_name("python"), open_lexing("text", STYLES)._palette)
+def test_a_lexer_without_progress_is_abandoned():
+    lexing = PygmentsHighlighter(get_lexer_by_name("python"), open_highlighter("text", STYLES)._palette)
     lexing._rules = {"root": [(re.compile("").match, None, "#push")]}
-    assert lexing.read("x") is None
+    assert lexing.highlight("x") is None
     assert len(lexing._stack) < 1000
 
 
-def test_themes_colour_code_from_the_palette_of_the_user():
+def test_themes_use_palette_colours_for_code():
     for name in ("dark", "light"):
-        line = render(fenced("def f(): return 'x'", "python"), make(name), 80)[1]
+        line = render_markdown(fenced("def f(): return 'x'", "python"), make_theme(name), 80)[1]
         assert "\x1b[" in line and "38;" not in line and "48;" not in line

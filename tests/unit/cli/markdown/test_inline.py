@@ -1,16 +1,16 @@
-"""Emphasis, code and links: what becomes of them, and that cutting the text early changes nothing."""
+"""Emphasis, code and links, also in streamed text."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alipes.cli.markdown import inline
-from alipes.cli.markdown.inline import LONGEST, MOST, Marks, harmless, whole
-from alipes.cli.markdown.stream import render
-from alipes.cli.theme import make
+from alipes.cli.markdown.inline import MAX_MARKS, MAX_PART, InlineSplitter, parse_inline, strip_unsafe
+from alipes.cli.markdown.stream import render_markdown
+from alipes.cli.theme import make_theme
 from tests.unit.cli.markdown.test_stream import DARK, NONE, shown
 
-WITHOUT_LINKS = make("dark", links=False)
+WITHOUT_LINKS = make_theme("dark", links=False)
 MARKS = (
     "*",
     "**",
@@ -35,7 +35,7 @@ MARKED = st.lists(
 
 
 def styled(text, theme=DARK):
-    (line,) = render(text, theme, 1000)
+    (line,) = render_markdown(text, theme, 1000)
     return line.replace("\x1b", "^")
 
 
@@ -71,7 +71,7 @@ def test_without_styles_marks_stay():
     assert shown("**b** *i* ~~s~~ `c` __b__") == ["**b** *i* ~~s~~ `c` **b**"]
 
 
-def test_a_link_is_a_hyperlink_or_text_with_its_address():
+def test_a_link_is_a_hyperlink_or_text_with_its_url():
     assert styled("[the *page*](http://u.v/a)") == (
         "^]8;;http://u.v/a^\\^[4;94mthe ^[0m^]8;;^\\^]8;;http://u.v/a^\\^[4;94;3mpage^[0m^]8;;^\\"
     )
@@ -79,12 +79,12 @@ def test_a_link_is_a_hyperlink_or_text_with_its_address():
     assert shown("[page](http://u.v/a)") == ["page (http://u.v/a)"]
 
 
-def test_an_address_that_is_its_own_text_is_written_once():
+def test_a_url_that_is_its_own_text_is_shown_once():
     assert shown("<http://u.v/a> [u.v](http://u.v)") == ["http://u.v/a u.v"]
     assert shown("<me@u.v>") == ["me@u.v"]
 
 
-def test_a_link_whose_text_names_another_host_shows_where_it_leads():
+def test_a_link_whose_text_names_another_host_shows_its_target():
     assert shown("[http://bank.com](http://evil.com)", theme=DARK) == ["http://bank.com (http://evil.com)"]
     assert shown("[www.bank.com/login](http://evil.com)", theme=DARK) == [
         "www.bank.com/login (http://evil.com)"
@@ -93,14 +93,14 @@ def test_a_link_whose_text_names_another_host_shows_where_it_leads():
 
 
 def test_a_link_that_wraps_is_a_link_on_every_line():
-    lines = render("[two words](http://u.v)", DARK, 10)
+    lines = render_markdown("[two words](http://u.v)", DARK, 10)
     assert lines == ["\x1b]8;;http://u.v\x1b\\\x1b[4;94mtwo words\x1b[0m\x1b]8;;\x1b\\"]
-    lines = render("[some more words](http://u.v)", DARK, 10)
+    lines = render_markdown("[some more words](http://u.v)", DARK, 10)
     assert len(lines) == 2 and all(line.count("\x1b]8;;http://u.v\x1b\\") == 1 for line in lines)
 
 
-def test_an_address_cannot_carry_an_escape_sequence():
-    (line,) = render("[x](<http://u.v/\x1b]8;;evil\x07é&#27;>)", DARK, 80)
+def test_a_url_cannot_contain_an_escape_sequence():
+    (line,) = render_markdown("[x](<http://u.v/\x1b]8;;evil\x07é&#27;>)", DARK, 80)
     assert line.startswith("\x1b]8;;http://u.v/%5D8;;evil%C3%A9")
     assert line.count("\x1b]8;;") == 2
 
@@ -108,22 +108,22 @@ def test_an_address_cannot_carry_an_escape_sequence():
 @pytest.mark.parametrize(
     "address", ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "vbscript:x"]
 )
-def test_addresses_that_act_are_no_links(address):
-    assert "\x1b]8" not in render(f"[x]({address})", DARK, 80)[0]
+def test_javascript_urls_are_not_links(address):
+    assert "\x1b]8" not in render_markdown(f"[x]({address})", DARK, 80)[0]
 
 
-def test_an_image_is_named_and_its_address_shown():
+def test_an_image_shows_its_text_and_url():
     assert shown("see ![a *cat*](http://u.v/c.png) there") == ["see [image: a *cat*] http://u.v/c.png there"]
-    assert "\x1b]8;;http://u.v/c.png" in render("![a](http://u.v/c.png)", DARK, 80)[0]
+    assert "\x1b]8;;http://u.v/c.png" in render_markdown("![a](http://u.v/c.png)", DARK, 80)[0]
 
 
-def test_emphasis_goes_over_a_line_break():
-    assert render("**a\nb** c", DARK, 80) == ["\x1b[1ma\x1b[0m", "\x1b[1mb\x1b[0m c"]
+def test_emphasis_continues_over_a_line_break():
+    assert render_markdown("**a\nb** c", DARK, 80) == ["\x1b[1ma\x1b[0m", "\x1b[1mb\x1b[0m c"]
 
 
-def test_harmless_text_is_what_a_terminal_will_not_obey():
-    assert harmless("a\x00\x07\x1b\x7f\x9b\u202e\u2066\ud800b\tc\nd") == "ab\tc\nd"
-    assert harmless("naïve 漢字 👨‍👩‍👧\u200e") == "naïve 漢字 👨‍👩‍👧\u200e"
+def test_control_and_direction_characters_are_removed():
+    assert strip_unsafe("a\x00\x07\x1b\x7f\x9b\u202e\u2066\ud800b\tc\nd") == "ab\tc\nd"
+    assert strip_unsafe("naïve 漢字 👨‍👩‍👧\u200e") == "naïve 漢字 👨‍👩‍👧\u200e"
 
 
 def _letters(row):
@@ -133,28 +133,28 @@ def _letters(row):
 
 @settings(max_examples=200, deadline=None)
 @given(MARKED)
-def test_text_cut_at_its_free_places_reads_as_if_parsed_in_one(text):
+def test_split_text_parses_like_the_whole_text(text):
     text = text.strip()
-    parts = Marks()
+    parts = InlineSplitter()
     cuts = [part for part, _ in parts.feed(text)]
     cuts.append(parts.close(draft=False)[0])
     assert "".join(cuts) == text
     if "*" in text or "_" in text:  # runs that close each other partly are followed only roughly
         return
     tokens = inline._PARSER.inline.parse(text, inline._PARSER, {}, [])
-    assert _letters(whole(text, DARK)) == _letters(inline._Spans(DARK, "").read(tokens))
+    assert _letters(parse_inline(text, DARK)) == _letters(inline._Spans(DARK, "").read(tokens))
 
 
-def test_words_without_marks_are_given_on_at_once():
-    marks = Marks()
+def test_words_without_marks_are_returned_at_once():
+    marks = InlineSplitter()
     assert marks.feed("one two thr") == [("one two ", True)]
     assert marks.feed("ee `co") == [("three ", True)]
     assert marks.feed("de` four five") == [("`code` ", False), ("four ", True)]
     assert marks.close(draft=False) == ("five", True)
 
 
-def test_letters_that_need_no_space_are_given_on_too():
-    marks = Marks()
+def test_east_asian_letters_are_returned_at_once():
+    marks = InlineSplitter()
     assert marks.feed("中文字") == [("中文", True)]
     assert marks.feed("没有空格") == [("字没有空", True)]
     assert marks.feed("**粗体文字") == []
@@ -164,37 +164,37 @@ def test_letters_that_need_no_space_are_given_on_too():
     "held", ["*open ", "**open ", "_open ", "~~open ", "`open ", "[open ", "[a](open ", "**a *b* "]
 )
 def test_an_open_mark_holds_text_back(held):
-    marks = Marks()
+    marks = InlineSplitter()
     assert marks.feed(held + "and more") == []
 
 
 @pytest.mark.parametrize(
     "free", ["2 * 3 ", "a_b ", "**a** ", "[a] ", "[a](b) ", r"\* ", "~x ", "`a` ", "*a **b** c* ", "a) "]
 )
-def test_closed_and_false_marks_hold_nothing_back(free):
-    marks = Marks()
+def test_closed_and_invalid_marks_hold_nothing_back(free):
+    marks = InlineSplitter()
     assert "".join(part for part, _ in marks.feed(free + "x")) == free
 
 
-def test_a_mark_is_given_up_after_so_many_characters_or_other_marks():
-    marks = Marks()
+def test_an_open_mark_becomes_text_after_a_limit():
+    marks = InlineSplitter()
     first = marks.feed("*a " + "word " * 250)[0]
-    assert first[0].startswith("*a word") and LONGEST - 10 < len(first[0]) <= LONGEST
-    marks = Marks()
+    assert first[0].startswith("*a word") and MAX_PART - 10 < len(first[0]) <= MAX_PART
+    marks = InlineSplitter()
     first = marks.feed("[a" * 200)[0]
-    assert first[0].count("[") == MOST
+    assert first[0].count("[") == MAX_MARKS
 
 
-def test_nothing_can_be_said_about_an_empty_text():
-    assert whole("", NONE) == []
-    assert render("", NONE, 80) == render("\n\n \n", NONE, 80) == []
+def test_an_empty_text_has_no_spans():
+    assert parse_inline("", NONE) == []
+    assert render_markdown("", NONE, 80) == render_markdown("\n\n \n", NONE, 80) == []
 
 
-def test_marks_within_marks_repeat_no_style_and_the_innermost_colour_counts():
+def test_nested_marks_do_not_repeat_codes_and_the_inner_colour_wins():
     assert styled("*" * 401 + "a" + "*" * 401) == "^[3;1ma^[0m"
     assert styled("### [a `b`](http://u.v)", WITHOUT_LINKS).startswith("^[1;96;4;94ma ^[0m^[1;4;94;96mb^[0m")
 
 
 def test_a_word_that_is_too_long_does_not_break_the_marks_that_were_closed_before_it():
-    lines = render("`a b`" + "x" * LONGEST, DARK, 10)
+    lines = render_markdown("`a b`" + "x" * MAX_PART, DARK, 10)
     assert lines[:2] == ["\x1b[96ma\x1b[0m", "\x1b[96mb\x1b[0mxxxxxxxxx"]

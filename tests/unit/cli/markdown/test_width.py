@@ -1,11 +1,11 @@
-"""How wide text is, where it may be broken, and how words flow into rows."""
+"""Display width, line breaks and wrapping."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alipes.cli.markdown.wrap import LONGEST_WORD, Flow, paint, row_width, slices, trimmed
-from alipes.cli.width import breakable, cut, units, width
+from alipes.cli.markdown.wrap import MAX_WORD, LineWrapper, row_width, split_row, strip_row, to_ansi
+from alipes.cli.width import can_break, display_width, split_at_width, split_units
 
 WORDS = st.lists(
     st.sampled_from(("a", "bc", "漢字", "。", "e\u0301", "👨‍👩‍👧", "longer-word", "「x」", "🇩🇪")), max_size=30
@@ -33,28 +33,28 @@ WORDS = st.lists(
     ],
 )
 def test_the_width_of_text(text, columns):
-    assert width(text) == columns
+    assert display_width(text) == columns
 
 
 def test_text_is_cut_between_graphemes():
-    assert cut("abcdef", 4) == ("abcd", "ef")
-    assert cut("漢字漢", 5) == ("漢字", "漢")
-    assert cut("👨‍👩‍👧x", 1) == ("👨‍👩‍👧", "x")
-    assert cut("e\u0301e\u0301", 1) == ("e\u0301", "e\u0301")
-    assert cut("ab", 0) == ("a", "b")
+    assert split_at_width("abcdef", 4) == ("abcd", "ef")
+    assert split_at_width("漢字漢", 5) == ("漢字", "漢")
+    assert split_at_width("👨‍👩‍👧x", 1) == ("👨‍👩‍👧", "x")
+    assert split_at_width("e\u0301e\u0301", 1) == ("e\u0301", "e\u0301")
+    assert split_at_width("ab", 0) == ("a", "b")
 
 
-def test_a_line_may_end_between_wide_letters_but_not_before_their_stops():
-    assert breakable("漢", "字") and breakable("a", "漢") and breakable("漢", "a")
-    assert not breakable("字", "。") and not breakable("「", "字") and not breakable("a", "é")
-    assert list(units("漢字。「引用」です")) == ["漢", "字。", "「引", "用」", "で", "す"]
-    assert list(units("plain")) == ["plain"] and list(units("naïve")) == ["naïve"]
-    assert list(units("a👨‍👩‍👧b")) == ["a", "👨‍👩‍👧", "b"]
-    assert list(units("❤️❤️")) == ["❤️", "❤️"]
+def test_a_line_may_break_between_wide_letters_but_not_before_punctuation():
+    assert can_break("漢", "字") and can_break("a", "漢") and can_break("漢", "a")
+    assert not can_break("字", "。") and not can_break("「", "字") and not can_break("a", "é")
+    assert list(split_units("漢字。「引用」です")) == ["漢", "字。", "「引", "用」", "で", "す"]
+    assert list(split_units("plain")) == ["plain"] and list(split_units("naïve")) == ["naïve"]
+    assert list(split_units("a👨‍👩‍👧b")) == ["a", "👨‍👩‍👧", "b"]
+    assert list(split_units("❤️❤️")) == ["❤️", "❤️"]
 
 
 def flowed(texts, columns):
-    flow = Flow(columns)
+    flow = LineWrapper(columns)
     for text in texts:
         flow.add(text)
     flow.close()
@@ -70,22 +70,22 @@ def test_a_word_may_come_in_pieces_and_is_not_broken_between_them():
     assert flowed(["some un", "break", "able word"], 12) == ["some", "unbreakable", "word"]
 
 
-def test_a_word_wider_than_the_row_is_broken_but_an_address_is_not():
+def test_a_word_wider_than_the_row_is_broken_but_a_url_is_not():
     assert flowed(["a " + "x" * 25 + " b"], 10) == ["a", "x" * 10, "x" * 10, "xxxxx b"]
     address = "https://example.com/" + "p" * 30
     assert flowed([f"see {address} there"], 20) == ["see", address, "there"]
     assert flowed(["漢" * 7], 6) == ["漢漢漢", "漢漢漢", "漢"]
 
 
-def test_a_word_without_a_width_does_not_wait_forever():
-    flow = Flow(10)
+def test_a_word_without_width_is_limited_in_length():
+    flow = LineWrapper(10)
     for _ in range(20):
         flow.add("\u0301" * 1000)
-    assert sum(len(text) for row in flow.take() for text, _, _ in row) > LONGEST_WORD
+    assert sum(len(text) for row in flow.take() for text, _, _ in row) > MAX_WORD
 
 
-def test_a_fork_does_not_touch_the_flow():
-    flow = Flow(10)
+def test_a_fork_does_not_change_the_original():
+    flow = LineWrapper(10)
     flow.add("one two")
     fork = flow.fork()
     fork.add(" three four")
@@ -99,15 +99,15 @@ def test_a_fork_does_not_touch_the_flow():
 def test_rows_are_never_too_wide_and_nothing_is_lost(words, places, columns):
     text = " ".join(words)
     rows = flowed([text], columns)
-    assert all(width(row) <= columns for row in rows)
+    assert all(display_width(row) <= columns for row in rows)
     assert "".join(rows).replace(" ", "") == text.replace(" ", "")
     assert flowed([word + " " for word in words], columns) == rows
 
 
 @settings(max_examples=60, deadline=None)
 @given(WORDS, st.integers(14, 40), st.integers(14, 40))
-def test_what_is_not_in_a_row_yet_flows_again_in_the_new_width(words, before, after):
-    flow = Flow(before)
+def test_an_unfinished_row_is_wrapped_again_after_a_resize(words, before, after):
+    flow = LineWrapper(before)
     flow.add(" ".join(words))
     flow.take()
     rest = "".join(text for text, _, _ in flow._line + flow._word)
@@ -119,27 +119,27 @@ def test_what_is_not_in_a_row_yet_flows_again_in_the_new_width(words, before, af
     assert said.replace(" ", "") == rest.replace(" ", "")
 
 
-def test_rows_are_painted_with_as_few_sequences_as_their_styles_need():
+def test_rows_use_as_few_escape_sequences_as_possible():
     row = [("a", "1", ""), ("b", "1", ""), ("c", "", ""), ("", "2", ""), ("d", "", "http://u.v")]
-    assert paint(row, links=True) == "\x1b[1mab\x1b[0mc\x1b]8;;http://u.v\x1b\\d\x1b]8;;\x1b\\"
-    assert paint(row, links=False) == "\x1b[1mab\x1b[0mcd"
-    assert paint([], links=True) == ""
+    assert to_ansi(row, links=True) == "\x1b[1mab\x1b[0mc\x1b]8;;http://u.v\x1b\\d\x1b]8;;\x1b\\"
+    assert to_ansi(row, links=False) == "\x1b[1mab\x1b[0mcd"
+    assert to_ansi([], links=True) == ""
 
 
-def test_a_row_is_sliced_as_a_terminal_would_fold_it():
-    assert slices([("abc", "1", ""), ("def", "", "")], 4) == [
+def test_a_row_is_split_as_a_terminal_would_wrap_it():
+    assert split_row([("abc", "1", ""), ("def", "", "")], 4) == [
         [("abc", "1", ""), ("d", "", "")],
         [("ef", "", "")],
     ]
-    assert slices([("漢字漢", "", "")], 5) == [[("漢字", "", "")], [("漢", "", "")]]
-    assert slices([], 5) == [[]]
+    assert split_row([("漢字漢", "", "")], 5) == [[("漢字", "", "")], [("漢", "", "")]]
+    assert split_row([], 5) == [[]]
 
 
-def test_blanks_at_the_end_of_a_row_are_left_out():
-    assert trimmed([("a ", "", ""), ("  ", "2", "")]) == [("a", "", "")]
-    assert trimmed([(" ", "", "")]) == []
+def test_trailing_spaces_of_a_row_are_removed():
+    assert strip_row([("a ", "", ""), ("  ", "2", "")]) == [("a", "", "")]
+    assert strip_row([(" ", "", "")]) == []
 
 
 def test_a_joiner_between_letters_hides_neither():
-    assert width("ー\u200dー") == 4
-    assert width("👩\u200d👩\u200d👧") == 2, "a family is one sign"
+    assert display_width("ー\u200dー") == 4
+    assert display_width("👩\u200d👩\u200d👧") == 2, "a family is one sign"

@@ -1,15 +1,15 @@
-"""The question: nothing hidden in it, and no key that was meant for something else answers it."""
+"""The approval prompt shows everything, and stray keys do not answer it."""
 
 import pytest
 from msgspec import structs
 
-from alipes.cli.terminal.approval import LONGEST, PAUSE, Dialogue
-from alipes.cli.terminal.screen_diff import plain
-from alipes.cli.terminal.styles import make_look
+from alipes.cli.terminal.approval import KEY_PAUSE_S, MAX_COMMAND_ROWS, ApprovalPrompt
+from alipes.cli.terminal.screen_diff import strip_escapes
+from alipes.cli.terminal.styles import make_style
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import ApprovalAsked
 
-LOOK = make_look("none")
+LOOK = make_style("none")
 
 
 class Clock:
@@ -26,82 +26,82 @@ def clock():
 
 @pytest.fixture
 def dialogue(clock):
-    return Dialogue(clock)
+    return ApprovalPrompt(clock)
 
 
 def asked(ask: str = "1", command: str = "sudo make install", name: str = "terminal") -> ApprovalAsked:
     return ApprovalAsked(ask, ToolCall("c", name, {"command": command}), "runs as another user", "rule")
 
 
-def rows(dialogue: Dialogue, columns: int = 80, *, typing: bool = False) -> list[str]:
-    return [plain(row) for row in dialogue.rows(columns, LOOK, typing=typing)]
+def rows(dialogue: ApprovalPrompt, columns: int = 80, *, typing: bool = False) -> list[str]:
+    return [strip_escapes(row) for row in dialogue.rows(columns, LOOK, typing=typing)]
 
 
 def test_it_shows_the_command_the_reason_and_the_keys(dialogue):
     assert rows(dialogue) == []
     dialogue.ask(asked())
     assert rows(dialogue) == [
-        "? terminal wants to do this:",
+        "? Run this command?",
         "    sudo make install",
-        "  It runs as another user.",
-        "  o once  s in this conversation  a always exactly this  n no",
+        "  Why: runs as another user",
+        "  o once  s this session  a always  n no",
     ]
-    assert rows(dialogue, typing=True)[-1].startswith("  Esc puts away what you are typing; then  o once")
+    assert rows(dialogue, typing=True)[-1].startswith("  Press Esc to clear your text first, then  o once")
 
 
 def test_a_key_answers_only_after_a_pause(dialogue, clock):
-    assert not dialogue.answerable
+    assert not dialogue.accepts_keys
     dialogue.ask(asked())
-    assert not dialogue.answerable
-    clock.now += PAUSE
-    assert dialogue.answerable
-    dialogue.press()
-    clock.now += PAUSE / 2
-    assert not dialogue.answerable
+    assert not dialogue.accepts_keys
+    clock.now += KEY_PAUSE_S
+    assert dialogue.accepts_keys
+    dialogue.key_pressed()
+    clock.now += KEY_PAUSE_S / 2
+    assert not dialogue.accepts_keys
 
 
-def test_an_answer_to_one_question_is_none_to_the_next(dialogue, clock):
+def test_an_answer_to_one_question_does_not_answer_the_next(dialogue, clock):
     dialogue.ask(asked("1"))
     dialogue.ask(asked("2", "sudo reboot"))
     dialogue.ask(asked("1"))
-    assert "(1 more to answer)" in rows(dialogue)[-1]
+    assert "(1 more)" in rows(dialogue)[-1]
     clock.now += 10
     dialogue.close("1")
-    assert dialogue.open is not None and dialogue.open.ask == "2" and not dialogue.answerable
-    clock.now += PAUSE
-    assert dialogue.answerable
+    assert dialogue.current is not None and dialogue.current.ask == "2" and not dialogue.accepts_keys
+    clock.now += KEY_PAUSE_S
+    assert dialogue.accepts_keys
     dialogue.close("unknown")
     dialogue.clear()
-    assert dialogue.open is None and rows(dialogue) == []
+    assert dialogue.current is None and rows(dialogue) == []
 
 
-def test_nothing_hides_at_the_end_of_a_long_command_and_nothing_steers_the_screen(dialogue):
+def test_a_long_command_is_shown_whole_without_control_characters(dialogue):
     command = "\n".join(f"echo {number}" for number in range(100)) + "\n\x1b[2Jsudo rm"
     dialogue.ask(asked(command=command))
     shown = rows(dialogue)
     assert shown[1:3] == ["    echo 0", "    echo 1"] and shown[-3] == "    [2Jsudo rm"
-    assert len(shown) == LONGEST + 3 and any("more lines" in row for row in shown)
+    assert len(shown) == MAX_COMMAND_ROWS + 3 and any("more lines" in row for row in shown)
     dialogue.clear()
     dialogue.ask(asked(command="x" * 100))
     assert rows(dialogue, 40)[1:5] == [
         "    " + "x" * 36,
         "    " + "x" * 36,
         "    " + "x" * 28,
-        "  It runs as another user.",
+        "  Why: runs as another user",
     ]
 
 
-def test_other_tools_show_what_tells_most(dialogue):
+def test_other_tools_show_their_main_argument(dialogue):
     call = ToolCall("c", "write_file", {"path": "/etc/passwd", "content": "x"})
     dialogue.ask(ApprovalAsked("1", call, "changes the system", "rule"))
-    assert rows(dialogue)[:2] == ["? write_file wants to do this:", "    /etc/passwd"]
+    assert rows(dialogue)[:2] == ["? Allow write_file?", "    /etc/passwd"]
 
 
-def test_the_end_of_a_turn_takes_its_own_questions_away_and_nobody_elses(dialogue):
+def test_the_end_of_a_turn_removes_only_its_own_questions(dialogue):
     first, second = asked(), structs.replace(asked(), ask="another")
     dialogue.ask(first, "turn")
     dialogue.ask(second, "subagent in the background")
     dialogue.clear("turn")
-    assert dialogue.open is second
+    assert dialogue.current is second
     dialogue.close("another")
-    assert dialogue.open is None
+    assert dialogue.current is None

@@ -1,15 +1,15 @@
-"""Completion: commands, what follows them, files; and a menu that fits."""
+"""Completion of commands, arguments and files, and the menu."""
 
 import pytest
 from prompt_toolkit.buffer import CompletionState
 from prompt_toolkit.completion import CompleteEvent, Completion
 from prompt_toolkit.document import Document
 
-from alipes.cli.terminal.completion import MENU, Words, files, menu
-from alipes.cli.terminal.screen_diff import plain, span
-from alipes.cli.terminal.styles import make_look
+from alipes.cli.terminal.completion import MENU_ROWS, InputCompleter, list_files, render_menu
+from alipes.cli.terminal.screen_diff import strip_escapes, visible_width
+from alipes.cli.terminal.styles import make_style
 
-LOOK = make_look("none")
+LOOK = make_style("none")
 
 
 @pytest.fixture
@@ -18,31 +18,31 @@ def words(tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
     for name in ("song.txt", ".hidden", "sub/inner.py", "two\nlines"):
         (tmp_path / name).touch()
-    words = Words()
-    words.commands = [("/stop", "end what runs"), ("/status", "tell"), ("/model", "choose")]
+    words = InputCompleter()
+    words.commands = [("/stop", "stop the turn"), ("/status", "tell"), ("/model", "choose")]
     words.arguments["/model"] = lambda: ("far/large", "near/small", "near/large")
     return words
 
 
-async def offered(words: Words, text: str, *, asked: bool = False) -> list[str]:
+async def offered(words: InputCompleter, text: str, *, asked: bool = False) -> list[str]:
     event = CompleteEvent(completion_requested=asked, text_inserted=not asked)
     found = [one async for one in words.get_completions_async(Document(text), event)]
     return [text[: len(text) + one.start_position] + one.text for one in found]
 
 
-async def test_commands_are_offered_at_the_beginning_only(words):
+async def test_commands_are_offered_only_at_the_start(words):
     assert await offered(words, "/st") == ["/stop", "/status"]
     assert await offered(words, "say /st") == []
     assert await offered(words, "one\n/st") == []
 
 
-async def test_what_may_follow_a_command_is_offered_the_likely_first(words):
+async def test_arguments_of_a_command_are_offered_prefix_matches_first(words):
     assert await offered(words, "/model near") == ["/model near/small", "/model near/large"]
     assert await offered(words, "/model LARGE") == ["/model far/large", "/model near/large"]
     assert await offered(words, "/stop ne") == []
 
 
-async def test_files_are_offered_after_an_at_sign_or_when_asked_for(words):
+async def test_files_are_offered_after_an_at_sign_or_on_tab(words):
     assert await offered(words, "see @s") == ["see @sub/", "see @song.txt"]
     assert await offered(words, "see s") == []
     assert await offered(words, "see s", asked=True) == ["see sub/", "see song.txt"]
@@ -51,15 +51,17 @@ async def test_files_are_offered_after_an_at_sign_or_when_asked_for(words):
     assert await offered(words, "@nothing/here") == []
 
 
-async def test_hidden_files_are_offered_to_who_begins_with_a_dot(words):
-    assert files("") == ["sub/", "song.txt"]
-    assert files(".") == [".hidden"]
-    assert files("no\0such") == []
+async def test_hidden_files_are_offered_after_a_dot(words):
+    assert list_files("") == ["sub/", "song.txt"]
+    assert list_files(".") == [".hidden"]
+    assert list_files("no\0such") == []
 
 
 def test_the_menu_opens_by_itself_for_commands_and_files(words):
-    assert words.asks("/mo") and words.asks("/model x") and words.asks("see @so")
-    assert not words.asks("/stop x") and not words.asks("see so") and not words.asks("/etc\nx")
+    assert words.opens_menu("/mo") and words.opens_menu("/model x") and words.opens_menu("see @so")
+    assert (
+        not words.opens_menu("/stop x") and not words.opens_menu("see so") and not words.opens_menu("/etc\nx")
+    )
 
 
 def state(count: int, chosen: int | None = None) -> CompletionState:
@@ -68,11 +70,11 @@ def state(count: int, chosen: int | None = None) -> CompletionState:
 
 
 def test_the_menu_fits_and_shows_the_chosen_one():
-    assert menu(None, 80, LOOK) == [] and menu(state(0), 80, LOOK) == []
+    assert render_menu(None, 80, LOOK) == [] and render_menu(state(0), 80, LOOK) == []
     for columns in (20, 40, 100):
         for chosen in (None, 0, 5, 19):
-            rows = menu(state(20, chosen), columns, LOOK)
-            assert len(rows) == MENU + 1 and all(span(row) <= columns for row in rows)
+            rows = render_menu(state(20, chosen), columns, LOOK)
+            assert len(rows) == MENU_ROWS + 1 and all(visible_width(row) <= columns for row in rows)
             if chosen is not None:
-                assert sum(plain(row).startswith(f"› /name{chosen} ") for row in rows) == 1
-    assert len(menu(state(3), 80, LOOK)) == 3
+                assert sum(strip_escapes(row).startswith(f"› /name{chosen} ") for row in rows) == 1
+    assert len(render_menu(state(3), 80, LOOK)) == 3

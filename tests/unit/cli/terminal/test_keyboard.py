@@ -1,4 +1,4 @@
-"""Keys and answers of a terminal, over a real pty: what is typed is kept apart from what the terminal says."""
+"""Keys and replies of the terminal, over a real pty."""
 
 import os
 import pty
@@ -18,8 +18,8 @@ class Line:
         self.master, slave = pty.openpty()
         tty.setraw(slave)
         self.stdin = os.fdopen(slave)
-        self.told: list[bool] = []
-        self.keyboard = Keyboard(self.stdin, self.told.append)
+        self.received: list[bool] = []
+        self.keyboard = Keyboard(self.stdin, self.received.append)
 
     def typed(self, data: bytes) -> str:
         """What arrives as keys for these bytes."""
@@ -46,40 +46,40 @@ def line():
         (b"\x1b]11;rgba:ffff/ffff/ffff/ffff\x07", False),
     ],
 )
-def test_an_answer_is_told_and_not_typed(line, answer, dark):
-    line.keyboard.asked()
+def test_a_reply_is_reported_and_not_typed(line, answer, dark):
+    line.keyboard.query_sent()
     assert line.typed(b"ab" + answer + b"cd") == "abcd"
-    assert line.told == [dark] and not line.keyboard.expecting
+    assert line.received == [dark] and not line.keyboard.awaits_reply
 
 
-def test_an_answer_in_pieces_is_put_together(line):
-    line.keyboard.asked()
+def test_a_reply_in_pieces_is_assembled(line):
+    line.keyboard.query_sent()
     answer = b"\x1b]11;rgb:0000/0000/0000\x1b\\"
     typed = "".join(line.typed(bytes([byte])) for byte in b"x" + answer + b"y")
     typed += "".join(press.data for press in line.keyboard.flush_keys())
-    assert typed == "xy" and line.told == [True]
+    assert typed == "xy" and line.received == [True]
 
 
-def test_a_late_answer_is_not_typed_either(line, monkeypatch):
-    monkeypatch.setattr("alipes.cli.terminal.terminal.PATIENCE", -1.0)
-    line.keyboard.asked()
-    assert not line.keyboard.expecting
+def test_a_late_reply_is_not_typed_either(line, monkeypatch):
+    monkeypatch.setattr("alipes.cli.terminal.terminal.REPLY_TIMEOUT_S", -1.0)
+    line.keyboard.query_sent()
+    assert not line.keyboard.awaits_reply
     assert line.typed(b"a\x1b]11;rgb:ffff/ffff/ffff\x07b") == "ab"
-    assert line.told == [False]
+    assert line.received == [False]
 
 
-def test_alt_and_a_bracket_is_a_key_for_who_asked_nothing(line):
+def test_alt_and_a_bracket_is_a_key_without_a_query(line):
     assert line.typed(b"\x1b]11;x") == "\x1b]11;x"
 
 
-def test_half_an_answer_that_never_ends_is_typed_after_all(line, monkeypatch):
-    line.keyboard.asked()
+def test_a_partial_reply_that_never_ends_is_typed(line, monkeypatch):
+    line.keyboard.query_sent()
     assert line.typed(b"\x1b]1") == ""
-    monkeypatch.setattr("alipes.cli.terminal.terminal.PATIENCE", -1.0)
+    monkeypatch.setattr("alipes.cli.terminal.terminal.REPLY_TIMEOUT_S", -1.0)
     assert "".join(press.data for press in line.keyboard.flush_keys()) == "\x1b]1"
 
 
-def test_what_was_typed_before_is_read_with_enter_as_enter(line):
+def test_text_typed_before_the_start_is_read_with_enter_as_enter(line):
     os.write(line.master, b"early\nlate")
     select.select([line.stdin], [], [])
     with line.keyboard.raw_mode():
@@ -88,11 +88,11 @@ def test_what_was_typed_before_is_read_with_enter_as_enter(line):
         assert line.typed(b"\n") == "\n"
 
 
-def test_bytes_that_are_no_text_are_shown_as_such(line):
+def test_invalid_bytes_are_shown_as_replacement_characters(line):
     assert line.typed("zwölf".encode() + b"\xff!") == "zwölf\ufffd!"
 
 
-def test_a_terminal_that_is_gone_closes_the_input(line):
+def test_a_closed_terminal_closes_the_input(line):
     assert line.keyboard.read_keys() == [] and not line.keyboard.closed
     os.close(line.master)
     assert line.keyboard.read_keys() == [] and line.keyboard.closed

@@ -1,15 +1,15 @@
-"""The status line: what is done now first, and less of the rest where there is less room."""
+"""The status line."""
 
 import pytest
 
-from alipes.cli.terminal.screen_diff import span
-from alipes.cli.terminal.status import Status
-from alipes.cli.terminal.styles import make_look
+from alipes.cli.terminal.screen_diff import visible_width
+from alipes.cli.terminal.status import StatusLine
+from alipes.cli.terminal.styles import make_style
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import (
     ApprovalAnswered,
     ApprovalAsked,
-    Noted,
+    Notice,
     Said,
     TextDelta,
     ThinkingDelta,
@@ -20,7 +20,7 @@ from alipes.kernel.turns import (
     Usage,
 )
 
-LOOK = make_look("none")
+LOOK = make_style("none")
 CALL = ToolCall("1", "terminal", {"command": "ls"})
 OTHER = ToolCall("2", "read_file", {"path": "x"})
 ANSWER = Message("assistant", (Text("yes"),))
@@ -40,47 +40,47 @@ def clock():
 
 @pytest.fixture
 def status(clock):
-    status = Status(clock)
-    status.doing = ""
+    status = StatusLine(clock)
+    status.activity = ""
     return status
 
 
-def said(status: Status, *events, columns: int = 80) -> str:
+def said(status: StatusLine, *events, columns: int = 80) -> str:
     for event in events:
-        status.tell(event)
-    return status.row(columns, LOOK).strip()
+        status.handle_event(event)
+    return status.render(columns, LOOK).strip()
 
 
-def test_it_tells_what_is_being_done(status, clock):
+def test_it_shows_the_activity(status, clock):
     assert said(status) == ""
     assert said(status, TurnStarted("t", "s")) == "thinking · 0 s"
     clock.now += 65
     assert said(status, ThinkingDelta("hm")) == "thinking · 1 min 05 s"
-    assert said(status, TextDelta("so")) == "answering · 1 min 05 s"
+    assert said(status, TextDelta("so")) == "writing · 1 min 05 s"
     assert said(status, ToolStarted(CALL)) == "running terminal · 1 min 05 s"
     assert said(status, ToolStarted(OTHER)) == "running 2 tools · 1 min 05 s"
     assert said(status, ToolFinished(CALL, ToolResult("1", ""))) == "running read_file · 1 min 05 s"
     assert said(status, ToolFinished(OTHER, ToolResult("2", ""))) == "thinking · 1 min 05 s"
     assert said(status, TurnEnded("t", "answered")) == ""
-    assert not status.busy
+    assert not status.is_running
 
 
-def test_it_tells_who_is_waited_for(status, clock):
+def test_it_shows_what_it_is_waiting_for(status, clock):
     said(status, TurnStarted("t", "s"))
-    assert said(status, ApprovalAsked("a", CALL, "why", "ls")) == "waiting for your word · 0 s"
+    assert said(status, ApprovalAsked("a", CALL, "why", "ls")) == "waiting for approval · 0 s"
     assert said(status, ApprovalAnswered("a", "once")) == "thinking · 0 s"
-    noted = Noted("m: too many requests; asking again in 3.0 s (attempt 2 of 4)")
+    noted = Notice("m: too many requests. Retrying in 3.0 s (2/4)")
     assert said(status, noted) == "retrying in 3 s · 0 s"
     clock.now += 2
     assert said(status) == "retrying in 1 s · 2 s"
     clock.now += 2
-    assert said(status) == "asking again · 4 s"
-    status.waiting = 2
-    assert said(status, TextDelta("x")) == "answering · 4 s · 2 waiting"
-    assert said(status, TurnEnded("other", "steered")) == "answering · 4 s · 2 waiting"
+    assert said(status) == "retrying · 4 s"
+    status.queued = 2
+    assert said(status, TextDelta("x")) == "writing · 4 s · 2 queued"
+    assert said(status, TurnEnded("other", "steered")) == "writing · 4 s · 2 queued"
 
 
-def test_it_tells_model_context_and_cost(status):
+def test_it_shows_model_context_and_cost(status):
     said(status, TurnStarted("t", "s"), Said(ANSWER, "test/scripted", Usage(900, 100, cost=0.25)))
     said(status, TurnEnded("t", "answered"))
     assert said(status) == "test/scripted · 1.0k tokens · $0.2500"
@@ -90,13 +90,13 @@ def test_it_tells_model_context_and_cost(status):
     assert said(status) == "test/scripted · 50 % of 128k · $1.00"
 
 
-def test_an_unknown_price_is_not_told_as_nothing(status):
+def test_an_unknown_price_is_not_shown_as_zero(status):
     said(status, Said(ANSWER, "m", Usage(10, 10, cost=0.5)), Said(ANSWER, "m", Usage(10, 10)))
     said(status, TurnEnded("t", "answered"))
     assert said(status) == "m · 20 tokens · price unknown"
 
 
-def test_what_costs_nothing_is_not_talked_about(status):
+def test_a_cost_of_zero_is_not_shown(status):
     said(status, Said(ANSWER, "m", Usage(10, 10, cost=0.0)), TurnEnded("t", "answered"))
     assert said(status) == "m · 20 tokens"
 
@@ -108,10 +108,10 @@ def test_a_narrow_screen_shows_what_matters_most(status):
     assert said(status, columns=30) == "running terminal · 0 s"
     assert said(status, columns=12) == "running t…"
     for columns in range(3, 90):
-        assert span(status.row(columns, LOOK)) <= columns
+        assert visible_width(status.render(columns, LOOK)) <= columns
 
 
-def test_a_hint_stands_over_everything(status):
+def test_a_hint_replaces_everything(status):
     said(status, TurnStarted("t", "s"))
     status.hint = "again to leave"
     assert said(status) == "again to leave"

@@ -1,41 +1,43 @@
-"""What the variables tell about a terminal."""
+"""Detection of terminal features from environment variables."""
 
 from pathlib import Path
 
 import pytest
 
-from alipes.cli.terminal.styles import Surroundings, look_around
+from alipes.cli.terminal.styles import TerminalFeatures, detect_features
 from alipes.config.environment import Variables
 
 
-def around(chosen="auto", *, utf8=True, **variables: str) -> Surroundings:
-    return look_around(Variables({"TERM": "xterm-256color", **variables}, Path("/none")), chosen, utf8=utf8)
+def around(chosen="auto", *, utf8=True, **variables: str) -> TerminalFeatures:
+    return detect_features(
+        Variables({"TERM": "xterm-256color", **variables}, Path("/none")), chosen, utf8=utf8
+    )
 
 
-def test_an_unknown_background_is_asked_for_and_taken_for_dark_until_then():
-    assert around() == Surroundings("dark", asks=True)
+def test_an_unknown_background_is_queried_and_assumed_dark_until_then():
+    assert around() == TerminalFeatures("dark", query_background=True)
 
 
 @pytest.mark.parametrize(
     ("colours", "theme"),
     [("15;0", "dark"), ("0;15", "light"), ("0;default;15", "light"), ("12;8", "dark"), ("0;7", "light")],
 )
-def test_the_variable_of_the_background_is_believed(colours, theme):
-    assert around(COLORFGBG=colours) == Surroundings(theme)
+def test_colorfgbg_selects_the_theme(colours, theme):
+    assert around(COLORFGBG=colours) == TerminalFeatures(theme)
 
 
-def test_nonsense_in_it_is_not():
-    assert around(COLORFGBG="default;default").asks
+def test_an_invalid_colorfgbg_is_ignored():
+    assert around(COLORFGBG="default;default").query_background
 
 
-def test_the_operator_has_the_last_word_but_for_no_color():
-    assert around("light", COLORFGBG="15;0") == Surroundings("light")
-    assert around("light", NO_COLOR="1") == Surroundings("none")
+def test_the_setting_overrides_everything_but_no_color():
+    assert around("light", COLORFGBG="15;0") == TerminalFeatures("light")
+    assert around("light", NO_COLOR="1") == TerminalFeatures("none")
 
 
 @pytest.mark.parametrize("term", ["linux", "vt220", "cons25"])
-def test_who_would_print_the_question_is_not_asked(term):
-    assert around(TERM=term) == Surroundings("dark", reflows=False)
+def test_terminals_that_would_print_the_query_are_not_asked(term):
+    assert around(TERM=term) == TerminalFeatures("dark", reflows=False)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,7 @@ def test_who_would_print_the_question_is_not_asked(term):
         ({"TERM": "xterm-kitty"}, True),
     ],
 )
-def test_who_breaks_rows_anew_is_known(variables, reflows):
+def test_terminals_that_reflow_are_known(variables, reflows):
     assert around(**variables).reflows is reflows
 
 

@@ -2,9 +2,10 @@
 
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
-from alipes.platforms.discord.settings import DiscordSettings, open_discord
+from alipes.platforms.discord.settings import DiscordSettings
+from alipes.platforms.registry import open_discord
 from tests.world.discord_server import DiscordServer as Server
-from tests.world.ears import connected
+from tests.world.recording_gateway import connected
 
 
 def settings(server, folder, **more):

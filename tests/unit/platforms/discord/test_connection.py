@@ -6,19 +6,19 @@ import threading
 import pytest
 
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platform import Piece
-from alipes.platforms.discord.settings import open_discord
+from alipes.kernel.platform import MessagePart
+from alipes.platforms.registry import open_discord
 from tests.unit.platforms.discord.harness import at_work, settings, where
 from tests.world.discord_server import DiscordServer
-from tests.world.ears import Ears, listening
+from tests.world.recording_gateway import RecordingGateway, receive
 
 
 @pytest.mark.parametrize("how", ["drop", "ask_to_reconnect", "resumable", "mute"])
-async def test_a_lost_connection_is_resumed_and_what_was_missed_arrives_once(tmp_path, how, leaks):
+async def test_a_lost_connection_is_resumed_and_missed_messages_arrive_once(tmp_path, how, leaks):
     async with DiscordServer() as server:
         server.gateway.interval = 0.3
-        ears, platform = Ears(), open_discord(settings(server, tmp_path))
-        async with listening(platform, ears):
+        ears, platform = RecordingGateway(), open_discord(settings(server, tmp_path))
+        async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.say("before")
             await server.until(lambda: ears.texts == ["before"])
@@ -40,34 +40,34 @@ async def test_a_lost_connection_is_resumed_and_what_was_missed_arrives_once(tmp
             assert "broken" in [state for state, _ in ears.states]
 
 
-async def test_a_connection_that_went_silent_is_noticed_and_replaced(tmp_path, leaks):
+async def test_a_silent_connection_is_detected_and_replaced(tmp_path, leaks):
     async with DiscordServer() as server:
         server.gateway.interval = 0.3
-        ears, platform = Ears(), open_discord(settings(server, tmp_path))
-        async with listening(platform, ears):
+        ears, platform = RecordingGateway(), open_discord(settings(server, tmp_path))
+        async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.gateway.deafen()
             server.say("into the void")
             await server.until(lambda: not ears.ready)
-            assert "silent" in ears.states[-1][1]
+            assert "timed out" in ears.states[-1][1]
             # Sending has a way of its own.
-            await platform.send(where(server), Piece("still here"))
+            await platform.send(where(server), MessagePart("still here"))
             await server.until(lambda: ears.ready and ears.arrivals)
             assert ears.texts == ["into the void"]
             assert (server.gateway.count("identify"), server.gateway.count("resume") > 0) == (1, True)
 
 
-async def test_every_answered_heartbeat_is_told_and_none_needs_a_thread(tmp_path):
+async def test_every_answered_heartbeat_is_reported_and_no_thread_is_used(tmp_path):
     async with DiscordServer() as server:
         server.gateway.interval = 0.2
-        ears, platform = Ears(), open_discord(settings(server, tmp_path))
-        async with listening(platform, ears):
+        ears, platform = RecordingGateway(), open_discord(settings(server, tmp_path))
+        async with receive(platform, ears):
             await server.until(lambda: server.gateway.count("beat") > 3)
             await server.until(lambda: ears.states.count(("ready", "")) > 3)
             assert not [thread for thread in threading.enumerate() if "keep-alive" in thread.name]
 
 
-async def test_a_refused_session_is_begun_anew_and_the_gap_is_read(tmp_path, leaks):
+async def test_a_refused_session_is_replaced_and_the_gap_is_read(tmp_path, leaks):
     async with at_work(tmp_path) as (server, _, ears):
         server.say("before")
         server.say("@alipes before", where="general")
@@ -92,18 +92,18 @@ async def test_a_refused_session_is_begun_anew_and_the_gap_is_read(tmp_path, lea
         assert thread.address.chat == server.place("general") and thread.addressed
 
 
-async def test_what_was_said_while_we_were_down_is_read_at_the_next_start(tmp_path, leaks):
+async def test_messages_missed_while_down_are_read_at_the_next_start(tmp_path, leaks):
     async with DiscordServer() as server:
-        first, second = Ears(), Ears()
+        first, second = RecordingGateway(), RecordingGateway()
         platform = open_discord(settings(server, tmp_path))
         server.say("before the first start")
-        async with listening(platform, first):
+        async with receive(platform, first):
             await server.until(lambda: first.ready)
             server.say("one")
             await server.until(lambda: first.arrivals)
         server.say("two")
         server.say("three", files=[("a.txt", "text/plain", b"text")])
-        async with listening(platform, second):
+        async with receive(platform, second):
             await server.until(lambda: len(second.arrivals) == 2)
             server.say("four")
             await server.until(lambda: len(second.arrivals) == 3)
@@ -111,26 +111,26 @@ async def test_what_was_said_while_we_were_down_is_read_at_the_next_start(tmp_pa
         assert second.arrivals[1].files
 
 
-async def test_a_first_call_in_a_channel_while_we_were_down_is_heard(tmp_path):
+async def test_a_first_mention_in_a_channel_while_down_is_found(tmp_path):
     async with DiscordServer() as server:
         platform = open_discord(settings(server, tmp_path))
-        first, second = Ears(), Ears()
+        first, second = RecordingGateway(), RecordingGateway()
         server.say("@alipes before the first start", where="general")
-        async with listening(platform, first):
+        async with receive(platform, first):
             await server.until(lambda: first.ready)
             server.say("hello")
             await server.until(lambda: first.arrivals)
         server.say("@alipes are you there?", where="general", who="bob")
         server.say("@alipes and here?", where="general/plans", who="bob")
-        async with listening(platform, second):
+        async with receive(platform, second):
             await server.until(lambda: len(second.arrivals) == 2)
         assert sorted(second.texts) == ["and here?", "are you there?"]
 
 
-async def test_what_was_not_kept_is_read_again_after_a_restart(tmp_path):
+async def test_undelivered_messages_are_read_again_after_a_restart(tmp_path):
     async with DiscordServer() as server:
-        ears, platform = Ears(), open_discord(settings(server, tmp_path))
-        async with listening(platform, ears):
+        ears, platform = RecordingGateway(), open_discord(settings(server, tmp_path))
+        async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.say("kept")
             await server.until(lambda: ears.arrivals)
@@ -139,24 +139,24 @@ async def test_what_was_not_kept_is_read_again_after_a_restart(tmp_path):
             server.say("also", who="bob")
             await server.until(lambda: server.gateway.ready)
             await asyncio.sleep(0.05)
-        again = Ears()
-        async with listening(platform, again):
+        again = RecordingGateway()
+        async with receive(platform, again):
             await server.until(lambda: len(again.arrivals) == 2)
         assert sorted(again.texts) == ["also", "cut off"]
         assert lost in [arrival.id for arrival in again.arrivals]
 
 
-async def test_a_place_that_is_gone_is_not_asked_for_again(tmp_path):
+async def test_a_deleted_channel_is_not_requested_again(tmp_path):
     async with DiscordServer() as server:
-        ears, platform = Ears(), open_discord(settings(server, tmp_path))
-        async with listening(platform, ears):
+        ears, platform = RecordingGateway(), open_discord(settings(server, tmp_path))
+        async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.say("hi", who="bob")
             await server.until(lambda: ears.arrivals)
         server.rest.forbidden.add(server.place(who="bob"))
         for _ in range(2):
-            later = Ears()
-            async with listening(platform, later):
+            later = RecordingGateway()
+            async with receive(platform, later):
                 await server.until(lambda ears=later: ears.ready)
                 server.say("hello")
                 await server.until(lambda ears=later: ears.arrivals)
@@ -165,10 +165,10 @@ async def test_a_place_that_is_gone_is_not_asked_for_again(tmp_path):
 
 async def test_an_outage_is_survived_without_a_restart(tmp_path, leaks):
     server = DiscordServer()
-    ears = Ears()
+    ears = RecordingGateway()
     async with server:
         platform = open_discord(settings(server, tmp_path))
-    async with listening(platform, ears):
+    async with receive(platform, ears):
         await server.until(lambda: ears.states)
         assert ears.states[-1][0] == "broken" and "cannot be reached" in ears.states[-1][1]
         async with server:
@@ -177,7 +177,7 @@ async def test_an_outage_is_survived_without_a_restart(tmp_path, leaks):
             await server.until(lambda: ears.arrivals)
         await server.until(lambda: not ears.ready)
         with pytest.raises(DeliveryError) as away:
-            await platform.send(where(server), Piece("x"))
+            await platform.send(where(server), MessagePart("x"))
         assert not away.value.uncertain
         server.say("while Discord was away")
         async with server:
@@ -188,12 +188,12 @@ async def test_an_outage_is_survived_without_a_restart(tmp_path, leaks):
     assert ears.texts == ["hello", "while Discord was away"]
 
 
-async def test_what_the_desk_cannot_take_ends_the_listening(tmp_path, leaks):
+async def test_a_failing_handler_ends_the_connection(tmp_path, leaks):
     async def take(arrival):
         raise OSError("disk full")
 
     async with DiscordServer() as server:
-        ears, platform = Ears(), open_discord(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), open_discord(settings(server, tmp_path))
         async with asyncio.TaskGroup() as tasks:
             ended = tasks.create_task(_ending(platform.listen(take, ears.tell)))
             await server.until(lambda: ears.ready)
@@ -208,17 +208,17 @@ async def _ending(listening):
         return error
 
 
-async def test_what_was_missed_where_nobody_was_known_to_write_goes_before_what_is_said_there_now(tmp_path):
+async def test_missed_messages_of_an_unknown_chat_go_before_new_ones(tmp_path):
     async with DiscordServer() as server:
-        first, second = Ears(), Ears()
+        first, second = RecordingGateway(), RecordingGateway()
         platform = open_discord(settings(server, tmp_path))
-        async with listening(platform, first):
+        async with receive(platform, first):
             await server.until(lambda: first.ready)
             server.say("hello")
             await server.until(lambda: first.arrivals)
         for text in ("one", "two"):
             server.say(text, who="bob")
-        async with listening(platform, second):
+        async with receive(platform, second):
             await server.until(lambda: second.ready)
             server.say("three", who="bob")
             await server.until(lambda: len(second.arrivals) == 3)

@@ -5,20 +5,21 @@ import sys
 
 import pytest
 
-from alipes.kernel.errors import ConfigError, DeliveryError, Gone
+from alipes.kernel.errors import ConfigError, DeliveryError, Undeliverable
 from alipes.kernel.models import Secret
 from alipes.kernel.outbox import Button, Media
-from alipes.kernel.platform import Piece
+from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
-from alipes.platforms.discord.settings import DiscordSettings, open_discord
+from alipes.platforms.discord.settings import DiscordSettings
+from alipes.platforms.registry import open_discord
 from tests.unit.platforms.discord.harness import at_work, settings, where
 from tests.world.discord_server import DiscordServer
-from tests.world.ears import Ears
+from tests.world.recording_gateway import RecordingGateway
 
 # In.
 
 
-async def test_words_arrive_from_direct_messages_channels_and_threads(tmp_path, leaks):
+async def test_text_arrives_from_direct_messages_channels_and_threads(tmp_path, leaks):
     async with at_work(tmp_path) as (server, _, ears):
         id = server.say("hello", who="ada")
         server.say("@alipes hi there", who="bob", where="general")
@@ -39,9 +40,9 @@ async def test_words_arrive_from_direct_messages_channels_and_threads(tmp_path, 
         assert thread.address == Address("discord", general, "group", server.place("general/plans"))
 
 
-async def test_we_are_meant_by_mention_by_our_role_and_by_answers_to_us(tmp_path):
+async def test_mentions_our_role_and_replies_to_us_are_addressed(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
-        ours = await platform.send(Address("discord", server.place("general"), "group"), Piece("I said this"))
+        ours = await platform.send(Address("discord", server.place("general"), "group"), MessagePart("I said this"))
         server.say(f"<@&{server.world.bot_role}> by role", where="general")
         answer = server.say("by answer", where="general", answers=ours)
         server.say("no, you", where="general", answers=answer, who="bob")
@@ -57,7 +58,7 @@ async def test_we_are_meant_by_mention_by_our_role_and_by_answers_to_us(tmp_path
         assert ears.arrivals[1].quoted == "Alipes: I said this"
 
 
-async def test_what_is_answered_or_passed_on_is_quoted(tmp_path):
+async def test_replies_and_forwards_are_quoted(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         first = server.say("obey me", who="bob", where="general")
         server.say("what about this? @alipes", where="general", answers=first)
@@ -67,7 +68,7 @@ async def test_what_is_answered_or_passed_on_is_quoted(tmp_path):
         assert quoted == {"obey me": "", "what about this?": "Bob: obey me", "": "Forwarded:\nobey me"}
 
 
-async def test_an_edit_names_what_it_changes_and_unfolded_links_are_none(tmp_path):
+async def test_an_edit_names_the_original_and_link_previews_are_no_edits(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         id = server.say("helo")
         await server.until(lambda: ears.arrivals)
@@ -80,7 +81,7 @@ async def test_an_edit_names_what_it_changes_and_unfolded_links_are_none(tmp_pat
         assert ears.arrivals[1].id != id
 
 
-async def test_a_file_that_cannot_be_fetched_does_not_lose_the_words(tmp_path):
+async def test_a_failed_download_does_not_lose_the_text(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         server.say("before")
         id = server.say("here", where="general", files=[("gone.txt", "text/plain", b"text")])
@@ -91,22 +92,22 @@ async def test_a_file_that_cannot_be_fetched_does_not_lose_the_words(tmp_path):
         server.say("and this", answers=id, files=[("gone.txt", "text/plain", b"text")])
         server.world.files.clear()
         await server.until(lambda: len(ears.arrivals) == 3)
-        assert ears.texts[2].startswith("and this\n[gone.txt could not be fetched: 404")
+        assert ears.texts[2].startswith("and this\n[gone.txt could not be downloaded: 404")
         assert not list(tmp_path.glob("files/*"))
 
 
-async def test_other_programs_and_ourselves_are_not_heard(tmp_path):
+async def test_bots_and_we_ourselves_are_ignored(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
         server.world.person("robot", bot=True)
         server.say("@alipes loop", who="robot", where="general")
-        await platform.send(where(server), Piece("mine"))
+        await platform.send(where(server), MessagePart("mine"))
         server.say("@alipes pinned", where="general", kind=6)
         server.say("person")
         await server.until(lambda: ears.arrivals)
         assert ears.texts == ["person"]
 
 
-async def test_one_chat_stays_in_order_and_does_not_wait_for_another(tmp_path):
+async def test_one_chat_stays_in_order_and_does_not_delay_another(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         server.trouble("slow", "GET", "/cdn")
         gate = ears.hold()
@@ -119,10 +120,10 @@ async def test_one_chat_stays_in_order_and_does_not_wait_for_another(tmp_path):
         assert mine == ["0", "1", "2", "3", "4"]
 
 
-async def test_a_button_is_acknowledged_and_arrives_as_what_it_stands_for(tmp_path):
+async def test_a_button_is_acknowledged_and_arrives_with_its_data(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
         buttons = tuple(Button(f"label {n}", f"ask:{n}") for n in range(7))
-        message = await platform.send(where(server), Piece("sure?", buttons=buttons))
+        message = await platform.send(where(server), MessagePart("sure?", buttons=buttons))
         assert [len(row["components"]) for row in server.posts()[0].components] == [5, 2]
         pressed = server.press(message, "ask:6")
         await server.until(lambda: ears.arrivals and server.interaction(pressed).answer)
@@ -130,13 +131,13 @@ async def test_a_button_is_acknowledged_and_arrives_as_what_it_stands_for(tmp_pa
         assert (arrival.pressed, arrival.message, arrival.id) == ("ask:6", message, pressed)
         assert (arrival.sender, arrival.address) == (server.world.person("ada").id, where(server))
         assert server.interaction(pressed).answer == {"type": 6}
-        await platform.edit(where(server), message, Piece("yes"))
+        await platform.edit(where(server), message, MessagePart("yes"))
         assert server.posts()[0].buttons == []
 
 
-async def test_slash_commands_are_shown_and_arrive_as_words(tmp_path):
+async def test_slash_commands_are_registered_and_arrive_as_text(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
-        await platform.menu((("stop", "stop what runs"), ("model", "x" * 300)))
+        await platform.set_commands((("stop", "stop the task"), ("model", "x" * 300)))
         assert [command["name"] for command in server.rest.commands] == ["stop", "model"]
         chosen = server.slash("model", "fast one", where="general/plans")
         await server.until(lambda: ears.arrivals and server.interaction(chosen).answer)
@@ -147,9 +148,9 @@ async def test_slash_commands_are_shown_and_arrive_as_words(tmp_path):
         assert answer["type"] == 4 and answer["data"]["flags"] == 64
 
 
-async def test_a_command_does_not_wait_behind_what_is_slow(tmp_path):
+async def test_a_command_does_not_wait_behind_a_slow_message(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
-        await platform.menu((("stop", "stop what runs"),))
+        await platform.set_commands((("stop", "stop the task"),))
         gate = ears.hold()
         server.say("slow")
         chosen = server.slash("stop")
@@ -159,30 +160,30 @@ async def test_a_command_does_not_wait_behind_what_is_slow(tmp_path):
         await server.until(lambda: len(ears.arrivals) == 2)
 
 
-async def test_the_menu_is_told_once_and_only_when_connected(tmp_path):
-    commands = (("stop", "stop what runs"),)
+async def test_the_menu_is_registered_once_and_only_when_connected(tmp_path):
+    commands = (("stop", "stop the task"),)
     async with at_work(tmp_path) as (server, platform, _):
-        await platform.menu(commands)
-        await platform.menu(commands)
+        await platform.set_commands(commands)
+        await platform.set_commands(commands)
         assert len(server.asked("PUT", "/commands")) == 1
     with pytest.raises(DeliveryError):
-        await platform.menu((("new", "begin anew"),))
+        await platform.set_commands((("new", "start over"),))
 
 
 # Out.
 
 
-async def test_messages_are_sent_changed_and_deleted(tmp_path, leaks):
+async def test_messages_are_sent_edited_and_deleted(tmp_path, leaks):
     async with at_work(tmp_path) as (server, platform, _):
         thread = Address("discord", server.place("general"), "group", server.place("general/plans"))
         asked = server.say("question", where="general/plans")
-        message = await platform.send(thread, Piece("**answer** @everyone", reply_to=asked, id="1"))
+        message = await platform.send(thread, MessagePart("**answer** @everyone", reply_to=asked, id="1"))
         [post] = server.posts("general/plans")
         assert (post.id, post.text, post.answers) == (message, "**answer** @everyone", asked)
         sent = server.asked("POST", "/messages")[0].body
         assert sent["allowed_mentions"]["parse"] == []
-        await platform.edit(thread, message, Piece("better"))
-        await platform.edit(thread, message, Piece("better"))
+        await platform.edit(thread, message, MessagePart("better"))
+        await platform.edit(thread, message, MessagePart("better"))
         assert server.said("general/plans") == ["better"]
         await platform.typing(thread)
         assert [place for _, place in server.rest.signs] == [thread.thread]
@@ -191,9 +192,9 @@ async def test_messages_are_sent_changed_and_deleted(tmp_path, leaks):
         assert server.said("general/plans") == []
 
 
-async def test_an_answer_to_a_message_that_is_gone_is_sent_all_the_same(tmp_path):
+async def test_a_reply_to_a_deleted_message_is_still_sent(tmp_path):
     async with at_work(tmp_path) as (server, platform, _):
-        await platform.send(where(server), Piece("answer", reply_to="12345"))
+        await platform.send(where(server), MessagePart("answer", reply_to="12345"))
         assert server.said() == ["answer"]
 
 
@@ -202,94 +203,95 @@ async def test_files_are_sent_with_their_caption(tmp_path):
         path = tmp_path / "report.csv"
         path.write_bytes(b"a,b")
         await platform.send(
-            where(server), Piece(media=Media(str(path), caption="figures", name="q3.csv"), id="f")
+            where(server), MessagePart(media=Media(str(path), caption="figures", name="q3.csv"), id="f")
         )
         [post] = server.posts()
         assert (post.text, post.files[0].name, post.files[0].data) == ("figures", "q3.csv", b"a,b")
-        with pytest.raises(Gone, match="cannot be read"):
-            await platform.send(where(server), Piece(media=Media(str(tmp_path / "none"))))
+        with pytest.raises(Undeliverable, match="cannot be read"):
+            await platform.send(where(server), MessagePart(media=Media(str(tmp_path / "none"))))
 
 
 @pytest.mark.parametrize("accident", ["lost", "late"])
-async def test_what_was_accepted_without_our_knowing_is_not_sent_twice(tmp_path, accident):
+async def test_an_unconfirmed_message_is_not_sent_twice(tmp_path, accident):
     async with at_work(tmp_path, deadline=1.0) as (server, platform, _):
-        assert platform.talents.remembers
+        assert platform.capabilities.deduplicates
         server.trouble(accident, "POST", "/messages")
-        piece = Piece("once", id="outbound:" + "long" * 20 + ":0")
+        piece = MessagePart("once", id="outbound:" + "long" * 20 + ":0")
         with pytest.raises(DeliveryError) as doubtful:
             await platform.send(where(server), piece)
-        assert doubtful.value.uncertain and not isinstance(doubtful.value, Gone)
+        assert doubtful.value.uncertain and not isinstance(doubtful.value, Undeliverable)
         message = await platform.send(where(server), piece)
         assert [post.id for post in server.posts()] == [message]
 
 
-async def test_refusals_are_told_by_who_acts_next(tmp_path):
+async def test_errors_say_who_acts_next(tmp_path):
     async with at_work(tmp_path) as (server, platform, _):
         server.trouble("limit", "POST", "/messages", retry_after=34)
         with pytest.raises(DeliveryError) as limited:
-            await platform.send(where(server), Piece("x"))
+            await platform.send(where(server), MessagePart("x"))
         assert (limited.value.retry_after, limited.value.uncertain) == (34, False)
         server.trouble("limit", "PATCH", "/messages", retry_after=0.4)
-        message = await platform.send(where(server), Piece("x"))
+        message = await platform.send(where(server), MessagePart("x"))
         with pytest.raises(DeliveryError) as limited:
-            await platform.edit(where(server), message, Piece("y"))
+            await platform.edit(where(server), message, MessagePart("y"))
         assert limited.value.retry_after == 0.4
         server.trouble("status", "POST", "/messages", status=502)
         with pytest.raises(DeliveryError) as broken:
-            await platform.send(where(server), Piece("x"))
+            await platform.send(where(server), MessagePart("x"))
         assert broken.value.uncertain and len(server.asked("POST", "/messages")) == 3  # tried once each
-        with pytest.raises(Gone, match="no such chat"):
-            await platform.send(Address("discord", "123"), Piece("x"))
-        with pytest.raises(Gone, match="no such chat or message"):
-            await platform.edit(where(server), "123", Piece("x"))
-        with pytest.raises(Gone, match="refuses"):
-            await platform.send(where(server), Piece("x" * 2001))
+        with pytest.raises(Undeliverable, match="no longer has this chat"):
+            await platform.send(Address("discord", "123"), MessagePart("x"))
+        with pytest.raises(Undeliverable, match="no longer has this chat or message"):
+            await platform.edit(where(server), "123", MessagePart("x"))
+        with pytest.raises(Undeliverable, match="rejected it"):
+            await platform.send(where(server), MessagePart("x" * 2001))
         server.rest.forbidden.add(server.place())
-        with pytest.raises(Gone, match="does not let"):
-            await platform.send(where(server), Piece("x"))
+        with pytest.raises(Undeliverable, match="does not allow"):
+            await platform.send(where(server), MessagePart("x"))
 
 
-async def test_a_limit_for_all_calls_is_kept_by_all_calls(tmp_path):
+async def test_a_global_rate_limit_applies_to_all_calls(tmp_path):
     async with at_work(tmp_path) as (server, platform, _):
         server.trouble("limit", "POST", "/messages", retry_after=60, everywhere=True)
         for place in (where(server), where(server, "bob")):
             with pytest.raises(DeliveryError) as limited:
-                await platform.send(place, Piece("x"))
+                await platform.send(place, MessagePart("x"))
             assert 55 < limited.value.retry_after <= 60
         assert len(server.asked("POST", "/messages")) == 1
 
 
-async def test_sending_keeps_within_the_windows_that_discord_tells(tmp_path):
+async def test_sending_respects_the_rate_limit_windows(tmp_path):
     async with at_work(tmp_path) as (server, platform, _):
         server.limits["/messages"] = (3, 0.6)
         for number in range(8):
-            await platform.send(where(server), Piece(str(number)))
+            await platform.send(where(server), MessagePart(str(number)))
         assert server.said() == [str(number) for number in range(8)]
         assert {call.status for call in server.asked("POST", "/messages")} == {200}
 
 
-async def test_nothing_is_sent_before_there_is_a_connection(tmp_path):
+async def test_nothing_is_sent_without_a_connection(tmp_path):
     async with DiscordServer() as server:
         platform = open_discord(settings(server, tmp_path))
         with pytest.raises(DeliveryError, match="not connected yet"):
-            await platform.send(where(server), Piece("x"))
+            await platform.send(where(server), MessagePart("x"))
 
 
 # Opening.
 
 
-async def test_without_a_token_it_says_what_to_set(tmp_path):
+async def test_a_missing_token_says_what_to_set(tmp_path):
     with pytest.raises(ConfigError, match="token_env"):
         open_discord(DiscordSettings(token=Secret(""), folder=tmp_path))
 
 
-async def test_without_discord_py_it_says_how_to_install_it():
+async def test_a_missing_library_says_how_to_install_it():
     code = """if True:
         import sys
         from pathlib import Path
         from alipes.kernel.models import Secret
         from alipes.kernel.errors import ConfigError
-        from alipes.platforms.discord.settings import DiscordSettings, open_discord
+        from alipes.platforms.registry import open_discord
+        from alipes.platforms.discord.settings import DiscordSettings
         assert "discord" not in sys.modules and "aiohttp" not in sys.modules
         sys.modules["discord"] = None  # as if it were not installed
         try:
@@ -298,21 +300,21 @@ async def test_without_discord_py_it_says_how_to_install_it():
             print(error)
     """
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
-    told, _ = await child.communicate()
-    assert b"pip install 'alipes[discord]'" in told
+    seen, _ = await child.communicate()
+    assert b"pip install 'alipes[discord]'" in seen
 
 
-async def test_a_wrong_token_ends_it_with_a_sentence_and_never_shows_it(tmp_path, leaks):
+async def test_a_wrong_token_is_a_config_error_that_does_not_show_it(tmp_path, leaks):
     async with DiscordServer() as server:
         platform = open_discord(settings(server, tmp_path, token=Secret("hush hush")))
         with pytest.raises(ConfigError, match="does not know the bot's token") as refused:
-            await platform.listen(Ears().take, Ears().tell)
+            await platform.listen(RecordingGateway().take, RecordingGateway().tell)
         assert "hush" not in str(refused.value)
 
 
-async def test_missing_rights_to_read_end_it_with_what_to_switch_on(tmp_path, leaks):
+async def test_missing_read_permission_says_what_to_turn_on(tmp_path, leaks):
     async with DiscordServer() as server:
         server.gateway.disallowed = 1 << 15
         platform = open_discord(settings(server, tmp_path))
         with pytest.raises(ConfigError, match="Message Content Intent"):
-            await platform.listen(Ears().take, Ears().tell)
+            await platform.listen(RecordingGateway().take, RecordingGateway().tell)

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alipes.platforms.discord.payloads import LONGEST, escape, pieces
-from alipes.platforms.markup.spans import utf16
+from alipes.platforms.discord.payloads import LONGEST, escape, format_markdown
+from alipes.platforms.markup.spans import utf16_length
 
 
 def one(markdown):
-    [piece] = pieces(markdown)
+    [piece] = format_markdown(markdown)
     return piece.text
 
 
@@ -35,7 +35,7 @@ def one(markdown):
         ("** no bold ** here", "\\*\\* no bold \\*\\* here"),
     ],
 )
-def test_each_mark_is_written_as_discord_reads_it(markdown, shown):
+def test_each_mark_is_written_in_discord_markdown(markdown, shown):
     assert one(markdown) == shown
 
 
@@ -53,32 +53,32 @@ def test_each_mark_is_written_as_discord_reads_it(markdown, shown):
         ("[a](b) and [c]", "\\[a](b) and [c]"),
     ],
 )
-def test_what_is_meant_as_text_stays_text(text, escaped):
+def test_plain_text_is_escaped(text, escaped):
     assert escape(text) == escaped
 
 
-def test_signs_are_not_put_next_to_blanks():
+def test_markup_signs_are_not_next_to_spaces():
     assert one("a **b&#32;**c") in ("a **b** c", "a \\*\\*b \\*\\*c")
 
 
-def test_a_long_text_is_cut_on_the_borders_of_blocks():
+def test_a_long_text_is_split_between_blocks():
     text = "\n\n".join(f"Paragraph {number}. " + "word " * 80 for number in range(20))
-    parts = pieces(text)
+    parts = format_markdown(text)
     assert len(parts) > 3
     assert all(part.text.startswith("Paragraph") and len(part.text) <= LONGEST for part in parts)
 
 
 def test_a_long_block_of_code_is_code_in_every_message():
     text = "```python\n" + "\n".join(f"value_{number} = {number}" for number in range(600)) + "\n```"
-    parts = [piece.text for piece in pieces(text)]
+    parts = [piece.text for piece in format_markdown(text)]
     assert all(part.startswith("```python\n") and part.endswith("\n```") for part in parts)
     lines = [line for part in parts for line in part.splitlines()[1:-1]]
     assert lines == [f"value_{number} = {number}" for number in range(600)]
 
 
-def test_signs_that_escaping_adds_count():
-    parts = pieces("* x " * 900 + "_" * 3000)
-    assert all(utf16(part.text) <= LONGEST for part in parts)
+def test_added_escapes_count_towards_the_limit():
+    parts = format_markdown("* x " * 900 + "_" * 3000)
+    assert all(utf16_length(part.text) <= LONGEST for part in parts)
     assert sum(part.text.count("_") for part in parts) == 3000
 
 
@@ -87,9 +87,9 @@ words = st.text(st.sampled_from("ab `*_~|>#-[]()\\\n🙂é"), max_size=300)
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(words, max_size=12).map("\n\n".join), st.integers(40, 300))
-def test_whatever_is_written_fits_and_is_not_empty(markdown, longest):
-    for piece in pieces(markdown, longest):
-        assert 0 < utf16(piece.text) <= longest
+def test_any_text_fits_and_is_not_empty(markdown, longest):
+    for piece in format_markdown(markdown, longest):
+        assert 0 < utf16_length(piece.text) <= longest
         assert piece.text.strip()
-    shown = "".join(re.sub(r"\W|_", "", piece.plain) for piece in pieces(markdown, longest))
+    shown = "".join(re.sub(r"\W|_", "", piece.plain) for piece in format_markdown(markdown, longest))
     assert set(shown) <= set(re.sub(r"\W|_", "", markdown))

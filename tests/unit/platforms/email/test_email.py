@@ -11,11 +11,12 @@ import pytest
 
 from alipes.kernel.errors import ConfigError, DeliveryError, StoreError
 from alipes.kernel.models import Secret
-from alipes.kernel.platform import Arrival, Piece, Platform
+from alipes.kernel.platform import IncomingMessage, MessagePart, Platform
 from alipes.kernel.turns import Address
-from alipes.platforms.email.settings import EmailSettings, open_email
-from tests.world.ears import Ears, listening_once
+from alipes.platforms.email.settings import EmailSettings
+from alipes.platforms.registry import open_email
 from tests.world.mail_server import OURS, PASSWORD, SERVER, Dovecot, Smarthost, Writer
+from tests.world.recording_gateway import RecordingGateway, receive_once
 from tests.world.tls import ca_file
 
 pytestmark = [pytest.mark.service("dovecot"), pytest.mark.deadline(8)]
@@ -36,20 +37,20 @@ def post(folder: Path, dovecot: Dovecot | None, smarthost: Smarthost | None, **m
 
 
 @asynccontextmanager
-async def served(folder: Path, **more: Any) -> AsyncIterator[tuple[Dovecot, Smarthost, Platform, Ears]]:
+async def served(folder: Path, **more: Any) -> AsyncIterator[tuple[Dovecot, Smarthost, Platform, RecordingGateway]]:
     async with Dovecot() as dovecot, Smarthost() as smarthost:
         platform = post(folder, dovecot, smarthost, **more)
-        async with listening_once(platform) as ears:
-            await ears.told("ready", 2)
+        async with receive_once(platform) as ears:
+            await ears.wait_status("ready", 2)
             yield dovecot, smarthost, platform, ears
 
 
 async def said(platform: Platform, where: Address, text: str, id: str = "turn#0") -> None:
-    (piece,) = platform.pieces(text)
-    await platform.send(where, Piece(text=piece.text, plain=piece.plain, id=id))
+    (piece,) = platform.format_message(text)
+    await platform.send(where, MessagePart(text=piece.text, plain=piece.plain, id=id))
 
 
-async def test_a_mail_is_answered_in_its_thread_and_a_reply_goes_on_there(tmp_path: Path) -> None:
+async def test_a_mail_is_answered_in_its_thread_and_a_reply_continues_it(tmp_path: Path) -> None:
     async with served(tmp_path) as (dovecot, smarthost, platform, ears):
         ada = Writer(dovecot, "ada@example.org", "Ada")
         first = await ada.write("what is *this*?\n-- \nAda", subject="A question")
@@ -79,7 +80,7 @@ async def test_a_mail_is_answered_in_its_thread_and_a_reply_goes_on_there(tmp_pa
         assert second["References"].split()[:2] == [first["Message-ID"], answer["Message-ID"]]
 
 
-async def test_every_thread_is_a_conversation_also_where_programs_forget_how_it_began(tmp_path: Path) -> None:
+async def test_every_thread_is_a_conversation_also_with_truncated_references(tmp_path: Path) -> None:
     async with served(tmp_path) as (dovecot, smarthost, platform, ears):
         ada = Writer(dovecot, "ada@example.org")
         await ada.write("one")
@@ -95,7 +96,7 @@ async def test_every_thread_is_a_conversation_also_where_programs_forget_how_it_
         assert three.address == one.address and four.address.chat == "grace@example.org" != three.address.chat
 
 
-async def test_machines_lists_and_we_ourselves_are_not_answered(tmp_path: Path) -> None:
+async def test_automatic_mail_lists_and_our_own_mail_are_not_answered(tmp_path: Path) -> None:
     async with served(tmp_path) as (dovecot, smarthost, platform, ears):
         ada = Writer(dovecot, "ada@example.org")
         await said(platform, Address("email", "ada@example.org"), "Hello.")
@@ -125,19 +126,19 @@ async def test_machines_lists_and_we_ourselves_are_not_answered(tmp_path: Path) 
         assert came.text == "from a person" and len(ears.arrivals) == 1
 
 
-async def test_only_those_count_for_whom_the_receiving_server_vouches(tmp_path: Path) -> None:
+async def test_only_authenticated_senders_count(tmp_path: Path) -> None:
     async with served(tmp_path) as (dovecot, _, _, ears):
         ada = Writer(dovecot, "ada@example.org")
-        for told in (
+        for seen in (
             "",
             f"{SERVER}; dmarc=fail header.from=example.org",
             f"{SERVER}; dmarc=pass header.from=elsewhere.example",
             f"{SERVER}; spf=pass smtp.mailfrom=x@elsewhere.example; dkim=pass header.d=elsewhere.example",
             "other.example; dmarc=pass header.from=example.org",
         ):
-            await ada.write("somebody else", Authentication_Results=told)
-        for told in ("dkim=pass (good) header.d=example.org", "spf=pass smtp.mailfrom=bounce@example.org"):
-            await ada.write(told, Authentication_Results=f"{SERVER}; {told}")
+            await ada.write("somebody else", Authentication_Results=seen)
+        for seen in ("dkim=pass (good) header.d=example.org", "spf=pass smtp.mailfrom=bounce@example.org"):
+            await ada.write(seen, Authentication_Results=f"{SERVER}; {seen}")
         assert [each.text for each in await ears.heard(2)] == [
             "dkim=pass (good) header.d=example.org",
             "spf=pass smtp.mailfrom=bounce@example.org",
@@ -147,7 +148,7 @@ async def test_only_those_count_for_whom_the_receiving_server_vouches(tmp_path: 
         assert (await ears.heard())[0].text == "as it stands"
 
 
-async def test_pictures_are_seen_and_files_are_saved(tmp_path: Path) -> None:
+async def test_pictures_reach_the_model_and_files_are_saved(tmp_path: Path) -> None:
     async with served(tmp_path) as (dovecot, _, _, ears):
         ada = Writer(dovecot, "ada@example.org")
         message = ada.compose("look at these")
@@ -173,16 +174,16 @@ async def test_pictures_are_seen_and_files_are_saved(tmp_path: Path) -> None:
         assert b"an older mail" in Path(came.files[1].path).read_bytes()
 
 
-async def test_of_a_stranger_only_the_head_is_read(tmp_path: Path) -> None:
+async def test_only_the_head_of_a_strangers_mail_is_read(tmp_path: Path) -> None:
     async with Dovecot() as dovecot, Smarthost() as smarthost:
         platform = post(tmp_path, dovecot, smarthost)
 
-        async def nobody(_came: Arrival) -> bool:
+        async def nobody(_came: IncomingMessage) -> bool:
             return False
 
-        platform.fetch_only_for(nobody)
-        async with listening_once(platform) as ears:
-            await ears.told("ready", 2)
+        platform.set_fetch_policy(nobody)
+        async with receive_once(platform) as ears:
+            await ears.wait_status("ready", 2)
             ada = Writer(dovecot, "ada@example.org")
             message = ada.compose("a long story", subject="Hello")
             message.add_attachment(b"x", maintype="text", subtype="csv", filename="x.csv")
@@ -194,102 +195,102 @@ async def test_of_a_stranger_only_the_head_is_read(tmp_path: Path) -> None:
             assert answer["In-Reply-To"] == message["Message-ID"]
 
 
-async def test_what_came_while_we_were_away_is_read_once_and_what_was_there_before_is_not(
+async def test_mail_missed_while_down_is_read_once_and_older_mail_is_ignored(
     tmp_path: Path,
 ) -> None:
     async with Dovecot() as dovecot:
         ada = Writer(dovecot, "ada@example.org")
         await ada.write("before our time")
         platform = post(tmp_path, dovecot, None)
-        async with listening_once(platform) as ears:
-            await ears.told("ready", 2)
+        async with receive_once(platform) as ears:
+            await ears.wait_status("ready", 2)
             await ada.write("one")
             assert [each.text for each in await ears.heard()] == ["one"]
-            await ears.told("ready", 4)
+            await ears.wait_status("ready", 4)
         await ada.write("two")
         await ada.write("three")
-        async with listening_once(platform) as ears:
+        async with receive_once(platform) as ears:
             assert [each.text for each in await ears.heard(2)] == ["two", "three"]
-            await ears.told("ready", 2)
-        async with listening_once(platform) as ears:
-            await ears.told("ready", 2)
+            await ears.wait_status("ready", 2)
+        async with receive_once(platform) as ears:
+            await ears.wait_status("ready", 2)
             await ada.write("four")
             assert [each.text for each in await ears.heard()] == ["four"]
 
 
-async def test_what_was_not_handed_over_comes_again(tmp_path: Path) -> None:
-    async def failing(_came: Arrival) -> None:
+async def test_undelivered_mail_is_read_again(tmp_path: Path) -> None:
+    async def failing(_came: IncomingMessage) -> None:
         raise StoreError("the disk is full")
 
     async with served(tmp_path) as (dovecot, _, platform, ears):
         ears.before = failing
         await Writer(dovecot, "ada@example.org").write("one")
         assert isinstance(await ears.broken(), StoreError)
-        async with listening_once(platform) as ears:
+        async with receive_once(platform) as ears:
             assert [each.text for each in await ears.heard()] == ["one"]
 
 
-async def test_a_server_that_numbers_its_mail_anew_is_looked_through_again(tmp_path: Path) -> None:
+async def test_after_renumbering_recent_mail_is_read_again(tmp_path: Path) -> None:
     async with served(tmp_path) as (dovecot, _, _platform, ears):
         ada = Writer(dovecot, "ada@example.org")
         await ada.write("one")
         first = (await ears.heard())[0]
-        await ears.told("ready", 4)
+        await ears.wait_status("ready", 4)
     seen = tmp_path / "home" / "seen.json"
     seen.write_text('{"validity": 1, "uid": 99}')
     async with Dovecot() as dovecot:
         await Writer(dovecot, "ada@example.org").write("one", Message_ID=first.message)
-        async with listening_once(post(tmp_path, dovecot, None)) as ears:
+        async with receive_once(post(tmp_path, dovecot, None)) as ears:
             assert [each.id for each in await ears.heard()] == [first.id]
 
 
-async def test_a_connection_that_ends_is_told(tmp_path: Path) -> None:
+async def test_a_closed_connection_is_reported(tmp_path: Path) -> None:
     async with served(tmp_path) as (dovecot, _, _, ears):
         await dovecot.down()
         assert isinstance(await ears.broken(), DeliveryError)
 
 
-async def test_a_server_that_hangs_is_noticed(tmp_path: Path) -> None:
+async def test_a_hanging_server_is_detected(tmp_path: Path) -> None:
     async with served(tmp_path, renew=0.2, patience=0.3) as (dovecot, _, _, ears):
         dovecot.freeze()
-        assert "said nothing" in str(await ears.broken())
+        assert "sent nothing" in str(await ears.broken())
         dovecot.freeze(signal.SIGCONT)
 
 
-async def test_signs_of_life_are_told_while_no_mail_comes(tmp_path: Path) -> None:
+async def test_readiness_is_reported_while_no_mail_arrives(tmp_path: Path) -> None:
     async with served(tmp_path, renew=0.05) as (_, _, _, ears):
-        await ears.told("ready", 9)
+        await ears.wait_status("ready", 9)
         assert not ears.trouble
 
 
 @pytest.mark.parametrize("security", ["tls", "starttls"])
-async def test_the_ways_are_protected_and_believe_the_operators_authority_alone(
+async def test_tls_is_used_and_trusts_only_the_configured_authority(
     tmp_path: Path, security: str
 ) -> None:
     async with Dovecot() as dovecot, Smarthost(tls=security) as smarthost:
         port = dovecot.imaps if security == "tls" else dovecot.imap
         ways = {"imap": ("127.0.0.1", port, security), "smtp": ("127.0.0.1", smarthost.port, security)}
         platform = post(tmp_path, dovecot, smarthost, **ways, ca_file=str(ca_file(tmp_path)))
-        async with listening_once(platform) as ears:
-            await ears.told("ready", 2)
+        async with receive_once(platform) as ears:
+            await ears.wait_status("ready", 2)
             await said(platform, Address("email", "ada@example.org"), "Hello.")
             await smarthost.got()
         careless = post(tmp_path, dovecot, smarthost, **ways)
-        async with listening_once(careless) as ears:
+        async with receive_once(careless) as ears:
             assert "CERTIFICATE_VERIFY_FAILED" in str(await ears.broken())
         with pytest.raises(DeliveryError, match="CERTIFICATE_VERIFY_FAILED"):
             await said(careless, Address("email", "ada@example.org"), "Hello.")
 
 
-async def test_what_the_operator_must_mend_is_told_without_the_password(tmp_path: Path) -> None:
+async def test_config_errors_do_not_show_the_password(tmp_path: Path) -> None:
     async with Dovecot() as dovecot, Smarthost() as smarthost:
         wrong = post(tmp_path, dovecot, smarthost, password=Secret("wr0ng"))
-        async with listening_once(wrong) as ears:
+        async with receive_once(wrong) as ears:
             trouble = await ears.broken()
             assert isinstance(trouble, ConfigError) and "wr0ng" not in str(trouble)
         with pytest.raises(DeliveryError, match="does not accept our password"):
             await said(wrong, Address("email", "ada@example.org"), "Hello.")
-        async with listening_once(post(tmp_path, dovecot, smarthost, mailbox="Bücher & Co")) as ears:
+        async with receive_once(post(tmp_path, dovecot, smarthost, mailbox="Bücher & Co")) as ears:
             assert isinstance(await ears.broken(), ConfigError) and "Bücher" in str(ears.trouble)
 
 
@@ -302,6 +303,6 @@ async def test_what_the_operator_must_mend_is_told_without_the_password(tmp_path
         {"smtp": ("mail.example.org", 25, "none")},
     ],
 )
-def test_what_cannot_be_is_refused_at_once(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_rejected_at_once(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"email\.(address|imap|smtp)"):
         post(tmp_path, None, None, **wrong)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alipes.platforms.email.parse import Unreadable, glance, opened, vouched
-from alipes.platforms.email.reply_text import Words, from_html, trimmed
+from alipes.platforms.email.parse import UnreadableMail, is_authenticated, parse_head, parse_mail
+from alipes.platforms.email.reply_text import ReplyText, html_to_text, split_reply
 
 HEAD = b"From: Ada <Ada@Example.org>\nMessage-ID: <1@x>\nMIME-Version: 1.0\n"
 
@@ -37,45 +37,45 @@ HEAD = b"From: Ada <Ada@Example.org>\nMessage-ID: <1@x>\nMIME-Version: 1.0\n"
         ("", "", ""),
     ],
 )
-def test_own_words_are_told_from_those_of_others(text: str, own: str | None, quoted: str) -> None:
-    words = trimmed(text)
+def test_own_text_is_separated_from_quotes(text: str, own: str | None, quoted: str) -> None:
+    words = split_reply(text)
     assert (words.own, words.quoted, words.woven) == (text if own is None else own, quoted, "")
 
 
 def test_answers_between_the_lines_stay_where_they_are() -> None:
     text = "On Monday alipes wrote:\n> A?\nyes\n> B?\nno\n-- \nAda"
-    assert trimmed(text) == Words("yes\nno", "A?\nB?", "On Monday alipes wrote:\n> A?\nyes\n> B?\nno")
+    assert split_reply(text) == ReplyText("yes\nno", "A?\nB?", "On Monday alipes wrote:\n> A?\nyes\n> B?\nno")
 
 
 @given(st.text(max_size=400))
-def test_any_text_can_be_trimmed(text: str) -> None:
-    words = trimmed(text)
+def test_any_text_can_be_split(text: str) -> None:
+    words = split_reply(text)
     assert len(words.own) <= len(text)
 
 
-def test_html_is_read_as_a_person_sees_it() -> None:
+def test_html_is_converted_as_a_person_sees_it() -> None:
     page = """<html><head><title>no</title><style>p{}</style></head><body><p>Hello <b>there</b>,</p>
       <div>see <a href="https://x.example/a">this</a> and <a href="https://y.example">https://y.example</a></div>
       <ul><li>one<li>two</ul><pre>a
   b</pre>5&nbsp;&lt; 6<br>end<script>alert(1)</script><img alt="a dot" src=x>
       <div class="gmail_quote">On Monday Bob wrote:<blockquote><p>old</p>text</blockquote></div></body></html>"""
-    assert from_html(page).split("\n> On")[0] == (
+    assert html_to_text(page).split("\n> On")[0] == (
         "Hello there,\nsee this (https://x.example/a) and https://y.example\n• one\n• two\na\n  b\n5\u00a0< 6\nenda dot"
     )
-    words = trimmed(from_html(page))
+    words = split_reply(html_to_text(page))
     assert "old" in words.quoted and "Bob" not in words.own
 
 
 @pytest.mark.parametrize(
     "begins", ["<!--", "<!", "<?", "</", "<a ", '<a b="', "<blockquote>", "<div>", "<", "<script>"]
 )
-def test_a_page_of_beginnings_is_read_in_time(begins: str) -> None:
-    assert len(from_html(begins * (50_000 // len(begins)))) <= 50_000
+def test_unclosed_tags_are_parsed_in_time(begins: str) -> None:
+    assert len(html_to_text(begins * (50_000 // len(begins)))) <= 50_000
 
 
 @given(st.text(alphabet="<>/abdivpre=\"' &;!-\n", max_size=300))
-def test_any_html_can_be_read(html: str) -> None:
-    assert isinstance(from_html(html), str)
+def test_any_html_can_be_converted(html: str) -> None:
+    assert isinstance(html_to_text(html), str)
 
 
 @pytest.mark.parametrize(
@@ -89,40 +89,40 @@ def test_any_html_can_be_read(html: str) -> None:
         (b"text/plain; charset=utf-16", "grün".encode("utf-16"), "grün"),
     ],
 )
-def test_a_charset_is_believed_only_as_far_as_it_is_true(
+def test_a_wrong_charset_does_not_lose_text(
     kind: bytes, body: bytes, text: str, tmp_path: Path
 ) -> None:
     raw = HEAD + b"Content-Type: " + kind + b"\nContent-Transfer-Encoding: 8bit\n\n" + body
-    assert opened(raw, tmp_path, ()).arrival.text.strip("\ufffd") == text.strip("\ufffd")
+    assert parse_mail(raw, tmp_path, ()).incoming.text.strip("\ufffd") == text.strip("\ufffd")
 
 
-def test_subjects_and_names_are_decoded_and_a_command_may_be_either(tmp_path: Path) -> None:
+def test_subjects_and_names_are_decoded_and_may_be_commands(tmp_path: Path) -> None:
     named = b"From: =?utf-8?q?J=C3=BCrgen?= <j@x.example>\nMessage-ID: <1@x>\nSubject: =?utf-8?q?gr=C3=BCn?=\n\nwords"
-    told = opened(named, None, ())
-    assert told.arrival.name == "Jürgen" and told.arrival.text == "Subject: grün\n\nwords"
-    assert opened(HEAD + b"Subject: /status\n\n", None, ("status",)).arrival.text == "/status"
+    seen = parse_mail(named, None, ())
+    assert seen.incoming.name == "Jürgen" and seen.incoming.text == "Subject: grün\n\nwords"
+    assert parse_mail(HEAD + b"Subject: /status\n\n", None, ("status",)).incoming.text == "/status"
     many = HEAD + b"Subject: x\n\n/queue do this\nand that\n\nThanks,\nAda"
-    assert opened(many, None, ("queue",)).arrival.text == "/queue do this\nand that"
-    assert opened(HEAD + b"\n/etc/passwd is a file\n\nreally", None, ("queue",)).arrival.text.endswith(
+    assert parse_mail(many, None, ("queue",)).incoming.text == "/queue do this\nand that"
+    assert parse_mail(HEAD + b"\n/etc/passwd is a file\n\nreally", None, ("queue",)).incoming.text.endswith(
         "really"
     )
 
 
-def test_a_mail_without_an_id_has_its_own_and_the_same_again() -> None:
+def test_a_mail_without_an_id_gets_a_stable_one() -> None:
     raw = b"From: ada@example.org\nSubject: x\n\nwords"
-    first, again = opened(raw, None, ()).arrival, opened(raw, None, ()).arrival
-    assert first.id == again.id != opened(raw + b"!", None, ()).arrival.id
+    first, again = parse_mail(raw, None, ()).incoming, parse_mail(raw, None, ()).incoming
+    assert first.id == again.id != parse_mail(raw + b"!", None, ()).incoming.id
 
 
 @pytest.mark.parametrize(
     "line", [b"From: " + b'"' * 60_000, b"Content-Type: multipart/report; " + b"a=b; " * 10_000]
 )
-def test_a_head_that_would_take_a_minute_to_read_is_left_out(line: bytes) -> None:
-    with pytest.raises(Unreadable, match="letters"):
-        glance(line + b" <ada@example.org>\n\n", "us@house.test", authenticated=False, server="")
+def test_a_mail_with_a_huge_header_is_skipped(line: bytes) -> None:
+    with pytest.raises(UnreadableMail, match="characters"):
+        parse_head(line + b" <ada@example.org>\n\n", "us@house.test", authenticated=False, server="")
 
 
-def test_the_sign_of_a_company_is_no_picture_to_look_at(tmp_path: Path) -> None:
+def test_a_company_logo_is_not_an_attachment(tmp_path: Path) -> None:
     made = EmailMessage()
     made["From"], made["Message-ID"] = "ada@example.org", "<1@x>"
     made.set_content("words")
@@ -131,17 +131,17 @@ def test_the_sign_of_a_company_is_no_picture_to_look_at(tmp_path: Path) -> None:
     assert isinstance(page, EmailMessage)
     page.add_related(b"\x89PNG", maintype="image", subtype="png", cid="<logo>")
     made.add_attachment(b"\x89PNG", maintype="image", subtype="png", filename="a.png")
-    told = opened(made.as_bytes(), tmp_path, ()).arrival
-    assert told.text == "words" and len(told.images) == 1 and not told.files
+    seen = parse_mail(made.as_bytes(), tmp_path, ()).incoming
+    assert seen.text == "words" and len(seen.images) == 1 and not seen.files
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_read_or_left_out(raw: bytes) -> None:
+def test_any_bytes_are_parsed_or_skipped(raw: bytes) -> None:
     try:
-        why, told = glance(HEAD + raw, "us@house.test", authenticated=False, server="")
-        assert bool(why) is (told is None)
-        opened(HEAD + raw, None, ())
-    except Unreadable:
+        why, seen = parse_head(HEAD + raw, "us@house.test", authenticated=False, server="")
+        assert bool(why) is (seen is None)
+        parse_mail(HEAD + raw, None, ())
+    except UnreadableMail:
         pass
 
 
@@ -175,6 +175,6 @@ RESULTS = "Authentication-Results"
         ([("Received", "from x by mx.a"), (RESULTS, "mx.a; none"), (RESULTS, "mx.a; dmarc=pass header.from=example.org")], "", False),
     ],
 )  # fmt: skip
-def test_who_vouches_for_whom(headers: list[tuple[str, str]], server: str, yes: bool) -> None:
-    assert vouched(headers, "ada@example.org", server) is yes
-    assert not vouched(headers, "ada@elsewhere.example", server)
+def test_authentication_results_are_matched_to_the_sender(headers: list[tuple[str, str]], server: str, yes: bool) -> None:
+    assert is_authenticated(headers, "ada@example.org", server) is yes
+    assert not is_authenticated(headers, "ada@elsewhere.example", server)

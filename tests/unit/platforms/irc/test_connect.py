@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from alipes.kernel.errors import ConfigError, DeliveryError, Gone
+from alipes.kernel.errors import ConfigError, DeliveryError, Undeliverable
 from alipes.kernel.models import Secret
-from alipes.kernel.platform import Piece
+from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
-from alipes.platforms.irc.platform import Irc, IrcSettings
-from alipes.platforms.irc.protocol import MAX_LINE_BYTES, Line, parse_line
-from alipes.platforms.irc.send import Pace
-from tests.world.ears import Ears, listening_once
+from alipes.platforms.irc.platform import IrcPlatform, IrcSettings
+from alipes.platforms.irc.protocol import MAX_LINE_BYTES, IrcLine, parse_line
+from alipes.platforms.irc.send import IrcRateLimit
+from tests.world.recording_gateway import RecordingGateway, receive_once
 
 WELCOME = ":s 001 {nick} :welcome {nick}"
 
@@ -27,7 +27,7 @@ class Door:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self.heard: list[Line] = []
+        self.heard: list[IrcLine] = []
 
     async def shut(self) -> None:
         self._writer.close()
@@ -37,7 +37,7 @@ class Door:
     def tell(self, *lines: str) -> None:
         self._writer.write("".join(f"{line}\r\n" for line in lines).encode())
 
-    async def hears(self, command: str, *params: str) -> Line:
+    async def hears(self, command: str, *params: str) -> IrcLine:
         """The next line that begins so; others before it are kept."""
         while True:
             raw = await self._reader.readline()
@@ -58,7 +58,7 @@ class Door:
         await self.hears("USERHOST")
         self.tell(":s 302 alipes :alipes=+~alipes@host.example ")
 
-    async def takes(self) -> list[Line]:
+    async def takes(self) -> list[IrcLine]:
         """What is said up to the question behind it, which is answered."""
         before = len(self.heard)
         ping = await self.hears("PING")
@@ -67,14 +67,14 @@ class Door:
 
 
 @asynccontextmanager
-async def at_the_door(**more: Any) -> AsyncIterator[tuple[Irc, Ears, Door]]:
+async def at_the_door(**more: Any) -> AsyncIterator[tuple[IrcPlatform, RecordingGateway, Door]]:
     came: asyncio.Queue[Door] = asyncio.Queue()
     server = await asyncio.start_server(lambda r, w: came.put_nowait(Door(r, w)), "127.0.0.1", 0)
     given = {"port": server.sockets[0].getsockname()[1], "pace": 0.0, "patience": 5.0, **more}
-    platform = Irc(IrcSettings(host="127.0.0.1", tls=False, folder=Path("/nonexistent"), **given))
+    platform = IrcPlatform(IrcSettings(host="127.0.0.1", tls=False, folder=Path("/nonexistent"), **given))
     door = None
     try:
-        async with server, listening_once(platform) as ears:
+        async with server, receive_once(platform) as ears:
             door = await came.get()
             yield platform, ears, door
     finally:
@@ -82,7 +82,7 @@ async def at_the_door(**more: Any) -> AsyncIterator[tuple[Irc, Ears, Door]]:
             await door.shut()
 
 
-async def test_an_account_is_logged_in_to_before_we_enter() -> None:
+async def test_login_happens_before_registration_ends() -> None:
     async with at_the_door(password=Secret("pä ss")) as (_, ears, door):
         await door.hears("CAP", "LS")
         door.tell(":s CAP * LS * :message-tags", ":s CAP * LS :sasl=EXTERNAL,PLAIN")
@@ -96,11 +96,11 @@ async def test_an_account_is_logged_in_to_before_we_enter() -> None:
         door.tell(":s 900 * * alipes :you are logged in", ":s 903 * :done")
         await door.hears("CAP", "END")
         door.tell(WELCOME.format(nick="alipes"))
-        await ears.told("ready")
+        await ears.wait_status("ready")
         assert not any(line.command == "PASS" for line in door.heard)
 
 
-async def test_a_password_that_is_not_accepted_is_the_operators_business_and_is_not_told() -> None:
+async def test_a_rejected_password_is_a_config_error_that_does_not_show_it() -> None:
     async with at_the_door(password=Secret("wrong")) as (_, ears, door):
         await door.hears("CAP", "LS")
         door.tell(":s CAP * LS :sasl")
@@ -114,7 +114,7 @@ async def test_a_password_that_is_not_accepted_is_the_operators_business_and_is_
         assert isinstance(trouble, ConfigError) and "wrong" not in str(trouble)
 
 
-async def test_a_server_where_no_password_logs_in_is_told() -> None:
+async def test_a_server_without_password_logins_is_reported() -> None:
     async with at_the_door(password=Secret("x")) as (_, ears, door):
         await door.hears("CAP", "LS")
         door.tell(":s CAP * LS :sasl=EXTERNAL")
@@ -124,20 +124,20 @@ async def test_a_server_where_no_password_logs_in_is_told() -> None:
 
 
 @pytest.mark.parametrize("answer", [":s 421 * CAP :Unknown command", ":s 451 * :Register first"])
-async def test_an_old_server_knows_no_capabilities(answer: str) -> None:
+async def test_an_old_server_without_capabilities_works(answer: str) -> None:
     async with at_the_door() as (_, ears, door):
         await door.hears("CAP", "LS")
         door.tell(answer)
         await door.hears("USER")
         door.tell(WELCOME.format(nick="alipes"))
-        await ears.told("ready")
+        await ears.wait_status("ready")
         assert not any(line.params[:1] == ("END",) for line in door.heard)
 
 
 @pytest.mark.parametrize(
     ("number", "kind"), [("432", ConfigError), ("464", ConfigError), ("465", ConfigError)]
 )
-async def test_who_is_not_let_in_says_why(number: str, kind: type[Exception]) -> None:
+async def test_a_rejected_registration_says_why(number: str, kind: type[Exception]) -> None:
     async with at_the_door() as (_, ears, door):
         await door.hears("CAP", "LS")
         door.tell(":s CAP * LS :")
@@ -147,19 +147,19 @@ async def test_who_is_not_let_in_says_why(number: str, kind: type[Exception]) ->
         assert isinstance(trouble, kind) and "this is the reason" in str(trouble)
 
 
-async def test_a_server_that_ends_the_talk_at_the_door_is_tried_again_later() -> None:
+async def test_a_connection_lost_during_registration_is_retried() -> None:
     async with at_the_door() as (_, ears, door):
         await door.hears("CAP", "LS")
         door.tell("ERROR :Trying to reconnect too fast")
         assert isinstance(await ears.broken(), DeliveryError) and "too fast" in str(ears.trouble)
 
 
-async def test_a_server_that_says_nothing_is_not_waited_for_for_ever() -> None:
+async def test_a_silent_server_times_out() -> None:
     async with at_the_door(patience=0.3) as (_, ears, _door):
-        assert "did not let us in" in str(await ears.broken())
+        assert "did not accept the login" in str(await ears.broken())
 
 
-async def test_accounts_and_ids_come_with_each_line_where_the_server_has_them() -> None:
+async def test_accounts_and_ids_are_read_from_tags() -> None:
     tags, now = "message-tags account-tag server-time", f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.000}Z"
     async with at_the_door() as (_, ears, door):
         await door.enters(offered=tags, granted=tags)
@@ -188,7 +188,7 @@ async def test_accounts_and_ids_come_with_each_line_where_the_server_has_them() 
         assert by_text["one"].address != by_text["two"].address
 
 
-async def test_a_server_without_them_is_asked_who_somebody_is() -> None:
+async def test_without_tags_whois_identifies_people() -> None:
     async with at_the_door() as (platform, ears, door):
         await door.enters()
         door.tell(":Ada!a@h PRIVMSG alipes :one", ":Ada!a@h PRIVMSG alipes :two")
@@ -208,11 +208,11 @@ async def test_a_server_without_them_is_asked_who_somebody_is() -> None:
         came = await ears.heard(3)
         assert came[2].sender == "ada!a@elsewhere", "what the server says is of somebody else"
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(platform.send(came[2].address, Piece("hello")))
+            tasks.create_task(platform.send(came[2].address, MessagePart("hello")))
             assert [line.last for line in await door.takes()] == ["hello"]
 
 
-async def test_in_a_busy_channel_nobody_is_asked_for_who_talks_to_others() -> None:
+async def test_in_a_busy_channel_whois_is_not_used_for_other_conversations() -> None:
     async with at_the_door(channels=("#house",)) as (_, ears, door):
         await door.enters()
         door.tell(
@@ -226,22 +226,22 @@ async def test_in_a_busy_channel_nobody_is_asked_for_who_talks_to_others() -> No
         assert [each.sender for each in await ears.heard(2)] == ["ada!a@h", "account"]
 
 
-async def test_somebody_who_left_is_looked_for_before_the_answer_is_given() -> None:
+async def test_someone_who_left_is_identified_again_before_an_answer() -> None:
     async with at_the_door() as (platform, ears, door):
         await door.enters(offered="account-tag", granted="account-tag")
         door.tell("@account=ada :Ada!a@h PRIVMSG alipes :one", ":Ada!a@h QUIT :bye", ":s PONG s :nothing")
         (came,) = await ears.heard()
-        await ears.told("ready", 5)
+        await ears.wait_status("ready", 5)
         async with asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(_refused(platform, came.address))
             await door.hears("WHOIS")
             door.tell(":s 311 alipes Ada other host * :x", ":s 318 alipes Ada :end")
-        assert isinstance(sending.result(), Gone)
+        assert isinstance(sending.result(), Undeliverable)
 
 
-async def _refused(platform: Irc, where: Address) -> DeliveryError:
+async def _refused(platform: IrcPlatform, where: Address) -> DeliveryError:
     with pytest.raises(DeliveryError) as refused:
-        await platform.send(where, Piece("hello"))
+        await platform.send(where, MessagePart("hello"))
     return refused.value
 
 
@@ -249,19 +249,19 @@ async def test_a_hidden_host_counts_as_others_see_it() -> None:
     async with at_the_door() as (platform, ears, door):
         await door.enters()
         door.tell(":s 396 alipes cloak.of.some.length.example :is now your hidden host", ":s PONG s :x")
-        await ears.told("ready", 4)
+        await ears.wait_status("ready", 4)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(platform.send(Address("irc", "ada"), Piece("x" * 600)))
+            tasks.create_task(platform.send(Address("irc", "ada"), MessagePart("x" * 600)))
             first, *_ = await door.takes()
         shown = f":alipes!~alipes@cloak.of.some.length.example PRIVMSG ada :{first.last}\r\n"
         assert len(shown) == MAX_LINE_BYTES
 
 
-async def test_a_channel_that_takes_nothing_bold_is_told_plainly() -> None:
+async def test_a_channel_without_formatting_gets_plain_text() -> None:
     async with at_the_door() as (platform, _, door):
         await door.enters()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(platform.send(Address("irc", "#house"), Piece("\x02hello\x02", "hello")))
+            tasks.create_task(platform.send(Address("irc", "#house"), MessagePart("\x02hello\x02", "hello")))
             said = await door.hears("PRIVMSG")
             door.tell(":s 404 alipes #House :no colours here (+c)")
             await door.takes()
@@ -269,7 +269,7 @@ async def test_a_channel_that_takes_nothing_bold_is_told_plainly() -> None:
         assert said.last == "\x02hello\x02" and [line.last for line in again] == ["hello"]
 
 
-async def test_a_connection_that_ends_while_something_is_said_leaves_that_uncertain() -> None:
+async def test_a_connection_lost_during_a_send_leaves_it_uncertain() -> None:
     async with at_the_door() as (platform, ears, door):
         await door.enters()
         async with asyncio.TaskGroup() as tasks:
@@ -279,16 +279,16 @@ async def test_a_connection_that_ends_while_something_is_said_leaves_that_uncert
         assert sending.result().uncertain and "Excess Flood" in str(await ears.broken())
 
 
-async def test_few_lines_are_on_their_way_at_once() -> None:
+async def test_few_lines_are_unconfirmed_at_once() -> None:
     async with at_the_door() as (platform, _, door):
         await door.enters()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(platform.send(Address("irc", "ada"), Piece("word " * 900)))
+            tasks.create_task(platform.send(Address("irc", "ada"), MessagePart("word " * 900)))
             counts = [len(await door.takes()) for _ in range(3)]
         assert counts[0] == counts[1] == 4 and 0 < counts[2] <= 4
 
 
-async def test_nonsense_does_no_harm() -> None:
+async def test_invalid_lines_are_ignored() -> None:
     async with at_the_door() as (_, ears, door):
         await door.enters(offered="account-tag", granted="account-tag")
         door.tell("", ":", "@", "@x", ":s", ":s 311", ":s 330 a", ":s KICK", ":s NICK", ":s JOIN", ":s 302", ":s 396 x",
@@ -298,7 +298,7 @@ async def test_nonsense_does_no_harm() -> None:
         assert came.text == "hello" and not ears.trouble
 
 
-async def test_five_lines_go_at_once_and_then_each_waits_for_its_time() -> None:
-    pace = Pace(10.0)
-    assert [round(pace.spend()) for _ in range(7)] == [0, 0, 0, 0, 0, 10, 20]
-    assert Pace(0.0).spend(1000) == 0.0
+async def test_five_lines_are_sent_at_once_and_then_the_rate_limit_applies() -> None:
+    pace = IrcRateLimit(10.0)
+    assert [round(pace.reserve()) for _ in range(7)] == [0, 0, 0, 0, 0, 10, 20]
+    assert IrcRateLimit(0.0).reserve(1000) == 0.0

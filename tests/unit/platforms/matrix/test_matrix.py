@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from alipes.kernel.platform import Piece
+from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
-from tests.world.ears import Ears
-from tests.world.matrix_world import homeserver, matrix_world  # noqa: F401
+from tests.world.matrix_harness import homeserver, open_matrix_harness  # noqa: F401
+from tests.world.recording_gateway import RecordingGateway
 
 pytestmark = [pytest.mark.deadline(60), pytest.mark.usefixtures("homeserver")]
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
@@ -17,9 +17,9 @@ async def only_ada(arrival):
     return arrival.sender.startswith("@ada-")
 
 
-async def test_words_come_in_and_go_out_in_a_direct_chat(tmp_path, leaks):
-    ears = Ears()
-    async with matrix_world(tmp_path / "matrix") as world, world.listening(ears) as platform:
+async def test_text_goes_both_ways_in_a_direct_chat(tmp_path, leaks):
+    ears = RecordingGateway()
+    async with open_matrix_harness(tmp_path / "matrix") as world, world.listening(ears) as platform:
         ada = await world.town.person("ada")
         room = await ada.room(world.us, direct=True)
         id = await ada.say(room, "hello")
@@ -27,7 +27,7 @@ async def test_words_come_in_and_go_out_in_a_direct_chat(tmp_path, leaks):
         came = ears.arrivals[0]
         assert (came.id, came.message, came.sender, came.name) == (id, id, ada.id, "Ada")
         assert came.address == Address("matrix", room) and not came.group and came.addressed
-        (piece,) = platform.pieces("Good **morning**.")
+        (piece,) = platform.format_message("Good **morning**.")
         sent = await platform.send(came.address, piece)
         await ada.until(lambda: sent in ada.chat(room).posts)
         post = ada.chat(room).posts[sent]
@@ -36,7 +36,7 @@ async def test_words_come_in_and_go_out_in_a_direct_chat(tmp_path, leaks):
             and post.content["formatted_body"] == "Good <strong>morning</strong>."
         )
         assert post.content["m.mentions"] == {}
-        await platform.edit(came.address, sent, Piece(text="Good night.", plain="Good night."))
+        await platform.edit(came.address, sent, MessagePart(text="Good night.", plain="Good night."))
         await ada.until(lambda: post.body == "Good night." and world.us.id in ada.chat(room).read)
         assert "formatted_body" not in post.content
         await platform.delete(came.address, sent)
@@ -44,15 +44,15 @@ async def test_words_come_in_and_go_out_in_a_direct_chat(tmp_path, leaks):
         await ada.until(lambda: sent not in ada.chat(room).posts)
 
 
-async def test_in_a_room_we_are_meant_by_mention_by_name_and_by_answers_to_us(tmp_path):
-    ears = Ears()
-    async with matrix_world(tmp_path / "matrix") as world, world.listening(ears) as platform:
+async def test_in_a_room_mentions_our_name_and_replies_are_addressed(tmp_path):
+    ears = RecordingGateway()
+    async with open_matrix_harness(tmp_path / "matrix") as world, world.listening(ears) as platform:
         ada, bob = await world.town.person("ada"), await world.town.person("bob")
         room = await ada.room(bob, world.us)
         await bob.join(room)
         await ada.say(room, "just talk")
         await ears.until(lambda: ears.arrivals)
-        ours = await platform.send(Address("matrix", room, "group"), Piece(text="I said this"))
+        ours = await platform.send(Address("matrix", room, "group"), MessagePart(text="I said this"))
         answer = {"m.in_reply_to": {"event_id": ours}}
         thread = {"rel_type": "m.thread", "event_id": ours, "is_falling_back": True}
         us = {"m.mentions": {"user_ids": [world.us.id]}}
@@ -77,7 +77,7 @@ async def test_in_a_room_we_are_meant_by_mention_by_name_and_by_answers_to_us(tm
         assert quoted["by answer"] == "Alipes: I said this" and not quoted["by thread"]
         threads = {arrival.text: arrival.address.thread for arrival in ears.arrivals}
         assert threads["by thread"] == ours and not threads["by answer"]
-        await platform.menu((("stop", "end it"), ("new", "begin anew")))
+        await platform.set_commands((("stop", "end it"), ("new", "start over")))
         await ada.say(room, "/stop")
         await ada.say(room, f"{world.us.id} !new")
         await ada.say(room, "!other")
@@ -87,9 +87,9 @@ async def test_in_a_room_we_are_meant_by_mention_by_name_and_by_answers_to_us(tm
         ]  # fmt: skip
 
 
-async def test_a_person_may_have_a_conversation_of_their_own_in_a_room(tmp_path):
-    ears = Ears()
-    async with matrix_world(tmp_path / "matrix") as world, world.listening(ears, per_user=True, group="all"):
+async def test_people_may_have_their_own_conversation_in_a_room(tmp_path):
+    ears = RecordingGateway()
+    async with open_matrix_harness(tmp_path / "matrix") as world, world.listening(ears, per_user=True, group="all"):
         ada, bob = await world.town.person("ada"), await world.town.person("bob")
         room = await ada.room(bob, world.us)
         await bob.join(room)
@@ -100,9 +100,9 @@ async def test_a_person_may_have_a_conversation_of_their_own_in_a_room(tmp_path)
         assert all(arrival.addressed for arrival in ears.arrivals)
 
 
-async def test_answers_changes_and_other_ways_to_speak(tmp_path):
-    ears = Ears()
-    async with matrix_world(tmp_path / "matrix") as world, world.listening(ears):
+async def test_replies_edits_and_other_message_types(tmp_path):
+    ears = RecordingGateway()
+    async with open_matrix_harness(tmp_path / "matrix") as world, world.listening(ears):
         ada, bob = await world.town.person("ada"), await world.town.person("bob")
         room = await ada.room(bob, world.us)
         await bob.join(room)
@@ -128,9 +128,9 @@ async def test_answers_changes_and_other_ways_to_speak(tmp_path):
         assert edit.edits == edit.message == first and edit.id not in (first, gone)
 
 
-async def test_files_are_fetched_for_the_welcome_only(tmp_path):
-    ears = Ears()
-    async with matrix_world(tmp_path / "matrix") as world:
+async def test_files_are_downloaded_only_for_people_with_access(tmp_path):
+    ears = RecordingGateway()
+    async with open_matrix_harness(tmp_path / "matrix") as world:
         ada, bob = await world.town.person("ada"), await world.town.person("bob")
         async with world.listening(ears, only_ada, group="all", largest=1000):
             room = await ada.room(bob, world.us)
@@ -157,14 +157,14 @@ async def test_files_are_fetched_for_the_welcome_only(tmp_path):
         assert saved.path.startswith(str(world.folder / "files")) and saved.size == 9
         assert picture.text == "what is it?" and picture.images[0].data == PNG and not picture.files
         assert voice.files[0].kind == "voice" and voice.files[0].mime == "audio/ogg"
-        assert big.text == "[large.zip was not fetched: it is larger than 0 MB.]" and not big.files
-        assert "could not be fetched" in gone.text and "could not be fetched" in odd.text
+        assert big.text == "[large.zip was not downloaded: it is larger than 0 MB.]" and not big.files
+        assert "could not be downloaded" in gone.text and "could not be downloaded" in odd.text
         assert not bobs.files and not bobs.images
 
 
-async def test_we_go_where_people_call_us_who_may_speak(tmp_path):
-    ears = Ears()
-    async with matrix_world(tmp_path / "matrix") as world:
+async def test_invitations_of_people_with_access_are_accepted(tmp_path):
+    ears = RecordingGateway()
+    async with open_matrix_harness(tmp_path / "matrix") as world:
         ada, bob = await world.town.person("ada"), await world.town.person("bob")
         pending = await ada.room(world.us)
         async with world.listening(ears, only_ada) as platform:
@@ -178,14 +178,14 @@ async def test_we_go_where_people_call_us_who_may_speak(tmp_path):
             assert not _joined(bob, theirs, world.us.id) and not _joined(bob, direct, world.us.id)
             sent = None
             while sent is None:  # the first try brings us there, as the gateway tries again
-                sent = await _sent(platform, called.address, Piece(text="Your code is X", id="code"))
+                sent = await _sent(platform, called.address, MessagePart(text="Your code is X", id="code"))
             await bob.until(lambda: sent in bob.chat(direct).posts)
             assert not _joined(bob, theirs, world.us.id)
 
 
-async def test_what_was_said_before_we_were_called_is_not_for_us(tmp_path):
-    ears = Ears()
-    async with matrix_world(tmp_path / "matrix") as world:
+async def test_messages_before_the_invitation_are_ignored(tmp_path):
+    ears = RecordingGateway()
+    async with open_matrix_harness(tmp_path / "matrix") as world:
         ada = await world.town.person("ada")
         known = await ada.room(world.us)
         async with world.listening(ears):
@@ -206,11 +206,11 @@ def _joined(person, room, who):
 
 
 async def _sent(platform, address, piece):
-    from alipes.kernel.errors import DeliveryError, Gone
+    from alipes.kernel.errors import DeliveryError, Undeliverable
 
     try:
         return await platform.send(address, piece)
-    except Gone:
+    except Undeliverable:
         raise
     except DeliveryError as error:
         assert error.retry_after

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alipes.kernel.outbox import Button
-from alipes.kernel.platform import Piece
+from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
 from alipes.platforms.matrix import parse, payloads
-from alipes.platforms.matrix.cursor import Heard, Kept, Login, Progress
-from alipes.platforms.matrix.parse import Around, Place, Reader, Said
-from alipes.platforms.matrix.payloads import LONGEST, ROOM, marked, pieces
+from alipes.platforms.matrix.cursor import MatrixLogin, MatrixState, SyncPosition, SyncState
+from alipes.platforms.matrix.parse import ParseOptions, RelatedEvents, RoomEvent, RoomInfo
+from alipes.platforms.matrix.payloads import LONGEST, MAX_JSON_BYTES, format_markdown, has_markup
 
 US, ADA = "@alipes:x.org", "@ada:x.org"
 JSON = st.recursive(
@@ -62,12 +62,12 @@ def read(text):
 
 
 def place(**more):
-    told = {"id": "!room", "me": US, "names": ("Alipes", "alipes"), "who": "Ada", "group": True}
-    return Place(**told | more)
+    seen = {"id": "!room", "me": US, "names": ("Alipes", "alipes"), "who": "Ada", "group": True}
+    return RoomInfo(**seen | more)
 
 
 def said(text, sender=ADA, id="$1", **content):
-    return Said(id, sender, "m.room.message", {"msgtype": "m.text", "body": text, **content})
+    return RoomEvent(id, sender, "m.room.message", {"msgtype": "m.text", "body": text, **content})
 
 
 # Out.
@@ -87,45 +87,45 @@ def said(text, sender=ADA, id="$1", **content):
         ("<b>no</b>", "&lt;b&gt;no&lt;/b&gt;"),
     ],
 )
-def test_markdown_is_shown_as_html_and_said_plainly(markdown, shown):
-    (piece,) = pieces(markdown)
+def test_markdown_becomes_html_and_plain_text(markdown, shown):
+    (piece,) = format_markdown(markdown)
     assert piece.text == shown
     words = piece.plain.replace(" (https://x.org/?a=1&b=2)", "")
     assert "".join(read(shown).split()) == "".join(words.split())
 
 
 @given(st.text(alphabet="ab *_`~[]()<>&#-\n>|1.", max_size=200))
-def test_whatever_is_written_the_html_is_whole_and_says_the_same(text):
-    for piece in pieces(text):
+def test_any_text_gives_balanced_html_with_the_same_words(text):
+    for piece in format_markdown(text):
         words = "".join(read(piece.text).split())
         assert words == "".join(piece.plain.split()) or "http" in piece.plain
 
 
-def test_long_texts_are_cut_so_that_each_event_is_small_enough():
+def test_long_texts_are_split_into_small_events():
     for text in ("word " * 2000, "ж" * 9000, '"\\' * 9000, "**b** `<&>` " * 1200):
-        parts = pieces(text)
+        parts = format_markdown(text)
         assert len(parts) > 1
         for part in parts:
-            assert len(part.plain) <= LONGEST and len(json.dumps((part.plain, part.text))) <= ROOM
-            event = payloads.changed("$" + "x" * 43, part)
+            assert len(part.plain) <= LONGEST and len(json.dumps((part.plain, part.text))) <= MAX_JSON_BYTES
+            event = payloads.edit_content("$" + "x" * 43, part)
             assert len(json.dumps(event)) * 4 / 3 < 60_000
 
 
-def test_html_goes_along_only_where_it_says_more():
-    assert not marked("a<br>b &lt;") and marked("<em>a</em>")
-    assert "formatted_body" not in payloads.words(Piece(text="a<br>b", plain="a\nb"))
-    told = payloads.words(Piece(text="<em>a</em>", plain="a"))
-    assert told["formatted_body"] == "<em>a</em>" and told["format"] == "org.matrix.custom.html"
+def test_html_is_added_only_if_it_says_more():
+    assert not has_markup("a<br>b &lt;") and has_markup("<em>a</em>")
+    assert "formatted_body" not in payloads.text_content(MessagePart(text="a<br>b", plain="a\nb"))
+    seen = payloads.text_content(MessagePart(text="<em>a</em>", plain="a"))
+    assert seen["formatted_body"] == "<em>a</em>" and seen["format"] == "org.matrix.custom.html"
 
 
-def test_a_button_is_a_reaction_that_fits_under_a_message():
+def test_a_button_is_a_short_reaction():
     buttons = (Button("Yes", "a"), Button("x" * 1000, "b"), Button("", "c"))
-    assert payloads.labelled(buttons) == {"Yes": "a", "x" * 60: "b", "c": "c"}
+    assert payloads.button_labels(buttons) == {"Yes": "a", "x" * 60: "b", "c": "c"}
 
 
-def test_the_same_piece_has_the_same_transaction_and_others_have_others():
-    assert payloads.transaction("a#0") == payloads.transaction("a#0") != payloads.transaction("a#1")
-    assert payloads.transaction("ü/?#").isalnum()
+def test_the_same_part_has_the_same_transaction_id():
+    assert payloads.transaction_id("a#0") == payloads.transaction_id("a#0") != payloads.transaction_id("a#1")
+    assert payloads.transaction_id("ü/?#").isalnum()
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_the_same_piece_has_the_same_transaction_and_others_have_others():
         (("@ada", "x.org"), ("@ada:x.org", "")),
     ],
 )
-def test_a_room_that_somebody_typed_is_the_room_they_meant(typed, meant):
-    found = payloads.place(Address("matrix", typed[0], thread=typed[1]))
+def test_a_typed_room_is_resolved(typed, meant):
+    found = payloads.split_server(Address("matrix", typed[0], thread=typed[1]))
     assert (found.chat, found.thread) == meant
 
 
@@ -151,62 +151,62 @@ def test_a_room_that_somebody_typed_is_the_room_they_meant(typed, meant):
     JSON
     | st.fixed_dictionaries({"event_id": st.text(), "sender": st.text(), "type": st.text(), "content": JSON})
 )
-def test_no_event_is_too_strange_to_be_looked_at(source):
-    found = parse.said(source)
+def test_any_event_can_be_parsed(source):
+    found = parse.parse_event(source)
     assert found is None or (found.id and found.sender)
 
 
 @given(CONTENT, st.sampled_from(["m.room.message", "m.sticker", "m.reaction"]), CONTENT)
-def test_no_content_is_too_strange_to_be_read(content, kind, other):
-    event, about = Said("$1", ADA, kind, content), Said("$2", US, "m.room.message", other)
-    if parse.spoken(event):
-        for around in (Around(), Around(about, about, about)):
-            made = parse.arrival(event, place(), Reader(), around)
+def test_any_content_can_be_parsed(content, kind, other):
+    event, about = RoomEvent("$1", ADA, kind, content), RoomEvent("$2", US, "m.room.message", other)
+    if parse.is_from_person(event):
+        for around in (RelatedEvents(), RelatedEvents(about, about, about)):
+            made = parse.parse_message(event, place(), ParseOptions(), around)
             assert isinstance(made.text, str) and isinstance(made.quoted, str)
-    parse.pressed(event, about, place(), Reader())
+    parse.parse_reaction(event, about, place(), ParseOptions())
     assert event.file is None or isinstance(event.file, str)
 
 
-def test_our_name_is_left_out_where_it_only_calls_us():
+def test_a_leading_mention_of_us_is_removed():
     for text in ("@alipes:x.org: go", "Alipes, go", "alipes go", "@alipes: go", "@Alipes go"):
-        made = parse.arrival(said(text), place(), Reader(), Around())
+        made = parse.parse_message(said(text), place(), ParseOptions(), RelatedEvents())
         assert made.text == "go" and made.addressed, text
-    made = parse.arrival(said("alipesque"), place(), Reader(), Around())
+    made = parse.parse_message(said("alipesque"), place(), ParseOptions(), RelatedEvents())
     assert made.text == "alipesque" and not made.addressed
 
 
-def test_what_an_old_client_quotes_is_told_as_quoted():
+def test_the_quote_of_an_old_client_is_recognised():
     answer = {"m.relates_to": {"m.in_reply_to": {"event_id": "$gone"}}}
     event = said(f"> <{US}> I said\n> this\n\nwhy?", **answer)
-    made = parse.arrival(event, place(), Reader(), Around())
+    made = parse.parse_message(event, place(), ParseOptions(), RelatedEvents())
     assert made.text == "why?" and made.quoted == f"<{US}> I said\nthis"
 
 
-def test_a_change_stays_where_the_message_was_said():
+def test_an_edit_stays_in_the_original_thread():
     thread = {"m.relates_to": {"rel_type": "m.thread", "event_id": "$root"}}
     original = said("befor", **thread)
     new = {"m.new_content": {"msgtype": "m.text", "body": "before"}}
     event = said("* before", id="$2", **{"m.relates_to": {"rel_type": "m.replace", "event_id": "$1"}}, **new)
-    made = parse.arrival(event, place(), Reader(), Around(original=original))
+    made = parse.parse_message(event, place(), ParseOptions(), RelatedEvents(original=original))
     assert (made.text, made.edits, made.message) == ("before", "$1", "$1")
     assert made.address == Address("matrix", "!room", "group", "$root")
 
 
 def test_only_our_own_questions_have_buttons():
     press = {"m.relates_to": {"rel_type": "m.annotation", "event_id": "$q", "key": "Yes"}}
-    event = Said("$2", ADA, "m.reaction", press)
+    event = RoomEvent("$2", ADA, "m.reaction", press)
     buttons = {payloads.BUTTONS: {"Yes": "ask:1:once"}}
-    asked = parse.pressed(event, said("Shall I?", US, **buttons), place(), Reader())
+    asked = parse.parse_reaction(event, said("Approve?", US, **buttons), place(), ParseOptions())
     assert asked is not None and asked.pressed == "ask:1:once"
-    assert parse.pressed(event, said("Shall I?", ADA, **buttons), place(), Reader()) is None
+    assert parse.parse_reaction(event, said("Approve?", ADA, **buttons), place(), ParseOptions()) is None
 
 
 # Kept.
 
 
-def test_how_far_we_have_listened_moves_only_behind_what_is_done():
+def test_the_sync_position_moves_only_past_finished_batches():
     moved = []
-    progress = Progress("s0", moved.append)
+    progress = SyncPosition("s0", moved.append)
     first, second = progress.begin("s1"), progress.begin("s2")
     first.add()
     first.done()
@@ -216,14 +216,14 @@ def test_how_far_we_have_listened_moves_only_behind_what_is_done():
     assert moved == ["s2"]
 
 
-def test_what_is_kept_is_private_and_what_is_broken_is_begun_anew(tmp_path):
-    kept = Kept(tmp_path / "matrix")
-    assert kept.login() == Login() and kept.heard(US) == Heard(US)
-    kept.log_in(Login(US, "D", "secret", made=True))
-    kept.hear(Heard(US, "s1", ({"a": 1},)))
-    assert kept.login().token == "secret" and kept.heard(US).since == "s1"
-    assert kept.heard(ADA) == Heard(ADA)
+def test_state_files_are_private_and_damaged_ones_are_reset(tmp_path):
+    kept = MatrixState(tmp_path / "matrix")
+    assert kept.login() == MatrixLogin() and kept.sync_state(US) == SyncState(US)
+    kept.save_login(MatrixLogin(US, "D", "secret", made=True))
+    kept.handle(SyncState(US, "s1", ({"a": 1},)))
+    assert kept.login().token == "secret" and kept.sync_state(US).since == "s1"
+    assert kept.sync_state(ADA) == SyncState(ADA)
     for path in (tmp_path / "matrix").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         path.write_bytes(b"{half")
-    assert kept.login() == Login() and kept.heard(US) == Heard(US)
+    assert kept.login() == MatrixLogin() and kept.sync_state(US) == SyncState(US)

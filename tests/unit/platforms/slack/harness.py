@@ -2,8 +2,9 @@
 
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
-from alipes.platforms.slack.settings import SlackSettings, open_slack
-from tests.world.ears import connected
+from alipes.platforms.registry import open_slack
+from alipes.platforms.slack.settings import SlackSettings
+from tests.world.recording_gateway import connected
 from tests.world.slack_server import SlackServer as Server
 
 

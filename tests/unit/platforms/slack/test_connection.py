@@ -8,14 +8,14 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platform import Piece
-from alipes.platforms.slack.settings import open_slack
+from alipes.kernel.platform import MessagePart
+from alipes.platforms.registry import open_slack
 from tests.unit.platforms.slack.harness import at_work, settings, where
-from tests.world.ears import Ears, listening
+from tests.world.recording_gateway import RecordingGateway, receive
 from tests.world.slack_server import SlackServer
 
 
-async def test_slack_is_told_only_after_it_was_kept(tmp_path, leaks):
+async def test_an_envelope_is_acknowledged_after_delivery(tmp_path, leaks):
     async with at_work(tmp_path) as (server, _, ears):
         gate = ears.hold()
         server.say("hello")
@@ -28,11 +28,11 @@ async def test_slack_is_told_only_after_it_was_kept(tmp_path, leaks):
         assert sorted(ears.texts) == ["/stop", "hello"]
 
 
-async def test_what_is_brought_again_because_we_were_slow_arrives_once(tmp_path, leaks):
+async def test_a_repeated_envelope_arrives_once(tmp_path, leaks):
     async with SlackServer() as server:
         server.board.patience, server.board.retries = 0.1, (0.0, 0.0, 0.0)
-        ears, platform = Ears(), open_slack(settings(server, tmp_path))
-        async with listening(platform, ears):
+        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             gate = ears.hold()
             ts = server.say("hello")
@@ -45,18 +45,18 @@ async def test_what_is_brought_again_because_we_were_slow_arrives_once(tmp_path,
         assert ears.texts == ["hello", "end"]
 
 
-async def test_one_message_told_by_two_events_or_under_two_names_arrives_once(tmp_path):
+async def test_one_message_in_two_events_arrives_once(tmp_path):
     async with SlackServer() as server:
         server.web.events.add("app_mention")
-        ears, platform = Ears(), open_slack(settings(server, tmp_path))
-        async with listening(platform, ears):
+        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.say("@alipes hi", where="general", client="one")
             server.say("@alipes hi", where="general", client="one")  # as Slack does now and then
             await server.until(lambda: all(each.acked for each in server.board.envelopes))
             assert ears.texts == ["hi"] and len(server.board.envelopes) == 4
-        later = Ears()
-        async with listening(platform, later):
+        later = RecordingGateway()
+        async with receive(platform, later):
             await server.until(lambda: later.ready)
             server.say("@alipes hi", where="general", client="one")
             server.say("end")
@@ -67,7 +67,7 @@ async def test_one_message_told_by_two_events_or_under_two_names_arrives_once(tm
         }
 
 
-async def test_when_slack_asks_for_another_line_none_is_missed_and_nothing_is_broken(tmp_path, leaks):
+async def test_a_requested_reconnect_loses_nothing(tmp_path, leaks):
     async with at_work(tmp_path) as (server, platform, ears):
         gate = ears.hold()
         server.say("before")
@@ -82,39 +82,39 @@ async def test_when_slack_asks_for_another_line_none_is_missed_and_nothing_is_br
         assert [len(each.sent) for each in server.board.envelopes] == [1, 1]
         assert {state for state, _ in ears.states} == {"ready"}
         assert len(server.board.lines) == 1
-        await platform.send(where(server), Piece("still here"))
+        await platform.send(where(server), MessagePart("still here"))
 
 
 @pytest.mark.parametrize("accident", ["drop", "deafen"])
-async def test_a_line_that_is_gone_or_went_silent_is_noticed_and_replaced(tmp_path, leaks, accident):
+async def test_a_closed_or_silent_socket_is_replaced(tmp_path, leaks, accident):
     async with at_work(tmp_path, beat=0.2) as (server, platform, ears):
         server.say("before")
         await server.until(lambda: ears.arrivals)
         getattr(server.board, accident)()
         server.say("meanwhile")
         await server.until(lambda: not ears.ready)
-        assert ("silent" if accident == "deafen" else "line") in ears.states[-1][1]
+        assert ("timed out" if accident == "deafen" else "socket") in ears.states[-1][1]
         # Sending has a way of its own.
-        await platform.send(where(server), Piece("still here"))
+        await platform.send(where(server), MessagePart("still here"))
         await server.until(lambda: ears.ready and len(ears.arrivals) == 2)
         server.say("after")
         await server.until(lambda: "after" in ears.texts)
         assert ears.texts == ["before", "meanwhile", "after"]
 
 
-async def test_every_sign_of_life_is_told(tmp_path):
+async def test_every_sign_of_life_is_reported(tmp_path):
     async with at_work(tmp_path, beat=0.05) as (server, _, ears):
         await server.until(lambda: ears.states.count(("ready", "")) > 3)
         assert server.board.count("connect") == 1
 
 
-async def test_what_was_said_while_we_were_down_is_read_at_the_next_start(tmp_path, leaks):
+async def test_messages_missed_while_down_are_read_at_the_next_start(tmp_path, leaks):
     async with SlackServer() as server:
         server.board.retries = ()
-        first, second = Ears(), Ears()
+        first, second = RecordingGateway(), RecordingGateway()
         platform = open_slack(settings(server, tmp_path))
         server.say("before the first start")
-        async with listening(platform, first):
+        async with receive(platform, first):
             await server.until(lambda: first.ready)
             server.say("one")
             server.say("@alipes here", where="general")
@@ -128,33 +128,33 @@ async def test_what_was_said_while_we_were_down_is_read_at_the_next_start(tmp_pa
         server.say("@alipes go on", where="general/plans")
         server.begin("general/songs", "songs", who="bob")
         server.say("@alipes sing", where="general/songs")
-        async with listening(platform, second):
+        async with receive(platform, second):
             await server.until(lambda: {"three", "go on", "sing", "from someone new"} <= set(second.texts))
             server.say("four")
             server.say("@alipes last", where="general")
             await server.until(lambda: {"four", "last"} <= set(second.texts))
         assert "before the first start" not in (*first.texts, *second.texts)
 
-        def told(ears, place, *words):
+        def seen(ears, place, *words):
             return [a.text for a in ears.arrivals if a.address == where(server, place) and a.text in words]
 
         news = [a for a in second.arrivals if a.id not in {known.id for known in first.arrivals}]
         assert len(news) == len({a.id for a in news}) == 9  # "songs" is overheard
-        assert told(second, "", "two", "three", "four") == ["two", "three", "four"]
-        assert told(second, "general", "there", "songs", "last") == ["there", "songs", "last"]
+        assert seen(second, "", "two", "three", "four") == ["two", "three", "four"]
+        assert seen(second, "general", "there", "songs", "last") == ["there", "songs", "last"]
         assert next(a for a in news if a.text == "three").files
         assert next(a for a in news if a.text == "sing").quoted == "Bob: songs"
 
 
-async def test_what_was_changed_before_it_was_read_is_not_told_as_changed_again(tmp_path):
+async def test_an_edit_that_was_already_read_is_not_reported_again(tmp_path):
     async with SlackServer() as server:
-        ears, platform = Ears(), open_slack(settings(server, tmp_path))
-        async with listening(platform, ears):
+        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        async with receive(platform, ears):
             await server.until(lambda: ears.ready)
         ts = server.say("helo")
         server.change(ts, "hello")
         said, changed = server.board.envelopes
-        async with listening(platform, ears):
+        async with receive(platform, ears):
             await server.until(lambda: ears.arrivals)
             server.board.again(said)
             server.board.again(changed)
@@ -162,11 +162,11 @@ async def test_what_was_changed_before_it_was_read_is_not_told_as_changed_again(
         assert [(arrival.text, arrival.edits) for arrival in ears.arrivals] == [("hello", "")]
 
 
-async def test_no_more_is_read_than_what_was_missed(tmp_path):
+async def test_only_missed_messages_are_read(tmp_path):
     async with SlackServer() as server:
         server.board.retries, server.web.page = (), 10
-        ears, platform = Ears(), open_slack(settings(server, tmp_path))
-        async with listening(platform, ears):
+        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        async with receive(platform, ears):
             await server.until(lambda: ears.ready)
         for number in range(45):
             server.say(str(number))
@@ -175,7 +175,7 @@ async def test_no_more_is_read_than_what_was_missed(tmp_path):
             post.ts = f"{float(post.ts) - 86_400:.6f}"
             server.world.posts[post.channel, post.ts] = post
         server.world.posts = dict(sorted(server.world.posts.items()))
-        async with listening(platform, ears):
+        async with receive(platform, ears):
             await server.until(lambda: len(ears.arrivals) == 15)
         assert ears.texts == [str(number) for number in range(30, 45)]
         assert (
@@ -184,29 +184,29 @@ async def test_no_more_is_read_than_what_was_missed(tmp_path):
         )
 
 
-async def test_what_was_missed_goes_before_what_is_said_now_also_where_nobody_spoke_before(tmp_path):
+async def test_missed_messages_go_before_new_ones_also_in_unknown_channels(tmp_path):
     async with SlackServer() as server:
         server.board.retries = ()
-        ears, platform = Ears(), open_slack(settings(server, tmp_path))
-        async with listening(platform, ears):
+        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        async with receive(platform, ears):
             await server.until(lambda: ears.ready)
         for number in range(3):
             server.say(str(number))
         server.trouble("slow", "users.conversations", wait=0.3)
-        async with listening(platform, ears):
+        async with receive(platform, ears):
             await server.until(lambda: server.board.lines)
             server.say("3")
             await server.until(lambda: len(ears.arrivals) == 4)
         assert ears.texts == ["0", "1", "2", "3"]
 
 
-async def test_what_was_said_during_an_outage_is_read_in_its_order(tmp_path, leaks):
+async def test_messages_of_an_outage_are_read_in_order(tmp_path, leaks):
     server = SlackServer()
     server.board.retries, server.web.page = (), 2
-    ears = Ears()
+    ears = RecordingGateway()
     async with server:
         platform = open_slack(settings(server, tmp_path))
-    async with listening(platform, ears):
+    async with receive(platform, ears):
         await server.until(lambda: ears.states)
         assert ears.states[-1][0] == "broken" and "cannot be reached" in ears.states[-1][1]
         async with server:
@@ -215,7 +215,7 @@ async def test_what_was_said_during_an_outage_is_read_in_its_order(tmp_path, lea
             await server.until(lambda: ears.arrivals)
         await server.until(lambda: not ears.ready)
         with pytest.raises(DeliveryError) as away:
-            await platform.send(where(server), Piece("x"))
+            await platform.send(where(server), MessagePart("x"))
         assert not away.value.uncertain
         for number in range(5):
             server.say(f"while Slack was away {number}")
@@ -228,26 +228,26 @@ async def test_what_was_said_during_an_outage_is_read_in_its_order(tmp_path, lea
     assert ears.texts == ["hello", *(f"while Slack was away {number}" for number in range(5))]
 
 
-async def test_what_could_not_be_read_after_a_gap_is_read_at_the_next_occasion(tmp_path):
+async def test_a_failed_backfill_is_repeated_later(tmp_path):
     async with SlackServer() as server:
         server.board.retries = ()
-        ears, platform = Ears(), open_slack(settings(server, tmp_path))
-        async with listening(platform, ears):
+        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.say("one")
             await server.until(lambda: ears.arrivals)
         server.say("two")
         refused = server.trouble("limit", "conversations.history", server.place()[0], retry_after=0, times=6)
-        async with listening(platform, later := Ears()):
+        async with receive(platform, later := RecordingGateway()):
             await server.until(lambda: refused.met == 6)
             server.say("three", who="bob")
             await server.until(lambda: "three" in later.texts)
         assert "two" not in later.texts
-        async with listening(platform, last := Ears()):
+        async with receive(platform, last := RecordingGateway()):
             await server.until(lambda: "two" in last.texts)
 
 
-async def test_the_address_of_a_line_is_not_told(tmp_path):
+async def test_the_address_of_a_socket_is_not_logged(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         server.board.refuses = True
         server.board.drop()
@@ -256,27 +256,27 @@ async def test_the_address_of_a_line_is_not_told(tmp_path):
         assert "ticket" not in str(ears.states)
 
 
-async def test_what_was_not_kept_is_read_again_after_a_restart(tmp_path):
+async def test_undelivered_messages_are_read_again_after_a_restart(tmp_path):
     async with SlackServer() as server:
         server.board.retries = ()
-        ears, platform = Ears(), open_slack(settings(server, tmp_path))
-        async with listening(platform, ears):
+        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             ears.hold()
             server.say("cut off")
             server.say("also", who="bob")
             await server.until(lambda: all(each.sent for each in server.board.envelopes))
             await asyncio.sleep(0.05)
-        again = Ears()
-        async with listening(platform, again):
+        again = RecordingGateway()
+        async with receive(platform, again):
             await server.until(lambda: len(again.arrivals) == 2)
         assert sorted(again.texts) == ["also", "cut off"]
 
 
-async def test_a_channel_that_is_gone_is_not_read_again(tmp_path):
+async def test_a_deleted_channel_is_not_read_again(tmp_path):
     async with SlackServer() as server:
-        ears, platform = Ears(), open_slack(settings(server, tmp_path))
-        async with listening(platform, ears):
+        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.say("@alipes hi", who="bob", where="general")
             await server.until(lambda: ears.arrivals)
@@ -284,15 +284,15 @@ async def test_a_channel_that_is_gone_is_not_read_again(tmp_path):
         general.member = False
         before = len(server.calls)
         for _ in range(2):
-            later = Ears()
-            async with listening(platform, later):
+            later = RecordingGateway()
+            async with receive(platform, later):
                 await server.until(lambda ears=later: ears.ready)
                 server.say("hello")
                 await server.until(lambda ears=later: ears.arrivals)
         assert len([each for each in server.calls[before:] if each.args.get("channel") == general.id]) == 1
 
 
-async def test_what_the_desk_cannot_take_ends_the_listening(tmp_path, leaks):
+async def test_a_failing_handler_ends_the_connection(tmp_path, leaks):
     async def take(arrival):
         raise OSError("disk full")
 
@@ -303,7 +303,7 @@ async def test_what_the_desk_cannot_take_ends_the_listening(tmp_path, leaks):
             return error
 
     async with SlackServer() as server:
-        ears, platform = Ears(), open_slack(settings(server, tmp_path))
+        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
         async with asyncio.TaskGroup() as tasks:
             ended = tasks.create_task(ending(platform.listen(take, ears.tell)))
             await server.until(lambda: ears.ready)
@@ -311,7 +311,7 @@ async def test_what_the_desk_cannot_take_ends_the_listening(tmp_path, leaks):
         assert isinstance(ended.result(), OSError) and not server.board.envelopes[0].acked
 
 
-async def test_the_library_as_it_comes_finds_our_slack_to_be_one(tmp_path):
+async def test_the_original_library_accepts_the_fake_slack(tmp_path):
     """The judge of the loopback Slack: slack_sdk's own client connects, hears, answers and takes another line."""
     async with SlackServer() as server:
         web = AsyncWebClient(server.token, server.base_url)
@@ -333,7 +333,7 @@ async def test_the_library_as_it_comes_finds_our_slack_to_be_one(tmp_path):
             await server.until(lambda: server.board.count("connect") == 2)
             server.say("again")
             await server.until(lambda: len(heard) >= 2)
-            told = await web.chat_postMessage(channel=server.place()[0], text="hi")
+            seen = await web.chat_postMessage(channel=server.place()[0], text="hi")
             history = await web.conversations_history(channel=server.place()[0], limit=2)
             uploaded = await web.files_upload_v2(channel=server.place()[0], filename="a.txt", content="text")
         finally:
@@ -341,5 +341,5 @@ async def test_the_library_as_it_comes_finds_our_slack_to_be_one(tmp_path):
             tasks = (client.message_processor, client.current_session_monitor, client.message_receiver)
             await asyncio.gather(*tasks, return_exceptions=True)
         assert heard[:2] == ["hello", "again"] and server.said()[0] == "hi"
-        assert history["messages"][0]["ts"] == told["ts"] and history["has_more"]
+        assert history["messages"][0]["ts"] == seen["ts"] and history["has_more"]
         assert uploaded["ok"] and server.posts()[-1].files[0].data == b"text"

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from slack_sdk.models.blocks import RichTextBlock
 
 from alipes.kernel.outbox import Button
-from alipes.kernel.platform import Piece
-from alipes.platforms.slack.markup import LONGEST, pieces
+from alipes.kernel.platform import MessagePart
+from alipes.platforms.slack.markup import LONGEST, format_markdown
 from alipes.platforms.slack.send import SECTION, message_body
 from tests.world.slack_web import checked
 
 NAMES = {"rich_text_section": "", "rich_text_preformatted": "code", "rich_text_quote": "quote"}
 
 
-def told(piece):
+def seen(piece):
     """A short writing of a block: each part by its kind, each element as its style, its words, where it leads."""
     block = json.loads(piece.text)
     assert checked({"blocks": [block]}) and RichTextBlock(**block).to_dict() == block
@@ -35,8 +35,8 @@ def _element(each):
 
 
 def one(markdown):
-    [piece] = pieces(markdown)
-    return told(piece)
+    [piece] = format_markdown(markdown)
+    return seen(piece)
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,12 @@ def one(markdown):
         ("<!channel> and <@U123> & co", [("", "<!channel> and <@U123> & co")]),
     ],
 )  # fmt: skip
-def test_each_mark_is_a_style_and_words_are_words(markdown, shown):
+def test_each_mark_is_a_style_and_text_is_literal(markdown, shown):
     assert one(markdown) == shown
 
 
-def test_what_is_told_beside_it_is_plain_and_calls_nobody():
-    [piece] = pieces("**Hi** <!channel> & [you](https://x.org)")
+def test_the_fallback_text_is_plain_and_mentions_nobody():
+    [piece] = format_markdown("**Hi** <!channel> & [you](https://x.org)")
     sent = message_body(piece)
     assert sent["text"] == "Hi &lt;!channel&gt; &amp; you (https://x.org)" and not sent["mrkdwn"]
     assert sent["blocks"] == [json.loads(piece.text)]
@@ -75,12 +75,12 @@ def test_what_is_told_beside_it_is_plain_and_calls_nobody():
     assert unmarked["text"] == sent["text"] and "blocks" not in unmarked
     assert message_body(piece, fresh=False, marked=False)["blocks"] == []
     said = "(<!channel>_.txt is not there any more.)"
-    assert message_body(Piece(said, said))["text"] == "(&lt;!channel&gt;_.txt is not there any more.)"
+    assert message_body(MessagePart(said, said))["text"] == "(&lt;!channel&gt;_.txt is not there any more.)"
 
 
-def test_a_long_text_is_cut_on_the_borders_ofchecked():
+def test_a_long_text_is_split_between_blocks():
     text = "\n\n".join(f"Paragraph {number}. " + "word & " * 80 for number in range(20))
-    parts = pieces(text)
+    parts = format_markdown(text)
     assert len(parts) > 3
     assert all(
         part.plain.startswith("Paragraph") and len(message_body(part)["text"]) <= LONGEST for part in parts
@@ -89,24 +89,24 @@ def test_a_long_text_is_cut_on_the_borders_ofchecked():
 
 def test_a_long_block_of_code_is_code_in_every_message():
     text = "```python\n" + "\n".join(f"value_{number} = {number}" for number in range(600)) + "\n```"
-    parts = [told(piece) for piece in pieces(text)]
+    parts = [seen(piece) for piece in format_markdown(text)]
     assert len(parts) > 1 and all(len(part) == 1 and part[0][0] == "code" for part in parts)
     lines = [line for [(_, code)] in parts for line in code.splitlines()]
     assert lines == [f"value_{number} = {number}" for number in range(600)]
 
 
-def test_buttons_stand_below_the_words_also_where_these_are_plain():
+def test_buttons_are_below_the_text_also_without_markup():
     text = "\n".join("x" * 100 for _ in range(39))
     buttons = (Button("Yes", "y"), Button("", "n"))
-    *sections, actions = message_body(Piece(text, buttons=buttons))["blocks"]
+    *sections, actions = message_body(MessagePart(text, buttons=buttons))["blocks"]
     assert "".join(each["text"]["text"] for each in sections) == text
     assert all(len(each["text"]["text"]) <= SECTION for each in sections)
     assert [each["text"]["text"] for each in actions["elements"]] == ["Yes", "n"]
-    [piece] = pieces("**Shall I?**")
-    rich, actions = message_body(Piece(piece.text, piece.plain, buttons=buttons))["blocks"]
+    [piece] = format_markdown("**Approve?**")
+    rich, actions = message_body(MessagePart(piece.text, piece.plain, buttons=buttons))["blocks"]
     assert rich == json.loads(piece.text) and actions["type"] == "actions"
-    assert message_body(Piece("x"), fresh=False)["blocks"] == [] and "blocks" not in message_body(Piece("x"))
-    unbroken = message_body(Piece("x" * 3999, buttons=buttons))["blocks"][:-1]
+    assert message_body(MessagePart("x"), fresh=False)["blocks"] == [] and "blocks" not in message_body(MessagePart("x"))
+    unbroken = message_body(MessagePart("x" * 3999, buttons=buttons))["blocks"][:-1]
     assert [len(each["text"]["text"]) for each in unbroken] == [SECTION, 999]
 
 
@@ -115,11 +115,11 @@ words = st.text(st.sampled_from("ab `*_~|>#-[]()\\\n🙂é&<:"), max_size=300)
 
 @settings(max_examples=120, deadline=None)
 @given(st.lists(words, max_size=12).map("\n\n".join), st.integers(60, 300))
-def test_whatever_is_written_fits_and_is_taken(markdown, longest):
-    for piece in pieces(markdown, longest):
+def test_any_text_fits_and_is_accepted(markdown, longest):
+    for piece in format_markdown(markdown, longest):
         sent = message_body(piece)
         assert 0 < len(sent["text"]) <= longest and sent["text"].strip()
         assert not re.search(r"<[!@#]", sent["text"])
         assert checked(sent)
-    shown = "".join(re.sub(r"\W|_", "", html.unescape(piece.plain)) for piece in pieces(markdown, longest))
+    shown = "".join(re.sub(r"\W|_", "", html.unescape(piece.plain)) for piece in format_markdown(markdown, longest))
     assert set(shown) <= set(re.sub(r"\W|_", "", markdown))

@@ -5,82 +5,82 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from alipes.kernel.errors import DeliveryError, Gone
+from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Button, Media
-from alipes.kernel.platform import Piece
+from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
-from alipes.platforms.slack.settings import open_slack
+from alipes.platforms.registry import open_slack
 from tests.unit.platforms.slack.harness import at_work, settings, where
-from tests.world.ears import Ears, listening
+from tests.world.recording_gateway import RecordingGateway, receive
 from tests.world.slack_server import SlackServer
 
 
-async def test_messages_are_sent_changed_and_deleted(tmp_path, leaks):
+async def test_messages_are_sent_edited_and_deleted(tmp_path, leaks):
     async with at_work(tmp_path) as (server, platform, _):
         thread = where(server, "general/plans")
-        [answer] = platform.pieces("**answer** <!channel>")
+        [answer] = platform.format_message("**answer** <!channel>")
         message = await platform.send(thread, replace(answer, id="1"))
         [post] = server.posts("general/plans")
         assert (post.ts, post.shown, post.answers) == (message, "answer <!channel>", "")
         assert post.text == "answer &lt;!channel&gt;"
         sent = server.asked("chat.postMessage")[0].args
         assert (sent["unfurl_links"], sent["unfurl_media"], sent["link_names"]) == (False, False, False)
-        await platform.edit(thread, message, Piece("better"))
-        await platform.edit(thread, message, Piece("better"))
+        await platform.edit(thread, message, MessagePart("better"))
+        await platform.edit(thread, message, MessagePart("better"))
         assert server.said("general/plans") == ["better"] and not server.said("general")
         await platform.delete(thread, message)
         await platform.delete(thread, message)
         assert server.said("general/plans") == []
 
 
-async def test_an_answer_in_a_channel_hangs_from_the_question_and_is_shown_there_too(tmp_path):
+async def test_a_reply_in_a_channel_is_in_the_thread_and_shown_in_the_channel(tmp_path):
     async with at_work(tmp_path) as (server, platform, _):
         asked = server.say("@alipes what is it?", where="general")
-        await platform.send(where(server, "general"), Piece("A bird.", reply_to=asked))
-        await platform.send(where(server, "general"), Piece("It sings."))
+        await platform.send(where(server, "general"), MessagePart("A bird.", reply_to=asked))
+        await platform.send(where(server, "general"), MessagePart("It sings."))
         assert server.said("general") == ["A bird.", "It sings."]
         assert [post.answers for post in server.posts("general")] == [asked, ""]
         server.hang("general/asked", asked)
         assert server.said("general/asked") == ["A bird."]
 
 
-async def test_a_person_may_be_written_to_by_their_own_id(tmp_path):
+async def test_a_person_can_be_addressed_by_their_id(tmp_path):
     async with at_work(tmp_path) as (server, platform, _):
-        await platform.send(Address("slack", server.world.person("ada").id), Piece("hello"))
+        await platform.send(Address("slack", server.world.person("ada").id), MessagePart("hello"))
         assert server.said() == ["hello"]
 
 
-async def test_an_answer_to_a_message_that_is_gone_is_sent_all_the_same(tmp_path):
+async def test_a_reply_to_a_deleted_message_is_still_sent(tmp_path):
     async with at_work(tmp_path) as (server, platform, _):
-        await platform.send(where(server, "general"), Piece("answer", reply_to="12345.000001", id="1"))
+        await platform.send(where(server, "general"), MessagePart("answer", reply_to="12345.000001", id="1"))
         assert server.said("general") == ["answer"]
-        with pytest.raises(Gone, match="thread_not_found"):
+        with pytest.raises(Undeliverable, match="thread_not_found"):
             await platform.send(
-                Address("slack", server.place("general")[0], "group", "12345.000001"), Piece("x")
+                Address("slack", server.place("general")[0], "group", "12345.000001"), MessagePart("x")
             )
 
 
-async def test_files_are_brought_shown_and_taken_back(tmp_path, leaks):
+async def test_files_are_uploaded_shared_and_deleted(tmp_path, leaks):
     async with at_work(tmp_path) as (server, platform, _):
         path = tmp_path / "report.csv"
         path.write_bytes(b"a,b")
         media = Media(str(path), caption="figures", name="q3.csv")
-        message = await platform.send(where(server, "general/plans"), Piece(media=media, id="f"))
+        message = await platform.send(where(server, "general/plans"), MessagePart(media=media, id="f"))
         [post] = server.posts("general/plans")
         assert (post.text, post.files[0].name, post.files[0].data) == ("figures", "q3.csv", b"a,b")
-        with pytest.raises(Gone):
-            await platform.edit(where(server), message, Piece("x"))
+        with pytest.raises(Undeliverable):
+            await platform.edit(where(server), message, MessagePart("x"))
         await platform.delete(where(server, "general/plans"), message)
         assert not server.posts("general/plans")
         path.write_bytes(b"")
         for wrong in (str(tmp_path / "none"), str(path)):
-            with pytest.raises(Gone, match=r"cannot be read|empty"):
-                await platform.send(where(server), Piece(media=Media(wrong)))
+            with pytest.raises(Undeliverable, match=r"cannot be read|empty"):
+                await platform.send(where(server), MessagePart(media=Media(wrong)))
 
 
-async def test_what_slack_does_not_like_the_look_of_is_shown_as_plain_words(tmp_path):
+async def test_rejected_blocks_are_sent_as_plain_text(tmp_path):
     async with at_work(tmp_path) as (server, platform, _):
-        [piece] = platform.pieces("**answer**")
+        [piece] = platform.format_message("**answer**")
         broken = replace(piece, text=piece.text.replace("bold", "loud"), buttons=(Button("Yes", "y"),))
         message = await platform.send(where(server), broken)
         assert server.posts()[0].shown == "answer" and server.posts()[0].buttons == [("Yes", "y")]
@@ -90,14 +90,14 @@ async def test_what_slack_does_not_like_the_look_of_is_shown_as_plain_words(tmp_
         assert server.posts()[0].blocks
 
 
-async def test_a_pair_of_eyes_is_shown_until_the_answer_begins(tmp_path):
+async def test_a_reaction_is_shown_until_the_answer_starts(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
         ts = server.say("hello")
         await server.until(lambda: ears.arrivals)
         await platform.typing(where(server))
         await platform.typing(where(server))
         assert server.post(ts).marks == ["+eyes"]
-        await platform.send(where(server), Piece("hi"))
+        await platform.send(where(server), MessagePart("hi"))
         await server.until(lambda: server.post(ts).marks == ["+eyes", "-eyes"])
         server.web.scopes.discard("reactions:write")
         server.say("again")
@@ -106,29 +106,29 @@ async def test_a_pair_of_eyes_is_shown_until_the_answer_begins(tmp_path):
 
 
 @pytest.mark.parametrize("accident", ["lost", "late", "status", "error"])
-async def test_what_was_accepted_without_our_knowing_is_not_sent_twice(tmp_path, accident):
+async def test_an_unconfirmed_message_is_not_sent_twice(tmp_path, accident):
     async with at_work(tmp_path, deadline=0.5) as (server, platform, _):
-        assert platform.talents.remembers
+        assert platform.capabilities.deduplicates
         for number, place in enumerate(("", "general", "general/plans")):
             asked = server.say("question", where=place) if place == "general" else ""
             server.trouble(accident, "chat.postMessage")
-            piece = Piece("once", id=f"outbound:{number}", reply_to=asked)
+            piece = MessagePart("once", id=f"outbound:{number}", reply_to=asked)
             with pytest.raises(DeliveryError) as doubtful:
                 await platform.send(where(server, place), piece)
-            assert doubtful.value.uncertain and not isinstance(doubtful.value, Gone)
+            assert doubtful.value.uncertain and not isinstance(doubtful.value, Undeliverable)
             message = await platform.send(where(server, place), piece)
             assert [post.ts for post in server.posts(place)][-1:] == [message]
             assert server.said(place).count("once") == 1
-        await platform.send(where(server), Piece("once", id="another"))
+        await platform.send(where(server), MessagePart("once", id="another"))
         assert server.said() == ["once", "once"]
 
 
-async def test_a_file_that_was_shown_without_our_knowing_is_not_shown_twice(tmp_path):
+async def test_an_unconfirmed_file_is_not_shared_twice(tmp_path):
     async with at_work(tmp_path, deadline=0.5) as (server, platform, _):
         (tmp_path / "a.txt").write_bytes(b"text")
         (tmp_path / "b.txt").write_bytes(b"text")
         for name, accident in (("a.txt", "late"), ("b.txt", "hang")):
-            piece = Piece(media=Media(str(tmp_path / name)), id=name)
+            piece = MessagePart(media=Media(str(tmp_path / name)), id=name)
             server.trouble(accident, "files.completeUploadExternal")
             with pytest.raises(DeliveryError) as doubtful:
                 await platform.send(where(server), piece)
@@ -138,11 +138,11 @@ async def test_a_file_that_was_shown_without_our_knowing_is_not_shown_twice(tmp_
         assert len(server.asked("files.getUploadURLExternal")) == 2
 
 
-async def test_a_send_that_death_cut_off_is_looked_for_by_the_next_process(tmp_path):
+async def test_a_send_interrupted_by_a_kill_is_looked_for_by_the_next_process(tmp_path):
     async with SlackServer() as server:
         first, second = (open_slack(settings(server, tmp_path, deadline=5.0)) for _ in range(2))
-        piece, lost = Piece("once", id="outbound:1"), Piece("never", id="outbound:2")
-        async with listening(first, ears := Ears()), asyncio.TaskGroup() as tasks:
+        piece, lost = MessagePart("once", id="outbound:1"), MessagePart("never", id="outbound:2")
+        async with receive(first, ears := RecordingGateway()), asyncio.TaskGroup() as tasks:
             await server.until(lambda: ears.ready)
             server.trouble("late", "chat.postMessage")
             server.trouble("hang", "chat.postMessage")
@@ -150,36 +150,36 @@ async def test_a_send_that_death_cut_off_is_looked_for_by_the_next_process(tmp_p
             await server.until(lambda: len(server.asked("chat.postMessage")) == 2)
             for each in sending:
                 each.cancel()
-        async with listening(second, ears := Ears()):
+        async with receive(second, ears := RecordingGateway()):
             await server.until(lambda: ears.ready)
             message = await second.send(where(server), piece)
             await second.send(where(server), lost)
         assert server.said() == ["once", "never"] and server.posts()[0].ts == message
 
 
-async def test_while_it_cannot_be_looked_for_it_is_not_sent(tmp_path):
+async def test_a_message_that_cannot_be_looked_for_is_not_sent(tmp_path):
     async with at_work(tmp_path, deadline=0.5) as (server, platform, _):
         server.trouble("late", "chat.postMessage")
-        piece = Piece("once", id="outbound:1")
+        piece = MessagePart("once", id="outbound:1")
         with pytest.raises(DeliveryError):
             await platform.send(where(server), piece)
         server.trouble("limit", "conversations.history", retry_after=1)
-        with pytest.raises(DeliveryError, match="may be there") as waiting:
+        with pytest.raises(DeliveryError, match="may have been sent") as waiting:
             await platform.send(where(server), piece)
         assert waiting.value.retry_after == 1 and not waiting.value.uncertain
         assert len(server.asked("chat.postMessage")) == 1
 
 
-async def test_a_limit_is_told_with_its_time_and_kept_to(tmp_path):
+async def test_a_rate_limit_is_reported_and_respected(tmp_path):
     async with at_work(tmp_path) as (server, platform, _):
         channel, _ = server.place()
         server.trouble("limit", "chat.postMessage", channel, retry_after=7, times=9)
         for _ in range(3):
             with pytest.raises(DeliveryError) as limited:
-                await platform.send(where(server), Piece("x", id="1"))
+                await platform.send(where(server), MessagePart("x", id="1"))
             assert 6 < limited.value.retry_after <= 7 and not limited.value.uncertain
         assert len(server.asked("chat.postMessage")) == 1
-        await platform.send(where(server, "general"), Piece("others do not wait"))
+        await platform.send(where(server, "general"), MessagePart("others do not wait"))
 
 
 @pytest.mark.parametrize(
@@ -193,33 +193,33 @@ async def test_a_limit_is_told_with_its_time_and_kept_to(tmp_path):
         ("request_timeout", False, False),
     ],
 )
-async def test_refusals_say_who_acts_next(tmp_path, error, gone, uncertain):
+async def test_errors_say_who_acts_next(tmp_path, error, gone, uncertain):
     async with at_work(tmp_path) as (server, platform, _):
         server.trouble("error", "chat.postMessage", error=error)
         with pytest.raises(DeliveryError) as refused:
-            await platform.send(where(server), Piece("x", id="1"))
-        assert (isinstance(refused.value, Gone), refused.value.uncertain) == (gone, uncertain)
+            await platform.send(where(server), MessagePart("x", id="1"))
+        assert (isinstance(refused.value, Undeliverable), refused.value.uncertain) == (gone, uncertain)
         assert server.token not in str(refused.value) and error in str(refused.value).replace(
             "our token", error
         )
 
 
-async def test_what_is_missing_is_named(tmp_path):
+async def test_a_missing_scope_is_named(tmp_path):
     async with at_work(tmp_path) as (server, platform, _):
         server.web.scopes.discard("chat:write")
         with pytest.raises(DeliveryError, match=r"scope chat:write") as lacking:
-            await platform.send(where(server), Piece("x"))
-        assert not isinstance(lacking.value, Gone)
+            await platform.send(where(server), MessagePart("x"))
+        assert not isinstance(lacking.value, Undeliverable)
         server.web.scopes.add("chat:write")
-        with pytest.raises(Gone, match="channel_not_found"):
-            await platform.send(Address("slack", "C0NONE"), Piece("x"))
+        with pytest.raises(Undeliverable, match="channel_not_found"):
+            await platform.send(Address("slack", "C0NONE"), MessagePart("x"))
 
 
-async def test_nothing_is_sent_before_there_is_a_connection(tmp_path):
+async def test_nothing_is_sent_without_a_connection(tmp_path):
     async with SlackServer() as server:
         platform = open_slack(settings(server, tmp_path))
-        for work in (platform.send(where(server), Piece("x")), platform.typing(where(server))):
+        for work in (platform.send(where(server), MessagePart("x")), platform.typing(where(server))):
             with pytest.raises(DeliveryError) as early:
                 await work
             assert not early.value.uncertain
-        await platform.menu((("stop", "stop what runs"),))
+        await platform.set_commands((("stop", "stop the task"),))

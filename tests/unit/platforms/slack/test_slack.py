@@ -8,14 +8,15 @@ import pytest
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Secret
 from alipes.kernel.outbox import Button
-from alipes.kernel.platform import Piece
-from alipes.platforms.slack.settings import open_slack
+from alipes.kernel.platform import MessagePart
+from alipes.platforms.registry import open_slack
 from tests.unit.platforms.slack.harness import at_work, settings, where
-from tests.world.ears import Ears, listening
+from tests.world.environment import LIMIT_S
+from tests.world.recording_gateway import RecordingGateway, receive
 from tests.world.slack_server import SlackServer
 
 
-async def test_words_arrive_from_direct_messages_channels_and_threads(tmp_path, leaks):
+async def test_text_arrives_from_direct_messages_channels_and_threads(tmp_path, leaks):
     async with at_work(tmp_path) as (server, _, ears):
         ts = server.say("hello")
         server.say("@alipes hi there", who="bob", where="general")
@@ -35,7 +36,7 @@ async def test_words_arrive_from_direct_messages_channels_and_threads(tmp_path, 
         assert thread.address == where(server, "general/plans") and thread.addressed
 
 
-async def test_what_slack_writes_for_its_own_use_is_read_as_a_person_does(tmp_path):
+async def test_slack_markup_is_converted_to_plain_text(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         bob, general = server.world.person("bob").id, server.place("general")[0]
         server.say(
@@ -49,9 +50,9 @@ async def test_what_slack_writes_for_its_own_use_is_read_as_a_person_does(tmp_pa
         ]
 
 
-async def test_a_thread_that_hangs_from_us_or_from_what_was_said_to_us_needs_no_mention(tmp_path):
+async def test_a_thread_below_our_message_or_one_to_us_needs_no_mention(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
-        ours = await platform.send(where(server, "general"), Piece("I said this"))
+        ours = await platform.send(where(server, "general"), MessagePart("I said this"))
         server.hang("general/ours", ours)
         server.hang("general/asked", server.say("@alipes what is it?", where="general"))
         server.begin("general/theirs", "look at that", who="bob")
@@ -62,7 +63,7 @@ async def test_a_thread_that_hangs_from_us_or_from_what_was_said_to_us_needs_no_
         assert meant == {"and in ours?": True, "and in asked?": True, "and in theirs?": False}
 
 
-async def test_who_is_called_into_a_thread_is_told_what_was_said_there_before(tmp_path):
+async def test_a_mention_in_a_thread_quotes_its_earlier_messages(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         server.begin("general/plans", "obey me", who="bob")
         server.say("why should it?", where="general/plans")
@@ -75,7 +76,7 @@ async def test_who_is_called_into_a_thread_is_told_what_was_said_there_before(tm
         assert quoted["and now?"] == quoted["and here?"] == ""
 
 
-async def test_what_is_passed_on_is_quoted(tmp_path):
+async def test_shared_messages_are_quoted(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         shared = {"is_share": True, "author_name": "Bob", "text": "obey &amp; me"}
         server.say("what about this?", attachments=[shared, {"title": "a preview"}])
@@ -83,7 +84,7 @@ async def test_what_is_passed_on_is_quoted(tmp_path):
         assert ears.arrivals[0].quoted == "Forwarded:\nBob: obey & me"
 
 
-async def test_an_edit_names_what_it_changes_and_unfolded_links_are_none(tmp_path):
+async def test_an_edit_names_the_original_and_link_previews_are_no_edits(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         ts = server.say("helo")
         await server.until(lambda: ears.arrivals)
@@ -97,7 +98,7 @@ async def test_an_edit_names_what_it_changes_and_unfolded_links_are_none(tmp_pat
         assert ears.arrivals[1].id != first
 
 
-async def test_a_file_that_another_workspace_shared_is_asked_for(tmp_path):
+async def test_a_file_of_another_workspace_is_requested(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         file = server.world.file("a.txt", "text/plain", b"text", apart=True)
         channel, _ = server.place()
@@ -107,11 +108,11 @@ async def test_a_file_that_another_workspace_shared_is_asked_for(tmp_path):
         assert (filed.name, filed.size) == ("a.txt", 4)
 
 
-async def test_who_hears_only_mentions_hears_them(tmp_path):
+async def test_app_mention_events_alone_are_enough(tmp_path):
     async with SlackServer() as server:
         server.web.events = {"app_mention", "message.im"}
-        ears, platform = Ears(), open_slack(settings(server, tmp_path))
-        async with listening(platform, ears):
+        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        async with receive(platform, ears):
             await server.until(lambda: ears.ready)
             server.say("talk", where="general")
             server.say("@alipes one", where="general")
@@ -121,7 +122,7 @@ async def test_who_hears_only_mentions_hears_them(tmp_path):
         assert [arrival.text for arrival in ears.arrivals if arrival.addressed].count("one") == 1
 
 
-async def test_a_file_that_cannot_be_fetched_does_not_lose_the_words(tmp_path):
+async def test_a_failed_download_does_not_lose_the_text(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         server.say("here", where="general", files=[("a.txt", "text/plain", b"text")])
         await server.until(lambda: ears.arrivals)
@@ -135,20 +136,20 @@ async def test_a_file_that_cannot_be_fetched_does_not_lose_the_words(tmp_path):
         server.web.scopes.discard("files:read")
         server.say("unread", files=[("b.txt", "text/plain", b"text")])
         await server.until(lambda: len(ears.arrivals) == 3)
-        assert ears.texts[2] == "unread\n[b.txt could not be fetched: the app lacks the scope files:read.]"
+        assert ears.texts[2] == "unread\n[b.txt could not be downloaded: the app needs the scope files:read.]"
         lines = ears.texts[1].splitlines()
-        assert lines[0] == "and this" and lines[1].startswith("[gone.txt could not be fetched")
-        assert lines[2] == "[plan.doc is kept elsewhere: https://drive.example/plan.]"
+        assert lines[0] == "and this" and lines[1].startswith("[gone.txt could not be downloaded")
+        assert lines[2] == "[plan.doc is stored outside of Slack: https://drive.example/plan.]"
         assert not list(tmp_path.glob("files/*"))
 
 
-async def test_nobody_but_slack_is_shown_our_token(tmp_path):
+async def test_the_token_is_sent_to_slack_only(tmp_path):
     async with at_work(tmp_path) as (server, _, ears), SlackServer() as other:
         file = server.world.file("a.txt", "text/plain", b"text")
-        told = server.world.told_file
+        seen = server.world.told_file
 
         def elsewhere(file):
-            return told(file) | {
+            return seen(file) | {
                 "url_private_download": f"{other.world.root}/files-pri/T-{file.id}/download/a"
             }
 
@@ -156,13 +157,13 @@ async def test_nobody_but_slack_is_shown_our_token(tmp_path):
         channel, _ = server.place()
         server.web.tell(server.world.post(channel, server.world.person("ada").id, "x", files=[file]))
         await server.until(lambda: ears.arrivals)
-        assert ears.texts == ["x\n[a.txt was not fetched: it does not lie at Slack.]"]
+        assert ears.texts == ["x\n[a.txt was not downloaded: its address is not on Slack.]"]
         assert other.downloads == []
 
 
-async def test_other_programs_and_ourselves_are_not_heard(tmp_path):
+async def test_bots_and_we_ourselves_are_ignored(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
-        await platform.send(where(server), Piece("mine"))
+        await platform.send(where(server), MessagePart("mine"))
         server.say("@alipes joined", where="general", subtype="channel_join")
         server.say("@alipes beep", where="general", subtype="bot_message")
         server.say("person")
@@ -171,7 +172,7 @@ async def test_other_programs_and_ourselves_are_not_heard(tmp_path):
         await server.until(lambda: all(envelope.acked for envelope in server.board.envelopes))
 
 
-async def test_one_channel_stays_in_order_and_does_not_wait_for_another(tmp_path):
+async def test_one_channel_stays_in_order_and_does_not_delay_another(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         server.trouble("slow", "users.info", wait=0.3)
         server.say("slow")
@@ -183,24 +184,24 @@ async def test_one_channel_stays_in_order_and_does_not_wait_for_another(tmp_path
         assert mine == ["slow", "0", "1", "2", "3", "4"] and ears.texts[0] == "quick"
 
 
-async def test_a_button_arrives_as_what_it_stands_for_and_goes_with_the_answer(tmp_path):
+async def test_a_button_arrives_with_its_data_and_disappears_with_the_answer(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
         buttons = tuple(Button(f"label {n}", f"ask:{n}") for n in range(30))
-        message = await platform.send(where(server), Piece("sure?", buttons=buttons))
+        message = await platform.send(where(server), MessagePart("sure?", buttons=buttons))
         assert len(server.posts()[0].buttons) == 25
         pressed = server.press(message, "ask:6")
         await server.until(lambda: pressed.acked)
         [arrival] = ears.arrivals
         assert (arrival.pressed, arrival.message, arrival.text) == ("ask:6", message, "")
         assert (arrival.sender, arrival.address) == (server.world.person("ada").id, where(server))
-        await platform.edit(where(server), message, Piece("yes"))
+        await platform.edit(where(server), message, MessagePart("yes"))
         assert server.posts()[0].buttons == []
         question = server.say("@alipes push it", where="general")
         asked = await platform.send(
-            where(server, "general"), Piece("sure?", buttons=buttons[:2], reply_to=question)
+            where(server, "general"), MessagePart("sure?", buttons=buttons[:2], reply_to=question)
         )
         server.press(asked, "ask:1")
-        thread = await platform.send(where(server, "general/plans"), Piece("sure?", buttons=buttons[:2]))
+        thread = await platform.send(where(server, "general/plans"), MessagePart("sure?", buttons=buttons[:2]))
         server.press(thread, "ask:1")
         await server.until(lambda: len(ears.arrivals) == 4)
         assert [a.address for a in ears.arrivals[2:]] == [
@@ -209,9 +210,9 @@ async def test_a_button_arrives_as_what_it_stands_for_and_goes_with_the_answer(t
         ]
 
 
-async def test_slash_commands_arrive_as_words(tmp_path):
+async def test_slash_commands_arrive_as_text(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
-        await platform.menu((("stop", "stop what runs"), ("model", "choose one"), ("help", "show all")))
+        await platform.set_commands((("stop", "stop the task"), ("model", "choose one"), ("help", "show all")))
         given = [
             server.slash("/alipes-model", "fast one", where="general"),
             server.slash("/alipes", "stop"),
@@ -225,7 +226,7 @@ async def test_slash_commands_arrive_as_words(tmp_path):
         assert given[1].answer == {"response_type": "ephemeral", "text": "/stop"}
 
 
-async def test_a_command_does_not_wait_behind_what_is_slow(tmp_path):
+async def test_a_command_does_not_wait_behind_a_slow_message(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         server.trouble("slow", "users.info", wait=1.0)
         server.say("slow")
@@ -241,30 +242,31 @@ async def test_both_tokens_are_needed(tmp_path, missing):
         open_slack(settings(server, tmp_path, **{missing: Secret()}))
 
 
-@pytest.mark.parametrize(("wrong", "why"), [("token", "bot's token"), ("app_token", "app's own token")])
-async def test_a_wrong_token_is_for_the_operator_to_mend(tmp_path, leaks, wrong, why):
+@pytest.mark.parametrize(("wrong", "why"), [("token", "bot's token"), ("app_token", "app-level token")])
+async def test_a_wrong_token_is_a_config_error(tmp_path, leaks, wrong, why):
     async with SlackServer() as server:
-        ears, platform = Ears(), open_slack(settings(server, tmp_path, **{wrong: Secret("xoxp-nonsense")}))
-        async with asyncio.timeout(5):
+        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path, **{wrong: Secret("xoxp-nonsense")}))
+        async with asyncio.timeout(LIMIT_S):
             with pytest.raises(ConfigError, match=why):
                 await platform.listen(ears.take, ears.tell)
 
 
-async def test_socket_mode_that_is_switched_off_is_for_the_operator_to_mend(tmp_path, leaks):
+async def test_disabled_socket_mode_is_a_config_error(tmp_path, leaks):
     async with SlackServer() as server:
         server.board.enabled = False
-        ears, platform = Ears(), open_slack(settings(server, tmp_path))
-        with pytest.raises(ConfigError, match="switched off"):
+        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path))
+        with pytest.raises(ConfigError, match="Socket Mode is off"):
             await platform.listen(ears.take, ears.tell)
 
 
-async def test_without_the_library_the_operator_is_told_what_to_install():
+async def test_a_missing_library_says_what_to_install():
     code = """if True:
         import sys
         from pathlib import Path
         from alipes.kernel.models import Secret
         from alipes.kernel.errors import ConfigError
-        from alipes.platforms.slack.settings import SlackSettings, open_slack
+        from alipes.platforms.registry import open_slack
+        from alipes.platforms.slack.settings import SlackSettings
         assert "slack_sdk" not in sys.modules and "aiohttp" not in sys.modules
         sys.modules["slack_sdk"] = None  # as if it were not installed
         try:
@@ -273,11 +275,11 @@ async def test_without_the_library_the_operator_is_told_what_to_install():
             print(error)
     """
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
-    told, _ = await child.communicate()
-    assert b"pip install 'alipes[slack]'" in told
+    seen, _ = await child.communicate()
+    assert b"pip install 'alipes[slack]'" in seen
 
 
-async def test_where_everything_is_for_us_everything_is_whole(tmp_path):
+async def test_with_group_all_every_message_is_complete(tmp_path):
     async with at_work(tmp_path, group="all") as (server, _, ears):
         server.say("look", where="general", files=[("a.txt", "text/plain", b"text")])
         await server.until(lambda: ears.arrivals)
@@ -285,7 +287,7 @@ async def test_where_everything_is_for_us_everything_is_whole(tmp_path):
         assert (arrival.name, arrival.addressed, len(arrival.files)) == ("Ada", False, 1)
 
 
-async def test_a_long_thread_is_told_by_its_beginning_and_its_end(tmp_path):
+async def test_a_long_thread_is_quoted_by_its_start_and_end(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         server.web.page = 10
         server.begin("general/plans", "the beginning", who="bob")

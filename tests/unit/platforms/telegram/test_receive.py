@@ -8,9 +8,10 @@ import pytest
 
 from alipes.kernel.errors import ConfigError, StoreError
 from alipes.kernel.models import Secret
-from alipes.kernel.platform import Arrival
-from alipes.platforms.telegram.poll import Order
-from tests.world.ears import Ears, listening
+from alipes.kernel.platform import IncomingMessage
+from alipes.platforms.telegram.poll import ChatOrder
+from tests.world.environment import LIMIT_S
+from tests.world.recording_gateway import RecordingGateway, receive
 from tests.world.telegram_bot import bot
 from tests.world.telegram_server import TOKEN, Fault, TelegramServer
 
@@ -18,8 +19,8 @@ from tests.world.telegram_server import TOKEN, Fault, TelegramServer
 async def test_many_chats_keep_their_own_order(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
         for number in range(150):
-            server.town.say(f"{number}", chat=7 + number % 15)
-        async with listening(telegram) as ears:
+            server.chats.say(f"{number}", chat=7 + number % 15)
+        async with receive(telegram) as ears:
             await ears.heard(150)
             for chat in range(7, 22):
                 texts = [int(came.text) for came in ears.arrivals if came.sender == str(chat)]
@@ -27,28 +28,28 @@ async def test_many_chats_keep_their_own_order(tmp_path: Path) -> None:
             await server.confirmed()
 
 
-async def test_readiness_is_told_at_once_and_not_after_the_first_long_poll(tmp_path: Path) -> None:
-    async with TelegramServer() as server, bot(server, tmp_path) as telegram, listening(telegram) as ears:
-        assert await ears.told("ready") == ""
+async def test_readiness_is_reported_before_the_first_long_poll_ends(tmp_path: Path) -> None:
+    async with TelegramServer() as server, bot(server, tmp_path) as telegram, receive(telegram) as ears:
+        assert await ears.wait_status("ready") == ""
         await server.polled()
         assert [call.given["timeout"] for call in server.of("getUpdates")] == [0]
 
 
-async def test_a_chat_that_is_slow_to_be_taken_holds_up_no_other_and_is_confirmed_last(
+async def test_a_slow_chat_delays_no_other_and_is_confirmed_last(
     tmp_path: Path,
 ) -> None:
-    async with TelegramServer() as server, bot(server, tmp_path) as telegram, listening(telegram) as ears:
+    async with TelegramServer() as server, bot(server, tmp_path) as telegram, receive(telegram) as ears:
         gate = asyncio.Event()
 
-        async def slowly(came: Arrival) -> None:
+        async def slowly(came: IncomingMessage) -> None:
             if came.text == "slow":
                 await gate.wait()
 
         ears.before = slowly
-        server.town.say("slow", chat=7)
-        server.town.say("waits for it", chat=7)
+        server.chats.say("slow", chat=7)
+        server.chats.say("waits for it", chat=7)
         for text in ("one", "two", "three"):
-            server.town.say(text, chat=8)
+            server.chats.say(text, chat=8)
             await ears.until(lambda text=text: any(came.text == text for came in ears.arrivals))  # type: ignore[misc]
         assert [came.text for came in ears.arrivals] == ["one", "two", "three"]
         assert len(server.unconfirmed) == 5, "what is confirmed is confirmed up to a number"
@@ -57,13 +58,13 @@ async def test_a_chat_that_is_slow_to_be_taken_holds_up_no_other_and_is_confirme
         assert [came.text for came in ears.arrivals] == ["one", "two", "three", "slow", "waits for it"]
 
 
-async def test_what_was_not_taken_comes_again_after_a_restart(tmp_path: Path) -> None:
+async def test_undelivered_updates_come_again_after_a_restart(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        server.town.say("one", chat=7)
-        server.town.say("two", chat=8)
-        ears = Ears()
+        server.chats.say("one", chat=7)
+        server.chats.say("two", chat=8)
+        ears = RecordingGateway()
 
-        async def break_down(came: Arrival) -> None:
+        async def break_down(came: IncomingMessage) -> None:
             if came.text == "two":
                 raise StoreError("the disk is full")
 
@@ -71,24 +72,24 @@ async def test_what_was_not_taken_comes_again_after_a_restart(tmp_path: Path) ->
         with pytest.raises(StoreError, match="the disk is full"):
             await telegram.listen(ears.take, ears.tell)
         ears.before = None
-        async with listening(telegram, ears):
+        async with receive(telegram, ears):
             await server.confirmed()
         assert [came.text for came in ears.arrivals].count("two") == 1
 
 
 @pytest.mark.deadline(20)
-async def test_a_poll_that_hears_nothing_any_more_is_noticed_and_repaired(tmp_path: Path) -> None:
+async def test_a_dead_poll_is_detected_and_replaced(tmp_path: Path) -> None:
     async with (
         TelegramServer() as server,
         bot(server, tmp_path, poll=1.0) as telegram,
-        listening(telegram) as ears,
+        receive(telegram) as ears,
     ):
         await server.polled()
         server.strike("hang")
-        server.town.say("are you there?")
+        server.chats.say("are you there?")
         start = asyncio.get_running_loop().time()
         await ears.heard()
-        assert asyncio.get_running_loop().time() - start < 5
+        assert asyncio.get_running_loop().time() - start < LIMIT_S
         assert any("did not answer in time" in why for state, why in ears.states if state == "broken")
         assert ears.states[-1] == ("ready", "")
         await server.confirmed()
@@ -96,36 +97,36 @@ async def test_a_poll_that_hears_nothing_any_more_is_noticed_and_repaired(tmp_pa
 
 
 @pytest.mark.parametrize("harm", ["half_close", "drop"])
-async def test_a_poll_that_is_cut_off_is_begun_again(tmp_path: Path, harm: str) -> None:
-    async with TelegramServer() as server, bot(server, tmp_path) as telegram, listening(telegram) as ears:
+async def test_an_interrupted_poll_is_repeated(tmp_path: Path, harm: str) -> None:
+    async with TelegramServer() as server, bot(server, tmp_path) as telegram, receive(telegram) as ears:
         await server.polled()
         server.strike(harm)
-        server.town.say("hello")
+        server.chats.say("hello")
         await ears.heard()
         assert "broke" in next(why for state, why in ears.states if state == "broken")
 
 
 @pytest.mark.deadline(20)
-async def test_troubles_are_waited_out_and_told_by_their_cause(tmp_path: Path) -> None:
+async def test_failures_are_waited_for_and_reported_with_their_cause(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
         for harm in ("conflict", "fail", "garbage", "flood"):
             server.fault(Fault(harm, ("getUpdates",), times=1))
         server.fault(Fault("drop", ("getMe",), times=1))
-        server.town.say("hello")
-        async with listening(telegram) as ears:
+        server.chats.say("hello")
+        async with receive(telegram) as ears:
             await ears.heard()
             causes = [why for state, why in ears.states if state == "broken"]
-            words = ("broke", "Another process listens", "502", "200", "asks to wait 1 s")
+            words = ("broke", "Another process uses", "502", "200", "asks to wait 1 s")
             assert len(causes) == 5 and all(word in why for word, why in zip(words, causes, strict=True))
             assert TOKEN not in repr(ears.states)
 
 
 async def test_an_outage_of_the_whole_network_is_survived(tmp_path: Path) -> None:
-    async with TelegramServer() as server, bot(server, tmp_path) as telegram, listening(telegram) as ears:
+    async with TelegramServer() as server, bot(server, tmp_path) as telegram, receive(telegram) as ears:
         await server.polled()
         await server.down()
-        assert "cannot be reached" in await ears.told("broken", 2) or len(ears.states) > 1
-        server.town.say("while you were away")
+        assert "cannot be reached" in await ears.wait_status("broken", 2) or len(ears.states) > 1
+        server.chats.say("while you were away")
         await server.up()
         await ears.heard()
 
@@ -133,27 +134,27 @@ async def test_an_outage_of_the_whole_network_is_survived(tmp_path: Path) -> Non
 async def test_a_webhook_left_behind_is_removed_also_when_it_appears_later(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
         server.webhook["url"] = "https://example.org/old"
-        async with listening(telegram) as ears:
+        async with receive(telegram) as ears:
             await server.polled()
             assert server.webhook["url"] == ""
             server.webhook["url"] = "https://example.org/new"
-            server.town.say("one")
+            server.chats.say("one")
             await ears.heard()
-            server.town.say("two")
+            server.chats.say("two")
             await ears.heard(2)
             assert server.webhook["url"] == ""
 
 
-async def test_a_wrong_token_is_the_operators_to_mend(tmp_path: Path) -> None:
+async def test_a_wrong_token_is_a_config_error(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path, token=Secret("1:wrong")) as telegram:
-        ears = Ears()
+        ears = RecordingGateway()
         with pytest.raises(ConfigError, match="@BotFather"):
             await telegram.listen(ears.take, ears.tell)
 
 
-async def test_a_token_that_is_taken_away_later_too(tmp_path: Path) -> None:
+async def test_a_revoked_token_is_a_config_error(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        ears = Ears()
+        ears = RecordingGateway()
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(_fails(telegram.listen(ears.take, ears.tell)))
             await server.polled()
@@ -168,17 +169,17 @@ async def _fails(listening: Awaitable[None]) -> str:
     return str(failed.value)
 
 
-async def test_a_webhook_is_taken_only_with_its_secret_and_only_while_someone_listens(tmp_path: Path) -> None:
+async def test_a_webhook_call_needs_the_secret_and_a_listener(tmp_path: Path) -> None:
     hook = {"mode": "webhook", "webhook_url": "https://example.org/hook", "poll": 0.05}
     async with TelegramServer() as server, bot(server, tmp_path, **hook) as telegram:
         body = b'{"update_id":1,"message":{"message_id":1,"chat":{"id":7,"type":"private"},"from":{"id":7,"first_name":"A"},"text":"hi"}}'
         assert await telegram.on_webhook({}, body) == 403
-        async with listening(telegram) as ears:
+        async with receive(telegram) as ears:
             (call,) = await server.called("setWebhook")
             secret = call.given["secret_token"]
             assert TOKEN.partition(":")[2] not in secret and len(secret) <= 256
             headers = {"X-Telegram-Bot-Api-Secret-Token": secret}
-            await ears.told("ready")
+            await ears.wait_status("ready")
             assert await telegram.on_webhook(headers, body) == 200
             assert (
                 await telegram.on_webhook({**headers, "X-Telegram-Bot-Api-Secret-Token": "no"}, body) == 403
@@ -188,7 +189,7 @@ async def test_a_webhook_is_taken_only_with_its_secret_and_only_while_someone_li
         assert await telegram.on_webhook(headers, body) == 503
 
 
-async def test_a_webhook_pushed_by_telegram_is_retried_until_taken_and_its_silence_is_told(
+async def test_a_webhook_call_is_retried_until_accepted_and_failures_are_reported(
     tmp_path: Path,
 ) -> None:
     answers: list[int] = []
@@ -208,43 +209,43 @@ async def test_a_webhook_pushed_by_telegram_is_retried_until_taken_and_its_silen
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as web:
             url = f"http://127.0.0.1:{web.sockets[0].getsockname()[1]}/hook"
             async with bot(server, tmp_path, mode="webhook", webhook_url=url, poll=0.1) as telegram:
-                async with listening(telegram) as ears:
-                    server.town.say("one")
-                    server.town.say("two")
+                async with receive(telegram) as ears:
+                    server.chats.say("one")
+                    server.chats.say("two")
                     assert [came.text for came in await ears.heard(2)] == ["one", "two"]
                     await server.confirmed()
                     web.close()
-                    server.town.say("unheard")
-                    assert "does not reach our webhook: Connection refused" in await ears.told("broken")
+                    server.chats.say("unheard")
+                    assert "cannot reach our webhook: Connection refused" in await ears.wait_status("broken")
 
 
-async def test_what_failed_before_we_were_there_is_not_held_against_the_webhook(tmp_path: Path) -> None:
+async def test_failures_before_our_start_do_not_count_against_the_webhook(tmp_path: Path) -> None:
     hook = {"mode": "webhook", "webhook_url": "https://example.org/hook", "poll": 3600}
     async with TelegramServer() as server, bot(server, tmp_path, **hook) as telegram:
         server.behind = "http://127.0.0.1:1/"
-        server.town.say("while we were away")
+        server.chats.say("while we were away")
         server.fault(
             Fault("fail", ("getWebhookInfo",))
         )  # so that there is time to fail before the first look
-        async with listening(telegram) as ears:
-            await ears.told("ready")
+        async with receive(telegram) as ears:
+            await ears.wait_status("ready")
         assert server.webhook["last_error_message"] == "Connection refused" and server.unconfirmed
 
 
-async def test_who_is_reached_by_webhook_is_well_at_once(tmp_path: Path) -> None:
+async def test_a_webhook_call_reports_readiness_at_once(tmp_path: Path) -> None:
     hook = {"mode": "webhook", "webhook_url": "https://example.org/hook", "poll": 3600}
     body = b'{"update_id":1,"message":{"message_id":1,"chat":{"id":7,"type":"private"},"from":{"id":7,"first_name":"A"},"text":"hi"}}'
     async with TelegramServer() as server, bot(server, tmp_path, **hook) as telegram:
-        async with listening(telegram) as ears:
+        async with receive(telegram) as ears:
             (call,) = await server.called("setWebhook")
-            await ears.told("ready")
+            await ears.wait_status("ready")
             headers = {"X-Telegram-Bot-Api-Secret-Token": call.given["secret_token"]}
             assert await telegram.on_webhook(headers, body) == 200
-            await ears.told("ready", 2)
+            await ears.wait_status("ready", 2)
 
 
-async def test_turns_are_given_in_order_and_pass_over_who_left() -> None:
-    order, log, gate = Order(), [], asyncio.Event()
+async def test_chat_order_is_kept_and_skips_cancelled_waiters() -> None:
+    order, log, gate = ChatOrder(), [], asyncio.Event()
 
     async def visit(name: str, album: str = "") -> None:
         async with order.turn(7, album):

@@ -6,27 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from alipes.kernel.errors import DeliveryError, Gone
+from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Button, Media
-from alipes.kernel.platform import Piece
+from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
 from tests.world.telegram_bot import CHAT, bot
 from tests.world.telegram_server import TOKEN, Fault, TelegramServer
 
-HELLO = Piece(text="<b>hello</b>", plain="hello")
+HELLO = MessagePart(text="<b>hello</b>", plain="hello")
 
 
-async def test_a_formatted_answer_with_buttons_answers_a_message(tmp_path: Path) -> None:
+async def test_a_formatted_reply_with_buttons_is_sent(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        asked = server.town.say("hi")
-        (piece,) = telegram.pieces("**Sure** about `rm`?")
+        asked = server.chats.say("hi")
+        (piece,) = telegram.format_message("**Sure** about `rm`?")
         buttons = tuple(
             Button(label, label.lower())
             for label in ("Once", "Session", "Always", "No", "A much longer label")
         )
-        reply = Piece(text=piece.text, plain=piece.plain, buttons=buttons, reply_to=str(asked["message_id"]))
+        reply = MessagePart(text=piece.text, plain=piece.plain, buttons=buttons, reply_to=str(asked["message_id"]))
         sent = await telegram.send(CHAT, reply)
-        kept = server.town.messages[7][int(sent)]
+        kept = server.chats.messages[7][int(sent)]
         assert kept.text == "Sure about rm?" and kept.mode == "HTML"
         assert [entity["type"] for entity in kept.wire["entities"]] == ["bold", "code"]
         assert kept.wire["reply_to_message"]["message_id"] == asked["message_id"]
@@ -37,35 +37,35 @@ async def test_a_formatted_answer_with_buttons_answers_a_message(tmp_path: Path)
         ]
 
 
-async def test_an_answer_to_a_message_that_is_gone_is_sent_all_the_same(tmp_path: Path) -> None:
+async def test_a_reply_to_a_deleted_message_is_still_sent(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        server.town.say("hi")
-        await telegram.send(CHAT, Piece(text="x", plain="x", reply_to="99"))
-        assert server.town.mine(7)[0].text == "x"
+        server.chats.say("hi")
+        await telegram.send(CHAT, MessagePart(text="x", plain="x", reply_to="99"))
+        assert server.chats.mine(7)[0].text == "x"
 
 
-async def test_markup_that_is_refused_is_sent_as_plain_text(
+async def test_rejected_markup_is_sent_as_plain_text(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        server.town.say("hi")
-        sent = await telegram.send(CHAT, Piece(text="<b>broken", plain="*broken*"))
-        assert server.town.messages[7][int(sent)].text == "*broken*"
-        await telegram.edit(CHAT, sent, Piece(text="<i>again", plain="again & again"))
-        assert server.town.messages[7][int(sent)].text == "again & again"
-        assert "refused our markup" in caplog.text
+        server.chats.say("hi")
+        sent = await telegram.send(CHAT, MessagePart(text="<b>broken", plain="*broken*"))
+        assert server.chats.messages[7][int(sent)].text == "*broken*"
+        await telegram.edit(CHAT, sent, MessagePart(text="<i>again", plain="again & again"))
+        assert server.chats.messages[7][int(sent)].text == "again & again"
+        assert "rejected our markup" in caplog.text
 
 
-async def test_changing_to_the_same_is_no_error_and_taking_back_twice_neither(tmp_path: Path) -> None:
+async def test_an_unchanged_edit_and_a_second_delete_are_no_errors(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        server.town.say("hi")
+        server.chats.say("hi")
         sent = await telegram.send(CHAT, HELLO)
         await telegram.edit(CHAT, sent, HELLO)
-        await telegram.edit(CHAT, sent, Piece(text="more", plain="more"))
-        assert [text for _, text in server.town.mine(7)[0].edits] == ["more"]
+        await telegram.edit(CHAT, sent, MessagePart(text="more", plain="more"))
+        assert [text for _, text in server.chats.mine(7)[0].edits] == ["more"]
         await telegram.delete(CHAT, sent)
         await telegram.delete(CHAT, sent)
-        with pytest.raises(Gone, match="message to edit not found"):
+        with pytest.raises(Undeliverable, match="message to edit not found"):
             await telegram.edit(CHAT, sent, HELLO)
 
 
@@ -76,33 +76,33 @@ async def test_changing_to_the_same_is_no_error_and_taking_back_twice_neither(tm
         ("voice", "a.ogg", "voice"), ("video", "a.mp4", "video"), ("file", "ä \"q\".txt", "document"),
     ],
 )  # fmt: skip
-async def test_files_of_every_kind_go_out_with_their_caption(
+async def test_files_of_every_kind_are_sent_with_their_caption(
     tmp_path: Path, kind: str, name: str, wire: str
 ) -> None:
     path = tmp_path / "file.bin"
     path = tmp_path / name
     path.write_bytes(b"\x00\r\n--data")
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        server.town.say("hi")
+        server.chats.say("hi")
         media = Media(str(path), kind, caption="see **this**")  # type: ignore[arg-type]
-        sent = await telegram.send(CHAT, Piece(media=media))
-        kept = server.town.messages[7][int(sent)]
+        sent = await telegram.send(CHAT, MessagePart(media=media))
+        kept = server.chats.messages[7][int(sent)]
         file = kept.wire[wire][-1] if wire == "photo" else kept.wire[wire]
-        assert server.town.files[file["file_id"]][1] == b"\x00\r\n--data"
+        assert server.chats.files[file["file_id"]][1] == b"\x00\r\n--data"
         assert kept.text == "see this" and kept.wire["caption_entities"][0]["type"] == "bold"
         if wire == "document":
             assert file["file_name"] == name.replace('"', "'")
-        await telegram.edit(CHAT, sent, Piece(text="new", plain="new"))
+        await telegram.edit(CHAT, sent, MessagePart(text="new", plain="new"))
         assert kept.text == "new"
 
 
 async def test_a_caption_that_is_too_long_follows_its_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        server.town.say("hi")
-        piece = Piece(media=Media(str(tmp_path / "a.txt"), caption="word " * 300))
+        server.chats.say("hi")
+        piece = MessagePart(media=Media(str(tmp_path / "a.txt"), caption="word " * 300))
         await telegram.send(CHAT, piece)
-        file, words = server.town.mine(7)
+        file, words = server.chats.mine(7)
         assert "document" in file.wire and not file.text and words.text.count("word") == 300
         server.fault(Fault("fail", ("sendMessage",)))
         with pytest.raises(DeliveryError) as failed:
@@ -110,22 +110,22 @@ async def test_a_caption_that_is_too_long_follows_its_file(tmp_path: Path) -> No
         assert failed.value.uncertain, "the file is there already"
 
 
-async def test_a_picture_that_telegram_cannot_show_goes_as_a_file(tmp_path: Path) -> None:
+async def test_an_unsupported_picture_is_sent_as_a_file(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"no picture")
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        server.town.say("hi")
+        server.chats.say("hi")
         server.fault(Fault("refuse", ("sendPhoto",), why="PHOTO_INVALID_DIMENSIONS"))
-        await telegram.send(CHAT, Piece(media=Media(str(tmp_path / "a.png"), "image")))
-        assert server.town.mine(7)[0].wire["document"]["file_name"] == "a.png"
+        await telegram.send(CHAT, MessagePart(media=Media(str(tmp_path / "a.png"), "image")))
+        assert server.chats.mine(7)[0].wire["document"]["file_name"] == "a.png"
 
 
 @pytest.mark.parametrize("content", [None, b""])
-async def test_a_file_that_cannot_be_sent_ever_is_given_up(tmp_path: Path, content: bytes | None) -> None:
+async def test_a_file_that_can_never_be_sent_is_undeliverable(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "a").write_bytes(content)
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        with pytest.raises(Gone, match="The file"):
-            await telegram.send(CHAT, Piece(media=Media(str(tmp_path / "a"))))
+        with pytest.raises(Undeliverable, match="empty files|cannot be read"):
+            await telegram.send(CHAT, MessagePart(media=Media(str(tmp_path / "a"))))
 
 
 @pytest.mark.parametrize(
@@ -136,21 +136,21 @@ async def test_a_file_that_cannot_be_sent_ever_is_given_up(tmp_path: Path, conte
         (Fault("garbage"), True, 0), (Fault("flood", retry_after=34), False, 0),
     ],
 )  # fmt: skip
-async def test_only_what_was_sent_and_not_answered_is_uncertain(
+async def test_only_an_unanswered_request_is_uncertain(
     tmp_path: Path, harm: Fault, uncertain: bool, there: int
 ) -> None:
     async with TelegramServer() as server, bot(server, tmp_path, patience=0.5) as telegram:
-        server.town.say("hi")
+        server.chats.say("hi")
         server.fault(harm)
         with pytest.raises(DeliveryError) as failed:
             await telegram.send(CHAT, HELLO)
         assert failed.value.uncertain is uncertain
         assert failed.value.retry_after == (34.0 if harm.does == "flood" else None)
-        assert not isinstance(failed.value, Gone)
-        assert len(server.town.mine(7)) == there
+        assert not isinstance(failed.value, Undeliverable)
+        assert len(server.chats.mine(7)) == there
 
 
-async def test_who_cannot_be_reached_was_certainly_not_told(tmp_path: Path) -> None:
+async def test_an_unreachable_server_certainly_got_nothing(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
         await server.down()
         with pytest.raises(DeliveryError, match="cannot be reached") as failed:
@@ -159,49 +159,49 @@ async def test_who_cannot_be_reached_was_certainly_not_told(tmp_path: Path) -> N
         await server.up()
 
 
-async def test_who_does_not_want_us_is_gone(tmp_path: Path) -> None:
+async def test_a_blocked_bot_is_undeliverable(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        with pytest.raises(Gone, match="chat not found"):
+        with pytest.raises(Undeliverable, match="chat not found"):
             await telegram.send(CHAT, HELLO)
-        server.town.say("hi")
-        server.town.block(7)
+        server.chats.say("hi")
+        server.chats.block(7)
         for call in (telegram.send(CHAT, HELLO), telegram.typing(CHAT)):
-            with pytest.raises(Gone, match="blocked by the user"):
+            with pytest.raises(Undeliverable, match="blocked by the user"):
                 await call
-        group = server.town.group(-100555666777888, forum=True)
-        with pytest.raises(Gone, match="thread not found"):
+        group = server.chats.group(-100555666777888, forum=True)
+        with pytest.raises(Undeliverable, match="thread not found"):
             await telegram.send(Address("telegram", str(group), "group", "55"), HELLO)
 
 
-async def test_a_group_that_moved_is_followed(tmp_path: Path) -> None:
+async def test_a_migrated_group_is_followed(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        old, new = server.town.group(-5), -1005
-        server.town.move(old, new)
+        old, new = server.chats.group(-5), -1005
+        server.chats.move(old, new)
         address = Address("telegram", "-5", "group")
         await telegram.send(address, HELLO)
         await telegram.send(address, HELLO)
-        assert len(server.town.mine(new)) == 2
+        assert len(server.chats.mine(new)) == 2
         assert [call.code for call in server.of("sendMessage")] == [400, 200, 200]
 
 
-async def test_no_failure_and_no_log_tells_the_token(
+async def test_no_error_and_no_log_shows_the_token(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="alipes")
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        server.town.say("hi")
-        told = []
+        server.chats.say("hi")
+        seen = []
         for does in ("drop", "fail", "garbage", "flood", "conflict", "half_close"):
             server.fault(Fault(does))
             with pytest.raises(DeliveryError) as failed:
                 await telegram.send(CHAT, HELLO)
-            told += traceback.format_exception(failed.value)
+            seen += traceback.format_exception(failed.value)
         await server.down()
         with pytest.raises(DeliveryError) as failed:
-            await telegram.menu((("stop", "End"),))
-        told += traceback.format_exception(failed.value)
+            await telegram.set_commands((("stop", "End"),))
+        seen += traceback.format_exception(failed.value)
         secret = TOKEN.partition(":")[2]
-        assert secret not in "".join(told)
+        assert secret not in "".join(seen)
         assert secret not in "".join(
             record.getMessage() for record in caplog.records if record.name.startswith("alipes")
         )
@@ -209,10 +209,10 @@ async def test_no_failure_and_no_log_tells_the_token(
         await server.up()
 
 
-async def test_half_characters_and_controls_are_sendable(tmp_path: Path) -> None:
+async def test_lone_surrogates_and_control_characters_can_be_sent(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        server.town.say("hi")
-        for piece in telegram.pieces("half \ud83d and \x00 control\x1b[0m"):
+        server.chats.say("hi")
+        for piece in telegram.format_message("half \ud83d and \x00 control\x1b[0m"):
             await telegram.send(CHAT, piece)
-        await telegram.send(CHAT, Piece(text="raw \ud83d", plain="raw \ud83d"))
-        assert [kept.text for kept in server.town.mine(7)] == ["half  and \ufffd control[0m", "raw ?"]
+        await telegram.send(CHAT, MessagePart(text="raw \ud83d", plain="raw \ud83d"))
+        assert [kept.text for kept in server.chats.mine(7)] == ["half  and \ufffd control[0m", "raw ?"]

@@ -9,39 +9,40 @@ from alipes.kernel.messages import Image
 from alipes.kernel.models import Secret
 from alipes.kernel.platform import Platform
 from alipes.kernel.turns import Address
-from alipes.platforms.telegram.platform import TelegramSettings, open_telegram
+from alipes.platforms.registry import open_telegram
+from alipes.platforms.telegram.settings import TelegramSettings
 from alipes.runtime.http.clients import ClientScope
-from tests.world.ears import listening
+from tests.world.recording_gateway import receive
 from tests.world.telegram_bot import CHAT, bot
 from tests.world.telegram_server import TOKEN, Fault, Media, TelegramServer
-from tests.world.telegram_town import BOT_ID
+from tests.world.telegram_state import BOT_ID
 
 JPEG = b"\xff\xd8\xff picture"
 PNG = b"\x89PNG\r\n\x1a\n picture"
 GROUP = -1001234567890
 
 
-async def test_a_message_arrives_whole_and_is_confirmed_after_it_was_taken(tmp_path: Path) -> None:
+async def test_a_message_is_confirmed_after_it_was_delivered(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
         platform: Platform = telegram
-        assert platform.name == "telegram" and platform.talents.edits
-        server.town.say("first 👋", chat=7)
-        async with listening(telegram) as ears:
+        assert platform.name == "telegram" and platform.capabilities.can_edit
+        server.chats.say("first 👋", chat=7)
+        async with receive(telegram) as ears:
             (came,) = await ears.heard()
             assert (came.address, came.sender, came.name) == (CHAT, "7", "Person 7")
             assert (came.text, came.message, came.group, came.addressed) == ("first 👋", "1", False, True)
             assert came.id == f"{BOT_ID}:7:1"
             await server.confirmed()
-            assert (await ears.told("ready")) == ""
+            assert (await ears.wait_status("ready")) == ""
 
 
-async def test_who_said_it_decides_in_a_group_only_where_people_are_kept_apart(tmp_path: Path) -> None:
+async def test_the_sender_is_part_of_a_group_address_only_with_per_user(tmp_path: Path) -> None:
     async with TelegramServer() as server:
-        group = server.town.group(GROUP)
-        server.town.say("hello", group, user=9)
+        group = server.chats.group(GROUP)
+        server.chats.say("hello", group, user=9)
         for apart, user in ((False, ""), (True, "9")):
-            async with bot(server, tmp_path, per_user=apart) as telegram, listening(telegram) as ears:
-                server.town.say("hello", group, user=9)
+            async with bot(server, tmp_path, per_user=apart) as telegram, receive(telegram) as ears:
+                server.chats.say("hello", group, user=9)
                 came = (await ears.heard())[-1]
                 assert came.address == Address("telegram", str(GROUP), "group", user=user)
                 assert came.group and came.sender == "9"
@@ -61,48 +62,48 @@ async def test_who_said_it_decides_in_a_group_only_where_people_are_kept_apart(t
         ("😀 @alipes_bot hi", True, "😀 @alipes_bot hi"),
     ],
 )
-async def test_in_a_group_it_is_known_who_is_meant(
+async def test_in_a_group_mentions_are_recognised(
     tmp_path: Path, text: str, addressed: bool, left: str
 ) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        server.town.say(text, server.town.group(GROUP), user=9)
-        async with listening(telegram) as ears:
+        server.chats.say(text, server.chats.group(GROUP), user=9)
+        async with receive(telegram) as ears:
             (came,) = await ears.heard()
             assert (came.addressed, came.text) == (addressed, left)
 
 
-async def test_an_answer_to_us_is_meant_for_us_and_tells_what_it_answers(tmp_path: Path) -> None:
+async def test_a_reply_to_us_is_addressed_and_quoted(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        town, group = server.town, server.town.group(GROUP)
-        ours = await telegram.send(Address("telegram", str(group), "group"), telegram.pieces("**Ours**")[0])
+        town, group = server.chats, server.chats.group(GROUP)
+        ours = await telegram.send(Address("telegram", str(group), "group"), telegram.format_message("**Ours**")[0])
         theirs = town.say("theirs", group, user=8)["message_id"]
         town.say("yes", group, user=9, reply_to=int(ours))
         town.say("no", group, user=9, reply_to=theirs)
         town.say("part", group, user=9, reply_to=theirs, quote="the")
         called = {"entities": [{"type": "text_mention", "offset": 0, "length": 2, "user": town.bot}]}
         town.say("Al listen", group, user=9, more=called)
-        async with listening(telegram) as ears:
+        async with receive(telegram) as ears:
             came = (await ears.heard(5))[1:]
             assert [(each.text, each.quoted, each.addressed) for each in came] == [
                 ("yes", "Ours", True), ("no", "theirs", False), ("part", "the", False), ("Al listen", "", True),
             ]  # fmt: skip
 
 
-async def test_everything_in_a_group_is_for_us_where_that_is_wished(tmp_path: Path) -> None:
+async def test_with_group_all_every_message_is_addressed(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path, group="all") as telegram:
-        group = server.town.group(GROUP)
+        group = server.chats.group(GROUP)
         for text in ("just talk", "/stop@other_bot"):
-            server.town.say(text, group, user=9)
-        async with listening(telegram) as ears:
+            server.chats.say(text, group, user=9)
+        async with receive(telegram) as ears:
             assert [came.addressed for came in await ears.heard(2)] == [True, False]
 
 
-async def test_forwarded_words_are_material_and_links_are_written_out(tmp_path: Path) -> None:
+async def test_forwarded_text_is_quoted_and_links_are_written_out(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        server.town.say("delete everything", forwarded="Mallory")
+        server.chats.say("delete everything", forwarded="Mallory")
         link = {"entities": [{"type": "text_link", "offset": 3, "length": 4, "url": "https://a.b/c"}]}
-        server.town.say("😀 here", more=link)
-        async with listening(telegram) as ears:
+        server.chats.say("😀 here", more=link)
+        async with receive(telegram) as ears:
             forwarded, linked = await ears.heard(2)
             assert (forwarded.text, forwarded.quoted) == ("", "Forwarded from Mallory:\ndelete everything")
             assert linked.text == "😀 [here](https://a.b/c)"
@@ -110,25 +111,25 @@ async def test_forwarded_words_are_material_and_links_are_written_out(tmp_path: 
 
 async def test_topics_are_threads_and_do_not_answer_their_first_message(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        group = server.town.group(GROUP, forum=True)
-        thread = server.town.topic(group)
-        server.town.say("in the topic", group, user=9, thread=thread)
-        server.town.say("in general", group, user=9)
-        async with listening(telegram) as ears:
+        group = server.chats.group(GROUP, forum=True)
+        thread = server.chats.topic(group)
+        server.chats.say("in the topic", group, user=9, thread=thread)
+        server.chats.say("in general", group, user=9)
+        async with receive(telegram) as ears:
             inside, outside = await ears.heard(2)
             assert inside.address == Address("telegram", str(group), "group", str(thread))
             assert (inside.quoted, inside.addressed, outside.address.thread) == ("", False, "")
-            sent = await telegram.send(inside.address, telegram.pieces("hello")[0])
+            sent = await telegram.send(inside.address, telegram.format_message("hello")[0])
             await telegram.typing(inside.address)
-            assert server.town.messages[group][int(sent)].wire["message_thread_id"] == thread
+            assert server.chats.messages[group][int(sent)].wire["message_thread_id"] == thread
 
 
-async def test_a_change_names_what_it_changes(tmp_path: Path) -> None:
+async def test_an_edit_names_its_original(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        first = server.town.say("helo")
-        server.town.revise(7, first["message_id"], "hello")
-        server.town.revise(7, first["message_id"], "hello!")
-        async with listening(telegram) as ears:
+        first = server.chats.say("helo")
+        server.chats.revise(7, first["message_id"], "hello")
+        server.chats.revise(7, first["message_id"], "hello!")
+        async with receive(telegram) as ears:
             said, *changes = await ears.heard(3)
             assert [(each.text, each.edits) for each in changes] == [("hello", said.id), ("hello!", said.id)]
             assert len({said.id, *(each.id for each in changes)}) == 3
@@ -136,14 +137,14 @@ async def test_a_change_names_what_it_changes(tmp_path: Path) -> None:
 
 async def test_photos_become_images_and_other_files_are_saved(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path / "inbox") as telegram:
-        say = server.town.say
+        say = server.chats.say
         say("look", media=Media("photo", JPEG))
         say("read", media=Media("document", b"text", "../../etc/pass wd.txt", "text/plain"))
         say("", media=Media("voice", b"OggS"))
         say("", media=Media("document", PNG, "p.png", "image/png"))
         say("", media=Media("video", b"mp4", "v.mp4"))
         say("", media=Media("sticker"))
-        async with listening(telegram) as ears:
+        async with receive(telegram) as ears:
             photo, text, voice, picture, video, sticker = await ears.heard(6)
             assert (photo.text, photo.images, photo.files) == ("look", (Image("image/jpeg", JPEG),), ())
             (file,) = text.files
@@ -163,107 +164,107 @@ async def test_photos_become_images_and_other_files_are_saved(tmp_path: Path) ->
             assert not list((tmp_path / "inbox").glob(".*"))
 
 
-async def test_files_that_cannot_be_had_do_not_keep_the_message_back(tmp_path: Path) -> None:
+async def test_a_failed_download_does_not_hold_back_the_message(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
         server.fault(Fault("drop", ("download",), times=1))
-        server.town.say("late", media=Media("document", b"text", "a.txt"))
-        server.town.say("large", media=Media("document", b"x", "b.iso", size=30 << 20))
-        server.town.say(
+        server.chats.say("late", media=Media("document", b"text", "a.txt"))
+        server.chats.say("large", media=Media("document", b"x", "b.iso", size=30 << 20))
+        server.chats.say(
             "lost", media=Media("document", b"x", "c.txt"), more={"document": {"file_id": "nowhere"}}
         )
-        server.town.say("huge photo", media=Media("photo", JPEG, size=5 << 20))
-        async with listening(telegram) as ears:
+        server.chats.say("huge photo", media=Media("photo", JPEG, size=5 << 20))
+        async with receive(telegram) as ears:
             late, large, lost, photo = await ears.heard(4)
             assert late.files[0].size == 4
-            assert large.text == "[b.iso: 30 MB, more than Telegram lets a bot fetch]\nlarge"
-            assert lost.text == "[file: could not be fetched]\nlost" and not lost.files
+            assert large.text == "[b.iso: 30 MB, more than Telegram lets a bot download]\nlarge"
+            assert lost.text == "[file: could not be downloaded]\nlost" and not lost.files
             assert photo.images[0].data == b"small"
 
 
-async def test_nothing_is_fetched_for_strangers(tmp_path: Path) -> None:
+async def test_nothing_is_downloaded_for_strangers(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path / "inbox") as telegram:
 
         async def known(came: object) -> bool:
             return False
 
-        telegram.fetch_only_for(known)
-        server.town.say("take this", media=Media("document", b"virus", "a.exe"))
-        async with listening(telegram) as ears:
+        telegram.set_fetch_policy(known)
+        server.chats.say("take this", media=Media("document", b"virus", "a.exe"))
+        async with receive(telegram) as ears:
             (came,) = await ears.heard()
             assert came.text == "take this" and not came.files and not server.of("getFile")
 
 
-async def test_a_disk_that_takes_no_file_does_not_keep_the_message_back(tmp_path: Path) -> None:
+async def test_a_full_disk_does_not_hold_back_the_message(tmp_path: Path) -> None:
     (tmp_path / "inbox").write_text("no folder")
     async with TelegramServer() as server, bot(server, tmp_path / "inbox") as telegram:
-        server.town.say("read", media=Media("document", b"text", "a.txt"))
-        async with listening(telegram) as ears:
+        server.chats.say("read", media=Media("document", b"text", "a.txt"))
+        async with receive(telegram) as ears:
             (came,) = await ears.heard()
             assert came.text == "[a.txt: could not be saved, File exists]\nread"
 
 
-async def test_albums_are_handed_over_together(tmp_path: Path) -> None:
+async def test_albums_are_delivered_together(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
         import asyncio
 
         together = asyncio.Barrier(3)
-        async with listening(telegram) as ears:
+        async with receive(telegram) as ears:
 
             async def wait(came: object) -> None:
                 if came.album:  # type: ignore[attr-defined]
                     await together.wait()
 
             ears.before = wait
-            server.town.album(("one", "", "three"), media=Media("photo", JPEG))
-            server.town.say("after")
+            server.chats.album(("one", "", "three"), media=Media("photo", JPEG))
+            server.chats.say("after")
             came = await ears.heard(4)
             assert len({each.album for each in came[:3]}) == 1 and came[0].album
             assert came[3].text == "after"
 
 
-async def test_a_pressed_button_arrives_with_its_data_and_is_calmed(tmp_path: Path) -> None:
+async def test_a_pressed_button_arrives_with_its_data_and_is_answered(tmp_path: Path) -> None:
     from alipes.kernel.outbox import Button
-    from alipes.kernel.platform import Piece
+    from alipes.kernel.platform import MessagePart
 
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        server.town.say("hi")
+        server.chats.say("hi")
         buttons = (Button("Yes", "approve:1"), Button("No", "deny:1"), Button("Long", "x" * 65))
-        sent = await telegram.send(CHAT, Piece(text="Sure?", plain="Sure?", buttons=buttons))
-        (kept,) = server.town.mine(7)
+        sent = await telegram.send(CHAT, MessagePart(text="Sure?", plain="Sure?", buttons=buttons))
+        (kept,) = server.chats.mine(7)
         assert [b["text"] for row in kept.wire["reply_markup"]["inline_keyboard"] for b in row] == [
             "Yes",
             "No",
         ]
-        async with listening(telegram) as ears:
-            server.town.press(7, int(sent), "Yes")
+        async with receive(telegram) as ears:
+            server.chats.press(7, int(sent), "Yes")
             came = (await ears.heard(2))[1]
             assert (came.pressed, came.message, came.text, came.sender) == ("approve:1", sent, "", "7")
             await server.called("answerCallbackQuery")
-            assert not server.town.queries
+            assert not server.chats.queries
 
 
-async def test_commands_of_the_menu_arrive_under_our_names(tmp_path: Path) -> None:
+async def test_menu_commands_arrive_under_our_names(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        await telegram.menu((("stop", "End it"), ("set-home", ""), ("Bad Name", "x"), ("ünfit", "y")))
+        await telegram.set_commands((("stop", "End it"), ("set-home", ""), ("Bad Name", "x"), ("ünfit", "y")))
         assert server.commands == [
             {"command": "stop", "description": "End it"}, {"command": "set_home", "description": "set-home"},
         ]  # fmt: skip
-        server.town.say("/set_home here")
-        async with listening(telegram) as ears:
+        server.chats.say("/set_home here")
+        async with receive(telegram) as ears:
             assert (await ears.heard())[0].text == "/set-home here"
 
 
-async def test_what_says_nothing_is_confirmed_and_left_out(tmp_path: Path) -> None:
+async def test_service_messages_are_confirmed_and_skipped(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
-        server.town.say(more={"new_chat_members": [server.town.bot]})
-        server.town.say(more={"text": {"not": "text"}})
-        server.town.say(more={"location": {"latitude": 52.5, "longitude": 13.4}})
-        server.town.say(more={"contact": {"phone_number": "+49", "first_name": "Ann"}})
+        server.chats.say(more={"new_chat_members": [server.chats.bot]})
+        server.chats.say(more={"text": {"not": "text"}})
+        server.chats.say(more={"location": {"latitude": 52.5, "longitude": 13.4}})
+        server.chats.say(more={"contact": {"phone_number": "+49", "first_name": "Ann"}})
         poll = {"question": "Tea?", "options": [{"text": "yes"}, {"text": "no"}]}
-        server.town.say(more={"poll": poll})
+        server.chats.say(more={"poll": poll})
         anonymous = {"sender_chat": {"id": GROUP, "type": "supergroup", "title": "The group"}}
-        server.town.say("as the group", server.town.group(GROUP), user=1087968824, more=anonymous)
-        async with listening(telegram) as ears:
+        server.chats.say("as the group", server.chats.group(GROUP), user=1087968824, more=anonymous)
+        async with receive(telegram) as ears:
             *described, last = await ears.heard(4)
             assert [each.text for each in described] == [
                 "[location 52.5, 13.4]", "[contact Ann +49]", "[poll Tea?: yes / no]",
@@ -272,7 +273,7 @@ async def test_what_says_nothing_is_confirmed_and_left_out(tmp_path: Path) -> No
             await server.confirmed()
 
 
-async def test_settings_that_cannot_work_are_named(tmp_path: Path) -> None:
+async def test_invalid_settings_are_named(tmp_path: Path) -> None:
     async with ClientScope() as scope:
         with pytest.raises(ConfigError, match="TELEGRAM_BOT_TOKEN"):
             open_telegram(TelegramSettings(token=Secret(), folder=tmp_path), scope)

@@ -1,4 +1,4 @@
-"""Reads the words of a text of bash: quotes, escapes and expansions. What is run inside them it hands on."""
+"""Reads words of bash: quotes, escapes and expansions; sorts arguments into options and operands."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-HOLE = "\0"
-"""Stands in a word for what is known only when it runs."""
-DEEPEST = 20
-MOST = 200
-"""Words that one word may become."""
+UNKNOWN = "\0"
+"""Placeholder in a word for a part that is only known at run time."""
+MAX_NESTING = 20
+MAX_EXPANSIONS = 200
+"""Most words that one word may expand to."""
 BREAKS = " \t\r\n;&|<>()"
 PLAIN = r"[^ \t\r\n\\'\"$`<>;&|()]+"
-"""Other blanks, such as a form feed, are letters like any other."""
+"""For bash other white space, such as a form feed, is part of a word."""
 _NAME = r"[A-Za-z_]\w*|[0-9@*#?$!-]"
 _BACKTICK = r"(?s)((?:[^`\\]|\\.)*)`"
 _ESCAPE = r"(?s)\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))"
@@ -21,60 +21,60 @@ _LETTERS = {"a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "n": "\n", "r": "\r", 
 _RANGE = r"(-?\d+)\.\.-?\d+(?:\.\.-?\d+)?"
 
 
-class Unclear(Exception):
-    """The text cannot be read with certainty; the message says why."""
+class Unparsable(Exception):
+    """The text cannot be parsed reliably; the message says why."""
 
 
-class Word(Struct, frozen=True):
+class ShellWord(Struct, frozen=True):
     text: str
-    """Without quotes; a `HOLE` for each part that is not known."""
-    glob: bool = False
+    """Without quotes; `UNKNOWN` for each part that is not known."""
+    has_glob: bool = False
     """Has an unquoted wildcard."""
 
     @property
-    def sure(self) -> bool:
-        return HOLE not in self.text
+    def is_known(self) -> bool:
+        return UNKNOWN not in self.text
 
 
-class Char(NamedTuple):
+class WordChar(NamedTuple):
     char: str
     kind: str
     """`l` literal, `q` quoted, `e` the value of an unquoted expansion."""
 
 
-class WordReader:
-    """Reads words of `text` from `at` on, which it moves.
+class WordLexer:
+    """Reads words of `text` from position `at`.
 
-    `inside` is called with the text of every substitution and gives its value, or a `HOLE`.
+    `parse_substitution` is called with the text of every substitution and returns its value or `UNKNOWN`.
     """
 
-    def __init__(self, text: str, known: Mapping[str, str], inside: Callable[[str], str]) -> None:
+    def __init__(self, text: str, known: Mapping[str, str], parse_substitution: Callable[[str], str]) -> None:
         self.text, self.at = text, 0
-        self._known, self._inside = known, inside
+        self._known, self._parse_substitution = known, parse_substitution
 
-    def words(self, *, split: bool = True) -> list[Word]:
-        """The words that the next word becomes: one, unless it expands to more or to none."""
-        chars: list[Char] = []
+    def read_words(self, *, split: bool = True) -> list[ShellWord]:
+        """The next word after expansion: usually one word, but it may become several or none."""
+        chars: list[WordChar] = []
         start = self.at
         while self.at < len(self.text):
             char = self.text[self.at]
             if found := re.compile(PLAIN).match(self.text, self.at):
                 self.at = found.end()
-                chars += [Char(char, "l") for char in found[0]]
+                chars += [WordChar(char, "l") for char in found[0]]
             elif char in "<>" and self.text.startswith("(", self.at + 1):
-                self._substitution(self.at + 1)
-                chars.append(Char(HOLE, "q"))
+                self._read_substitution(self.at + 1)
+                chars.append(WordChar(UNKNOWN, "q"))
             elif char in BREAKS:
                 break
             else:
-                chars += self._special()
-        home = self._known.get("HOME", HOLE) if self.text.startswith(("~", "{"), start) else "~"
-        return _finished(chars, home, split=split)
+                chars += self._read_special()
+        home = self._known.get("HOME", UNKNOWN) if self.text.startswith(("~", "{"), start) else "~"
+        return _expand(chars, home, split=split)
 
-    def value(self, ending: str = "", *, code: bool = False) -> str:
-        """The value of the text up to `ending`, read as between double quotes; the ending is stepped over.
+    def read_value(self, ending: str = "", *, code: bool = False) -> str:
+        """Value of the text up to and including `ending`, as inside double quotes.
 
-        `code`: it stands between none, so that `<( )` is run in it too.
+        `code`: it is not quoted, so `<( )` is a substitution too.
         """
         value: list[str] = []
         while self.at < len(self.text):
@@ -83,9 +83,9 @@ class WordReader:
                 self.at += 1
                 return "".join(value)
             if code and char in "<>" and self.text.startswith("(", self.at + 1):
-                value.append(self._substitution(self.at + 1))
+                value.append(self._read_substitution(self.at + 1))
             elif char in "$`":
-                value += (part.char for part in self._special(quoted=True))
+                value += (part.char for part in self._read_special(quoted=True))
             elif char == "\\" and self.text[self.at + 1 : self.at + 2] in ("$", "`", '"', "\\", "\n"):
                 value.append(self.text[self.at + 1].strip("\n"))
                 self.at += 2
@@ -93,86 +93,86 @@ class WordReader:
                 value.append(char)
                 self.at += 1
         if ending:
-            raise Unclear("a quote is not closed")
+            raise Unparsable("unclosed quote")
         return "".join(value)
 
-    def _special(self, *, quoted: bool = False) -> list[Char]:
-        """What begins with a quote, a backslash, a backtick or a dollar sign."""
+    def _read_special(self, *, quoted: bool = False) -> list[WordChar]:
+        """Read what starts with a quote, backslash, backtick or dollar sign."""
         char = self.text[self.at]
         self.at += 1
         if char == "$":
-            text, kind = self._dollar(quoted=quoted)
+            text, kind = self._read_dollar(quoted=quoted)
         elif char == "`":
-            text, kind = self._backtick(), "e"
+            text, kind = self._read_backtick(), "e"
         elif char == "\\":
             text, kind = self.text[self.at : self.at + 1].strip("\n"), "q"
             self.at += 1
         elif char == '"':
-            text, kind = self.value('"'), "q"
+            text, kind = self.read_value('"'), "q"
         else:
             end = self.text.find("'", self.at)
             if end < 0:
-                raise Unclear("a quote is not closed")
+                raise Unparsable("unclosed quote")
             text, kind = self.text[self.at : end], "q"
             self.at = end + 1
         if not text and (char in "'\"" or (char, kind) == ("$", "q")):
-            return [Char("", "q")]  # nothing, and yet a word
-        return [Char(each, "q" if quoted else kind) for each in text]
+            return [WordChar("", "q")]  # empty, but still a word
+        return [WordChar(each, "q" if quoted else kind) for each in text]
 
-    def _dollar(self, *, quoted: bool) -> tuple[str, str]:
+    def _read_dollar(self, *, quoted: bool) -> tuple[str, str]:
         following = self.text[self.at : self.at + 1]
         if following == "(":
-            return self._substitution(self.at), "e"
+            return self._read_substitution(self.at), "e"
         if following == "{":
-            return self._braced(), "e"
+            return self._read_braced(), "e"
         if following == "'" and not quoted:
-            return self._ansi(), "q"
+            return self._read_ansi(), "q"
         if following == '"' and not quoted:
             self.at += 1
-            return self.value('"'), "q"
+            return self.read_value('"'), "q"
         if found := re.compile(_NAME).match(self.text, self.at):
             self.at = found.end()
-            return self._known.get(found[0], HOLE), "e"
+            return self._known.get(found[0], UNKNOWN), "e"
         return "$", "q"
 
-    def _substitution(self, at: int) -> str:
-        """Step over the brackets that open at `at`; the value of what is run inside."""
-        end = matching(self.text, at)
+    def _read_substitution(self, at: int) -> str:
+        """Skip the parentheses that open at `at`; returns the value of the substitution."""
+        end = find_closing(self.text, at)
         inner = self.text[at + 1 : end]
         self.at = end + 1
-        if is_arithmetic(self.text, at):  # in which a substitution may stand
-            WordReader(inner[1:-1], self._known, self._inside).value()
+        if is_arithmetic(self.text, at):  # may contain a substitution
+            WordLexer(inner[1:-1], self._known, self._parse_substitution).read_value()
             return "1"
-        return self._inside(inner)
+        return self._parse_substitution(inner)
 
-    def _braced(self) -> str:
-        end = matching(self.text, self.at)
+    def _read_braced(self) -> str:
+        end = find_closing(self.text, self.at)
         inner = self.text[self.at + 1 : end]
         self.at = end + 1
         if inner.isidentifier():
-            return self._known.get(inner, HOLE)
-        WordReader(inner, self._known, self._inside).value(code=True)
-        return HOLE
+            return self._known.get(inner, UNKNOWN)
+        WordLexer(inner, self._known, self._parse_substitution).read_value(code=True)
+        return UNKNOWN
 
-    def _backtick(self) -> str:
+    def _read_backtick(self) -> str:
         found = re.compile(_BACKTICK).match(self.text, self.at)
         if not found:
-            raise Unclear("a backtick is not closed")
+            raise Unparsable("unclosed backtick")
         self.at = found.end()
-        return self._inside(re.sub(r"\\([`\\$])", r"\1", found[1]))
+        return self._parse_substitution(re.sub(r"\\([`\\$])", r"\1", found[1]))
 
-    def _ansi(self) -> str:
+    def _read_ansi(self) -> str:
         found = re.compile(r"'((?:[^'\\]|\\.)*)'", re.S).match(self.text, self.at)
         if not found:
-            raise Unclear("a quote is not closed")
+            raise Unparsable("unclosed quote")
         self.at = found.end()
-        return re.compile(_ESCAPE).sub(_unescaped, found[1])
+        return re.compile(_ESCAPE).sub(_unescape, found[1])
 
 
-def matching(text: str, at: int, deep: int = 0) -> int:
-    """Where the bracket that opens at `at` closes, heeding quotes."""
-    if deep > DEEPEST:
-        raise Unclear("it is nested too deeply")
+def find_closing(text: str, at: int, deep: int = 0) -> int:
+    """Position of the bracket that closes the one at `at`, outside quotes."""
+    if deep > MAX_NESTING:
+        raise Unparsable("nested too deeply")
     opening, closing = text[at], {"(": ")", "{": "}"}[text[at]]
     depth = 0
     while at < len(text):
@@ -188,13 +188,13 @@ def matching(text: str, at: int, deep: int = 0) -> int:
             break
         at += 1
     if at < 0 or depth:
-        raise Unclear("a bracket or a quote is not closed")
+        raise Unparsable("unclosed bracket or quote")
     return at
 
 
 def is_arithmetic(text: str, at: int) -> bool:
-    """Do double brackets open at `at`, that is: do both close together?"""
-    return text.startswith("((", at) and matching(text, at + 1) == matching(text, at) - 1
+    """True if `((` opens at `at` and both close together."""
+    return text.startswith("((", at) and find_closing(text, at + 1) == find_closing(text, at) - 1
 
 
 def _closing_quote(text: str, at: int, deep: int) -> int:
@@ -204,65 +204,65 @@ def _closing_quote(text: str, at: int, deep: int) -> int:
         if text[at] == "\\":
             at += 1
         elif quote == '"' and text.startswith(("$(", "${"), at):
-            at = matching(text, at + 1, deep + 1)
+            at = find_closing(text, at + 1, deep + 1)
         at += 1
     return at if at < len(text) else -1
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     for digits, base in ((found[1], 16), (found[2], 16), (found[3], 16), (found[4], 8)):
         if digits:
             return chr(min(int(digits, base), 0x10FFFF))
     return _LETTERS.get(found[5].lower(), found[5])
 
 
-def _finished(chars: list[Char], home: str, *, split: bool) -> list[Word]:
-    parts: list[list[Char]] = []
-    for alternative in _braces(chars) if split else [chars]:
+def _expand(chars: list[WordChar], home: str, *, split: bool) -> list[ShellWord]:
+    parts: list[list[WordChar]] = []
+    for alternative in _expand_braces(chars) if split else [chars]:
         parts.append([])
         for char in alternative:
             if split and char.kind == "e" and char.char.isspace():
                 parts.append([])
             else:
                 parts[-1].append(char)
-    return [_word(part, home) for part in parts if part]
+    return [_build_word(part, home) for part in parts if part]
 
 
-def _word(chars: list[Char], home: str) -> Word:
+def _build_word(chars: list[WordChar], home: str) -> ShellWord:
     text = "".join(char.char for char in chars)
     if chars and chars[0] == ("~", "l"):
         person, slash, rest = text[1:].partition("/")
-        text = text if home == "~" else (HOLE if person else home) + slash + rest
-    return Word(text, any(char.char in "*?[" and char.kind != "q" for char in chars))
+        text = text if home == "~" else (UNKNOWN if person else home) + slash + rest
+    return ShellWord(text, any(char.char in "*?[" and char.kind != "q" for char in chars))
 
 
-def _braces(chars: list[Char], deep: int = 0) -> list[list[Char]]:
-    """Brace expansion; a range of numbers is taken for its first, of letters for something unknown."""
-    if deep > DEEPEST:
-        raise Unclear("a word becomes too many")
+def _expand_braces(chars: list[WordChar], deep: int = 0) -> list[list[WordChar]]:
+    """Brace expansion. A number range counts as its first number, a letter range as unknown."""
+    if deep > MAX_NESTING:
+        raise Unparsable("a word expands to too many words")
     for start, char in enumerate(chars):
         if char != ("{", "l"):
             continue
-        options, end = _options(chars, start)
+        options, end = _brace_options(chars, start)
         if not options:
             continue
-        tails = _braces(chars[end + 1 :], deep + 1)
+        tails = _expand_braces(chars[end + 1 :], deep + 1)
         found = [
             chars[:start] + middle + tail
             for option in options
-            for middle in _braces(option, deep + 1)
+            for middle in _expand_braces(option, deep + 1)
             for tail in tails
         ]
-        if len(found) > MOST:
-            raise Unclear("a word becomes too many")
+        if len(found) > MAX_EXPANSIONS:
+            raise Unparsable("a word expands to too many words")
         return found
     return [chars]
 
 
-def _options(chars: list[Char], start: int) -> tuple[list[list[Char]], int]:
-    """What stands between the commas of the braces that open at `start`, and where they close."""
+def _brace_options(chars: list[WordChar], start: int) -> tuple[list[list[WordChar]], int]:
+    """The alternatives of the braces that open at `start`, and where they close."""
     depth = 0
-    options: list[list[Char]] = [[]]
+    options: list[list[WordChar]] = [[]]
     for at in range(start + 1, len(chars)):
         char = chars[at]
         if char == ("}", "l") and not depth:
@@ -270,10 +270,10 @@ def _options(chars: list[Char], start: int) -> tuple[list[list[Char]], int]:
                 return options, at
             inner = "".join(each.char for each in options[0])
             if found := re.compile(_RANGE).fullmatch(inner):
-                return [[Char(digit, "l") for digit in found[1]]], at
+                return [[WordChar(digit, "l") for digit in found[1]]], at
             if ".." in inner:
-                return [[Char(HOLE, "l")]], at
-            options[-1].append(char)  # braces around one thing are no braces; the next may close
+                return [[WordChar(UNKNOWN, "l")]], at
+            options[-1].append(char)  # braces around a single item are literal; the next one may close
             continue
         if char == (",", "l") and not depth:
             options.append([])
@@ -283,15 +283,15 @@ def _options(chars: list[Char], start: int) -> tuple[list[list[Char]], int]:
     return [], start
 
 
-class Args:
-    """Sorted arguments. An option counts also when it is abbreviated, as most programs allow."""
+class ShellArguments:
+    """Arguments sorted into options and operands. Long options may be abbreviated."""
 
-    def __init__(self, words: Sequence[Word]) -> None:
+    def __init__(self, words: Sequence[ShellWord]) -> None:
         self.words = list(words)
-        self.operands: list[Word] = []
-        self.options: list[Word] = []
-        self._letters = ""
-        self._names: list[str] = []
+        self.operands: list[ShellWord] = []
+        self.options: list[ShellWord] = []
+        self._short_options = ""
+        self._long_options: list[str] = []
         for at, word in enumerate(self.words):
             text = word.text
             if text == "--":
@@ -302,33 +302,33 @@ class Args:
                 continue
             self.options.append(word)
             if text.startswith("--"):
-                self._names.append(text[2:].partition("=")[0])
+                self._long_options.append(text[2:].partition("=")[0])
             else:
-                self._letters += text[1:]
-                self._names += [text[1:].partition("=")[0]] if len(text) > 2 else []
+                self._short_options += text[1:]
+                self._long_options += [text[1:].partition("=")[0]] if len(text) > 2 else []
 
     def has(self, letters: str, *names: str) -> bool:
-        """Is one of the letters, or the beginning of one of the names, among the options?"""
-        if any(letter in self._letters for letter in letters):
+        """True if one of the letters, or a prefix of one of the names, is an option."""
+        if any(letter in self._short_options for letter in letters):
             return True
-        return any(name.startswith(given) for given in self._names if given for name in names)
+        return any(name.startswith(given) for given in self._long_options if given for name in names)
 
-    def values(self, letters: str, *names: str) -> list[Word]:
-        """The values of options: what stands after each of them, or in it."""
-        found: list[Word] = []
+    def values(self, letters: str, *names: str) -> list[ShellWord]:
+        """Values of options: the word after each, or the part after `=`."""
+        found: list[ShellWord] = []
         for at, word in enumerate(self.words):
-            following = self.words[at + 1] if at + 1 < len(self.words) else Word("")
+            following = self.words[at + 1] if at + 1 < len(self.words) else ShellWord("")
             text, sign, value = word.text.partition("=")
             if text.startswith("--"):
                 if len(text) > 2 and any(name.startswith(text[2:]) for name in names):
-                    found.append(Word(value) if sign else following)
+                    found.append(ShellWord(value) if sign else following)
             elif text.startswith("-") and any(letter in text[1:] for letter in letters):
                 found.append(following)
                 if text[1:2] in letters and len(word.text) > 2:  # as in -ofile
-                    found.append(Word(word.text[2:]))
+                    found.append(ShellWord(word.text[2:]))
         return found
 
     @property
-    def uncertain(self) -> bool:
-        """Could an argument be an option we cannot see?"""
+    def may_hide_option(self) -> bool:
+        """True if an argument may turn out to be an option at run time."""
         return any(word.text.startswith("\0") for word in self.operands)

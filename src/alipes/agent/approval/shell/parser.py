@@ -1,7 +1,7 @@
-"""Reads a text of bash into the commands it would run. It runs nothing and rules on nothing.
+"""Parses bash into the commands it would run.
 
-What it cannot know it says: a word that depends on the run is not `sure`, and what is no shell,
-or too clever, raises `Unclear`. Variables that the text itself sets are followed.
+A word that is only known at run time has `is_known` False; text that cannot be parsed reliably raises
+`Unparsable`. Variables that the text itself sets are followed.
 """
 
 import re
@@ -12,17 +12,17 @@ from msgspec import Struct
 
 from alipes.agent.approval.shell.lexer import (
     BREAKS,
-    HOLE,
     PLAIN,
-    Unclear,
-    Word,
-    WordReader,
+    UNKNOWN,
+    ShellWord,
+    Unparsable,
+    WordLexer,
+    find_closing,
     is_arithmetic,
-    matching,
 )
 
-DEPTH = 12
-LONGEST = 100_000
+MAX_DEPTH = 12
+MAX_CHARS = 100_000
 _BLANKS = r"(?:[ \t\r]|\\\r?\n)*(?:#[^\n]*)?"
 _REDIRECT = r"(?:\d+|\{\w+\})?(&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>(?!\())"
 _CONTROL = r";;&|;;|;&|&&|\|\||\|&|[;&|()\n]"
@@ -31,185 +31,188 @@ _NO_PARAMETERS = r"\([ \t]*\)"
 _CONDITION = r"(?s)(.*?)(?<=\s)\]\](?=$|[\s;&|)])"
 _PATTERN = r"(?!\s*esac\b)\s*\(?[^()]{0,500}\)"
 _RESERVED = {"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "!"}
-_DECLARING = {"export", "declare", "typeset", "readonly", "local"}
-_SETTING = {"for", "select", "read", "mapfile", "readarray", "getopts", "printf", "unset", "let"}
+_KEYWORDS = _RESERVED | {"case", "esac", "function", "coproc", "[[", "{", "}"}
+_DECLARE_COMMANDS = {"export", "declare", "typeset", "readonly", "local"}
+_ASSIGN_COMMANDS = {"for", "select", "read", "mapfile", "readarray", "getopts", "printf", "unset", "let"}
 
 
 class Redirect(Struct, frozen=True):
     operator: str
-    target: Word
+    target: ShellWord
 
 
-class Command(Struct):
+class ShellCommand(Struct):
     """One simple command."""
 
-    words: list[Word] = []
-    assigned: list[tuple[str, Word]] = []
+    words: list[ShellWord] = []
+    assignments: list[tuple[str, ShellWord]] = []
     redirects: list[Redirect] = []
-    stdin: Word | None = None
-    """The text of a here-document or here-string."""
-    upstream: "Command | None" = None
-    """Whose output it reads through a pipe."""
-    sign: str = ""
-    """What ended it: `&&`, `;`, `|` and so on."""
+    stdin: ShellWord | None = None
+    """Text of a here-document or here-string."""
+    upstream: "ShellCommand | None" = None
+    """The command whose output it reads through a pipe."""
+    operator: str = ""
+    """The operator after it: `&&`, `;`, `|` and so on."""
 
 
-def read(text: str, known: Mapping[str, str], depth: int = 0) -> list[Command]:
-    """The commands of `text` in the order they begin, those of a substitution before the one it is in.
+def parse_commands(text: str, known: Mapping[str, str], depth: int = 0) -> list[ShellCommand]:
+    """The commands of `text` in order; those of a substitution come before the command that contains it.
 
-    `known` are values of variables; one that the text sets more than once is not known. Raises Unclear.
+    `known` are values of variables; one that the text sets more than once is unknown. Raises Unparsable.
     """
-    if len(text) > LONGEST:
-        raise Unclear("it is too long")
-    if re.search(r"\r(?!\n)", text):  # a letter to a shell, and a blank to who reads it
-        raise Unclear("there is a carriage return in it")
+    if len(text) > MAX_CHARS:
+        raise Unparsable("too long")
+    if re.search(r"\r(?!\n)|\\\r", text):  # part of a word for bash, but invisible to a parser
+        raise Unparsable("contains a carriage return")
     given = Counter(re.findall(r"(?<![\w$])([A-Za-z_]\w*)\+?=", text))
-    unsteady = {name: HOLE for name, times in given.items() if times > 1}
-    reader = _Reader(text, {"IFS": " \t\n", **known, **unsteady}, depth)
-    reader.script()
-    return reader.found
+    reassigned = {name: UNKNOWN for name, times in given.items() if times > 1}
+    parser = _Parser(text, {"IFS": " \t\n", **known, **reassigned}, depth)
+    parser.parse()
+    return parser.commands
 
 
-class _Reader:
-    """One pass over one text; the text of a substitution gets a reader of its own."""
+class _Parser:
+    """Parses one text; a substitution gets its own parser."""
 
     def __init__(self, text: str, known: dict[str, str], depth: int) -> None:
-        if depth > DEPTH:
-            raise Unclear("it is nested too deeply")
-        self.found: list[Command] = []
+        if depth > MAX_DEPTH:
+            raise Unparsable("nested too deeply")
+        self.commands: list[ShellCommand] = []
         self._known, self._depth = known, depth
-        self._words = WordReader(text, known, self._inside)
-        self._draft = Command()
-        self._awaited: list[tuple[Command, str, bool, bool]] = []
-        self._brackets = self._cases = 0
-        self._split = True
+        self._words = WordLexer(text, known, self._parse_substitution)
+        self._command = ShellCommand()
+        self._heredocs: list[tuple[ShellCommand, str, bool, bool]] = []
+        self._open_parentheses = self._open_cases = 0
+        self._splits_words = True
 
-    def script(self) -> None:
-        """Read the whole text."""
+    def parse(self) -> None:
+        """Parse the whole text."""
         words = self._words
         while (blank := re.compile(_BLANKS).match(words.text, words.at)) and blank.end() < len(words.text):
             words.at = blank.end()
             if redirect := re.compile(_REDIRECT).match(words.text, words.at):
-                self._redirect(redirect)
+                self._read_redirect(redirect)
             elif control := re.compile(_CONTROL).match(words.text, words.at):
-                self._control(control[0])
+                self._read_operator(control[0])
             else:
-                self._word()
-        if self._brackets or self._cases:
-            raise Unclear("a bracket or a `case` is not closed")
-        self._end()
+                self._read_word()
+        if self._open_parentheses or self._open_cases:
+            raise Unparsable("unclosed parenthesis or `case`")
+        self._end_command()
         words.at = len(words.text)
-        self._here_documents()
+        self._read_heredocs()
 
-    def _inside(self, text: str) -> str:
-        inner = _Reader(text, self._known, self._depth + 1)
-        inner.script()
-        self.found += inner.found
-        last = inner.found[-1].words if inner.found else []
-        # the one substitution whose value is as good as known
-        return "/tmp/mktemp/new" if last and last[0].text == "mktemp" else HOLE
+    def _parse_substitution(self, text: str) -> str:
+        inner = _Parser(text, self._known, self._depth + 1)
+        inner.parse()
+        self.commands += inner.commands
+        last = inner.commands[-1].words if inner.commands else []
+        # the only substitution with a predictable value
+        return "/tmp/mktemp/new" if last and last[0].text == "mktemp" else UNKNOWN
 
-    def _control(self, sign: str) -> None:
-        if sign == "(" and self._steps_over():
+    def _read_operator(self, operator: str) -> None:
+        if operator == "(" and self._skip_parentheses():
             return
-        self._words.at += len(sign)
-        self._end(sign)
-        if sign == "\n":
-            self._here_documents()
-        elif sign == "(":
-            self._brackets += 1
-        elif sign == ")" and self._brackets:
-            self._brackets -= 1
-        elif sign == ")":
-            raise Unclear("a closing bracket has no opening one")
-        elif sign in (";;", ";&", ";;&") and self._cases:
-            self._pattern()
+        self._words.at += len(operator)
+        self._end_command(operator)
+        if operator == "\n":
+            self._read_heredocs()
+        elif operator == "(":
+            self._open_parentheses += 1
+        elif operator == ")" and self._open_parentheses:
+            self._open_parentheses -= 1
+        elif operator == ")":
+            raise Unparsable("unmatched closing parenthesis")
+        elif operator in (";;", ";&", ";;&") and self._open_cases:
+            self._skip_case_pattern()
 
-    def _pattern(self) -> None:
-        """Step over the pattern of a `case`, which runs nothing."""
+    def _skip_case_pattern(self) -> None:
+        """Skip the pattern of a `case`; only substitutions in it run anything."""
         if found := re.compile(_PATTERN).match(self._words.text, self._words.at):
             self._words.at = found.end()
+            WordLexer(found[0], self._known, self._parse_substitution).read_value(code=True)
 
-    def _steps_over(self) -> bool:
-        """At an opening bracket: step over arithmetic, or the brackets after a function's name."""
-        words, draft = self._words, self._draft
-        if not draft.words and is_arithmetic(words.text, words.at):
-            end = matching(words.text, words.at)
-            WordReader(words.text[words.at : end], self._known, self._inside).value()
+    def _skip_parentheses(self) -> bool:
+        """At an opening parenthesis: skip arithmetic, or `()` after a function name."""
+        words, command = self._words, self._command
+        if not command.words and is_arithmetic(words.text, words.at):
+            end = find_closing(words.text, words.at)
+            WordLexer(words.text[words.at : end], self._known, self._parse_substitution).read_value()
             words.at = end + 1
             return True
         if found := re.compile(_NO_PARAMETERS).match(words.text, words.at):
-            draft.words.clear()
+            command.words.clear()
             words.at = found.end()
             return True
-        if draft.words:
-            raise Unclear("a bracket stands where none is expected")
+        if command.words:
+            raise Unparsable("unexpected parenthesis")
         return False
 
-    def _end(self, sign: str = "") -> None:
-        done, self._draft = self._draft, Command()
-        done.sign = sign
-        if done.words or done.assigned or done.redirects:
-            self.found.append(done)
-            self._remember(done)
-        if sign in ("|", "|&"):
-            self._draft.upstream = done
+    def _end_command(self, operator: str = "") -> None:
+        done, self._command = self._command, ShellCommand()
+        done.operator = operator
+        if done.words or done.assignments or done.redirects:
+            self.commands.append(done)
+            self._track_variables(done)
+        if operator in ("|", "|&"):
+            self._command.upstream = done
 
-    def _remember(self, done: Command) -> None:
+    def _track_variables(self, done: ShellCommand) -> None:
         names = [word.text for word in done.words]
-        given = done.assigned if not names else []
-        if names and names[0] in _DECLARING:
+        given = done.assignments if not names else []
+        if names and names[0] in _DECLARE_COMMANDS:
             pairs = [name.partition("=") for name in names[1:]]
-            given = [(name.rstrip("+"), Word(value)) for name, sign, value in pairs if sign]
-        if names and names[0] in _SETTING:
-            given = [(name, Word(HOLE)) for name in names[1:]]
-        if any(name == "IFS" for name, _ in given):  # from here on words are split as nobody foresees
-            self._known.update(dict.fromkeys(self._known, HOLE))
-            self._split = False
+            given = [(name.rstrip("+"), ShellWord(value)) for name, operator, value in pairs if operator]
+        if names and names[0] in _ASSIGN_COMMANDS:
+            given = [(name, ShellWord(UNKNOWN)) for name in names[1:]]
+        if any(name == "IFS" for name, _ in given):  # from here on word splitting is not predictable
+            self._known.update(dict.fromkeys(self._known, UNKNOWN))
+            self._splits_words = False
         for name, word in given:
-            unknown = self._known.get(name) == HOLE or not self._split
-            self._known[name] = HOLE if unknown else word.text
+            unknown = self._known.get(name) == UNKNOWN or not self._splits_words
+            self._known[name] = UNKNOWN if unknown else word.text
 
-    def _word(self) -> None:
-        """Take the next word as what it is: a word of the language, an assignment, or a word of a command."""
-        words, draft = self._words, self._draft
+    def _read_word(self) -> None:
+        """Read a keyword, an assignment or a word of the command."""
+        words, command = self._words, self._command
         plain = re.compile(PLAIN).match(words.text, words.at)
         literal = plain[0] if plain and words.text[plain.end() : plain.end() + 1] in ("", *BREAKS) else ""
-        if literal in ("{", "}") and not draft.words:
+        if literal in ("{", "}") and not command.words:
             words.at += 1
-        elif not draft.words and not draft.assigned and self._is_language(literal):
+        elif not command.words and not command.assignments and self._skip_keyword(literal):
             return
-        elif not draft.words and (found := re.compile(_ASSIGNMENT).match(words.text, words.at)):
+        elif not command.words and (found := re.compile(_ASSIGNMENT).match(words.text, words.at)):
             words.at = found.end()
-            draft.assigned.append((found[1], self._assigned()))
+            command.assignments.append((found[1], self._read_assignment()))
         else:
             start = words.at
-            draft.words += words.words()
+            command.words += words.read_words()
             written = words.text[start : words.at]
-            if "\\\n" in written and re.match(_ASSIGNMENT, written.replace("\\\n", "")):
-                raise Unclear("a line goes on in the middle of a name")
+            joined = written.replace("\\\n", "")
+            if joined != written and (joined in _KEYWORDS or re.match(_ASSIGNMENT, joined)):
+                raise Unparsable("a line is continued inside a name or keyword")
 
-    def _is_language(self, literal: str) -> bool:
-        """Step over a reserved word and what belongs to it."""
+    def _skip_keyword(self, literal: str) -> bool:
+        """Skip a keyword and what belongs to it; False if it is none."""
         words = self._words
         if literal == "[[":
             found = re.compile(_CONDITION).match(words.text, words.at)
             if not found:
-                raise Unclear("`[[` is not closed")
-            WordReader(found[1], self._known, self._inside).value(code=True)
+                raise Unparsable("unclosed `[[`")
+            WordLexer(found[1], self._known, self._parse_substitution).read_value(code=True)
             words.at = found.end()
         elif literal == "case":
-            self._cases += 1
+            self._open_cases += 1
             self._skip(2)  # `case` and its subject
             self._skip(1)  # `in`
-            self._pattern()
+            self._skip_case_pattern()
         elif literal == "esac":
-            self._cases -= 1
+            self._open_cases -= 1
             self._skip(1)
         elif literal == "function":
             self._skip(2)
         elif literal == "coproc":
-            raise Unclear("it runs something beside itself")
+            raise Unparsable("uses coproc")
         elif literal in _RESERVED:
             self._skip(1)
         else:
@@ -220,38 +223,38 @@ class _Reader:
         for _ in range(count):
             blank = re.compile(_BLANKS).match(self._words.text, self._words.at)
             self._words.at = blank.end() if blank else self._words.at
-            self._words.words()
+            self._words.read_words()
 
-    def _assigned(self) -> Word:
+    def _read_assignment(self) -> ShellWord:
         words = self._words
         if not words.text.startswith("(", words.at):
-            return next(iter(words.words(split=False)), Word(""))
-        end = matching(words.text, words.at)
-        WordReader(words.text[words.at + 1 : end], self._known, self._inside).value(code=True)
+            return next(iter(words.read_words(split=False)), ShellWord(""))
+        end = find_closing(words.text, words.at)
+        WordLexer(words.text[words.at + 1 : end], self._known, self._parse_substitution).read_value(code=True)
         words.at = end + 1
         if words.text[words.at : end + 2] not in ("", *BREAKS):
-            raise Unclear("something is glued to a list")
-        return Word(HOLE)
+            raise Unparsable("text directly after an array")
+        return ShellWord(UNKNOWN)
 
-    def _redirect(self, found: re.Match[str]) -> None:
+    def _read_redirect(self, found: re.Match[str]) -> None:
         words = self._words
         blank = re.compile(_BLANKS).match(words.text, found.end())
         words.at = start = blank.end() if blank else found.end()
-        target = next(iter(words.words(split=False)), None)
+        target = next(iter(words.read_words(split=False)), None)
         if target is None:
-            raise Unclear("a redirection leads nowhere")
+            raise Unparsable("redirection without a target")
         if found[1] in ("<<", "<<-"):
             written = words.text[start : words.at]
             quoted = any(mark in written for mark in "'\"\\")
-            self._awaited.append((self._draft, _delimiter(written), quoted, found[1] == "<<-"))
+            self._heredocs.append((self._command, _heredoc_delimiter(written), quoted, found[1] == "<<-"))
         elif found[1] == "<<<":
-            self._draft.stdin = target
+            self._command.stdin = target
         else:
-            self._draft.redirects.append(Redirect(found[1], target))
+            self._command.redirects.append(Redirect(found[1], target))
 
-    def _here_documents(self) -> None:
+    def _read_heredocs(self) -> None:
         words = self._words
-        for command, delimiter, quoted, indented in self._awaited:
+        for command, delimiter, quoted, indented in self._heredocs:
             lines: list[str] = []
             while words.at < len(words.text):
                 end = words.text.find("\n", words.at)
@@ -262,16 +265,18 @@ class _Reader:
                     break
                 lines.append(line)
             else:
-                raise Unclear("a here-document does not end")
+                raise Unparsable("unclosed here-document")
             body = "\n".join(lines)
-            command.stdin = Word(body if quoted else WordReader(body, self._known, self._inside).value())
-        self._awaited.clear()
+            command.stdin = ShellWord(
+                body if quoted else WordLexer(body, self._known, self._parse_substitution).read_value()
+            )
+        self._heredocs.clear()
 
 
-def _delimiter(written: str) -> str:
-    """The line that ends a here-document: as it is written, without quotes; nothing in it is expanded."""
+def _heredoc_delimiter(written: str) -> str:
+    """The line that ends a here-document: the word without quotes; it is not expanded."""
     if "$'" in written or '$"' in written:
-        raise Unclear("what ends a here-document is not clear")
+        raise Unparsable("unclear here-document delimiter")
     return re.sub(
         r"(?s)\\(.)|'([^']*)'|\"([^\"]*)\"", lambda part: next(filter(None, part.groups()), ""), written
     )

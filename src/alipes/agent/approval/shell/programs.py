@@ -1,55 +1,92 @@
-"""What single programs do that somebody should be asked about. Each rule sees one program's arguments."""
+"""Rules for single programs: each checks the arguments of one program."""
 
 import re
 from collections.abc import Callable, Iterable
 from typing import TypeAlias, TypeVar
 
-from alipes.agent.approval.paths import Ground, Risk
-from alipes.agent.approval.shell.lexer import Args, Word
+from alipes.agent.approval.paths import PathChecker, Risk
+from alipes.agent.approval.shell.lexer import ShellArguments, ShellWord
 
-Rule: TypeAlias = Callable[[Args, Ground], Risk | None]
+Rule: TypeAlias = Callable[[ShellArguments, PathChecker], Risk | None]
 T = TypeVar("T")
+_PUBLISH = Risk("publish", "publishes a package or deployment, which cannot be undone")
+_SERVICE = Risk("system", "stops or changes system services")
+_UNINSTALL = Risk("system", "uninstalls packages")
+_DESTROY = Risk("destroy", "deletes or publishes data that may not be recoverable")
+CHECK_OPTIONS = frozenset(
+    ("dpkg", "pacman", "crontab", "redis-cli", "dropdb", "gh", "terraform", "tofu", "docker", "podman")
+)
+"""Those of them whose options are checked too."""
+_SED_RUNS = r"(?:^|[;{}\n\d$/])\s*e(?:\s|$)|(?:^|[;{}\n\d$/])\s*s([^\w\s;{}]).*\1.*\1[gpiIM0-9]*e"
+_SED_WRITES = r"(?:^|[;{}\n\d$/!gp])\s*[wW]\s+(\S+)"
+_SQL_LOSES = (
+    r"(?i)\b(?:drop|truncate)\s+(?:database|table|schema|user)\b|\bdelete\s+from\s+[\w.\"]+\s*(?:;|$)"
+)
+_LOSES = "discards uncommitted changes"
+_TAKES = "force-pushes, which can overwrite work on the remote"
+_GIT: dict[str, tuple[str, str, str]] = {
+    "push": ("fd", "force force-with-lease force-if-includes mirror delete prune", _TAKES),
+    "reset": ("", "hard merge keep", _LOSES),
+    "clean": ("fdxX", "force", "deletes untracked files"),
+    "checkout": ("f", "force", _LOSES),
+    "switch": ("f", "force discard-changes", _LOSES),
+    "branch": ("D", "delete", "deletes branches"),
+    "tag": ("d", "delete", "deletes tags"),
+    "gc": ("", "prune", "deletes unreachable objects that could still be restored"),
+    "update-ref": ("d", "delete", "deletes references"),
+    "worktree": ("f", "force", "force-removes working trees"),
+    "send-pack": ("f", "force mirror", _TAKES),
+}
+"""By git subcommand: short and long options that make it dangerous, and the reason."""
+_GIT_HISTORY = (
+    r"filter-branch|filter-repo|prune|replace|stash (?:drop|clear)|reflog (?:delete|expire)|submodule deinit"
+)
+_GIT_RUNS = (
+    r"(?i)alias\.|core\.(?:sshcommand|fsmonitor|hookspath|pager|editor|askpass)|protocol\.ext|\w*\.external"
+    r"|(?:filter|credential|merge|diff|difftool|mergetool)\..*(?:clean|smudge|process|helper|driver|cmd|textconv)"
+)
+"""Settings that make git run a program."""
 
 
-def each(names: str, thing: T) -> dict[str, T]:
-    """The same thing for several names."""
+def for_each(names: str, thing: T) -> dict[str, T]:
+    """The same value for several space-separated names."""
     return dict.fromkeys(names.split(), thing)
 
 
-ALWAYS = {
-    **each("sudo doas pkexec su runuser", Risk("root", "runs a command as another user")),
-    **each(
+ALWAYS_ASK = {
+    **{
+        name: Risk("root", f"uses {name} (runs as root)")
+        for name in ("sudo", "doas", "pkexec", "su", "runuser")
+    },
+    **for_each(
         "mkfs mke2fs mkswap wipefs fdisk sfdisk cfdisk gdisk sgdisk parted blkdiscard cryptsetup"
         " lvremove vgremove pvremove zpool badblocks hdparm dmsetup",
         Risk("disk", "changes disks or file systems"),
     ),
-    **each("shred srm wipe", Risk("remove", "destroys files for good")),
-    **each(
-        "shutdown reboot halt poweroff telinit init killall5", Risk("power", "stops or restarts the machine")
+    **for_each("shred srm wipe", Risk("remove", "permanently destroys files")),
+    **for_each(
+        "shutdown reboot halt poweroff telinit init killall5",
+        Risk("power", "shuts down or restarts the machine"),
     ),
-    **each(
+    **for_each(
         "useradd userdel usermod groupdel passwd chpasswd visudo vipw",
-        Risk("accounts", "changes who may use the machine"),
+        Risk("accounts", "changes user accounts"),
     ),
-    **each(
+    **for_each(
         "insmod rmmod modprobe mount umount swapoff iptables ip6tables nft ufw setenforce",
-        Risk("system", "changes how the machine runs"),
+        Risk("system", "changes the kernel, mounts or the firewall"),
     ),
-    **each("at batch", Risk("schedule", "schedules commands for later")),
-    **each("gcore", Risk("secret", "reads the memory of another process")),
+    **for_each("at batch", Risk("schedule", "schedules commands")),
+    **for_each("gcore", Risk("secret", "reads the memory of another process")),
 }
-"""Programs whose every use is asked about."""
+"""Programs that always need approval."""
 
-_PUBLISH = Risk("publish", "publishes something, which cannot be taken back")
-_SERVICE = Risk("system", "stops or changes services of the machine")
-_UNINSTALL = Risk("system", "removes packages from the machine")
-_DESTROY = Risk("destroy", "destroys what may not come back, or sends it out")
 SUBCOMMANDS: dict[str, tuple[str, Risk]] = {
-    **each(
+    **for_each(
         "npm pnpm yarn bun cargo poetry uv hatch flit pdm vsce gem twine helm dart mvn",
         (r"(?:npm )?(?:un)?publish\b|push\b|upload\b|yank\b|deploy\b", _PUBLISH),
     ),
-    **each(
+    **for_each(
         "docker podman",
         (
             r"(?:image )?push\b|\w* ?prune\b|volume rm\b|rm .*-v|system reset|run .*(?:-v ?/:|--priv)",
@@ -59,72 +96,38 @@ SUBCOMMANDS: dict[str, tuple[str, Risk]] = {
     "gh": (r"repo delete|release (?:create|delete)|secret |api .*(?:-X|--method)[ =]?DELETE", _DESTROY),
     "systemctl": (r"stop|disable|mask|isolate|kill|poweroff|reboot|halt|kexec|suspend|enable|edit", _SERVICE),
     "service": (r"\S+ (?:stop|restart)", _SERVICE),
-    **each(
+    **for_each(
         "apt apt-get aptitude dnf yum zypper apk pkg", (r"remove|purge|autoremove|erase|del\b", _UNINSTALL)
     ),
     "dpkg": (r"-r|-P|--rem|--pur", _UNINSTALL),
     "pacman": (r"-R", _UNINSTALL),
-    **each(
+    **for_each(
         "terraform tofu pulumi kubectl aws gcloud az heroku flyctl doctl",
         (r"(?:.* )?(?:destroy|delete\S*|drain|rm|rb|terminate-\S+|apply .*-auto-approve)\b", _DESTROY),
     ),
-    "crontab": (r"(?!-l$)", Risk("schedule", "changes the schedule of commands")),
+    "crontab": (r"(?!-l$)", Risk("schedule", "changes scheduled commands (crontab)")),
     "redis-cli": (r"(?i).*flush(?:all|db)", _DESTROY),
     "dropdb": (r".", _DESTROY),
 }
-"""By program: how its arguments, joined, must not begin."""
-BY_OPTION = frozenset(
-    ("dpkg", "pacman", "crontab", "redis-cli", "dropdb", "gh", "terraform", "tofu", "docker", "podman")
-)
-"""Those of them whose options are looked at too."""
-
-_SED_RUNS = r"(?:^|[;{}\n\d$/])\s*e(?:\s|$)|(?:^|[;{}\n\d$/])\s*s([^\w\s;{}]).*\1.*\1[gpiIM0-9]*e"
-_SED_WRITES = r"(?:^|[;{}\n\d$/!gp])\s*[wW]\s+(\S+)"
-_SQL_LOSES = (
-    r"(?i)\b(?:drop|truncate)\s+(?:database|table|schema|user)\b|\bdelete\s+from\s+[\w.\"]+\s*(?:;|$)"
-)
-_LOSES = "throws away changes that are not committed"
-_TAKES = "overwrites or deletes what others have"
-_GIT: dict[str, tuple[str, str, str]] = {
-    "push": ("fd", "force force-with-lease force-if-includes mirror delete prune", _TAKES),
-    "reset": ("", "hard merge keep", _LOSES),
-    "clean": ("fdxX", "force", "deletes files that git does not keep"),
-    "checkout": ("f", "force", _LOSES),
-    "switch": ("f", "force discard-changes", _LOSES),
-    "branch": ("D", "delete", "deletes branches"),
-    "tag": ("d", "delete", "deletes tags"),
-    "gc": ("", "prune", "deletes what could still be restored"),
-    "update-ref": ("d", "delete", "deletes references"),
-    "worktree": ("f", "force", "removes working trees by force"),
-    "send-pack": ("f", "force mirror", _TAKES),
-}
-"""By git's command: the letters and names of the options that make it dangerous."""
-_GIT_HISTORY = (
-    r"filter-branch|filter-repo|prune|replace|stash (?:drop|clear)|reflog (?:delete|expire)|submodule deinit"
-)
-_GIT_RUNS = (
-    r"(?i)alias\.|core\.(?:sshcommand|fsmonitor|hookspath|pager|editor|askpass)|protocol\.ext|\w*\.external"
-    r"|(?:filter|credential|merge|diff|difftool|mergetool)\..*(?:clean|smudge|process|helper|driver|cmd|textconv)"
-)
-"""Settings by which git runs a program."""
+"""By program: pattern for the start of its joined arguments that needs approval."""
 
 
-def git(args: Args, ground: Ground) -> Risk | None:
-    words = _git_words(args)
+def check_git(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    words = _git_subcommand(args)
     if not words:
         return None
-    name, rest = words[0].text, Args(words[1:])
-    if not words[0].sure:
-        return Risk("hidden", "runs a git command that is known only when it runs")
-    if _sets_program(name, rest):
-        return Risk("startup", "changes what git runs by itself from now on")
+    name, rest = words[0].text, ShellArguments(words[1:])
+    if not words[0].is_known:
+        return Risk("hidden", "runs a git command that is only known at run time")
+    if _sets_git_program(name, rest):
+        return Risk("startup", "changes which programs git runs")
     if re.match(_GIT_HISTORY, " ".join(word.text for word in words)):
-        return Risk("git", "rewrites or deletes history")
+        return Risk("git", "rewrites or deletes git history")
     letters, names, reason = _GIT.get(name, ("", "", ""))
-    if reason and (rest.uncertain or rest.has(letters, *names.split())):
+    if reason and (rest.may_hide_option or rest.has(letters, *names.split())):
         return Risk("git", reason)
     operands = [word.text for word in rest.operands]
-    if name == "clone" and (risk := _first(map(ground.writing, rest.operands[1:2]))):
+    if name == "clone" and (risk := _first(map(checker.check_write, rest.operands[1:2]))):
         return risk
     if name == "push" and any(text.startswith(("+", ":")) for text in operands):
         return Risk("git", _TAKES)
@@ -134,62 +137,62 @@ def git(args: Args, ground: Ground) -> Risk | None:
     return None
 
 
-def _sets_program(name: str, rest: Args) -> bool:
-    """Does `git config` set what git is to run, or an address make it run something?"""
-    told = [word.text for word in rest.operands]
-    if any(text.startswith("ext::") for text in told):
+def _sets_git_program(name: str, rest: ShellArguments) -> bool:
+    """True if `git config` sets a program to run, or a URL runs a command."""
+    operands = [word.text for word in rest.operands]
+    if any(text.startswith("ext::") for text in operands):
         return True
-    return name == "config" and any(map(re.compile(_GIT_RUNS).match, told[:-1]))
+    return name == "config" and any(map(re.compile(_GIT_RUNS).match, operands[:-1]))
 
 
-def _git_words(args: Args) -> list[Word]:
-    """From the name of git's own command on: `git -C x -c y=z push` pushes."""
+def _git_subcommand(args: ShellArguments) -> list[ShellWord]:
+    """The words from the subcommand on: `push` in `git -C x -c y=z push`."""
     words = list(args.words)
     while words and words[0].text.startswith("-"):
-        taken = words.pop(0).text
-        if taken in ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path") and words:
+        option = words.pop(0).text
+        if option in ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path") and words:
             words.pop(0)
     return words
 
 
-def remove(args: Args, ground: Ground) -> Risk | None:
-    if args.uncertain:
-        return Risk("remove", "removes files whose names are known only when it runs")
-    whole = [word for word in args.operands if word.glob and word.text.rpartition("/")[2] in ("*", ".*")]
+def check_remove(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    if args.may_hide_option:
+        return Risk("remove", "deletes files whose names are only known at run time")
+    whole = [word for word in args.operands if word.has_glob and word.text.rpartition("/")[2] in ("*", ".*")]
     recursive = args.has("rR", "recursive", "dir")
     return _first(
-        ground.clearing("remove", word) for word in (args.operands if recursive else whole)
-    ) or _first(map(ground.writing, args.operands))
+        checker.check_clear("remove", word) for word in (args.operands if recursive else whole)
+    ) or _first(map(checker.check_write, args.operands))
 
 
-def change_mode(args: Args, ground: Ground) -> Risk | None:
-    mode, *paths = args.operands or [Word("")]
+def check_chmod(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    mode, *paths = args.operands or [ShellWord("")]
     if re.search(r"[ugoa]*\+[rwx]*s|^0?[2467]\d{3}$", mode.text):
-        return Risk("setuid", "makes a program run with its owner's rights")
+        return Risk("setuid", "sets the setuid or setgid bit")
     if args.has("R", "recursive"):
-        return _first(ground.clearing("mode", path) for path in paths)
-    return _first(map(ground.writing, paths))
+        return _first(checker.check_clear("mode", path) for path in paths)
+    return _first(map(checker.check_write, paths))
 
 
-def duplicate(args: Args, ground: Ground) -> Risk | None:
+def check_dd(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`dd`"""
     for word in args.words:
         if word.text.startswith("of="):
-            target = Word(word.text[3:])
-            if not target.sure:
-                return Risk("disk", "writes raw data, and where is known only when it runs")
-            return ground.writing(target)
+            target = ShellWord(word.text[3:])
+            if not target.is_known:
+                return Risk("disk", "writes raw data to a target that is only known at run time")
+            return checker.check_write(target)
     return None
 
 
-def kill(args: Args, ground: Ground) -> Risk | None:
+def check_kill(args: ShellArguments, checker: PathChecker) -> Risk | None:
     words = [word.text for word in args.words]
     if {"-1", "1", "0"} & set(words[1:]) or words[-1:] == ["1"] or words == ["-1"]:
-        return Risk("kill", "ends processes that it did not start")
+        return Risk("kill", "kills processes that it did not start")
     return None
 
 
-def kill_by_name(args: Args, ground: Ground) -> Risk | None:
+def check_pkill(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`pkill` and `killall`"""
     broad = {
         "",
@@ -206,118 +209,126 @@ def kill_by_name(args: Args, ground: Ground) -> Risk | None:
         "systemd",
         "node",
     }
-    if args.has("uUGgst", "euid", "uid", "user", "session", "terminal") or args.uncertain:
-        return Risk("kill", "ends processes that it did not start")
+    if args.has("uUGgst", "euid", "uid", "user", "session", "terminal") or args.may_hide_option:
+        return Risk("kill", "kills processes that it did not start")
     if any(word.text in broad for word in args.operands):
-        return Risk("kill", "ends processes that it did not start")
+        return Risk("kill", "kills processes that it did not start")
     return None
 
 
-def copy(args: Args, ground: Ground) -> Risk | None:
-    """`cp`, `mv`, `ln`, `install`, `rsync`: what is written to, and secrets that would lie there too"""
+def check_copy(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`cp`, `mv`, `ln`, `install`, `rsync`: the target, and secrets in the sources"""
     targets = [*args.values("t", "target-directory"), *args.operands[-1:]]
     if args.has("", "delete", "delete-after", "delete-before", "remove-source-files"):
-        return _first(ground.clearing("remove", target) for target in targets)
-    return _first(map(ground.writing, targets)) or _first(map(ground.carrying_off, args.operands[:-1]))
+        return _first(checker.check_clear("remove", target) for target in targets)
+    return _first(map(checker.check_write, targets)) or _first(map(checker.check_copy, args.operands[:-1]))
 
 
-def link(args: Args, ground: Ground) -> Risk | None:
-    ground.link()
-    return copy(args, ground)
+def check_link(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    checker.note_link()
+    return check_copy(args, checker)
 
 
-def move(args: Args, ground: Ground) -> Risk | None:
+def check_move(args: ShellArguments, checker: PathChecker) -> Risk | None:
     sources = args.operands[:-1] or args.operands
     if args.operands and args.operands[-1].text.startswith("/dev/"):
-        return Risk("remove", "moves a file to where it is lost")
-    return copy(args, ground) or _first(ground.writing(word) or ground.uprooting(word) for word in sources)
+        return Risk("remove", "moves a file to a device, where it is lost")
+    return check_copy(args, checker) or _first(
+        checker.check_write(word) or checker.check_move(word) for word in sources
+    )
 
 
-def write(args: Args, ground: Ground) -> Risk | None:
-    """`tee`, `touch`, `truncate` and others whose operands are all written to"""
-    return _first(map(ground.writing, args.operands))
+def check_write(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`tee`, `touch`, `truncate` and others that write all their operands"""
+    return _first(map(checker.check_write, args.operands))
 
 
-def edit(args: Args, ground: Ground) -> Risk | None:
+def check_sed(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`sed`"""
     if any(re.search(_SED_RUNS, word.text) for word in args.words):
-        return Risk("code", "runs commands from inside sed")
-    written = [Word(path) for word in args.words for path in re.findall(_SED_WRITES, word.text)]
-    if risk := _first(map(ground.writing, written)):
+        return Risk("code", "runs commands from a sed script")
+    written = [ShellWord(path) for word in args.words for path in re.findall(_SED_WRITES, word.text)]
+    if risk := _first(map(checker.check_write, written)):
         return risk
-    return write(args, ground) if args.has("i", "in-place") else None
+    return check_write(args, checker) if args.has("i", "in-place") else None
 
 
-def in_place(args: Args, ground: Ground) -> Risk | None:
-    """`perl`, `ruby`: with `-i` they write to the files they read"""
-    return write(args, ground) if args.has("i") else None
+def check_in_place(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`perl`, `ruby`: with `-i` they edit files in place"""
+    return check_write(args, checker) if args.has("i") else None
 
 
-def query(args: Args, ground: Ground) -> Risk | None:
+def check_sql(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`psql`, `mysql` and others"""
     if any(re.search(_SQL_LOSES, word.text) for word in args.words):
         return Risk("destroy", "deletes data from a database")
     return None
 
 
-def connect(args: Args, ground: Ground) -> Risk | None:
+def check_netcat(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`nc`, `socat`"""
     if args.has("e", "exec", "sh-exec") or any(
         re.search(r"(?i)^(?:exec|system):", word.text) for word in args.words
     ):
-        return Risk("network", "lets somebody else run commands here")
+        return Risk("network", "lets another machine run commands here")
     return None
 
 
-def download(args: Args, ground: Ground) -> Risk | None:
+def check_download(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`curl`, `wget`"""
-    return _first(map(ground.writing, args.values("oOP", "output", "output-document", "directory-prefix")))
+    return _first(
+        map(checker.check_write, args.values("oOP", "output", "output-document", "directory-prefix"))
+    )
 
 
-def unpack(args: Args, ground: Ground) -> Risk | None:
+def check_archive(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`tar`, `unzip`, `cpio`, `zip`"""
     return _first(
-        ground.writing(Word(f"{folder.text}/x")) for folder in args.values("Cd", "directory") if folder.text
-    ) or _first(map(ground.carrying_off, args.operands))
+        checker.check_write(ShellWord(f"{folder.text}/x"))
+        for folder in args.values("Cd", "directory")
+        if folder.text
+    ) or _first(map(checker.check_copy, args.operands))
 
 
-def output(args: Args, ground: Ground) -> Risk | None:
-    """`sort`, `gpg`, `openssl` and others that write where an option says"""
-    return _first(map(ground.writing, args.values("of", "output", "out", "prefix")))
+def check_output_option(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`sort`, `gpg`, `openssl` and others with an output option"""
+    return _first(map(checker.check_write, args.values("of", "output", "out", "prefix")))
 
 
-def second(args: Args, ground: Ground) -> Risk | None:
-    """`uniq`, `xxd`: their second operand is written to"""
-    return _first(map(ground.writing, args.operands[1:2]))
+def check_second_operand(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`uniq`, `xxd`: the second operand is the output file"""
+    return _first(map(checker.check_write, args.operands[1:2]))
 
 
-def processes(args: Args, ground: Ground) -> Risk | None:
-    """`ps`: with `e` and no dash it shows what others have in their environment"""
+def check_ps(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`ps`: `e` without a dash shows the environment of processes"""
     if any(re.fullmatch(r"[a-zA-Z]*e[a-zA-Z]*", word.text) for word in args.operands[:1]):
         return Risk("secret", "shows the environment of processes")
     return None
 
 
-def debug(args: Args, ground: Ground) -> Risk | None:
-    """`gdb`, `strace` and others that look into a process"""
+def check_debugger(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`gdb`, `strace` and others that attach to a process"""
     if args.has("", "pid", "attach") or any(word.text.startswith("-p") for word in args.options):
-        return Risk("secret", "looks into another process")
+        return Risk("secret", "attaches to another process")
     return None
 
 
-def find(args: Args, ground: Ground) -> Risk | None:
+def check_find(args: ShellArguments, checker: PathChecker) -> Risk | None:
     names = {word.text for word in args.options}
     paths = args.words[: next((at for at, word in enumerate(args.words) if word.text.startswith("-")), 0)]
     pairs = zip(args.words, args.words[1:], strict=False)
-    if risk := _first(ground.writing(file) for word, file in pairs if re.match("-f(?:print|ls)", word.text)):
+    if risk := _first(
+        checker.check_write(file) for word, file in pairs if re.match("-f(?:print|ls)", word.text)
+    ):
         return risk
-    if names & {"-exec", "-execdir", "-ok", "-okdir"} and (risk := _first(map(ground.carrying_off, paths))):
+    if names & {"-exec", "-execdir", "-ok", "-okdir"} and (risk := _first(map(checker.check_copy, paths))):
         return risk
     if "-delete" not in names:
         return None
     if names & {"-name", "-iname", "-path", "-regex", "-empty", "-newer", "-mtime", "-mmin"}:
-        paths = [Word(f"{path.text}/x") for path in paths]  # a part of what is below, not all of it
-    return _first(ground.clearing("remove", path) for path in (paths or [Word(".")]))
+        paths = [ShellWord(f"{path.text}/x") for path in paths]  # only some of the files below
+    return _first(checker.check_clear("remove", path) for path in (paths or [ShellWord(".")]))
 
 
 def _first(risks: Iterable[Risk | None]) -> Risk | None:
@@ -325,27 +336,27 @@ def _first(risks: Iterable[Risk | None]) -> Risk | None:
 
 
 RULES: dict[str, Rule] = {
-    "git": git,
-    **each("rm rmdir unlink trash", remove),
-    **each("chmod chown chgrp chattr setfacl", change_mode),
-    "dd": duplicate,
-    "kill": kill,
-    **each("pkill killall skill", kill_by_name),
-    **each("cp install rsync scp", copy),
-    "ln": link,
-    "mv": move,
-    **each("tee touch truncate mkdir mkfifo mknod sponge fallocate", write),
-    **each("sed gsed", edit),
-    **each("perl ruby", in_place),
-    **each("ed ex vi vim nvim nano", write),
-    **each("curl wget", download),
-    **each("tar bsdtar unzip cpio zip 7z", unpack),
-    **each("sort shuf gpg openssl csplit", output),
-    **each("uniq xxd", second),
-    "ps": processes,
-    **each("strace ltrace gdb lldb", debug),
-    "find": find,
-    **each("psql mysql mariadb sqlite3 duckdb", query),
-    **each("nc ncat netcat socat", connect),
-    "rimraf": lambda args, ground: _first(ground.clearing("remove", word) for word in args.operands),
+    "git": check_git,
+    **for_each("rm rmdir unlink trash", check_remove),
+    **for_each("chmod chown chgrp chattr setfacl", check_chmod),
+    "dd": check_dd,
+    "kill": check_kill,
+    **for_each("pkill killall skill", check_pkill),
+    **for_each("cp install rsync scp", check_copy),
+    "ln": check_link,
+    "mv": check_move,
+    **for_each("tee touch truncate mkdir mkfifo mknod sponge fallocate", check_write),
+    **for_each("sed gsed", check_sed),
+    **for_each("perl ruby", check_in_place),
+    **for_each("ed ex vi vim nvim nano", check_write),
+    **for_each("curl wget", check_download),
+    **for_each("tar bsdtar unzip cpio zip 7z", check_archive),
+    **for_each("sort shuf gpg openssl csplit", check_output_option),
+    **for_each("uniq xxd", check_second_operand),
+    "ps": check_ps,
+    **for_each("strace ltrace gdb lldb", check_debugger),
+    "find": check_find,
+    **for_each("psql mysql mariadb sqlite3 duckdb", check_sql),
+    **for_each("nc ncat netcat socat", check_netcat),
+    "rimraf": lambda args, checker: _first(checker.check_clear("remove", word) for word in args.operands),
 }

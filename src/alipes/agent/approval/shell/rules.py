@@ -1,37 +1,43 @@
-"""The rules: which commands somebody should be asked about first. Small and honest; it is no sandbox.
+"""Decides which shell commands need approval. It is not a sandbox.
 
-One function, `judge`, for every mode and every front end. It looks through whatever runs another
-command, and what it cannot see it does not trust.
+One function, `judge`, for every mode and front end. It looks through programs that run other commands;
+a command that is only known at run time needs approval.
 """
 
 import os
 import re
 from collections.abc import Iterable, Sequence
 
-from alipes.agent.approval.paths import Ground, Risk
-from alipes.agent.approval.shell.embedded import acts, base_of, programs, suffixes, texts
-from alipes.agent.approval.shell.lexer import HOLE, Args, Unclear, Word
-from alipes.agent.approval.shell.parser import Command, read
-from alipes.agent.approval.shell.programs import ALWAYS, BY_OPTION, RULES, SUBCOMMANDS, each
+from alipes.agent.approval.paths import PathChecker, Risk
+from alipes.agent.approval.shell.embedded import (
+    check_code,
+    find_code,
+    language_of,
+    nested_commands,
+    nested_texts,
+)
+from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord, Unparsable
+from alipes.agent.approval.shell.parser import ShellCommand, parse_commands
+from alipes.agent.approval.shell.programs import ALWAYS_ASK, CHECK_OPTIONS, RULES, SUBCOMMANDS, for_each
 from alipes.tools.common import Places
 
-_DEPTH = 8
-_GUESSES = 3
-"""Texts within texts of which only those that are surely run are looked at."""
-_SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"}
+_MAX_DEPTH = 8
+_MAX_GUESS_DEPTH = 3
+"""Nesting beyond which only texts that are certainly run are checked."""
+_SHELL_NAMES = {"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"}
 _CARRIERS = {
-    **each(
+    **for_each(
         "env nohup setsid time nice ionice stdbuf command builtin exec xargs parallel watch strace ltrace", 0
     ),
-    **each(
+    **for_each(
         "busybox toybox unshare unbuffer caffeinate systemd-run dbus-run-session firejail bwrap nsenter gdb",
         0,
     ),
-    **each("prlimit choom setpriv numactl chronic rlwrap valgrind proot fakeroot eatmydata xvfb-run", 0),
-    **each("! dbus-launch linux32 linux64 i386 x86_64 npx bunx uvx pipx", 0),
-    **each("timeout flock chroot taskset chrt ssh faketime script entr setarch", 1),
+    **for_each("prlimit choom setpriv numactl chronic rlwrap valgrind proot fakeroot eatmydata xvfb-run", 0),
+    **for_each("! dbus-launch linux32 linux64 i386 x86_64 npx bunx uvx pipx", 0),
+    **for_each("timeout flock chroot taskset chrt ssh faketime script entr setarch", 1),
 }
-"""Programs that run another, and how many operands stand before it."""
+"""Programs that run another one, and the number of operands before it."""
 _TEXT_VARIABLES = (
     r"\w*(?:PAGER|EDITOR|ASKPASS)$|VISUAL$|BROWSER$|LESSOPEN$|PROMPT_COMMAND$|GIT_\w*(?:COMMAND|DIFF|SSH)$"
 )
@@ -40,200 +46,212 @@ _TRUSTED_VARIABLES = (
 )
 _TEXT_OPTION = r"(?is)[\w.=-]*(?:exec|command|cmd|pager|filter|helper)=(.+)"
 _FUNCTION = r"(?<![\w:.])([\w:.]{1,40})\(\)[{(]"
-_HANDLES = ("/dev/fd/", "/proc/self/fd/", "/dev/tcp/")
-_BANG = {"git", "vi", "vim", "nvim", "ex", "ed", "view", "man", "less", "more", "mutt"}
-"""Programs that take `!` before a command for a command to run."""
-_WORK = 12_000
-"""Words and letters that are looked at, some of them many times, before a text counts as too clever."""
-_ENDLESS = Risk("unclear", "cannot be read with certainty: there are too many ways to read it")
-_HIDDEN = Risk("hidden", "runs a command that is put together only when it runs")
+_FD_PATHS = ("/dev/fd/", "/proc/self/fd/", "/dev/tcp/")
+_BANG_PROGRAMS = {"git", "vi", "vim", "nvim", "ex", "ed", "view", "man", "less", "more", "mutt"}
+"""Programs in which `!` runs a shell command."""
+_MAX_WORK = 12_000
+"""Budget of words and characters before a text counts as too complex."""
+_TOO_COMPLEX = Risk("unclear", "cannot be parsed reliably: too complex")
+_HIDDEN = Risk("hidden", "runs a command that is only known at run time")
 
 
 def judge(command: str, places: Places, workdir: str, start: str = "") -> Risk | None:
-    """Why somebody should be asked before `command` is run; None for everyday commands.
+    """The risk of running `command`; None if it needs no approval.
 
-    `workdir` is where the work is done and more is allowed; `start` where the command is run, if elsewhere.
+    `workdir` is the project directory, where more is allowed; `start` is where it runs, if elsewhere.
     """
-    judged = _Judge(Ground(places, workdir, start))
-    return judged.text(command) or (_ENDLESS if judged.tired else None)
+    checker = _Judge(PathChecker(places, workdir, start))
+    return checker.check_text(command) or (_TOO_COMPLEX if checker.is_exhausted else None)
 
 
 class _Judge:
-    """Goes through the commands of a text in order, and through those inside them."""
+    """Checks the commands of a text in order, and the commands inside them."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+    def __init__(self, paths: PathChecker) -> None:
+        self._paths = paths
         self._depth = 0
-        self._aliases = False
+        self._expands_aliases = False
         self._work = 0
 
     @property
-    def tired(self) -> bool:
-        """Was there more to look at than anyone would?"""
-        return self._work > _WORK
+    def is_exhausted(self) -> bool:
+        """True if the budget is used up."""
+        return self._work > _MAX_WORK
 
-    def text(self, text: str) -> Risk | None:
-        if self._depth > _DEPTH or HOLE in text:
+    def check_text(self, text: str) -> Risk | None:
+        if self._depth > _MAX_DEPTH or UNKNOWN in text:
             return _HIDDEN
-        if self.tired:
-            return _ENDLESS
-        if _is_bomb(re.sub(r"\s", "", text)):
-            return Risk("bomb", "starts copies of itself without end")
-        self._aliases |= "expand_aliases" in text
+        if self.is_exhausted:
+            return _TOO_COMPLEX
+        if _is_fork_bomb(re.sub(r"\s", "", text)):
+            return Risk("bomb", "is a fork bomb (starts copies of itself endlessly)")
+        self._expands_aliases |= "expand_aliases" in text
         self._work += len(text) // 8 if self._depth else 0
         self._depth += 1
         try:
-            return _first(self._step(command) for command in read(text, self._ground.known()))
-        except Unclear as why:
-            return Risk("unclear", f"cannot be read with certainty: {why}")
+            return _first(
+                self._check_step(command) for command in parse_commands(text, self._paths.known_variables())
+            )
+        except Unparsable as why:
+            return Risk("unclear", f"cannot be parsed reliably: {why}")
         finally:
             self._depth -= 1
 
-    def _step(self, command: Command) -> Risk | None:
-        risk = self._command(command)
-        self._ground.step(command.sign)
+    def _check_step(self, command: ShellCommand) -> Risk | None:
+        risk = self._check_command(command)
+        self._paths.end_command(command.operator)
         return risk
 
-    def _command(self, command: Command) -> Risk | None:
+    def _check_command(self, command: ShellCommand) -> Risk | None:
         for redirect in command.redirects:
-            check = self._ground.writing if ">" in redirect.operator else _nothing
-            if risk := check(redirect.target) or self._ground.reading("<", redirect.target):
+            check = self._paths.check_write if ">" in redirect.operator else _no_risk
+            if risk := check(redirect.target) or self._paths.check_read("<", redirect.target):
                 return risk
-        for name, value in command.assigned:
+        for name, value in command.assignments:
             if re.match(_TRUSTED_VARIABLES, name):
-                return Risk("hidden", f"changes by {name} what other programs load or run")
-            if re.match(_TEXT_VARIABLES, name) and (risk := self.text(value.text)):
+                return Risk("hidden", f"sets {name}, which changes what other programs load or run")
+            if re.match(_TEXT_VARIABLES, name) and (risk := self.check_text(value.text)):
                 return risk
-        return self._words(command.words, command) if command.words else None
+        return self._check_words(command.words, command) if command.words else None
 
-    def _words(self, words: Sequence[Word], command: Command) -> Risk | None:
+    def _check_words(self, words: Sequence[ShellWord], command: ShellCommand) -> Risk | None:
         self._work += len(words)
-        if self.tired:
-            return _ENDLESS
-        first, args = words[0], Args(words[1:])
-        if _unseen(first):
+        if self.is_exhausted:
+            return _TOO_COMPLEX
+        first, args = words[0], ShellArguments(words[1:])
+        if _is_unknown_command(first):
             return _HIDDEN
         name = os.path.basename(first.text)
         if name.startswith("mkfs."):
             name = "mkfs"
         if name in ("cd", "pushd", "popd"):
-            self._ground.go(_destination(name, args))
+            self._paths.change_directory(_cd_target(name, args))
             return None
         return (
-            ALWAYS.get(name)
-            or self._ground.among_secrets(name)
-            or _by_subcommand(name, args)
-            or (RULES[name](args, self._ground) if name in RULES else None)
-            or self._carried(name, args, command)
-            or self._fed(name, args, command)
-            or _first(self._ground.reading(name, word) for word in words[1:])
-            or self._texts(name, args)
-            or self._spoken(name, words[1:], command)
+            ALWAYS_ASK.get(name)
+            or self._paths.check_cwd(name)
+            or _check_subcommand(name, args)
+            or (RULES[name](args, self._paths) if name in RULES else None)
+            or self._check_carried(name, args, command)
+            or self._check_fed(name, args, command)
+            or _first(self._paths.check_read(name, word) for word in words[1:])
+            or self._check_text_options(name, args)
+            or self._check_nested(name, words[1:], command)
         )
 
-    def _carried(self, name: str, args: Args, command: Command) -> Risk | None:
-        """Look through a program that runs another one."""
+    def _check_carried(self, name: str, args: ShellArguments, command: ShellCommand) -> Risk | None:
+        """Check the command that a program such as `env` or `xargs` runs."""
         if name == "find":
-            return _first(self._words(inner, command) for inner in _executed(args.words))
+            return _first(self._check_words(inner, command) for inner in _find_exec_commands(args.words))
         if name not in _CARRIERS or (name == "command" and args.has("vV")):
             return None
-        unseen = [Word(HOLE)] if name in ("xargs", "parallel") else []
-        if unseen:
-            args = Args(_filled(args.words))
+        unknown = [ShellWord(UNKNOWN)] if name in ("xargs", "parallel") else []
+        if unknown:
+            args = ShellArguments(_fill_placeholders(args.words))
         if name == "env" and (folder := args.values("C", "chdir")):
-            self._ground.go(folder[0])
+            self._paths.change_directory(folder[0])
         plain = [
             at for at, word in enumerate(args.words) if not word.text.startswith("-") and "=" not in word.text
         ]
-        if any(_unseen(args.words[at]) for at in plain[: _CARRIERS[name] + 1]):
+        if any(_is_unknown_command(args.words[at]) for at in plain[: _CARRIERS[name] + 1]):
             return _HIDDEN
-        for at in plain:  # which of them is the command depends on options of many programs: try each
+        for at in plain:  # which word is the command depends on the options of the program: try each
             inner = args.words[at:]
-            spoken = self.text(inner[0].text) if " " in inner[0].text.strip() else None
-            if risk := spoken or self._inner([*inner, *unseen], command):
+            spoken = self.check_text(inner[0].text) if " " in inner[0].text.strip() else None
+            if risk := spoken or self._check_inner([*inner, *unknown], command):
                 return risk
-        return _first(self._assigned(word) for word in args.words if "=" in word.text)
+        return _first(self._read_assignment(word) for word in args.words if "=" in word.text)
 
-    def _inner(self, words: list[Word], command: Command) -> Risk | None:
-        return None if not words[0].sure or words[0].glob else self._words(words, command)
+    def _check_inner(self, words: list[ShellWord], command: ShellCommand) -> Risk | None:
+        return None if not words[0].is_known or words[0].has_glob else self._check_words(words, command)
 
-    def _assigned(self, word: Word) -> Risk | None:
+    def _read_assignment(self, word: ShellWord) -> Risk | None:
         name, _, value = word.text.partition("=")
-        return self._command(Command(assigned=[(name, Word(value))])) if name.isidentifier() else None
+        return (
+            self._check_command(ShellCommand(assignments=[(name, ShellWord(value))]))
+            if name.isidentifier()
+            else None
+        )
 
-    def _fed(self, name: str, args: Args, command: Command) -> Risk | None:
-        """Look at the text that is given to something that runs text."""
-        if name in _SHELLS:
-            return self._shell(args, command)
+    def _check_fed(self, name: str, args: ShellArguments, command: ShellCommand) -> Risk | None:
+        """Check the code or commands given to a shell or interpreter."""
+        if name in _SHELL_NAMES:
+            return self._check_shell(args, command)
         if name in ("eval", "trap", "alias", "source", "."):
-            return self._builtin(name, args, command)
-        base = base_of(name)
-        if base == "python" and (at := _module(args.words)):
-            return self._inner(args.words[at:], command)
-        fed = self._stdin(command)
-        return _first(acts(word, self._ground) for word in programs(base, args, fed)) if base else None
+            return self._check_builtin(name, args, command)
+        base = language_of(name)
+        if base == "python" and (at := _python_module_index(args.words)):
+            return self._check_inner(args.words[at:], command)
+        stdin = self._find_stdin(command)
+        return (
+            _first(check_code(word, self._paths) for word in find_code(base, args, stdin)) if base else None
+        )
 
-    def _shell(self, args: Args, command: Command) -> Risk | None:
+    def _check_shell(self, args: ShellArguments, command: ShellCommand) -> Risk | None:
         if args.has("c"):
-            return _first(self.text(script.text) for script in (*args.values("c"), *args.operands[:1]))
+            return _first(self.check_text(script.text) for script in (*args.values("c"), *args.operands[:1]))
         if (
             not args.operands
             or args.has("s")
             or args.operands[0].text in ("-", "/dev/stdin", "/proc/self/fd/0")
         ):
-            fed = self._stdin(command)
-            return self.text(fed.text) if fed is not None else None
-        return None if args.operands[0].sure and not args.operands[0].text.startswith(_HANDLES) else _HIDDEN
+            stdin = self._find_stdin(command)
+            return self.check_text(stdin.text) if stdin is not None else None
+        return (
+            None if args.operands[0].is_known and not args.operands[0].text.startswith(_FD_PATHS) else _HIDDEN
+        )
 
-    def _builtin(self, name: str, args: Args, command: Command) -> Risk | None:
+    def _check_builtin(self, name: str, args: ShellArguments, command: ShellCommand) -> Risk | None:
         if name == "eval":
-            return self.text(" ".join(word.text for word in args.words))
+            return self.check_text(" ".join(word.text for word in args.words))
         if name == "trap":
-            return self.text(args.operands[0].text) if args.operands else None
-        if name == "alias" and self._aliases:
+            return self.check_text(args.operands[0].text) if args.operands else None
+        if name == "alias" and self._expands_aliases:
             return _HIDDEN
         if name == "alias":
-            return _first(self.text(word.text.partition("=")[2]) for word in args.words if "=" in word.text)
-        fed = args.operands[0] if args.operands else Word("")
-        if fed.text == "/dev/stdin":
-            return self.text((self._stdin(command) or Word("")).text)
-        return None if fed.sure and not fed.text.startswith(_HANDLES) else _HIDDEN
+            return _first(
+                self.check_text(word.text.partition("=")[2]) for word in args.words if "=" in word.text
+            )
+        stdin = args.operands[0] if args.operands else ShellWord("")
+        if stdin.text == "/dev/stdin":
+            return self.check_text((self._find_stdin(command) or ShellWord("")).text)
+        return None if stdin.is_known and not stdin.text.startswith(_FD_PATHS) else _HIDDEN
 
-    def _stdin(self, command: Command) -> Word | None:
-        """What it is given to read in this text, a `HOLE` where that cannot be seen; None for nothing."""
+    def _find_stdin(self, command: ShellCommand) -> ShellWord | None:
+        """Input of the command in this text; `UNKNOWN` if it cannot be seen, None if there is none."""
         if command.stdin is not None:
             return command.stdin
-        if any(redirect.operator == "<" and not redirect.target.sure for redirect in command.redirects):
-            return Word(HOLE)
+        if any(redirect.operator == "<" and not redirect.target.is_known for redirect in command.redirects):
+            return ShellWord(UNKNOWN)
         source = command.upstream
         if source is None:
             return None
-        name, said = source.words[0].text if source.words else "", [word.text for word in source.words[1:]]
-        while said and re.fullmatch(r"-[neE]+", said[0]):
-            del said[0]
-        plain = " ".join(said).replace("\\n", "\n")
+        name, printed = source.words[0].text if source.words else "", [word.text for word in source.words[1:]]
+        while printed and re.fullmatch(r"-[neE]+", printed[0]):
+            del printed[0]
+        plain = " ".join(printed).replace("\\n", "\n")
         if name in ("echo", "printf") and "%" not in plain and "\\" not in plain:
-            return Word(plain)
+            return ShellWord(plain)
         if name in ("cat", "tee") and len(source.words) == 1 and not source.redirects:
-            return self._stdin(source)
-        return Word(HOLE)
+            return self._find_stdin(source)
+        return ShellWord(UNKNOWN)
 
-    def _spoken(self, name: str, words: Sequence[Word], command: Command) -> Risk | None:
-        """What is dangerous in plain sight, whatever the program makes of its words."""
-        if self._depth > _GUESSES or name in _SHELLS or base_of(name):
+    def _check_nested(self, name: str, words: Sequence[ShellWord], command: ShellCommand) -> Risk | None:
+        """Check for clearly dangerous commands in the arguments of any program."""
+        if self._depth > _MAX_GUESS_DEPTH or name in _SHELL_NAMES or language_of(name):
             return None
-        others = [self.text(text) for text in texts(name, words, command.stdin)]
+        others = [self.check_text(text) for text in nested_texts(name, words, command.stdin)]
         runs = any(word.text in ("run", "exec", "x", "dlx") for word in words[:2])
         if runs or not (name in RULES or name in SUBCOMMANDS):
-            others += [self._inner(inner, command) for inner in suffixes(name, words)]
+            others += [self._check_inner(inner, command) for inner in nested_commands(name, words)]
         return _first(risk for risk in others if risk is not None and risk.rule not in ("hidden", "unclear"))
 
-    def _texts(self, name: str, args: Args) -> Risk | None:
-        """Arguments that are commands: `--checkpoint-action=exec=x`, `git -c alias.y='!x'`, `rebase -x x`."""
+    def _check_text_options(self, name: str, args: ShellArguments) -> Risk | None:
+        """Check arguments that are commands: `--checkpoint-action=exec=x`, `git -c alias.y='!x'`."""
         for at, word in enumerate(args.words):
             found = re.fullmatch(_TEXT_OPTION, word.text)
             text = found[1] if found else ""
-            if name in _BANG and (shell := re.search(r"(?s)(?:^:?|=)!(.+)", word.text)):
+            if name in _BANG_PROGRAMS and (shell := re.search(r"(?s)(?:^:?|=)!(.+)", word.text)):
                 text = shell[1]
             if name == "git" and word.text in (
                 "--exec",
@@ -244,58 +262,58 @@ class _Judge:
                 "--upload-pack",
             ):
                 text = " ".join(each.text for each in args.words[at + 1 :])
-            if text and (risk := self.text(text)):
+            if text and (risk := self.check_text(text)):
                 return risk
             alias = re.fullmatch(r"(?s)alias\.[^=]+=([^!].*)", word.text) if name == "git" else None
-            if alias and (risk := self.text(f"git {alias[1]}")):
+            if alias and (risk := self.check_text(f"git {alias[1]}")):
                 return risk
         return None
 
 
-def _filled(words: Sequence[Word]) -> list[Word]:
-    """The words of `xargs` as it puts names into them that we cannot see."""
-    marks, found = {"{}"}, list[Word]()
-    for before, word in zip([Word(""), *words], words, strict=False):
+def _fill_placeholders(words: Sequence[ShellWord]) -> list[ShellWord]:
+    """The words of `xargs` with `UNKNOWN` for its placeholders."""
+    marks, found = {"{}"}, list[ShellWord]()
+    for before, word in zip([ShellWord(""), *words], words, strict=False):
         if before.text == "-I":
             marks.add(word.text)
         else:
             marks |= {word.text[2:]} if re.match(r"-I.", word.text) else set()
             found.append(word)
     holed = re.compile("|".join(map(re.escape, marks)))
-    return [Word(holed.sub(HOLE, word.text), word.glob) for word in found]
+    return [ShellWord(holed.sub(UNKNOWN, word.text), word.has_glob) for word in found]
 
 
-def _unseen(word: Word) -> bool:
-    """Is it known only at the run which command that is?"""
-    return not word.sure or (word.glob and word.text != "[")
+def _is_unknown_command(word: ShellWord) -> bool:
+    """True if the command name is only known at run time."""
+    return not word.is_known or (word.has_glob and word.text != "[")
 
 
-def _is_bomb(text: str) -> bool:
-    """A function that pipes itself into itself."""
+def _is_fork_bomb(text: str) -> bool:
+    """True if a function pipes itself into itself."""
     return any(f"{name}|{name}" in text for name in re.findall(_FUNCTION, text))
 
 
-def _by_subcommand(name: str, args: Args) -> Risk | None:
+def _check_subcommand(name: str, args: ShellArguments) -> Risk | None:
     if name not in SUBCOMMANDS:
         return None
     pattern, risk = SUBCOMMANDS[name]
-    said = " ".join(word.text for word in (args.words if name in BY_OPTION else args.operands))
-    return _HIDDEN if said.startswith(HOLE) else risk if re.match(pattern, said) else None
+    printed = " ".join(word.text for word in (args.words if name in CHECK_OPTIONS else args.operands))
+    return _HIDDEN if printed.startswith(UNKNOWN) else risk if re.match(pattern, printed) else None
 
 
-def _destination(name: str, args: Args) -> Word | None:
+def _cd_target(name: str, args: ShellArguments) -> ShellWord | None:
     back = name == "popd" or any(word.text == "-" for word in args.operands)
-    return Word(HOLE) if back else next(iter(args.operands), None)
+    return ShellWord(UNKNOWN) if back else next(iter(args.operands), None)
 
 
-def _module(words: Sequence[Word]) -> int:
-    """Where the module stands that `python -m` runs, or 0."""
+def _python_module_index(words: Sequence[ShellWord]) -> int:
+    """Index of the module that `python -m` runs, or 0."""
     return next((at + 1 for at, word in enumerate(words[:-1]) if word.text == "-m"), 0)
 
 
-def _executed(words: Sequence[Word]) -> list[list[Word]]:
-    """The commands after `-exec` and its kin; for `find` puts in a name we cannot see."""
-    found: list[list[Word]] = []
+def _find_exec_commands(words: Sequence[ShellWord]) -> list[list[ShellWord]]:
+    """The commands after `-exec` and similar; `UNKNOWN` for the names that `find` inserts."""
+    found: list[list[ShellWord]] = []
     open_ = False
     for word in words:
         if word.text in ("-exec", "-execdir", "-ok", "-okdir"):
@@ -304,11 +322,11 @@ def _executed(words: Sequence[Word]) -> list[list[Word]]:
         elif word.text in (";", "+"):
             open_ = False
         elif open_:
-            found[-1].append(Word(word.text.replace("{}", HOLE), word.glob))
+            found[-1].append(ShellWord(word.text.replace("{}", UNKNOWN), word.has_glob))
     return [inner for inner in found if inner]
 
 
-def _nothing(_: Word) -> None:
+def _no_risk(_: ShellWord) -> None:
     return None
 
 

@@ -1,6 +1,7 @@
-"""`hermes_cli.config` and `agent.secret_scope`: our configuration, read and changed through its own door.
+"""`hermes_constants`, `hermes_cli.config`, `hermes_cli.setup` and `agent.secret_scope` over our
+configuration.
 
-A secret is given to whoever asks for it by its exact name; nothing here lists them.
+A secret is returned only for its exact name; nothing lists them.
 """
 
 import copy
@@ -8,13 +9,14 @@ import getpass
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from alipes.compat.hermes.modules.current_app import NotHere, bridge
+from alipes.compat.hermes.modules.current_app import NotAvailable, bridge
 from alipes.config.editor import change, set_secret
-from alipes.config.loader import read
+from alipes.config.reader import read_config
 from alipes.config.schema import find_key
-from alipes.config.validation import Way
+from alipes.config.validation import KeyPath
 
 __all__ = [
     "get_env_value",
@@ -31,32 +33,60 @@ __all__ = [
 ]
 
 
+def get_hermes_home() -> Path:
+    """The alipes home."""
+    return bridge().home
+
+
+def display_hermes_home() -> str:
+    """The home with `~` for the user's folder."""
+    home, own = str(get_hermes_home()), str(Path.home())
+    return home.replace(own, "~", 1) if home.startswith(f"{own}/") else home
+
+
+def get_hermes_dir(new_subpath: str, _old_name: str = "") -> Path:
+    return get_hermes_home() / new_subpath
+
+
+def get_config_path() -> Path:
+    return bridge().settings.paths.config
+
+
+def get_env_path() -> Path:
+    return bridge().settings.paths.env
+
+
+def get_active_profile_name() -> str:
+    """There is only one."""
+    return bridge().profile_name
+
+
 def load_config() -> dict[str, Any]:
-    """The tables of config.toml as they stand in the file: a copy."""
-    return copy.deepcopy(read(bridge().home).tables)
+    """A copy of the tables in config.toml."""
+    return copy.deepcopy(read_config(bridge().home).tables)
 
 
 def save_config(config: Mapping[str, Any]) -> None:
-    """Write what differs from the file. What is missing in `config` stays: it may be a part of the whole;
-    a value that is None is taken out. Raises ConfigError, with the file as it was."""
-    before = dict(_leaves(load_config()))
-    after = dict(_leaves(config))
-    values = {way: _text(way, value) for way, value in after.items() if before.get(way) != value}
-    _change({way: text for way, text in values.items() if text is not None or way in before})
+    """Write what differs from the file. Missing keys stay, since `config` may be partial; None removes a
+    value. Raises ConfigError and leaves the file unchanged."""
+    before = dict(_flatten(load_config()))
+    after = dict(_flatten(config))
+    values = {path: _text(path, value) for path, value in after.items() if before.get(path) != value}
+    _change({path: text for path, text in values.items() if text is not None or path in before})
 
 
 def set_config_value(key: str, value: Any) -> None:
-    """One setting, `a.b.c`; a name in capitals is a variable, and goes into `.env`."""
+    """Set one setting `a.b.c`; a name in capitals is a variable in `.env`."""
     if key.isupper() and key.isidentifier():
         save_env_value(key, str(value))
         return
-    way = tuple(key.split("."))
-    given = dict(_leaves(value, way)) if isinstance(value, Mapping) else {way: value}
+    path = tuple(key.split("."))
+    given = dict(_flatten(value, path)) if isinstance(value, Mapping) else {path: value}
     _change({each: _text(each, inner) for each, inner in given.items()})
 
 
 def cfg_get(cfg: Any, *keys: str, default: Any = None) -> Any:
-    """What stands at `keys` in nested tables, or `default`."""
+    """The value at `keys` in nested tables, or `default`."""
     for key in keys:
         if not isinstance(cfg, Mapping) or key not in cfg:
             return default
@@ -65,102 +95,97 @@ def cfg_get(cfg: Any, *keys: str, default: Any = None) -> Any:
 
 
 def get_env_value(key: str) -> str | None:
-    """One variable: of the environment, else of `.env`."""
+    """A variable from the environment or `.env`."""
     return bridge().variable(key) or None
 
 
 def save_env_value(key: str, value: str) -> None:
-    """Into `.env`, which only its owner reads; code that looks in the environment finds it too.
-
-    Raises ConfigError.
-    """
+    """Write a variable to `.env` and expose it in the environment. Raises ConfigError."""
     set_secret(key, value, home=bridge().home)
-    bridge().lending.lend(key)
+    bridge().environment.expose(key)
 
 
 def remove_env_value(key: str) -> bool:
-    """Out of `.env`; False when it was not there."""
-    if key not in read(bridge().home).variables.lines:
+    """Remove a variable from `.env`; False if it was not there."""
+    if key not in read_config(bridge().home).variables.lines:
         return False
     change({}, {key: None}, home=bridge().home)
     return True
 
 
 def load_env() -> dict[str, str]:
-    raise NotHere(
-        "hermes_cli.config.load_env, which gives all secrets", "ask for one with get_env_value(NAME)"
-    )
+    raise NotAvailable("hermes_cli.config.load_env, which returns all secrets", "use get_env_value(NAME)")
 
 
 def get_secret(name: str, default: Any = None) -> Any:
     return bridge().variable(name) or default
 
 
-def _change(values: Mapping[Way, str | None]) -> None:
+def _change(values: Mapping[KeyPath, str | None]) -> None:
     if values:
         change(values, home=bridge().home)
 
 
-def _leaves(tables: Mapping[str, Any], way: Way = ()) -> Iterator[tuple[Way, Any]]:
+def _flatten(tables: Mapping[str, Any], path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     for name, value in tables.items():
-        here = (*way, str(name))
+        key_path = (*path, str(name))
         if isinstance(value, Mapping):
-            yield from _leaves(value, here)
+            yield from _flatten(value, key_path)
         else:
-            yield here, value
+            yield key_path, value
 
 
-def _text(way: Way, value: Any) -> str | None:
-    """As `alipes config set` would be given it."""
+def _text(path: KeyPath, value: Any) -> str | None:
+    """The text for `alipes config set`."""
     if value is None:
         return None
-    key = find_key(way)
-    if isinstance(value, str) and key is not None and key.kind.parse is not None:
+    key = find_key(path)
+    if isinstance(value, str) and key is not None and key.type.parse is not None:
         return value
-    return _toml(value)
+    return _to_toml(value)
 
 
-def _toml(value: Any) -> str:
+def _to_toml(value: Any) -> str:
     match value:
         case bool():
             return "true" if value else "false"
         case int() | float():
             return repr(value)
         case list() | tuple():
-            return f"[{', '.join(map(_toml, value))}]"
+            return f"[{', '.join(map(_to_toml, value))}]"
         case Mapping():
-            pairs = (f"{json.dumps(str(name))} = {_toml(inner)}" for name, inner in value.items())
+            pairs = (f"{json.dumps(str(name))} = {_to_toml(inner)}" for name, inner in value.items())
             return "{ " + ", ".join(pairs) + " }"
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def print_header(title: str, *more: str) -> None:
-    _show("", title, "-" * len(title), *more)
+    _print_lines("", title, "-" * len(title), *more)
 
 
 def print_info(*lines: str) -> None:
-    _show(*(f"  {line}" for line in lines))
+    _print_lines(*(f"  {line}" for line in lines))
 
 
 def print_success(*lines: str) -> None:
-    _show(*(f"✓ {line}" for line in lines))
+    _print_lines(*(f"✓ {line}" for line in lines))
 
 
 def print_warning(*lines: str) -> None:
-    _show(*(f"! {line}" for line in lines))
+    _print_lines(*(f"! {line}" for line in lines))
 
 
 def print_error(*lines: str) -> None:
-    _show(*(f"✗ {line}" for line in lines))
+    _print_lines(*(f"✗ {line}" for line in lines))
 
 
 def prompt(question: str, default: str | None = None, password: bool = False) -> str:
-    """What the person types; `default` for an empty line, and where nobody can type."""
-    shown = f"{question} [{default}]: " if default and not password else f"{question}: "
+    """The user's input; `default` for an empty line or without a terminal."""
+    label = f"{question} [{default}]: " if default and not password else f"{question}: "
     try:
-        answer = getpass.getpass(shown) if password and sys.stdin.isatty() else input(shown)
+        answer = getpass.getpass(label) if password and sys.stdin.isatty() else input(label)
     except EOFError:
-        _show("")
+        _print_lines("")
         answer = ""
     return answer.strip() or default or ""
 
@@ -172,30 +197,30 @@ def prompt_yes_no(question: str, default: bool = True) -> bool:
             return default
         if answer in ("y", "yes", "n", "no"):
             return answer.startswith("y")
-        _show("  Please answer y or n.")
+        _print_lines("  Please answer y or n.")
 
 
 def prompt_choice(question: str, choices: Sequence[str], default: int = 0) -> int:
-    """The place of the chosen one in `choices`, from 0."""
-    _show(question, *(f"  {number}. {choice}" for number, choice in enumerate(choices, 1)))
+    """The index of the choice, from 0."""
+    _print_lines(question, *(f"  {number}. {choice}" for number, choice in enumerate(choices, 1)))
     while True:
         answer = prompt("Number", str(default + 1))
         if answer.isascii() and answer.isdecimal() and 0 < int(answer) <= len(choices):
             return int(answer) - 1
-        _show(f"  Please give a number from 1 to {len(choices)}.")
+        _print_lines(f"  Please enter a number from 1 to {len(choices)}.")
 
 
 def prompt_checklist(title: str, items: Sequence[str], pre_selected: Sequence[int] = ()) -> list[int]:
-    """The places of the chosen ones, from 0."""
-    _show(title, *(f"  {number}. {item}" for number, item in enumerate(items, 1)))
+    """The indexes of the choices, from 0."""
+    _print_lines(title, *(f"  {number}. {item}" for number, item in enumerate(items, 1)))
     usual = " ".join(str(each + 1) for each in pre_selected or ())
     while True:
-        words = prompt("Numbers, with blanks between them", usual).replace(",", " ").split()
-        if all(word.isascii() and word.isdecimal() and 0 < int(word) <= len(items) for word in words):
-            return sorted({int(word) - 1 for word in words})
-        _show(f"  Please give numbers from 1 to {len(items)}.")
+        numbers = prompt("Numbers, separated by spaces", usual).replace(",", " ").split()
+        if all(word.isascii() and word.isdecimal() and 0 < int(word) <= len(items) for word in numbers):
+            return sorted({int(word) - 1 for word in numbers})
+        _print_lines(f"  Please enter numbers from 1 to {len(items)}.")
 
 
-def _show(*lines: str) -> None:
+def _print_lines(*lines: str) -> None:
     for line in lines:
         print(line)

@@ -1,15 +1,15 @@
-"""Which app the importable names speak for: the last one that opened a Hermes plugin. It knows no name."""
+"""The app that the importable modules act for: the last one that opened a Hermes plugin."""
 
 from alipes.compat.hermes.bridge import Bridge
 
 _BRIDGES: list[Bridge] = []
 
 
-class NotHere(NotImplementedError):
-    """Something that the original has and this house has not, or not yet; the message names it."""
+class NotAvailable(NotImplementedError):
+    """Hermes has this function and alipes does not; the message names it."""
 
     def __init__(self, what: str, instead: str = "") -> None:
-        super().__init__(f"{what}: this is not there in alipes yet" + (f"; {instead}" if instead else ""))
+        super().__init__(f"{what} is not available in alipes" + (f"; {instead}" if instead else ""))
 
 
 def bind(bridge: Bridge) -> None:
@@ -18,7 +18,7 @@ def bind(bridge: Bridge) -> None:
 
 
 def unbind(bridge: Bridge | None = None) -> None:
-    """Without a bridge, the last one."""
+    """Without a bridge, remove the last one."""
     if bridge is None:
         del _BRIDGES[-1:]
     elif bridge in _BRIDGES:
@@ -30,7 +30,7 @@ def is_bound() -> bool:
 
 
 def bridge() -> Bridge:
-    """Raises RuntimeError when every plugin is closed."""
+    """Raises RuntimeError if no plugin is open."""
     if not _BRIDGES:
-        raise RuntimeError("no Hermes plugin is open any more, so there is no house to speak to")
+        raise RuntimeError("no Hermes plugin is open, so there is no app to use")
     return _BRIDGES[-1]

@@ -1,34 +1,34 @@
-"""`agent.memory_provider`: what a plugin that remembers builds on. Who asks it is told in `memory`."""
+"""`agent.memory_provider`: the base class of memory plugins."""
 
 from abc import ABC, abstractmethod
 from typing import Any
 
 
 class _Listening:
-    """What it may be told of, and need not care about."""
+    """Optional notifications."""
 
     def on_turn_start(self, turn_number: int, message: str, **_more: Any) -> None:
-        """A turn begins."""
+        """A turn starts."""
 
     def on_session_end(self, messages: list[dict[str, Any]]) -> None:
-        """The conversation goes on no more."""
+        """The conversation ended."""
 
     def on_session_switch(self, new_session_id: str, **_more: Any) -> None:
-        """Another conversation goes on from here."""
+        """Another conversation continues from here."""
 
     def on_pre_compress(self, messages: list[dict[str, Any]]) -> str:
-        """A conversation is about to be shortened; what is returned is kept in the summary."""
+        """A conversation is about to be compacted; the returned text is added to the summary."""
         return ""
 
     def on_memory_write(self, action: str, target: str, content: str, **_more: Any) -> None:
-        """The house itself noted something."""
+        """Something was written to the built-in memory."""
 
     def on_delegation(self, task: str, result: str, **_more: Any) -> None:
-        """A child of a turn is done."""
+        """A subagent finished."""
 
 
 class MemoryProvider(_Listening, ABC):
-    """A memory beside the house's own. One is active at a time."""
+    """A memory beside the built-in one. One is active at a time."""
 
     @property
     @abstractmethod
@@ -36,15 +36,15 @@ class MemoryProvider(_Listening, ABC):
 
     @abstractmethod
     def is_available(self) -> bool:
-        """Could it work? Without asking the network."""
+        """True if it can work; must not use the network."""
 
     @abstractmethod
     def initialize(self, session_id: str, **kwargs: Any) -> None:
-        """Called once before it is used; `hermes_home` is where it may keep files."""
+        """Called once before use; it may keep files in `hermes_home`."""
 
     @abstractmethod
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """Tools that the model may call."""
+        """Tools for the model."""
 
     def handle_tool_call(self, tool_name: str, args: dict[str, Any], **_kwargs: Any) -> str:
         raise NotImplementedError(f"{self.name} has no tool {tool_name}")
@@ -53,7 +53,7 @@ class MemoryProvider(_Listening, ABC):
         return ""
 
     def prefetch(self, query: str, *, session_id: str = "") -> str:
-        """What it knows about the message that is about to be answered."""
+        """What it knows about the message to be answered."""
         return ""
 
     def queue_prefetch(self, query: str, *, session_id: str = "") -> None:
@@ -61,16 +61,16 @@ class MemoryProvider(_Listening, ABC):
         return
 
     def sync_turn(self, user_content: str, assistant_content: str, **_more: Any) -> None:
-        """Keep what was said; never told of a turn that was interrupted."""
+        """Store an answered turn; not called for interrupted ones."""
         return
 
     def get_config_schema(self) -> list[dict[str, Any]]:
         return []
 
     def save_config(self, values: dict[str, Any], hermes_home: str) -> None:
-        """Keep what the setup asked for."""
+        """Store the settings from setup."""
         return
 
     def shutdown(self) -> None:
-        """Nobody asks any more."""
+        """Called when the plugin is closed."""
         return

@@ -1,13 +1,13 @@
-"""`gateway.session_context`, `gateway.run` and `hermes_state`: in whose course, and in which conversation."""
+"""`gateway.session_context`, `gateway.run` and `hermes_state`: the current turn and stored sessions."""
 
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from alipes.compat.hermes.bridge import Gateway
-from alipes.compat.hermes.hook_arguments import platform_named
-from alipes.compat.hermes.modules.current_app import NotHere, bridge, is_bound
-from alipes.compat.hermes.platform.values import HEARD, REMEMBERED, MessageEvent
+from alipes.compat.hermes.bridge import GatewayRunner
+from alipes.compat.hermes.hook_arguments import hermes_platform
+from alipes.compat.hermes.modules.current_app import NotAvailable, bridge, is_bound
+from alipes.compat.hermes.platform.values import CURRENT_EVENT, RECENT_EVENTS, MessageEvent
 from alipes.compat.hermes.session_keys import build_session_key
 from alipes.kernel.turns import Turn
 from alipes.store.quick_reads import peek_session
@@ -16,24 +16,24 @@ _PREFIX = "HERMES_SESSION_"
 
 
 def get_session_env(name: str, default: str = "") -> str:
-    """What is known of the conversation in whose course we are called: `HERMES_SESSION_PLATFORM`,
-    `_CHAT_ID`, `_CHAT_NAME`, `_THREAD_ID`, `_USER_ID`, `_USER_NAME`, `_KEY`, `_ID`, `_MESSAGE_ID`."""
+    """A variable of the current conversation: `HERMES_SESSION_PLATFORM`, `_CHAT_ID`, `_CHAT_NAME`,
+    `_THREAD_ID`, `_USER_ID`, `_USER_NAME`, `_KEY`, `_ID`, `_MESSAGE_ID`."""
     if not name.startswith(_PREFIX) or not is_bound():
         return default
-    turn, heard = bridge().host.living(), HEARD.get()
-    if heard is None and turn is not None:
-        heard = REMEMBERED.get(turn.inbound.id)
-    known = {**_of_turn(turn), **_of_event(heard)}
-    return known.get(name.removeprefix(_PREFIX)) or default
+    turn, event = bridge().host.current_turn(), CURRENT_EVENT.get()
+    if event is None and turn is not None:
+        event = RECENT_EVENTS.get(turn.inbound.id)
+    variables = {**_turn_variables(turn), **_event_variables(event)}
+    return variables.get(name.removeprefix(_PREFIX)) or default
 
 
-def _of_turn(turn: Turn | None) -> dict[str, str]:
+def _turn_variables(turn: Turn | None) -> dict[str, str]:
     if turn is None:
         return {}
     address = turn.inbound.address
     return {
-        "PLATFORM": platform_named(address.platform),
-        "SOURCE": platform_named(address.platform),
+        "PLATFORM": hermes_platform(address.platform),
+        "SOURCE": hermes_platform(address.platform),
         "CHAT_ID": address.chat,
         "THREAD_ID": address.thread,
         "USER_ID": address.user or turn.inbound.sender,
@@ -44,12 +44,12 @@ def _of_turn(turn: Turn | None) -> dict[str, str]:
     }
 
 
-def _of_event(event: MessageEvent | None) -> dict[str, str]:
+def _event_variables(event: MessageEvent | None) -> dict[str, str]:
     if event is None or event.source is None:
         return {}
     source = event.source
     platform = str(getattr(source.platform, "value", source.platform))
-    known = {
+    variables = {
         "PLATFORM": platform,
         "SOURCE": platform,
         "CHAT_ID": source.chat_id,
@@ -61,19 +61,19 @@ def _of_event(event: MessageEvent | None) -> dict[str, str]:
         "KEY": event.metadata.get("session_key") or build_session_key(source),
         "MESSAGE_ID": event.message_id,
     }
-    return {name: str(value) for name, value in known.items() if value}
+    return {name: str(value) for name, value in variables.items() if value}
 
 
 class GatewayRef:
-    """Call it for whoever serves the platforms (`.adapters` by `Platform`); None while none is served."""
+    """Call it for the gateway runner with its `.adapters`; None if no platform is connected."""
 
-    def __call__(self) -> Gateway | None:
+    def __call__(self) -> GatewayRunner | None:
         gateway = bridge().gateway if is_bound() else None
         return gateway if gateway is not None and gateway.adapters else None
 
     @property
     def adapters(self) -> dict[Any, Any]:
-        """For who does not call it first."""
+        """For callers that skip the call."""
         gateway = self()
         return {} if gateway is None else gateway.adapters
 
@@ -82,13 +82,13 @@ _gateway_runner_ref = GatewayRef()
 
 
 class SessionDB:
-    """What was kept of conversations, to read. Nothing is written through this name."""
+    """Read-only view of stored sessions."""
 
     def __init__(self, db_path: Path | str | None = None, **_more: Any) -> None:
         self.db_path = Path(db_path) if db_path else bridge().settings.paths.database
 
     def get_session(self, session_id: str) -> dict[str, Any] | None:
-        """`id`, `session_key`, `source` and more; None when there is none. From any thread."""
+        """`id`, `session_key`, `source` and more; None if it does not exist. Callable from any thread."""
         facts = peek_session(self.db_path, session_id)
         if facts is None:
             return None
@@ -96,7 +96,7 @@ class SessionDB:
             "id": facts.id,
             "session_id": facts.id,
             "session_key": facts.key,
-            "source": platform_named(facts.platform),
+            "source": hermes_platform(facts.platform),
             "title": facts.title or None,
             "started_at": facts.created,
             "updated_at": facts.updated,
@@ -107,7 +107,7 @@ class SessionDB:
         return None if found is None else found["title"]
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Nothing to close."""
 
     def __enter__(self) -> Self:
         return self
@@ -120,4 +120,4 @@ class SessionDB:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise NotHere(f"SessionDB.{name}", "the session store is the house's own, and is only read here")
+        raise NotAvailable(f"SessionDB.{name}", "sessions are read-only here")

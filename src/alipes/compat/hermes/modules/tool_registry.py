@@ -1,4 +1,4 @@
-"""`toolsets`: which tools belong together, as plugins ask for it. It offers no tool to anyone."""
+"""`tools.registry` and `toolsets`: the tools of Hermes plugins and their groups."""
 
 import json
 import logging
@@ -7,25 +7,25 @@ from typing import Any
 
 from alipes.compat.hermes.modules.current_app import bridge, is_bound
 from alipes.compat.hermes.state import ToolEntry
-from alipes.compat.hermes.tools import offer, reads_only, withdraw
+from alipes.compat.hermes.tools import is_read_only, register_tool, unregister_tool
 
 log = logging.getLogger(__name__)
-_MORE = ("check_fn", "is_async", "description", "emoji", "override")
+_OPTIONAL_FIELDS = ("check_fn", "is_async", "description", "emoji", "override")
 
 
 class ToolRegistry:
-    """The tools of Hermes plugins. What is changed here reaches the next turn."""
+    """The tools of Hermes plugins. Changes apply to the next turn."""
 
     def register(
         self, name: str, toolset: str, schema: dict[str, Any], handler: Callable[..., Any], **more: Any
     ) -> None:
-        """Offer a tool, in the name of the plugin whose code calls or whose the handler is.
+        """Register a tool for the calling plugin or the owner of the handler.
 
-        Beside the first four: `check_fn, requires_env, is_async, description, emoji, override`; what else
-        is given says nothing here.
+        Further keywords: `check_fn, requires_env, is_async, description, emoji, override`; others are
+        ignored.
         """
-        house = bridge()
-        context = house.context(handler)
+        current = bridge()
+        context = current.context(handler)
         entry = ToolEntry(
             owner=context.owner,
             name=name,
@@ -33,22 +33,22 @@ class ToolRegistry:
             schema=schema,
             handler=handler,
             requires_env=tuple(more.get("requires_env") or ()),
-            effect="read" if reads_only(schema) else "write",
-            **{each: more[each] for each in _MORE if more.get(each) is not None},
+            effect="read" if is_read_only(schema) else "write",
+            **{each: more[each] for each in _OPTIONAL_FIELDS if more.get(each) is not None},
         )
-        offer(house, context, entry)
+        register_tool(current, context, entry)
 
     def deregister(self, name: str) -> None:
-        """Take it back; no other plugin's, and none that is not there."""
-        house = bridge()
-        entry = house.tools.get(name)
+        """Remove the tool if it belongs to the calling plugin."""
+        current = bridge()
+        entry = current.tools.get(name)
         if entry is None:
             return
-        context = house.context(entry.handler)
+        context = current.context(entry.handler)
         if context.owner is not entry.owner:
             log.warning("plugin %s may not remove %s, a tool of %s", context.name, name, entry.owner.name)
             return
-        withdraw(house, context, name)
+        unregister_tool(current, context, name)
 
     def get_entry(self, name: str) -> ToolEntry | None:
         return bridge().tools.get(name)
@@ -61,26 +61,26 @@ class ToolRegistry:
         return sorted(bridge().tools)
 
     def dispatch(self, name: str, args: Mapping[str, Any], **_more: Any) -> str:
-        """Run a tool as the model would, and wait for it: from a worker thread only."""
-        house = bridge()
-        result = house.wait(house.context(), house.host.use(name, args, turn=house.host.living()))
-        return result.text
+        """Run a tool and wait for it; only from a worker thread."""
+        current, host = bridge(), bridge().host
+        work = host.run_tool(name, args, turn=host.current_turn())
+        return current.wait(current.context(), work).text
 
 
 registry = ToolRegistry()
 
 
 def tool_error(message: Any, **extra: Any) -> str:
-    """What a handler returns when it failed."""
+    """The return value of a failed handler."""
     return json.dumps({"error": str(message), **extra}, ensure_ascii=False, default=str)
 
 
-def tool_result(data: Any = None, **named: Any) -> str:
-    """What a handler returns: one value, or names and values."""
-    return json.dumps(named if data is None else data, ensure_ascii=False, default=str)
+def tool_result(data: Any = None, **fields: Any) -> str:
+    """The return value of a handler: one value, or names and values."""
+    return json.dumps(fields if data is None else data, ensure_ascii=False, default=str)
 
 
-_ALONE = {
+_SINGLE_TOOL_SETS = {
     "delegation": "delegate_task",
     "moa": "mixture_of_agents",
     "vision": "vision_analyze",
@@ -89,30 +89,38 @@ _ALONE = {
     "todo": "todo",
     "clarify": "clarify",
 }
-"""Toolsets of one tool, by the names that plugins know."""
-CORE = ("terminal", "process", "read_file", "write_file", "patch", "search_files", *_ALONE.values())
-"""The house's own tools."""
-_HERMES_CORE_TOOLS = list(CORE)
+"""Toolsets with a single tool, by their Hermes names."""
+CORE_TOOLS = (
+    "terminal",
+    "process",
+    "read_file",
+    "write_file",
+    "patch",
+    "search_files",
+    *_SINGLE_TOOL_SETS.values(),
+)
+"""The built-in tools."""
+_HERMES_CORE_TOOLS = list(CORE_TOOLS)
 _ALL = ("all", "*")
 
 
 class Toolsets(dict[str, dict[str, Any]]):
-    """Those of the house, those that plugins wrote in, and those that their tools name."""
+    """Built-in toolsets, custom ones, and those named by the tools of plugins."""
 
     def __missing__(self, name: str) -> dict[str, Any]:
-        tools = _of_plugins(name)
+        tools = _plugin_tools(name)
         if not tools:
             raise KeyError(name)
         return _toolset("tools of a plugin", tools)
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or bool(_of_plugins(str(name)))
+        return super().__contains__(name) or bool(_plugin_tools(str(name)))
 
     def get(self, name: str, default: Any = None) -> Any:
         return self[name] if name in self else default  # noqa: SIM401
 
 
-def _of_plugins(toolset: str) -> list[str]:
+def _plugin_tools(toolset: str) -> list[str]:
     tools = bridge().tools.values() if is_bound() else ()
     return [entry.name for entry in tools if entry.toolset == toolset]
 
@@ -124,19 +132,19 @@ def _toolset(description: str, tools: Iterable[str] = (), includes: Iterable[str
 TOOLSETS = Toolsets()
 
 
-def forget() -> None:
-    """As it was before plugins wrote into it."""
+def reset_toolsets() -> None:
+    """Restore the built-in toolsets."""
     TOOLSETS.clear()
-    TOOLSETS["core"] = _toolset("the house's own tools", CORE)
-    TOOLSETS["terminal"] = _toolset("commands and processes", CORE[:2])
-    TOOLSETS["file"] = _toolset("reading, writing and finding files", CORE[2:6])
-    for name, tool in _ALONE.items():
-        TOOLSETS[name] = _toolset(f"{tool}, alone", (tool,))
+    TOOLSETS["core"] = _toolset("the built-in tools", CORE_TOOLS)
+    TOOLSETS["terminal"] = _toolset("commands and processes", CORE_TOOLS[:2])
+    TOOLSETS["file"] = _toolset("reading, writing and finding files", CORE_TOOLS[2:6])
+    for name, tool in _SINGLE_TOOL_SETS.items():
+        TOOLSETS[name] = _toolset(f"only {tool}", (tool,))
     TOOLSETS["hermes-cli"] = _toolset("everything, in the terminal", includes=["core"])
-    _HERMES_CORE_TOOLS[:] = CORE
+    _HERMES_CORE_TOOLS[:] = CORE_TOOLS
 
 
-forget()
+reset_toolsets()
 
 
 def get_toolset(name: str) -> dict[str, Any] | None:
@@ -145,15 +153,15 @@ def get_toolset(name: str) -> dict[str, Any] | None:
 
 
 def validate_toolset(name: str) -> bool:
-    """Is there one of this name?"""
+    """True if the toolset exists."""
     return name in _ALL or name in TOOLSETS
 
 
 def resolve_toolset(name: str, visited: set[str] | None = None) -> list[str]:
-    """The tools of one, with those of the ones it includes."""
+    """The tools of a toolset, including those of the sets it includes."""
     seen = set() if visited is None else visited
     if name in _ALL:
-        return sorted({*CORE, *(bridge().tools if is_bound() else ())})
+        return sorted({*CORE_TOOLS, *(bridge().tools if is_bound() else ())})
     if name in seen or name not in TOOLSETS:
         return []
     seen.add(name)

@@ -1,4 +1,4 @@
-"""What a platform plugin builds on: `BasePlatformAdapter`. It serves nobody itself."""
+"""`BasePlatformAdapter`: the base class of platform plugins."""
 
 import asyncio
 import inspect
@@ -7,49 +7,48 @@ from collections.abc import Awaitable, Callable
 from dataclasses import fields
 from typing import Any, Protocol
 
-from alipes.compat.hermes.call import Fit
-from alipes.compat.hermes.platform.questions import pieces
+from alipes.compat.hermes.call import PluginCallback
 from alipes.compat.hermes.platform.values import MessageEvent, PlatformConfig, ProcessingOutcome, SendResult
 from alipes.compat.hermes.session_keys import SessionSource, platform_name
 
-TYPING = 2.0
-"""Seconds between two signs that we are at work."""
-_AFTER_CHAT = (
+TYPING_INTERVAL_S = 2.0
+"""Interval of typing indicators."""
+_POSITIONAL_FIELDS = (
     *("chat_name", "chat_type", "user_id", "user_name"),
     *("thread_id", "chat_topic", "user_id_alt", "chat_id_alt"),
 )
-_OF_A_SOURCE = {each.name for each in fields(SessionSource)}
+_SOURCE_FIELDS = {each.name for each in fields(SessionSource)}
 
 
-async def call(function: Callable[..., Any], *given: Any, **offered: Any) -> Any:
-    """What plugin code gives, awaited if need be. `given` by position, as all versions of the contract
-    have it; of `offered` only what its signature takes, for the oldest know few of these words."""
-    answer = Fit(function)(*given, **offered)
+async def call_plugin(function: Callable[..., Any], *given: Any, **offered: Any) -> Any:
+    """Call plugin code and await the result if needed. `given` is passed by position, `offered` only as far
+    as the signature accepts it: old plugins know few of the keywords."""
+    answer = PluginCallback(function)(*given, **offered)
     return await answer if inspect.isawaitable(answer) else answer
 
 
-class Hearing(Protocol):
-    """Whoever serves an adapter."""
+class AdapterHost(Protocol):
+    """The object that runs an adapter."""
 
-    async def hear(self, event: MessageEvent) -> None:
-        """A message came; it is accepted once this returns."""
+    async def handle_event(self, event: MessageEvent) -> None:
+        """Handle a message; it is accepted when this returns."""
         ...
 
     async def cancel(self, key: str, *, waiting: bool) -> None:
-        """End what lives under `key`, and with `waiting` what waits there."""
+        """Stop the turn under `key`, and with `waiting` also the queued ones."""
         ...
 
-    def stands(self) -> None:
-        """Whether it is connected has changed; from any thread."""
+    def status_changed(self) -> None:
+        """Called from any thread when the connection state has changed."""
         ...
 
 
-class _Standing:
-    """Is it connected, and if not, why?"""
+class _ConnectionState:
+    """Connection state and the last fatal error."""
 
     _running = False
     _fatal: tuple[str, str, bool] | None = None
-    _hearing: Hearing | None = None
+    _adapter_host: AdapterHost | None = None
 
     def _mark_connected(self) -> None:
         self._running, self._fatal = True, None
@@ -60,13 +59,13 @@ class _Standing:
         self._changed()
 
     def _set_fatal_error(self, code: str, message: str, *, retryable: bool = False) -> None:
-        """It cannot go on; `retryable`: it may be tried again later."""
+        """The adapter cannot continue; `retryable`: it may be restarted later."""
         self._running, self._fatal = False, (code, message, retryable)
         self._changed()
 
     def _changed(self) -> None:
-        if self._hearing is not None:
-            self._hearing.stands()
+        if self._adapter_host is not None:
+            self._adapter_host.status_changed()
 
     @property
     def is_connected(self) -> bool:
@@ -90,12 +89,12 @@ class _Standing:
 
     @property
     def enforces_own_access_policy(self) -> bool:
-        """It asks by itself who may speak."""
+        """True if the adapter checks access itself."""
         return False
 
 
-class _Sending(ABC):
-    """What may be sent besides text. What the platform cannot do is told as a failure, never passed over."""
+class _SendMethods(ABC):
+    """Sending beyond text. Unsupported calls return a failure."""
 
     name: str
 
@@ -115,24 +114,24 @@ class _Sending(ABC):
         return False
 
     async def send_typing(self, chat_id: str, metadata: Any = None) -> None:
-        """Show that we are at work."""
+        """Show a typing indicator."""
         return
 
     async def stop_typing(self, chat_id: str, metadata: Any = None) -> None:
-        """Show it no longer."""
+        """Hide the typing indicator."""
         return
 
     async def send_image(
         self, chat_id: str, image_url: str, caption: str | None = None, **more: Any
     ) -> SendResult:
-        """As a picture; here, as its address."""
-        words = f"{caption}\n{image_url}" if caption else image_url
-        return await self._say(chat_id, words, more)
+        """Send an image; the default sends its URL."""
+        text = f"{caption}\n{image_url}" if caption else image_url
+        return await self._say(chat_id, text, more)
 
     async def send_image_file(
         self, chat_id: str, image_path: str, caption: str | None = None, **_more: Any
     ) -> SendResult:
-        return self._cannot("send a picture from a file")
+        return self._cannot("send an image file")
 
     async def send_voice(
         self, chat_id: str, audio_path: str, caption: str | None = None, **_more: Any
@@ -150,28 +149,28 @@ class _Sending(ABC):
         return self._cannot("send a file")
 
     async def play_tts(self, chat_id: str, audio_path: str, **more: Any) -> SendResult:
-        """Let it be heard; here, as a voice message."""
-        result: SendResult = await call(self.send_voice, chat_id, audio_path, **more)
+        """Play speech; the default sends a voice message."""
+        result: SendResult = await call_plugin(self.send_voice, chat_id, audio_path, **more)
         return result
 
     async def send_clarify(
         self, chat_id: str, question: str, choices: list[str] | None = None, **more: Any
     ) -> SendResult:
-        """Ask something back; here, as text with a numbered list."""
+        """Ask a question; the default sends text with a numbered list."""
         lines = [f"{number}. {choice}" for number, choice in enumerate(choices or [], 1)]
         return await self._say(chat_id, "\n".join([question, *lines]), more)
 
-    async def _say(self, chat_id: str, words: str, more: dict[str, Any]) -> SendResult:
-        known = {name: more[name] for name in ("reply_to", "metadata") if name in more}
-        result: SendResult = await call(self.send, chat_id, words, **known)
+    async def _say(self, chat_id: str, text: str, more: dict[str, Any]) -> SendResult:
+        fields_given = {name: more[name] for name in ("reply_to", "metadata") if name in more}
+        result: SendResult = await call_plugin(self.send, chat_id, text, **fields_given)
         return result
 
     def _cannot(self, what: str) -> SendResult:
         return SendResult(False, error=f"{self.name} cannot {what}", error_kind="not_supported")
 
 
-class BasePlatformAdapter(_Standing, _Sending):
-    """One platform, as a plugin speaks to it. Subclasses connect, send, and call `handle_message`."""
+class BasePlatformAdapter(_ConnectionState, _SendMethods):
+    """Base class of platform plugins. Subclasses connect, send, and call `handle_message`."""
 
     MAX_MESSAGE_LENGTH = 4096
 
@@ -179,9 +178,9 @@ class BasePlatformAdapter(_Standing, _Sending):
         self.config, self.platform = config, platform
         self._message_handler: Callable[[MessageEvent], Awaitable[str | None]] | None = None
         self._active_sessions: dict[str, asyncio.Event] = {}
-        """By key, for each turn that lives: set once it is interrupted. Whoever serves us keeps it."""
+        """By key, for each running turn: set when it is interrupted. Maintained by the host."""
         self._pending_messages: dict[str, MessageEvent] = {}
-        """Always empty: what waits is in the store."""
+        """Always empty: queued messages are in the store."""
         self._background_tasks: set[asyncio.Task[Any]] = set()
         self._auto_tts_disabled_chats: set[str] = set()
         self._auto_tts_enabled_chats: set[str] = set()
@@ -192,7 +191,7 @@ class BasePlatformAdapter(_Standing, _Sending):
 
     @abstractmethod
     async def connect(self, *, is_reconnect: bool = False) -> bool:
-        """Begin to listen; False when that cannot be done."""
+        """Connect and start to receive; False on failure."""
 
     @abstractmethod
     async def disconnect(self) -> None: ...
@@ -202,55 +201,103 @@ class BasePlatformAdapter(_Standing, _Sending):
         """`{"name": ..., "type": "dm"}`."""
 
     def set_message_handler(self, handler: Callable[[MessageEvent], Awaitable[str | None]]) -> None:
-        """Hand messages to `handler`, and send what it answers, as long as no gateway serves us."""
+        """Pass messages to `handler` and send its answer, while no gateway runs the adapter."""
         self._message_handler = handler
 
     async def handle_message(self, event: MessageEvent) -> None:
-        """A message came. It is accepted once this returns; its answer comes later, through `send`."""
-        if self._hearing is not None:
-            await self._hearing.hear(event)
+        """Handle a message. It is accepted when this returns; the answer comes later through `send`."""
+        if self._adapter_host is not None:
+            await self._adapter_host.handle_event(event)
         elif self._message_handler is not None:
-            answer = await call(self._message_handler, event)
+            answer = await call_plugin(self._message_handler, event)
             if answer and event.source is not None:
-                await call(self.send, event.source.chat_id, answer)
+                await call_plugin(self.send, event.source.chat_id, answer)
         else:
-            raise RuntimeError(f"nobody serves {self.name} now, so this message cannot be heard")
+            raise RuntimeError(f"{self.name} is not running, so this message cannot be handled")
 
     async def cancel_session_processing(self, session_key: str, **more: Any) -> None:
-        """End the turn that lives under the key; `discard_pending=False` leaves what waits behind it."""
-        if self._hearing is not None:
-            await self._hearing.cancel(session_key, waiting=bool(more.get("discard_pending", True)))
+        """Stop the turn under the key; `discard_pending=False` keeps the queued ones."""
+        if self._adapter_host is not None:
+            await self._adapter_host.cancel(session_key, waiting=bool(more.get("discard_pending", True)))
 
     async def interrupt_session_activity(self, session_key: str, chat_id: str) -> None:
-        """Told when the turn under the key was interrupted; for whoever shows something of it."""
+        """Called when the turn under the key was interrupted."""
 
     def build_source(self, chat_id: Any, *positional: Any, **named: Any) -> SessionSource:
-        """Of this platform. After the chat come, in this order or by name: `chat_name`, `chat_type`,
-        `user_id`, `user_name`, `thread_id`, `chat_topic`, `user_id_alt`, `chat_id_alt`, and more by name."""
-        known = {**dict(zip(_AFTER_CHAT, positional, strict=False)), **named}
-        known = {name: value for name, value in known.items() if name in _OF_A_SOURCE}
-        made = SessionSource(self.platform, str(chat_id), **known)
+        """A source on this platform. Positional after the chat: `chat_name`, `chat_type`, `user_id`,
+        `user_name`, `thread_id`, `chat_topic`, `user_id_alt`, `chat_id_alt`; others by keyword."""
+        fields_given = {**dict(zip(_POSITIONAL_FIELDS, positional, strict=False)), **named}
+        fields_given = {name: value for name, value in fields_given.items() if name in _SOURCE_FIELDS}
+        made = SessionSource(self.platform, str(chat_id), **fields_given)
         made.user_id = None if made.user_id is None else str(made.user_id)
         made.thread_id = str(made.thread_id) if made.thread_id else None
         return made
 
     def format_message(self, content: str) -> str:
-        """Text as the platform writes it."""
+        """Convert text to the platform's format."""
         return content
 
     @staticmethod
     def truncate_message(content: str, max_length: int = 4096, **more: Any) -> list[str]:
-        """In pieces that fit; `len_fn`: as the platform counts."""
-        return pieces(content, max_length, more.get("len_fn") or len)
+        """Split text into parts that fit; `len_fn` measures as the platform does."""
+        return split_text(content, max_length, more.get("len_fn") or len)
 
     async def on_processing_start(self, event: MessageEvent) -> None:
-        """The turn of this message begins."""
+        """The turn of this message starts."""
 
     async def on_processing_complete(self, event: MessageEvent, outcome: ProcessingOutcome) -> None:
-        """The turn of this message is over."""
+        """The turn of this message has ended."""
 
-    async def _keep_typing(self, chat_id: str, interval: float = TYPING, metadata: Any = None) -> None:
-        """Show that we are at work until cancelled; that is when the turn is over."""
+    async def _keep_typing(
+        self, chat_id: str, interval: float = TYPING_INTERVAL_S, metadata: Any = None
+    ) -> None:
+        """Show the typing indicator until cancelled."""
         while True:
-            await call(self.send_typing, chat_id, metadata=metadata)
+            await call_plugin(self.send_typing, chat_id, metadata=metadata)
             await asyncio.sleep(interval)
+
+
+FENCE = "```"
+_FENCE_CHARS = 24
+"""Reserved for closing and reopening a code block."""
+
+
+def split_text(text: str, max_length: int, length: Callable[[str], int] = len) -> list[str]:
+    """Split text into parts of at most `most`, at lines, spaces, or anywhere.
+
+    A split code block is closed and reopened in the next part. `length` measures as the platform does.
+    """
+    if max_length <= 0 or length(text) <= max_length:
+        return [text]
+    room = max(max_length - _FENCE_CHARS if FENCE in text else max_length, 1)
+    found: list[str] = []
+    opened = ""
+    while text:
+        piece, text = _split_once(text, room, length)
+        part = f"{opened}{piece}"
+        opened = _open_fence(part)
+        found.append(f"{part.rstrip()}\n{FENCE}" if opened and text else part.rstrip())
+    return [piece for piece in found if piece.strip()]
+
+
+def _split_once(text: str, room: int, length: Callable[[str], int]) -> tuple[str, str]:
+    if length(text) <= room:
+        return text, ""
+    at = room
+    while length(text[:at]) > room:  # the platform may count differently
+        at -= 1
+    head = text[: max(at, 1)]
+    for mark in ("\n\n", "\n", " "):
+        cut = head.rfind(mark)
+        if cut >= len(head) // 4:
+            return text[:cut], text[cut:].lstrip("\n" if "\n" in mark else " ")
+    return head, text[len(head) :]
+
+
+def _open_fence(text: str) -> str:
+    """The line that reopens the code block in which `text` ends; empty if there is none."""
+    opened = ""
+    for line in text.split("\n"):
+        if line.lstrip().startswith(FENCE):
+            opened = "" if opened else f"{line.strip()[: _FENCE_CHARS - len(FENCE) - 2]}\n"
+    return opened

@@ -1,107 +1,114 @@
-"""An adapter as the gateway's platform: what it can do, what is sent through it. It hears nothing."""
+"""Sends messages through an adapter as the gateway's platform."""
 
 import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from alipes.compat.hermes.call import Fit
-from alipes.compat.hermes.platform.adapter import BasePlatformAdapter, call
-from alipes.compat.hermes.platform.questions import ASKING
+from alipes.compat.hermes.call import PluginCallback
+from alipes.compat.hermes.platform.adapter import BasePlatformAdapter, call_plugin
+from alipes.compat.hermes.platform.approvals import OPEN_APPROVALS
 from alipes.compat.hermes.platform.values import SendResult
 from alipes.compat.hermes.state import PlatformEntry
-from alipes.kernel.errors import DeliveryError, Gone
+from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Media, MediaKind
-from alipes.kernel.platform import Piece, Talents
+from alipes.kernel.platform import Capabilities, MessagePart
 from alipes.kernel.turns import Address, ApprovalAsked
-from alipes.plugins.attribution import done_by
+from alipes.plugins.interruption.attribution import run_as
 
-TYPING = 2.5
-"""Seconds that a sign of typing is taken to last."""
-LENGTH = 4096
-NAMELESS = "nameless:"
-"""Before the ids that we give to messages of platforms that give none."""
-_FILES: dict[MediaKind, str] = {
+TYPING_LASTS_S = 2.5
+"""How long one typing indicator is assumed to last."""
+DEFAULT_LENGTH = 4096
+UNNAMED_ID = "nameless:"
+"""Prefix of ids that we create for platforms without message ids."""
+_SEND_METHODS: dict[MediaKind, str] = {
     "image": "send_image_file",
     "audio": "send_voice",
     "voice": "send_voice",
     "video": "send_video",
     "file": "send_document",
 }
-_GONE = ("forbidden", "not_found", "not_supported", "blocked", "unauthorized", "unauthorised")
-_LATE = ("timeout", "timed out")
+_UNDELIVERABLE_KINDS = ("forbidden", "not_found", "not_supported", "blocked", "unauthorized", "unauthorised")
+_TIMEOUT_WORDS = ("timeout", "timed out")
 _ESCAPED = re.compile(r"\\([\\`*_\[\]<>#|~])|(```.*?```|`[^`\n]*`)", re.DOTALL)
 _UNCHANGED = "not modified"
-_MISSING = ("not found", "message to edit", "unknown message")
+_MISSING_WORDS = ("not found", "message to edit", "unknown message")
 
 
-class Sending:
-    """Each call is made in the plugin's name, with the words that the method takes. What it raises is raised:
-    the gateway has a bulkhead around every platform."""
+class AdapterSender:
+    """Calls the adapter in the plugin's name with the keywords it accepts. Errors propagate: the gateway
+    has a bulkhead around every platform."""
 
     def __init__(self, entry: PlatformEntry, adapter: Any) -> None:
         self.name = entry.name
         self.adapter = adapter
         self._entry = entry
-        self._limit: int = entry.max_message_length or getattr(adapter, "MAX_MESSAGE_LENGTH", 0) or LENGTH
+        self._limit: int = (
+            entry.max_message_length or getattr(adapter, "MAX_MESSAGE_LENGTH", 0) or DEFAULT_LENGTH
+        )
         self._count = 0
         asks = callable(getattr(adapter, "send_exec_approval", None))
-        self.talents = Talents(
-            longest=self._limit,
-            edits=overrides(adapter, "edit_message"),
-            typing=TYPING if overrides(adapter, "send_typing") else 0.0,
+        self.capabilities = Capabilities(
+            max_length=self._limit,
+            can_edit=overrides(adapter, "edit_message"),
+            typing_seconds=TYPING_LASTS_S if overrides(adapter, "send_typing") else 0.0,
             buttons=asks,
-            media=tuple(kind for kind, verb in _FILES.items() if overrides(adapter, verb)),
-            deletes=overrides(adapter, "delete_message"),
+            media=tuple(kind for kind, verb in _SEND_METHODS.items() if overrides(adapter, verb)),
+            can_delete=overrides(adapter, "delete_message"),
         )
         self._formats = overrides(adapter, "format_message") and not _formats_itself(adapter)
 
-    def pieces(self, text: str) -> tuple[Piece, ...]:
-        words = _unescaped(text)
-        words = str(self.adapter.format_message(words)) if self._formats else words
-        cut = Fit(self.adapter.truncate_message)(words, max_length=self._limit)
-        return tuple(Piece(text=each, plain=each) for each in cut if each)
+    def format_message(self, text: str) -> tuple[MessagePart, ...]:
+        text = _unescape_markdown(text)
+        text = str(self.adapter.format_message(text)) if self._formats else text
+        cut = PluginCallback(self.adapter.truncate_message)(text, max_length=self._limit)
+        return tuple(MessagePart(text=each, plain=each) for each in cut if each)
 
-    async def send(self, address: Address, piece: Piece) -> str:
-        told = {"reply_to": piece.reply_to or None, "metadata": _where(address)}
+    async def send(self, address: Address, piece: MessagePart) -> str:
+        options = {"reply_to": piece.reply_to or None, "metadata": _thread_metadata(address)}
         if piece.media is not None:
-            return await self._send_file(address, piece.media, told)
-        if piece.buttons and (id := await self._asked(address, piece.buttons[0].data)):
+            return await self._send_file(address, piece.media, options)
+        if piece.buttons and (id := await self._send_approval(address, piece.buttons[0].data)):
             return id
-        return self._arrived(await self.do("send", address.chat, piece.text, **told))
+        return self._message_id(await self.call("send", address.chat, piece.text, **options))
 
-    async def edit(self, address: Address, message: str, piece: Piece) -> None:
-        if message.startswith(NAMELESS):
-            raise Gone(f"{self.name} did not say which message that was")
+    async def edit(self, address: Address, message: str, piece: MessagePart) -> None:
+        if message.startswith(UNNAMED_ID):
+            raise Undeliverable(f"{self.name} did not return a message id")
         try:
-            self._arrived(
-                await self.do(
-                    "edit_message", address.chat, message, piece.text, metadata=_where(address), finalize=True
+            self._message_id(
+                await self.call(
+                    "edit_message",
+                    address.chat,
+                    message,
+                    piece.text,
+                    metadata=_thread_metadata(address),
+                    finalize=True,
                 )
             )
         except DeliveryError as error:
             why = str(error).lower()
             if _UNCHANGED in why:
                 return
-            if any(each in why for each in _MISSING):
-                raise Gone(str(error)) from error
+            if any(each in why for each in _MISSING_WORDS):
+                raise Undeliverable(str(error)) from error
             raise
 
     async def delete(self, address: Address, message: str) -> None:
-        if not message.startswith(NAMELESS):
-            await self.do("delete_message", address.chat, message)
+        if not message.startswith(UNNAMED_ID):
+            await self.call("delete_message", address.chat, message)
 
     async def typing(self, address: Address) -> None:
-        await self.do("send_typing", address.chat, metadata=_where(address))
+        await self.call("send_typing", address.chat, metadata=_thread_metadata(address))
 
-    async def menu(self, commands: tuple[tuple[str, str], ...]) -> None:
-        """Adapters have no word for it."""
+    async def set_commands(self, commands: tuple[tuple[str, str], ...]) -> None:
+        """Adapters have no command menu."""
 
-    async def do(self, verb: str, *given: Any, **offered: Any) -> Any:
-        """What the adapter's `verb` gives. Where nothing left for the network, that is told."""
-        work = call(getattr(self.adapter, verb), *given, **offered)
+    async def call(self, verb: str, *given: Any, **offered: Any) -> Any:
+        """Call the adapter's method `verb`. Raises DeliveryError if nothing was sent."""
+        work = call_plugin(getattr(self.adapter, verb), *given, **offered)
         try:
-            return await done_by(self._entry.owner, f"{self.name}.{verb}", work)
+            return await run_as(self._entry.owner, f"{self.name}.{verb}", work)
         except OSError as error:
             if isinstance(
                 error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError | TimeoutError
@@ -109,83 +116,83 @@ class Sending:
                 raise  # it may have arrived
             raise DeliveryError(f"{self.name} cannot be reached: {error}") from error
 
-    async def _send_file(self, address: Address, media: Media, told: dict[str, Any]) -> str:
-        more = {"caption": media.caption or None, "file_name": media.name or None, **told}
-        return self._arrived(await self.do(_FILES[media.kind], address.chat, media.path, **more))
+    async def _send_file(self, address: Address, media: Media, options: dict[str, Any]) -> str:
+        more = {"caption": media.caption or None, "file_name": media.name or None, **options}
+        return self._message_id(await self.call(_SEND_METHODS[media.kind], address.chat, media.path, **more))
 
-    async def _asked(self, address: Address, data: str) -> str:
-        """The id of a question that the adapter shows with its own buttons; empty where it does not."""
+    async def _send_approval(self, address: Address, data: str) -> str:
+        """Send a question with the adapter's own buttons. Returns its id; empty if it did not."""
         _, ask, *_ = (*data.split(":"), "")
-        asked = ASKING.asked(ask)
-        if asked is None or not self.talents.buttons:
+        request = OPEN_APPROVALS.find(ask)
+        if request is None or not self.capabilities.buttons:
             return ""
-        shown = await self.do(
+        sent = await self.call(
             "send_exec_approval",
             address.chat,
-            command=_what(asked),
+            command=_command_text(request),
             session_key=address.key,
-            description=asked.reason,
-            metadata=_where(address),
+            description=request.reason,
+            metadata=_thread_metadata(address),
         )
-        return self._arrived(shown) if getattr(shown, "success", bool(shown)) else ""
+        return self._message_id(sent) if getattr(sent, "success", bool(sent)) else ""
 
-    def _arrived(self, result: Any) -> str:
-        """The id of what arrived; the oldest say nothing, or yes or no. Raises why it did not arrive."""
+    def _message_id(self, result: Any) -> str:
+        """The id of a sent message. Old adapters return nothing or a bool. Raises if it was not sent."""
         if result is False:
-            raise DeliveryError(f"{self.name} did not take it")
+            raise DeliveryError(f"{self.name} rejected the message")
         if not isinstance(result, SendResult):
             result = SendResult(True)
         if result.success:
             self._count += 1
-            return str(result.message_id) if result.message_id else f"{NAMELESS}{self._count}"
-        raise _refusal(self.name, result)
+            return str(result.message_id) if result.message_id else f"{UNNAMED_ID}{self._count}"
+        raise _delivery_error(self.name, result)
 
 
-def _unescaped(text: str) -> str:
-    """Most adapters send text as it is: what Markdown escapes outside of code would be seen."""
+def _unescape_markdown(text: str) -> str:
+    """Remove Markdown escapes outside of code: most adapters send the text unchanged."""
     return _ESCAPED.sub(lambda found: found[1] or found[2], text).replace("  \n", "\n")
 
 
 def overrides(adapter: Any, verb: str) -> bool:
-    """Does the adapter do it itself, or only inherit that it cannot?"""
+    """True if the adapter implements the method itself."""
     mine = getattr(adapter, verb, None)
     inherited = getattr(BasePlatformAdapter, verb, None)
     return callable(mine) and getattr(mine, "__func__", mine) is not inherited
 
 
-def _refusal(name: str, result: SendResult) -> DeliveryError:
-    """As it said; an adapter that does not say is tried again, for to lose an answer is worse."""
-    why = f"{name} did not take it: {result.error or 'it does not say why'}"
-    if result.error_kind in _GONE:
-        return Gone(why)
-    late = any(each in (result.error or "").lower() for each in _LATE) and not result.retryable
-    return DeliveryError(why, retry_after=result.retry_after, uncertain=late)
+def _delivery_error(name: str, result: SendResult) -> DeliveryError:
+    """The error as reported; without a reason it is retried, since losing an answer is worse."""
+    why = f"{name} rejected the message: {result.error or 'no reason given'}"
+    if result.error_kind in _UNDELIVERABLE_KINDS:
+        return Undeliverable(why)
+    timed_out = any(each in (result.error or "").lower() for each in _TIMEOUT_WORDS) and not result.retryable
+    return DeliveryError(why, retry_after=result.retry_after, uncertain=timed_out)
 
 
 def _formats_itself(adapter: Any) -> bool:
-    """Does a method of its own call `format_message`? Then what it is given must not be formatted before."""
-    return any("format_message" in names for names in _names(type(adapter)))
+    """True if one of its own methods calls `format_message`; then we must not format before."""
+    return any("format_message" in names for names in _method_names(type(adapter)))
 
 
-def _names(kind: type) -> Iterator[tuple[str, ...]]:
+def _method_names(kind: type) -> Iterator[tuple[str, ...]]:
     for each in kind.__mro__:
         if each is not BasePlatformAdapter and not issubclass(BasePlatformAdapter, each):
             for member in vars(each).values():
-                code = getattr(_plain(member), "__code__", None)
+                code = getattr(_unwrap(member), "__code__", None)
                 if code is not None:
                     yield code.co_names
 
 
-def _plain(member: Any) -> Callable[..., Any] | None:
+def _unwrap(member: Any) -> Callable[..., Any] | None:
     found: Any = getattr(member, "__func__", member)
     return getattr(found, "__wrapped__", found) if callable(found) else None
 
 
-def _where(address: Address) -> dict[str, Any] | None:
-    """What a sending is told of the place beside the chat."""
+def _thread_metadata(address: Address) -> dict[str, Any] | None:
+    """Metadata for the thread of an address."""
     return {"thread_id": address.thread} if address.thread else None
 
 
-def _what(asked: ApprovalAsked) -> str:
-    command = asked.call.args.get("command")
-    return command if isinstance(command, str) else f"{asked.call.name} {json.dumps(asked.call.args)}"
+def _command_text(request: ApprovalAsked) -> str:
+    command = request.call.args.get("command")
+    return command if isinstance(command, str) else f"{request.call.name} {json.dumps(request.call.args)}"

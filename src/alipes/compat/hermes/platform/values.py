@@ -1,4 +1,4 @@
-"""The words of a platform adapter: platforms, messages, what became of a sending. They do nothing."""
+"""Value types of platform adapters: platforms, messages, send results."""
 
 import re
 from contextvars import ContextVar
@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from alipes.compat.hermes.session_keys import SessionSource, source_of
-from alipes.compat.hermes.state import Recent
+from alipes.compat.hermes.state import RecentMap
 from alipes.kernel.turns import Inbound
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
@@ -16,26 +16,26 @@ _BUILT_IN = """local telegram discord whatsapp slack signal mattermost matrix ho
 dingtalk api_server webhook feishu wecom weixin bluebubbles qqbot irc teams line google_chat a2a"""
 
 
-class _Name(Enum):
-    """A platform's name as a value of its own; any name that can be one is taken."""
+class _PlatformName(Enum):
+    """Enum that accepts any valid platform name."""
 
     @classmethod
-    def _missing_(cls, value: object) -> "_Name | None":
+    def _missing_(cls, value: object) -> "_PlatformName | None":
         name = str(value).strip().lower() if isinstance(value, str) else ""
         if not _NAME.fullmatch(name):
             return None
-        known = cls._value2member_map_.get(name)
-        if known is None:
-            known = object.__new__(cls)
-            known._name_, known._value_ = re.sub(r"\W", "_", name).upper(), name
-            cls._value2member_map_[name] = cls._member_map_[known._name_] = known
-        assert isinstance(known, cls)
-        return known
+        member = cls._value2member_map_.get(name)
+        if member is None:
+            member = object.__new__(cls)
+            member._name_, member._value_ = re.sub(r"\W", "_", name).upper(), name
+            cls._value2member_map_[name] = cls._member_map_[member._name_] = member
+        assert isinstance(member, cls)
+        return member
 
 
-_make: Any = _Name
+_make: Any = _PlatformName
 Platform: Any = _make("Platform", {name.upper(): name for name in _BUILT_IN.split()})
-"""`Platform("anything")`, `Platform.TELEGRAM`; one object for each name."""
+"""`Platform("anything")`, `Platform.TELEGRAM`; one object per name."""
 
 
 class MessageType(Enum):
@@ -66,7 +66,7 @@ class HomeChannel:
 
 @dataclass
 class PlatformConfig:
-    """What the operator said of a platform: `[plugins.entries.NAME]`, or what its variables amount to."""
+    """The operator's settings of a platform: `[plugins.entries.NAME]` or the plugin's variables."""
 
     enabled: bool = False
     token: str | None = None
@@ -78,7 +78,7 @@ class PlatformConfig:
 
 @dataclass
 class MessageEvent:
-    """One message as the platform told it."""
+    """One message from a platform."""
 
     text: str = ""
     message_type: MessageType = MessageType.TEXT
@@ -86,7 +86,7 @@ class MessageEvent:
     raw_message: Any = None
     message_id: str | None = None
     media_urls: list[str] = field(default_factory=list)
-    """Paths of files that hold what came along."""
+    """Paths of attached files."""
     media_types: list[str] = field(default_factory=list)
     reply_to_message_id: str | None = None
     reply_to_text: str | None = None
@@ -96,7 +96,7 @@ class MessageEvent:
     timestamp: datetime = field(default_factory=datetime.now)
     metadata: dict[str, Any] = field(default_factory=dict)
     internal: bool = False
-    """The house itself says it, so nobody is asked who they are."""
+    """Sent by alipes itself, so access is not checked."""
     platform_update_id: int | None = None
     auto_skill: str | list[str] | None = None
     channel_prompt: str | None = None
@@ -106,7 +106,7 @@ class MessageEvent:
         return (self.text or "").startswith("/")
 
     def get_command(self) -> str | None:
-        """`stop` of `/stop@mybot now`; None where it is no command, for instance the path of a file."""
+        """`stop` for `/stop@mybot now`; None if it is not a command, such as a file path."""
         if not self.is_command():
             return None
         name = self.text.split(maxsplit=1)[0][1:].partition("@")[0].lower()
@@ -121,7 +121,7 @@ class MessageEvent:
 
 @dataclass
 class SendResult:
-    """What became of something that was to be sent."""
+    """Result of a send."""
 
     success: bool
     message_id: str | None = None
@@ -133,17 +133,17 @@ class SendResult:
     continuation_message_ids: tuple[str, ...] = ()
 
 
-HEARD: ContextVar[MessageEvent | None] = ContextVar("alipes_hermes_heard", default=None)
-"""The message in whose course we are called, where it came through an adapter."""
-REMEMBERED: Recent[str, MessageEvent] = Recent()
-"""By the id of the inbound, the messages that came through an adapter lately."""
+CURRENT_EVENT: ContextVar[MessageEvent | None] = ContextVar("alipes_hermes_heard", default=None)
+"""The adapter message that is being handled."""
+RECENT_EVENTS: RecentMap[str, MessageEvent] = RecentMap()
+"""Recent adapter messages by the id of their inbound."""
 
 
 def event_of(inbound: Inbound) -> MessageEvent:
-    """A message of any surface as plugins know it; the one that an adapter brought is given as it came."""
-    heard = REMEMBERED.get(inbound.id)
-    if heard is not None:
-        return heard
+    """A message as plugins know it; messages from adapters are returned as they came."""
+    received = RECENT_EVENTS.get(inbound.id)
+    if received is not None:
+        return received
     source = source_of(inbound.address, inbound.sender)
     source.platform = Platform(inbound.address.platform)
     kind = MessageType.COMMAND if inbound.text.startswith("/") else MessageType.TEXT

@@ -1,0 +1,185 @@
+"""Decides what a turn sends to its chat: texts, named files, endings. It sends nothing itself."""
+
+import os
+import re
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from msgspec import structs
+
+from alipes.kernel.messages import Message, ToolResult
+from alipes.kernel.outbox import Media, MediaKind, Outbound
+from alipes.kernel.turns import Event, Notice, Said, Turn, TurnEnded
+
+_MEDIA_LINE = re.compile(r"^[ \t]*MEDIA:[ \t]*(?P<path>/\S.*?)[ \t]*$", re.MULTILINE)
+_MARKDOWN_IMAGE = re.compile(r"!\[(?P<caption>[^\]\n]*)\]\((?:file://)?(?P<path>/[^()\s]+)\)")
+_KINDS: dict[str, MediaKind] = {
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".webp"), "image"),
+    **dict.fromkeys((".mp3", ".m4a", ".wav", ".flac"), "audio"),
+    **dict.fromkeys((".ogg", ".opus"), "voice"),
+    **dict.fromkeys((".mp4", ".mov", ".webm"), "video"),
+}
+_REPORTED_STOPS = {"timeout": "Stopped after a long time without activity."}
+"""Stops that nobody in the chat asked for."""
+MAX_TURNS = 4096
+
+
+class TurnObserver(Protocol):
+    """Sees each turn of a chat as it is recorded."""
+
+    def on_recorded(self, turn: Turn, answer: tuple[Outbound, ...] | None) -> None:
+        """`answer`: the messages of a complete answer, right before they are queued; else None."""
+        ...
+
+
+class _TurnState:
+    """What one turn has sent so far."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        """Number of its next message."""
+        self.files: set[str] = set()
+
+
+class OutboundPolicy:
+    """Called for each recorded event of a turn, in order, in the process that runs it."""
+
+    def __init__(
+        self,
+        platforms: Collection[str],
+        folders: Collection[str] = (),
+        *,
+        is_private: Callable[[str], bool] = lambda _real: False,
+    ) -> None:
+        """`platforms`: whose chats get messages. `folders`: files in them may be sent, except where
+        `is_private(real_path)`."""
+        self._platforms, self._is_private = frozenset(platforms), is_private
+        self._folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders if folder)
+        self._turns: dict[tuple[str, int], _TurnState] = {}
+        self._observer: TurnObserver | None = None
+
+    def add_platforms(self, *platforms: str) -> None:
+        self._platforms |= {*platforms}
+
+    def attach(self, observer: TurnObserver) -> None:
+        """`observer` sees all turns of chats from now on."""
+        self._observer = observer
+
+    def __call__(self, turn: Turn, event: Event) -> tuple[Outbound, ...]:
+        if turn.inbound.address.platform not in self._platforms:
+            return self._forward(turn, event)
+        match event:
+            case Said(message):
+                outbounds = self._from_message(turn, message)
+                self._observe(turn, outbounds if message.role == "assistant" else None)
+                return outbounds
+            case Notice(text):  # from a background turn
+                return (Outbound(f"{turn.id}:notice", turn.inbound.address, text),)
+            case TurnEnded(_, ending, detail):
+                self._turns.pop((turn.id, turn.epoch), None)
+                text = _ending_text(ending, detail)
+                return (_outbound(turn, f"{turn.id}:end", text),) if text else ()
+        return ()
+
+    def _observe(self, turn: Turn, answer: tuple[Outbound, ...] | None) -> None:
+        if self._observer is not None:
+            self._observer.on_recorded(turn, answer)
+
+    def _forward(self, turn: Turn, event: Event) -> tuple[Outbound, ...]:
+        """A turn that did not start in a chat but is answered in one: the chat gets the answer only."""
+        to, origin = turn.inbound.answer_to, turn.inbound.origin
+        if origin is not None and origin.address.platform in self._platforms and isinstance(event, Said):
+            # a subagent of a chat sends nothing there, but it may have to ask a question
+            inbound = structs.replace(turn.inbound, address=origin.address)
+            self._observe(structs.replace(turn, inbound=inbound), None)
+        if to is None or to.platform not in self._platforms:
+            return ()
+        match event:
+            case Said(message):
+                outbounds = (
+                    structs.replace(
+                        each, address=to, reply_to="", turn="", text="" if message.calls else each.text
+                    )
+                    for each in self._from_message(turn, message)
+                )
+                return tuple(each for each in outbounds if each.text or each.media)
+            case TurnEnded(_, ending, detail):
+                self._turns.pop((turn.id, turn.epoch), None)
+                text = _ending_text(ending, detail)
+                return (Outbound(f"{turn.id}:end", to, text),) if text else ()
+        return ()
+
+    def _from_message(self, turn: Turn, message: Message) -> tuple[Outbound, ...]:
+        state = self._state(turn)
+        if message.role == "user":
+            return ()
+        id = f"{turn.id}:{state.number}"
+        state.number += 1
+        if message.role == "assistant":
+            text, media = self._take_media(message.text, state.files)
+            return (_outbound(turn, id, text, media),) if text or media else ()
+        media = tuple(each for text in _results(message) for each in self._take_media(text, state.files)[1])
+        # files of a tool must not replace the drafts of the answer
+        return (_outbound(turn, id, "", media, replaces_drafts=False),) if media else ()
+
+    def _state(self, turn: Turn) -> _TurnState:
+        """State of a turn, including what it sent in an earlier process if it was resumed."""
+        key = (turn.id, turn.epoch)
+        if key not in self._turns:
+            while len(self._turns) >= MAX_TURNS:  # turns that ended in another process
+                del self._turns[next(iter(self._turns))]
+            before = [each for each in turn.said if each.role != "user"]
+            state = self._turns[key] = _TurnState(len(before))
+            for text in (text for each in before for text in (each.text, *_results(each))):
+                self._take_media(text, state.files)
+        return self._turns[key]
+
+    def _take_media(self, text: str, known: set[str]) -> tuple[str, tuple[Media, ...]]:
+        """The text without the files it names, and those files that are not yet in `known`, to which they are
+        added."""
+        if not self._folders or ("MEDIA:" not in text and "](" not in text):
+            return text.strip() and text, ()
+        found: list[Media] = []
+
+        def take(match: re.Match[str]) -> str:
+            media = self._find_media(match["path"], match.groupdict().get("caption") or "")
+            if media is None:
+                return match[0]
+            found.append(media)
+            return ""
+
+        left = _MARKDOWN_IMAGE.sub(take, _MEDIA_LINE.sub(take, text))
+        fresh = {each.path: each for each in found if each.path not in known}
+        known.update(fresh)
+        return left.strip() if found else text, tuple(fresh.values())
+
+    def _find_media(self, path: str, caption: str) -> Media | None:
+        real = os.path.realpath(path)
+        if not real.startswith(self._folders) or not os.path.isfile(real) or self._is_private(real):
+            return None
+        kind = _KINDS.get(os.path.splitext(real)[1].lower(), "file")
+        return Media(real, kind, os.path.basename(path), caption)
+
+
+def _outbound(
+    turn: Turn, id: str, text: str, media: tuple[Media, ...] = (), *, replaces_drafts: bool = True
+) -> Outbound:
+    inbound = turn.inbound
+    drafts = turn.id if replaces_drafts else ""
+    return Outbound(id, inbound.address, text, reply_to=inbound.reply_to, media=media, turn=drafts)
+
+
+def _results(message: Message) -> tuple[str, ...]:
+    parts = (part for part in message.parts if isinstance(part, ToolResult))
+    return tuple(part.text for part in parts if part.outcome == "ok")
+
+
+def _ending_text(ending: str, detail: str) -> str:
+    match ending:
+        case "failed":
+            return f"It failed: {detail}" if detail else "It failed."
+        case "out_of_steps":
+            return f"I {detail}." if detail.startswith("stopped") else detail or "I ran out of steps."
+        case "stopped":
+            return _REPORTED_STOPS.get(detail, "")
+    return ""

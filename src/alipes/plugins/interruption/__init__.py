@@ -1,0 +1,1 @@
+"""Interrupts plugin code that blocks the event loop or does not end."""

@@ -1,0 +1,61 @@
+"""Surfaces on which nothing can be changed once it is said: answers come whole, and tools work unseen."""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from tests.conformance.scripted_model import ScriptedModel
+from tests.conformance.messenger import Messenger
+from tests.conformance.surface import Room
+
+NO_DRAFTS = "what is said cannot be changed there, so an answer comes when it is whole"
+TOOL = "terminal sh "
+
+
+class NoEditsRoom(Room):
+    """What a person would see growing elsewhere counts as shown once the model is that far."""
+
+    fake_model: ScriptedModel
+
+    async def shows(self, text: str) -> None:
+        await self._watched(lambda: self._seen(text) or self._under_way(text), [f"… {text} …"])
+
+    def _seen(self, text: str) -> bool:
+        return any(text in each for each in self.seen())
+
+    def _under_way(self, text: str) -> bool:
+        works = text.startswith(TOOL) and bool(self.fake_model.requests) and not self.fake_model.open_requests
+        return text in self.fake_model.begun or works
+
+    async def until(self, fact: Callable[[], Any]) -> None:
+        while not fact():
+            await asyncio.sleep(0.01)
+
+    async def press(self, label: str, *, who: str = "") -> None:
+        """There are no buttons: words do."""
+        await self.say(label.lower(), who=who)
+
+
+class NoEditsMessenger(Messenger):
+    def stopped(self, partial: str) -> list[str]:
+        return ["Stopping."]
+
+    def superseded(self, partial: str) -> list[str]:
+        return []
+
+    def renewed(self, partial: str) -> list[str]:
+        return ["A new conversation. Ended: what was running."]
+
+    def worked(self, command: str, output: str) -> list[str]:
+        return []
+
+    @abstractmethod
+    def asked(self, command: str) -> list[str]:
+        """The question, which stays as it is."""
+
+    def consented(self, command: str, yes: bool) -> list[str]:
+        return [*self.asked(command), "Approved." if yes else "Denied."]
+
+    def resumed(self, words: str, answer: str) -> list[str]:
+        return [f"I was restarted. Continuing with “{words}”.", answer]

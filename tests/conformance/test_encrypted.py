@@ -1,0 +1,68 @@
+"""One conversation in an encrypted room: an answer as it grows, a question, a file, and a kill in its midst."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.matrix import Matrix
+from tests.conformance.scripted_model import STORY, run
+from tests.world.matrix_encryption import EncryptedClient, open_encrypted_client
+from tests.world.model_server import Say
+from tests.world.synapse_server import synapse
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> Iterator[Matrix]:
+    made = Matrix(tmp_path / "on")
+    made.open()
+    made.spoilt = True
+    yield made
+    made.close()
+
+
+def test_an_encrypted_conversation(matrix: Matrix) -> None:
+    matrix.run(_told(matrix))
+    matrix.spoilt = False
+
+
+async def _told(matrix: Matrix) -> None:
+    guest = await matrix.town.person("guest1")
+    report = matrix.workdir / "report.csv"
+    report.write_bytes(b"a;b\n")
+    command = "git push --force 2>/dev/null; touch pushed"
+    async with open_encrypted_client(guest, synapse()) as ada:
+        room = await ada.room(matrix.us, direct=True)
+        await ada.joined(room, matrix.us.id)
+
+        def shown() -> list[str]:
+            return [post.body for post in ada.chat(room).posts.values() if post.sender == matrix.us.id]
+
+        matrix.fake_model.answers(story=STORY, night=Say("Good night."))
+        await ada.say(room, "tell me a story")
+        await ada.until(lambda: shown() and STORY.begun in shown()[0])
+        matrix.fake_model.advance()
+        await ada.until(lambda: STORY.half in shown()[0])
+        await matrix.kill()
+        matrix.fake_model.release()
+        await ada.say(room, "good night")
+        await matrix.start()
+        await ada.until(lambda: "Good night." in shown())
+        assert shown() == [*matrix.resumed("tell me a story", STORY.text), "Good night."]
+
+        matrix.fake_model.answers(run(command), Say(f"Here it is.\n\nMEDIA:{report}"))
+        await ada.say(room, "push it")
+        await ada.until(lambda: _question(ada, room, command))
+        await guest.react(room, _question(ada, room, command), "Yes")
+        await ada.until(lambda: "report.csv" in shown())
+        assert (matrix.workdir / "pushed").exists() and "Here it is." in shown()
+        file = next(post for post in ada.chat(room).posts.values() if post.body == "report.csv")
+        assert await ada.fetch(file.content["file"]) == b"a;b\n"
+        mine = {id for id, post in ada.chat(room).posts.items() if post.sender == matrix.us.id}
+        assert mine <= ada.sealed and not ada.unread
+
+
+def _question(ada: EncryptedClient, room: str, command: str) -> str:
+    """The message that asks for leave, once there is something to press."""
+    asked = [post for post in ada.chat(room).posts.values() if command in post.body and post.reactions]
+    return asked[-1].id if asked else ""

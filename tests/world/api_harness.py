@@ -1,0 +1,139 @@
+"""Runs and sessions of the API on a real server and store, with a model by the test."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+from starlette.applications import Starlette
+
+from alipes.kernel.ports import Provider, Tool
+from alipes.web import sessions
+from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
+from alipes.web.endpoint import Caller
+from alipes.web.router import ApiRouter
+from alipes.web.runs import endpoints
+from alipes.web.runs.events import LiveRuns
+from alipes.web.server import bind_socket, open_server, server_url
+from tests.world.session_harness import SessionHarness, open_sessions
+
+SCOPES = {"ann": "run", "bob": "run", "reader": "read", "root": "admin"}
+"""The callers; the key of each is `key-NAME`."""
+
+
+async def _find(hash: bytes) -> KeyHolder | None:
+    for name, scope in SCOPES.items():
+        if hash_key(f"key-{name}") == hash:
+            return KeyHolder(Caller(name, frozenset({scope})))
+    return None
+
+
+class StreamEvent:
+    """One event of the stream."""
+
+    def __init__(self, lines: list[str]) -> None:
+        fields = dict(line.split(": ", 1) for line in lines)
+        self.id, self.name = fields.get("id", ""), fields.get("event", "")
+        self.data: dict[str, Any] = msgspec.json.decode(fields["data"])
+
+    @property
+    def text(self) -> str:
+        """The text of the message or the delta."""
+        if self.name == "said":
+            return "".join(part.get("text", "") for part in self.data["message"]["parts"])
+        return str(self.data.get("text", ""))
+
+
+class EventListener:
+    """An open event stream: iterate it, or take some."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self.response = response
+        self._lines = response.aiter_lines()
+
+    def __aiter__(self) -> "EventListener":
+        return self
+
+    async def __anext__(self) -> StreamEvent:
+        lines: list[str] = []
+        async for line in self._lines:
+            if not line and lines:
+                return StreamEvent(lines)
+            if line and not line.startswith(":"):
+                lines.append(line)
+        raise StopAsyncIteration
+
+    async def until(self, name: str) -> StreamEvent:
+        async for heard in self:
+            if heard.name == name:
+                return heard
+        raise AssertionError(f"the stream ended without {name}")
+
+    async def rest(self) -> list[StreamEvent]:
+        return [heard async for heard in self]
+
+
+class ApiClient:
+    """An API client."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self.client = client
+
+    async def ask(
+        self, method: str, path: str, body: Any = None, *, by: str = "ann", **headers: str
+    ) -> httpx2.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        content = None if body is None else msgspec.json.encode(body)
+        kind = {"content-type": "application/json"} if body is not None else {}
+        shown = {"authorization": f"Bearer key-{by}"}
+        return await self.client.request(
+            method, f"/v1{path}", content=content, headers={**shown, **kind, **named}
+        )
+
+    async def begin(self, input: str, *, by: str = "ann", **more: Any) -> str:
+        answer = await self.ask("POST", "/runs", {"input": input, **more}, by=by)
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["id"])
+
+    async def look(self, run: str, *, by: str = "ann") -> dict[str, Any]:
+        answer = await self.ask("GET", f"/runs/{run}", by=by)
+        assert answer.status_code == 200, answer.text
+        run_json: dict[str, Any] = answer.json()
+        return run_json
+
+    @asynccontextmanager
+    async def listening(self, run: str, last: str = "", *, by: str = "ann") -> AsyncIterator[EventListener]:
+        headers = {"authorization": f"Bearer key-{by}", **({"last-event-id": last} if last else {})}
+        async with self.client.stream("GET", f"/v1/runs/{run}/events", headers=headers) as response:
+            yield EventListener(response)
+
+    async def finish(self, run: str, *, by: str = "ann") -> dict[str, Any]:
+        """The run, once it has ended."""
+        async with self.listening(run, by=by) as listener:
+            await listener.rest()
+        return await self.look(run, by=by)
+
+
+class ApiHarness(ApiClient):
+    def __init__(self, client: httpx2.AsyncClient, house: SessionHarness, runs: LiveRuns) -> None:
+        super().__init__(client)
+        self.house, self.runs = house, runs
+
+
+@asynccontextmanager
+async def open_api(home: Path, provider: Provider, *tools: Tool, **habits: Any) -> AsyncIterator[ApiHarness]:
+    async with open_sessions(home, provider, *tools, interactive=True, **habits) as house:
+        living = LiveRuns(house)  # type: ignore[arg-type]
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(living.run())
+            rooms = (*endpoints.endpoints(house, living), *sessions.endpoints(house))  # type: ignore[arg-type]
+            app = Starlette(routes=ApiRouter(rooms, Authenticator("", _find), RequestLimits(rate=0)).routes())
+            with closing(bind_socket("127.0.0.1", 0)) as door:
+                async with open_server(app, door):
+                    async with httpx2.AsyncClient(base_url=server_url(door), trust_env=False) as client:
+                        yield ApiHarness(client, house, living)
+                    living.disconnect_all()
+            serving.cancel()

@@ -1,0 +1,69 @@
+"""Assemble CHANGELOG.md from the fragments in changelog.d/.
+
+    python tools/changelog.py          write CHANGELOG.md
+    python tools/changelog.py --check  fail if it is out of date
+
+A fragment is `NNNN-topic.md`: a list of changes that a user can notice. The topic becomes its heading; higher
+numbers come first.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "CHANGELOG.md"
+FRAGMENT = re.compile(r"(\d{4})-([a-z0-9-]+)")
+NAMES = {
+    "http": "HTTP",
+    "api": "API",
+    "irc": "IRC",
+    "openai": "OpenAI",
+    "hermes": "Hermes",
+    "discord": "Discord",
+}
+HEAD = """\
+# Changelog
+
+Assembled from `changelog.d/` by `tools/changelog.py`; edit the fragments, not this file.
+
+## {version}
+"""
+
+
+def assemble(root: Path = ROOT) -> str:
+    """The text of CHANGELOG.md. Raises `ValueError` for a fragment with another name."""
+    source = (root / "src" / "alipes" / "__init__.py").read_text()
+    (version,) = re.findall(r'^__version__ = "(.*)"$', source, re.MULTILINE)
+    parts = [HEAD.format(version=version)]
+    for path in sorted((root / "changelog.d").glob("*.md"), key=_order):
+        parts.append(f"\n### {_title(_match(path)[2])}\n{path.read_text().strip()}\n")
+    return "".join(parts)
+
+
+def _title(topic: str) -> str:
+    first, *rest = (NAMES.get(word, word) for word in topic.split("-"))
+    return " ".join([first[0].upper() + first[1:], *rest])
+
+
+def _order(path: Path) -> tuple[int, str]:
+    return -int(_match(path)[1]), path.name
+
+
+def _match(path: Path) -> re.Match[str]:
+    found = FRAGMENT.fullmatch(path.stem)
+    if found is None:
+        raise ValueError(f"{path}: name it NNNN-topic.md, in lower case")
+    return found
+
+
+def main() -> int:
+    text = assemble()
+    if "--check" in sys.argv[1:]:
+        return 0 if PAGE.is_file() and PAGE.read_text() == text else 1
+    PAGE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""Renew all docs derived from the code: tables, `--help` pages, the Slack manifest, CHANGELOG.md.
+
+python tools/docs.py
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MODULES = (
+    "tests.architecture.test_docs_config",
+    "tests.architecture.test_docs_cli",
+    "tests.architecture.test_docs_slack",
+    "tests.architecture.test_docs_commands",
+    "tests.architecture.test_docs_pages",
+    "tests.contract.test_docs_plugins",
+)
+
+
+def main() -> int:
+    failed = 0
+    for module in MODULES:
+        failed |= subprocess.run([sys.executable, "-m", module], cwd=ROOT, check=False).returncode
+    failed |= subprocess.run([sys.executable, "tools/changelog.py"], cwd=ROOT, check=False).returncode
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
