@@ -13,10 +13,10 @@ from bench import (
     delegation,
     figures,
     gateway,
-    keeping,
     plugins,
     relay,
     remote,
+    results,
     senses,
     serve,
     terminal,
@@ -32,7 +32,7 @@ ALL = {
     "idling": terminal.idle_terminal,
     "stopping": terminal.stopping,
     "stale": terminal.stale,
-    "relay": relay.dispatcher,
+    "relay": relay.relay,
     "plugins": plugins.plugins,
     "remote": remote.stop_notified,
     "serve": serve.idle_service,
@@ -57,25 +57,25 @@ def main(given: list[str]) -> int:
     names = [name for name in given if not name.startswith("-")]
     if unknown := set(names) - set(ALL):
         sys.exit(f"no figure {', '.join(sorted(unknown))}; there are {', '.join(ALL)}")
-    kept, seen = keeping.load(), list[tuple[Name, Row, float]]()
+    kept, seen = results.load(), list[tuple[Name, Row, float]]()
     for name, measure in ALL.items():
         if names and name not in names:
             continue
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         busy = os.getloadavg()[0]
         rows = asyncio.run(measure())
-        seen += [(each, row, busy) for each, row in zip(keeping.named(name, rows), rows, strict=True)]
+        seen += [(each, row, busy) for each, row in zip(results.named(name, rows), rows, strict=True)]
     _table(seen, kept)
     _compare(seen, kept)
     if "--keep" in given:
         for each, row, busy in seen:
-            if now := keeping.figure(each, row, busy):
+            if now := results.figure(each, row, busy):
                 kept.put(now)
-        keeping.save(kept)
+        results.save(kept)
     return 0 if all(row.ok for _, row, _ in seen) else 1
 
 
-def _table(seen: list[tuple[Name, Row, float]], kept: keeping.Kept) -> None:
+def _table(seen: list[tuple[Name, Row, float]], kept: results.Kept) -> None:
     lines = [HEAD]
     for name, row, _ in seen:
         rivals = beside(str(name), kept.rivals)
@@ -87,15 +87,15 @@ def _table(seen: list[tuple[Name, Row, float]], kept: keeping.Kept) -> None:
         print(f"rivals: as measured {kept.rivals['date']} on {kept.machine}, load {kept.rivals['load']}")
 
 
-def _compare(seen: list[tuple[Name, Row, float]], kept: keeping.Kept) -> None:
-    same = kept.machine == keeping.machine()
+def _compare(seen: list[tuple[Name, Row, float]], kept: results.Kept) -> None:
+    same = kept.machine == results.machine()
     compared, bad = 0, []
     for name, row, busy in seen:
-        before, now = kept.find(str(name)), keeping.figure(name, row, busy)
+        before, now = kept.find(str(name)), results.figure(name, row, busy)
         if before is None or now is None:
             continue
         compared += 1
-        if keeping.worse(before, now, same_machine=same):
+        if results.worse(before, now, same_machine=same):
             was = f"{before.value:g} {before.unit} on {before.date} (load {before.load:g})"
             bad.append(f"{name}: {now.value:g} {now.unit}, was {was}; noise is {before.tolerance:.0%}")
     where = "" if same else f"; kept on another machine ({kept.machine}), so only ratios and counts"

@@ -59,8 +59,9 @@ async def open_chat(
     more = {"person": "once", **more}
     async with open_agent(home=home, plugins=known, model=script, **more) as agent:
         # nothing was waited for since the app was opened: no turn began yet
-        lobby, owing = agent.app.sessions, OutboundPolicy(["oldchat"])
-        lobby._around = structs.replace(lobby._around, outbound=owing)
+        sessions, outbound_policy = agent.app.sessions, OutboundPolicy(["oldchat"])
+        defaults = structs.replace(sessions._services.defaults, outbound=outbound_policy)
+        sessions._services = structs.replace(sessions._services, defaults=defaults)
         guest = PluginPlatform("oldchat", agent.app.contributions)
         known = structs.replace(
             manners or PlatformPolicy(allow=("7",), progress="off"), known_role=guest.role
@@ -72,7 +73,7 @@ async def open_chat(
             poll_interval=0.05,
             draft_delay=0.05,
         )
-        gateway = Gateway(agent.app, {"oldchat": guest}, rules, outbound=owing)
+        gateway = Gateway(agent.app, {"oldchat": guest}, rules, outbound=outbound_policy)
         serving = asyncio.create_task(gateway.run())
         try:
             until = time.monotonic() + 15

@@ -1,4 +1,4 @@
-"""What the suite saw, hook by hook and path by path, told at its end; and the homes its plugins live in."""
+"""What the suite saw, hook by hook and path by path, reported at its end; and the homes its plugins live in."""
 
 from collections.abc import Callable, Iterator
 
@@ -13,7 +13,7 @@ SEEN = "hermes hook seen"
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """What a turn writes without being told where is written here."""
+    """What a turn writes without a path is written here."""
     monkeypatch.chdir(tmp_path)
 
 

@@ -73,9 +73,9 @@ def reason_against(hook: str, ending: str) -> str:
         case "agent_loop_stopped", _ if ending not in STOPS:
             return "nobody stopped it"
         case "on_session_reset", "shutdown":
-            return "nothing stands in its place"
+            return "nothing is in its place"
         case (("pre_gateway_dispatch" | "on_session_start"), "resumed"):
-            return "told before the process was killed"
+            return "reported before the process was killed"
     return ""
 
 
@@ -108,7 +108,7 @@ GOES = {
         *("agent_loop_stopped", "post_tool_call", "on_session_end"),
     ),
 }
-"""How it goes on from there; `post_llm_call` comes beside `on_session_end`."""
+"""How it continues from there; `post_llm_call` comes beside `on_session_end`."""
 
 
 def course(ending: str) -> tuple[str, ...]:

@@ -73,8 +73,8 @@ class HookLog:
         names = [line.what for line in seen]
         assert expected(ending) <= set(names), (ending, expected(ending) - set(names))
         self._in_order(ending, names)
-        self._stop_told(ending, seen)
-        self._end_told(ending, seen)
+        self._stop_reported(ending, seen)
+        self._end_reported(ending, seen)
         return sorted(set(names) & expected(ending))
 
     def _in_order(self, ending: str, names: list[str]) -> None:
@@ -88,7 +88,7 @@ class HookLog:
         if "on_session_finalize" in names and "on_session_reset" in names:
             assert end < names.index("on_session_finalize") < names.index("on_session_reset")
 
-    def _stop_told(self, ending: str, seen: list[HookRecord]) -> None:
+    def _stop_reported(self, ending: str, seen: list[HookRecord]) -> None:
         reported = [line for line in seen if line.what == "agent_loop_stopped"]
         assert len(reported) == (ending in STOPS), "once, and only if it was stopped"
         for line in reported:
@@ -100,7 +100,7 @@ class HookLog:
             names = self.names
             assert names.index("agent_loop_stopped") < names.index("tool ponder cancelled")
 
-    def _end_told(self, ending: str, seen: list[HookRecord]) -> None:
+    def _end_reported(self, ending: str, seen: list[HookRecord]) -> None:
         end = next(line.received for line in seen if line.what == "on_session_end")
         answered = ending in ("answered", "resumed")
         assert (end["completed"], end["interrupted"]) == (answered, ending in STOPS), ending

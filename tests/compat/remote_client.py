@@ -48,7 +48,7 @@ class RemoteClient:
         return call
 
     async def notices(self) -> list[str]:
-        """How the ends of calls were told so far: all of them, as far as they were sent."""
+        """How the ends of calls were reported so far: all of them, as far as they were sent."""
         await self.bring()
         return [each["type"] for each in self.heard if each["type"] in ("cancelled", "timeout")]
 

@@ -13,7 +13,7 @@ from tests.compat.chat_harness import KEY, open_chat
 pytestmark = pytest.mark.deadline(40)
 
 
-async def test_it_is_connected_told_of_a_turn_answered_through_and_let_go(home):
+async def test_it_is_connected_reported_of_a_turn_answered_through_and_let_go(home):
     waits = stall()
     async with open_chat(home, [(waits, "hello yourself")]) as chat:
         adapter = chat.adapter
@@ -41,7 +41,7 @@ async def test_newer_keywords_never_reach_old_methods(home):
         await fitting(adapter.send_typing, "42", metadata={"thread_id": "5"})
         assert (await fitting(adapter.connect, is_reconnect=True)) is True
         assert isinstance(await chat.adapter.send_image("42", "http://x/a.png", caption="look"), SendResult)
-        assert chat.heard[-1] == "look\nhttp://x/a.png", "what it cannot do is told as text"
+        assert chat.heard[-1] == "look\nhttp://x/a.png", "what it cannot do is reported as text"
         refused = await chat.adapter.send_document("42", "a.pdf")
         assert not refused.success and "cannot send a file" in refused.error
 
@@ -62,7 +62,9 @@ async def test_what_an_adapter_is_given_to_build_on(home):
         assert adapter._running and not adapter.has_fatal_error
 
 
-async def test_an_adapter_may_hand_over_messages_from_tasks_of_its_own_and_cancel_what_runs(home, hook_log):
+async def test_an_adapter_may_hand_over_messages_from_tasks_of_its_own_and_cancel_what_is_running(
+    home, hook_log
+):
     waits = stall()
     async with open_chat(home, [(waits, "never"), "next"]) as chat:
         handing = asyncio.get_running_loop().create_task(chat.adapter.handle_message(chat.event("think")))
@@ -112,7 +114,7 @@ async def test_access_is_asked_after_the_hook_and_also_while_a_turn_runs(home, h
     monkeypatch.delenv("OLDCHAT_ALLOWED", raising=False)
 
 
-async def test_an_answer_to_a_question_of_the_house_comes_from_the_chat(home, hook_log):
+async def test_an_answer_to_a_question_of_alipes_comes_from_the_chat(home, hook_log):
     script = [call("terminal", command="rm -rf /nowhere/at/all"), "so be it"]
     async with open_chat(home, script) as chat:
         await chat.say("clean up")

@@ -57,7 +57,7 @@ async def test_a_blocked_call_is_not_run_the_first_word_counts_and_all_are_asked
 
 
 async def test_a_gate_that_raises_is_closed_and_stops_nobody_else(folder):
-    one = answering(folder, "one", "pre_tool_call", "lambda told: 1 / 0")
+    one = answering(folder, "one", "pre_tool_call", "lambda reported: 1 / 0")
     two = answering(folder, "two", "pre_tool_call", "None")
     async with open_agent(plugins=[one, two], model=[call("terminal", command="true"), "oh"]) as agent:
         reply = await agent.say("do it")
@@ -78,7 +78,7 @@ async def test_approve_asks_the_person(folder, person, outcome):
 
 
 async def test_of_transformed_results_the_first_string_counts_and_all_are_shown_the_original(folder):
-    answers = ("None", "{'no': 'string'}", "lambda told: told['result'].upper()", "'too late'")
+    answers = ("None", "{'no': 'string'}", "lambda reported: reported['result'].upper()", "'too late'")
     one = answering(folder, "one", "transform_tool_result", *answers)
     two = answering(folder, "two", "transform_tool_result", "'far too late'")
     script = [call("read_file", path="a.txt"), "oh"]
@@ -93,7 +93,9 @@ async def test_of_transformed_results_the_first_string_counts_and_all_are_shown_
 
 
 async def test_what_a_command_printed_is_offered_whole_and_may_be_replaced(folder):
-    one = answering(folder, "one", "transform_terminal_output", "lambda told: str(len(told['output']))")
+    one = answering(
+        folder, "one", "transform_terminal_output", "lambda reported: str(len(reported['output']))"
+    )
     script = [call("terminal", command="seq 100000; exit 3"), "oh"]
     async with open_agent(plugins=[one], model=script) as agent:
         reply = await agent.say("count")
@@ -112,7 +114,7 @@ async def test_contexts_of_several_plugins_are_joined_to_the_message_of_this_tur
         await agent.say("again")
         first, _, last = (request.messages for request in agent.model.requests)
         assert first[-1].role == "user" and first[-1].text == "hello\n\nfrom one\n\nfrom two"
-        assert last[0].text == "hello", "what was told beside a message is not kept"
+        assert last[0].text == "hello", "what was sent beside a message is not kept"
         assert last[-1].text == "again\n\nfrom one\n\nfrom two"
         assert not any("from one" in request.system for request in agent.model.requests)
         assert asked("one") == [0, 1] * 2, "once per turn, however many questions it has"
@@ -124,7 +126,7 @@ async def test_the_last_words_may_be_given_other_words_by_the_first_who_has_any(
     after = answering(folder, "after", "post_llm_call", "'ignored'")
     async with open_agent(plugins=[one, two, after], model=["plain words", "next"]) as agent:
         assert (await agent.say("speak")).text == "better words"
-        await agent.settled()
+        await agent.wait_until_idle()
         assert {each["response_text"] for each in (*reported("one"), *reported("two"))} == {"plain words"}
         assert [each["assistant_response"] for each in reported("after")] == ["better words"]
         await agent.say("again")
@@ -147,11 +149,11 @@ async def test_a_turn_that_edited_code_is_sent_back_and_not_for_ever(folder, ans
 
 
 async def test_a_message_is_skipped_rewritten_or_allowed_and_never_lost_by_a_broken_callback(folder):
-    ruling = """lambda told: {
+    ruling = """lambda reported: {
         "skip": {"action": "skip"},
         "rewrite": {"action": "rewrite", "text": "other words"},
         "allow": {"action": "allow"},
-    }.get(told["event"].text) or (1 / 0 if told["event"].text == "break" else None)"""
+    }.get(reported["event"].text) or (1 / 0 if reported["event"].text == "break" else None)"""
     one = answering(folder, "one", "pre_gateway_dispatch", ruling)
     two = answering(folder, "two", "pre_gateway_dispatch", "{'action': 'rewrite', 'text': 'of two'}")
     async with open_agent(plugins=[one, two], model=["yes"] * 9) as agent:

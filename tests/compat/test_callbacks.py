@@ -73,7 +73,9 @@ async def test_callbacks_that_raise_at_every_hook_change_nothing_for_anybody(
         assert f"plugin clumsy_{hook} failed in {hook}: RuntimeError: a bug of mine" in caplog.text
 
 
-async def test_a_plugin_that_fails_three_times_is_switched_off_and_the_person_is_told(folder, home, hook_log):
+async def test_a_plugin_that_fails_three_times_is_switched_off_and_the_user_is_notified(
+    folder, home, hook_log
+):
     clumsy = folder("clumsy", RAISING.replace("HOOK", "pre_llm_call"))
     async with open_agent(home=home, plugins=[clumsy, RECORDER], model=["one", "two", "three"]) as agent:
         notes = []
@@ -82,7 +84,7 @@ async def test_a_plugin_that_fails_three_times_is_switched_off_and_the_person_is
             assert reply.text == text
             notes += [each.text for each in reply.of(Notice)]
         assert sum("plugin clumsy failed in pre_llm_call" in each for each in notes) == 3
-        assert any("plugin clumsy is switched off after 3 failures" in each for each in notes)
+        assert any("plugin clumsy is disabled after 3 failures" in each for each in notes)
         assert {each.name: each.state for each in agent.app.plugins.statuses()}["clumsy"] == "off"
         assert hook_log.names.count("pre_llm_call") == 3
 
@@ -173,7 +175,7 @@ async def test_tasks_that_a_stop_hook_begins_run_and_end_with_the_plugin(folder)
     source = f"""{WAITING}
 def stopped(reason):
     async def tell():
-        calls.append(("told", reason))
+        calls.append(("reported", reason))
         try:
             await asyncio.sleep(600)
         finally:
@@ -190,14 +192,14 @@ def register(ctx):
         await agent.start("wait")
         await plugin.begun.wait()
         await agent.stop()
-        assert plugin.calls == [("told", "user_stop"), "soon"] or plugin.calls == [
+        assert plugin.calls == [("reported", "user_stop"), "soon"] or plugin.calls == [
             "soon",
-            ("told", "user_stop"),
+            ("reported", "user_stop"),
         ]
     assert plugin.calls[-1] == "cleaned"
 
 
-async def test_an_unknown_hook_is_said_and_kept_and_the_plugin_goes_on(folder, caplog):
+async def test_an_unknown_hook_is_said_and_kept_and_the_plugin_continues(folder, caplog):
     source = """
     calls = []
     def register(ctx):
@@ -210,4 +212,4 @@ async def test_an_unknown_hook_is_said_and_kept_and_the_plugin_goes_on(folder, c
         await agent.say("hello")
         assert plugin_module("hopeful").calls == [1]
         assert list(plugin_module("hopeful").ctx_.uncalled) == ["pre_tool_cal"]
-    assert "nobody calls the hook pre_tool_cal. Did you mean pre_tool_call?" in caplog.text
+    assert "unknown hook pre_tool_cal. Did you mean pre_tool_call?" in caplog.text

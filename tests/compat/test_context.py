@@ -25,8 +25,8 @@ NOTHING = '{"parameters": {"type": "object", "properties": {}}}'
 
 @pytest.fixture
 def everything(home):
-    """Its variable stands in the home's `.env`, and nowhere else."""
-    (home / ".env").write_text("EVERYTHING_KEY=hush\n")
+    """Its variable is in the home's `.env`, and nowhere else."""
+    (home / ".env").write_text("EVERYTHING_KEY=quiet-secret\n")
     return {"home": home, "plugins": [EVERYTHING], "config": ENTRIES}
 
 
@@ -37,7 +37,7 @@ async def test_what_each_method_gives_back(everything):
             assert gave[what] is True, what
         for what in ("taken", "refused", "unknown middleware", "hook"):
             assert gave[what] is None, what
-        assert gave["config"] == (7, "usual") and gave["key"] == "hush"
+        assert gave["config"] == (7, "usual") and gave["key"] == "quiet-secret"
         assert gave["about"] == ("everything", "3.1.0", "A. Glutton", "default")
         assert gave["needs"] == (["EVERYTHING_KEY"], ["EVERYTHING_EXTRA"], "All of it")
         kept = {offer.kind: offer.name for offer in agent.app.contributions.all(ProviderContribution)}
@@ -78,7 +78,7 @@ async def test_commands_answer_also_async_ones_and_words_are_injected(everything
         assert (await agent.command("/later on")).text == "later: on"
         await agent.say("hello")
         assert (await agent.command("/inject by the way")).text == "injected: True"
-        asked = await agent.model.asked(2)
+        asked = await agent.model.wait_for_request(2)
         assert asked.messages[-1].text == "by the way"
         assert "/loud WORDS" in (await agent.command("/help")).text
         assert (await agent.command("/stop")).text != "STOP"
@@ -102,7 +102,7 @@ async def test_commands_injected_words_skills_and_programs_at_a_real_terminal(ho
             config.write(
                 '[plugins]\nenabled = ["everything"]\n[plugins.entries.everything]\ndepth = {of = 7}\n'
             )
-        (home / ".env").write_text("EVERYTHING_KEY=hush\n")
+        (home / ".env").write_text("EVERYTHING_KEY=quiet-secret\n")
         (home / ".env").chmod(0o600)
         async with TerminalProcess.of(Home(home)) as terminal:
             terminal.type("/loud hello" + ENTER)
@@ -127,7 +127,7 @@ async def test_a_plugin_whose_variable_is_missing_is_not_loaded_and_says_which(h
     (home / "plugins" / "everything").symlink_to(EVERYTHING)
     (home / "config.toml").write_text('model = "scripted"\n[plugins]\nenabled = ["everything"]\n')
     done = await Home(home).run("ask", "hello")
-    assert done.status == 0 and "You said: hello" in done.out, "the host goes on"
+    assert done.status == 0 and "You said: hello" in done.out, "the host continues"
     listed = await Home(home).run("plugins", "list")
     assert "EVERYTHING_KEY" in listed.out + listed.err
 
@@ -173,7 +173,7 @@ async def test_a_tool_is_offered_while_its_check_says_so_and_its_variables_are_s
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-async def test_a_tool_of_the_house_is_replaced_only_where_the_operator_allows_it(folder, allowed, caplog):
+async def test_a_built_in_tool_is_replaced_only_where_the_operator_allows_it(folder, allowed, caplog):
     source = f"""
     def register(ctx):
         ctx.register_tool("terminal", "s", {NOTHING}, lambda args: "mine", override=True)
@@ -207,7 +207,7 @@ async def test_a_folder_plugin_is_imported_under_its_name_and_forgotten_at_the_e
     assert not [name for name in sys.modules if name.startswith(("hermes_plugins.", "hermes_c", "gateway"))]
 
 
-async def test_plugins_that_cannot_be_loaded_are_said_and_the_host_goes_on(folder, home):
+async def test_plugins_that_cannot_be_loaded_are_said_and_the_host_continues(folder, home):
     broken = {
         "no-register": "value = 1",
         "raises": "def register(ctx):\n    raise KeyError('lost')",
@@ -248,18 +248,18 @@ async def test_plain_code_in_a_worker_thread_may_touch_the_loop(folder):
 
     def touch(args):
         loop = asyncio.get_event_loop()
-        told = [asyncio.run(add(1, 1)), asyncio.run_coroutine_threadsafe(add(2, 2), loop).result(5)]
+        reported = [asyncio.run(add(1, 1)), asyncio.run_coroutine_threadsafe(add(2, 2), loop).result(5)]
         done = threading.Event()
         loop.call_soon(done.set)
-        told.append(done.wait(5))
+        reported.append(done.wait(5))
         done.clear()
         loop.call_later(0.01, done.set)
-        told.append(done.wait(5))
+        reported.append(done.wait(5))
         done.clear()
-        loop.create_task(add(3, 3)).add_done_callback(lambda task: (told.append(task.result()), done.set()))
+        loop.create_task(add(3, 3)).add_done_callback(lambda task: (reported.append(task.result()), done.set()))
         done.wait(5)
-        told.append(loop.run_until_complete(add(4, 4)))
-        return told
+        reported.append(loop.run_until_complete(add(4, 4)))
+        return reported
 
     def register(ctx):
         waiting["ready"] = asyncio.Event()

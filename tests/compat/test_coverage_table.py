@@ -33,5 +33,5 @@ def test_what_is_demanded_is_what_the_way_leads_past(ending):
     assert {*course(ending)} | beside == expected(ending)
 
 
-def test_every_stop_is_told_by_two_words_of_its_own():
+def test_every_stop_is_reported_by_two_words_of_its_own():
     assert len(set(STOPS.values())) == len(STOPS)

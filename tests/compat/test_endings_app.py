@@ -30,7 +30,7 @@ async def walked(home, hook_log, ending):
 
 
 async def leave(agent, hook_log):
-    """Begin a new conversation, and wait until it was told."""
+    """Begin a new conversation, and wait until it was sent."""
     await agent.command("/new")
     await hook_log.until("on_session_reset")
 
@@ -100,7 +100,7 @@ async def test_the_end_of_the_process(home, hook_log, saw):
     saw("app", "shutdown")
 
 
-async def test_a_turn_that_goes_on_after_kill_9(home, hook_log, saw):
+async def test_a_turn_that_resumes_after_kill_9(home, hook_log, saw):
     await killed(home, hook_log, "app")
     async with open_agent(
         home=home, plugins=[RECORDER], model=turn_scripts.script_for("resumed"), person="once"
@@ -117,9 +117,9 @@ async def test_a_turn_that_goes_on_after_kill_9(home, hook_log, saw):
 
 
 async def killed(home, hook_log, surface, once="pre_api_request"):
-    """A process with a turn that waits is ended by force; the hook_log begins anew.
+    """A process with a turn that waits is ended by force; the hook_log begins again.
 
-    The turn goes on once the file `hold` is removed: somebody must be there who can be asked.
+    The turn continues once the file `hold` is removed: somebody must be there who can be asked.
     """
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.compat.killed_process", surface, str(home), cwd=ROOT

@@ -36,7 +36,7 @@ async def walked(home, hook_log, ending):
 
 
 @pytest.mark.parametrize(
-    ("ending", "seen"), [("answered", "all done"), ("failed", "It failed: the purse is empty")]
+    ("ending", "seen"), [("answered", "all done"), ("failed", "It failed: the budget is empty")]
 )
 async def test_a_turn_that_comes_to_its_end(home, hook_log, saw, ending, seen):
     async with walked(home, hook_log, ending) as chat:
@@ -104,7 +104,7 @@ async def test_the_end_of_the_process(home, hook_log, saw):
     saw("host", "shutdown")
 
 
-async def test_a_turn_that_goes_on_after_kill_9(home, hook_log, saw):
+async def test_a_turn_that_resumes_after_kill_9(home, hook_log, saw):
     await killed(home, hook_log, "host")
     async with open_chat(home, turn_scripts.script_for("resumed")) as chat:
         (home / "hold").unlink()

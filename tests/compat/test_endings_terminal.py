@@ -126,7 +126,7 @@ async def test_turns_that_make_way_for_something_else(home, hook_log, saw):
         saw("terminal", "shutdown")
 
 
-async def test_a_turn_that_is_being_set_up_and_one_that_goes_on_after_kill_9(home, hook_log, saw):
+async def test_a_turn_that_is_being_set_up_and_one_that_resumes_after_kill_9(home, hook_log, saw):
     async with open_desk(home, hook_log) as desk:
         async with desk.at() as terminal:
             (home / "hold").touch()

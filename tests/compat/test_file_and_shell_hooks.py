@@ -1,4 +1,4 @@
-"""File hooks and shell hooks of the original: put into the home, told of what happens, from every surface."""
+"""File hooks and shell hooks of the original: put into the home, reported of what happens, from every surface."""
 
 import json
 import shutil
@@ -20,17 +20,17 @@ SCRIBE = Path(__file__).parent / "hooks" / "scribe"
 
 @pytest.fixture
 def seen(home):
-    """The file hook lies in the home; what it was told so far."""
+    """The file hook lies in the home; what it was sent so far."""
     shutil.copytree(SCRIBE, home / "hooks" / "scribe")
 
     def lines():
-        file = home / "told.txt"
+        file = home / "reported.txt"
         return file.read_text().splitlines() if file.exists() else []
 
     return lines
 
 
-async def test_a_file_hook_is_told_of_every_ending_with_its_status(home, seen):
+async def test_a_file_hook_is_notified_of_every_ending_with_its_status(home, seen):
     waits = [stall(), stall()]
     script = ["one", OutOfCredit("no"), (waits[0], "never"), (waits[1], "never")]
     async with open_agent(home=home, model=script) as agent:
@@ -53,7 +53,7 @@ async def test_a_file_hook_is_told_of_every_ending_with_its_status(home, seen):
     assert seen().count("agent:step") == 4
 
 
-async def test_a_file_hook_is_told_of_a_new_conversation(home, seen):
+async def test_a_file_hook_is_notified_of_a_new_conversation(home, seen):
     async with open_agent(home=home, model=["one", "two"]) as agent:
         await agent.say("first")
         await agent.command("/new")
@@ -116,7 +116,7 @@ def gate(home):
     return {"hooks": {"pre_tool_call": [{"command": str(file), "matcher": "terminal"}]}}
 
 
-async def test_a_shell_hook_runs_once_a_person_allowed_it_and_anew_when_its_file_changed(home, gate):
+async def test_a_shell_hook_runs_once_a_person_allowed_it_and_again_when_its_file_changed(home, gate):
     script = [call("terminal", command="echo hi"), "oh"] * 4
     async with open_agent(home=home, model=script, config=gate, person="trusts") as agent:
         agent.address = agent.address.__class__("terminal", "desk")
@@ -137,10 +137,10 @@ async def test_a_shell_hook_runs_once_a_person_allowed_it_and_anew_when_its_file
         assert (await agent.say("do it")).result("terminal").text == "not on a Monday"
 
 
-async def test_nobody_in_a_chat_may_say_what_runs_on_this_machine(home, gate):
+async def test_nobody_in_a_chat_may_say_what_is_running_on_this_machine(home, gate):
     async with open_chat(home, ["one"], config=gate) as chat:
         await chat.say("/hooks allow 1")
-        await chat.until("said in its own terminal")
+        await chat.until("Use the terminal of this machine")
 
 
 async def test_a_shell_hook_may_add_context_and_a_broken_gate_is_closed(home):
@@ -170,7 +170,9 @@ async def test_consent_at_a_real_terminal(home, gate):
             terminal.type("do it" + ENTER)
             await terminal.until("Done.")
             words = " ".join(terminal.text.split())
-            assert "for pre_tool_call is not run" in words and "/hooks allow N" in words, "they are told how"
+            assert "for pre_tool_call is not run" in words and "/hooks allow N" in words, (
+                "they are reported how"
+            )
             terminal.type("/hooks allow 1" + ENTER)
             await terminal.until("1  allowed")
             terminal.type("do it" + ENTER)

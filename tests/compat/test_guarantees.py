@@ -65,7 +65,7 @@ async def test_the_same_without_a_platform(home, hook_log):
     ) as agent:
         agent._person = "nobody"  # somebody is there, and says nothing
         running = await agent.start("clean up")
-        await running.until(ApprovalAsked)
+        await running.wait_for(ApprovalAsked)
         reply = await running.stop()
         assert [each.choice for each in reply.of(ApprovalAnswered)] == ["no"]
         await hook_log.until("on_session_end")
@@ -128,7 +128,7 @@ async def test_an_old_run_that_unwinds_late_cannot_touch_what_a_newer_one_has(fo
         assert agent.app.sessions.is_busy(agent.key), "the newer one still lives"
         waits.go()
         assert (await second).text == "mine"
-        await agent.settled()
+        await agent.wait_until_idle()
         ends = [line.received for line in hook_log.hooks if line.what == "on_session_end"]
         assert [each["completed"] for each in ends] == [False, True]
         assert hook_log.names.count("agent_loop_stopped") == 1
@@ -203,7 +203,7 @@ async def test_a_session_begins_for_plugins_also_if_its_first_turn_was_cut_off_b
         assert hook_log.names.count("on_session_start") == 1
 
 
-async def test_a_session_begins_once_for_plugins_also_if_its_first_turn_is_stopped_as_that_is_told(
+async def test_a_session_begins_once_for_plugins_also_if_its_first_turn_is_stopped_as_that_is_reported(
     folder, home, hook_log
 ):
     source = """
@@ -224,10 +224,10 @@ async def test_a_session_begins_once_for_plugins_also_if_its_first_turn_is_stopp
         assert hook_log.names.count("on_session_start") == 1
 
 
-async def test_a_conversation_that_rests_for_long_is_told_as_over_and_may_go_on_all_the_same(
+async def test_a_conversation_that_rests_for_long_is_reported_as_over_and_may_go_on_all_the_same(
     home, hook_log, monkeypatch
 ):
-    monkeypatch.setattr("alipes.app.Habits", partial(SessionDefaults, idle_seconds=0.2))
+    monkeypatch.setattr("alipes.app.SessionDefaults", partial(SessionDefaults, idle_seconds=0.2))
     async with open_agent(home=home, plugins=[RECORDER], model=["one", "two"]) as agent:
         await agent.say("first")
         await hook_log.until("on_session_finalize")
@@ -239,7 +239,7 @@ async def test_a_conversation_that_rests_for_long_is_told_as_over_and_may_go_on_
         assert hook_log.names.count("on_session_start") == 1 and "on_session_reset" not in hook_log.names
 
 
-async def test_subagent_stop_is_told_once_for_each_child_also_when_it_is_stopped(home, hook_log):
+async def test_subagent_stop_is_reported_once_for_each_child_also_when_it_is_stopped(home, hook_log):
     both = call("delegate_task", tasks=[{"goal": "one"}, {"goal": "two"}])
     waiting = ((stall(), "one is done"), (stall(), "two is done"))
     async with open_agent(home=home, plugins=[RECORDER], model=[both, *waiting]) as agent:

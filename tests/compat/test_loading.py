@@ -119,7 +119,7 @@ async def test_reload_within_the_same_second_runs_the_new_code(home, folder, mon
 async def test_async_callbacks_are_awaited_at_every_hook(home, hook_log, tmp_path, ending):
     source = (PLUGINS / "recorder" / "__init__.py").read_text()
     source = source.replace(
-        "    def told(**kwargs):", "    async def told(**kwargs):\n        await asyncio.sleep(0)"
+        "    def reported(**kwargs):", "    async def reported(**kwargs):\n        await asyncio.sleep(0)"
     )
     book = (PLUGINS / "recorder" / "book.py").read_text()
     recorder = write_plugin(tmp_path / "sources" / "recorder", source, book_py=book)
@@ -135,7 +135,9 @@ async def test_async_callbacks_are_awaited_at_every_hook(home, hook_log, tmp_pat
     hook_log.check(ending)
 
 
-async def test_a_call_that_was_under_way_when_the_process_was_killed_is_told_and_not_repeated(home, hook_log):
+async def test_a_call_that_was_under_way_when_the_process_was_killed_is_reported_and_not_repeated(
+    home, hook_log
+):
     await killed(home, hook_log, "tool", "tool ponder")
     (home / "hold").unlink()
     async with open_agent(home=home, plugins=[PLUGINS / "recorder"], model=["so be it"]) as agent:
@@ -161,7 +163,7 @@ async def test_plugins_that_wait_in_threads_keep_nobody_from_leaving(home, folde
     async with open_agent(home=home, plugins=[folder("slow", source)], model=[call("slow"), "next"]) as agent:
         running = await agent.start("go")
         async with asyncio.timeout(LIMIT_S):
-            await agent.model.asked()
+            await agent.model.wait_for_request()
             await asyncio.sleep(0.1)
         assert (await running.stop()).ending == "stopped"
         assert (await agent.say("and now?")).text == "next"

@@ -1,4 +1,4 @@
-"""A memory provider on a whole app: asked before a turn, told of it once it was answered, and only then."""
+"""A memory provider on a whole app: asked before a turn, reported of it once it was answered, and only then."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def calls(what):
     return [each[1:] for each in plugin_module("pouch").calls if each[0] == what]
 
 
-async def test_what_is_recalled_stands_beside_the_message_and_the_answered_turn_is_kept():
+async def test_what_is_recalled_is_added_to_the_message_and_the_answered_turn_is_kept():
     script = [call("recall"), "with milk", "bye"]
     async with open_agent(plugins=[POUCH], model=script) as agent:
         reply = await agent.say("tea?")
@@ -46,11 +46,11 @@ async def test_turns_that_were_interrupted_or_failed_are_not_kept():
         await waits[1].reached.wait()
         assert (await agent.say("answered")).text == "at last"
         await until(lambda: calls("sync_turn"))
-        await agent.settled()
+        await agent.wait_until_idle()
         assert calls("sync_turn") == [("answered", "at last")]
 
 
-async def test_the_end_of_a_conversation_and_the_next_one_are_told():
+async def test_the_end_of_a_conversation_and_the_next_one_are_reported():
     async with open_agent(plugins=[POUCH], model=["one", "two"]) as agent:
         await agent.say("first")
         await until(lambda: calls("sync_turn"))
@@ -82,5 +82,5 @@ async def test_there_is_one_memory_at_a_time(folder, caplog):
         await agent.say("first")
         await until(lambda: calls("sync_turn") or plugin_module("second").calls)
         mine, other = plugin_module("pouch").calls, plugin_module("second").calls
-        assert bool(mine) != bool(other)  # plugins open side by side: whoever comes first keeps it
-    assert f"memory is kept by {'pouch' if mine else 'second'} already" in caplog.text
+        assert bool(mine) != bool(other)  # plugins open side by side: any client that comes first keeps it
+    assert f"{'pouch' if mine else 'second'} is already the memory provider" in caplog.text

@@ -44,7 +44,7 @@ async def test_middleware_that_breaks_is_as_if_it_were_not_there(folder, kind, c
     assert f"plugin clumsy failed in {kind}: RuntimeError: a bug of mine" in caplog.text
 
 
-async def test_an_execution_that_never_calls_what_it_wraps_stands_in_for_it(folder):
+async def test_an_execution_that_never_calls_what_it_wraps_replaces_it(folder):
     source = """
     from types import SimpleNamespace as S
     def instead(request, next_call, **kw):
@@ -58,7 +58,7 @@ async def test_an_execution_that_never_calls_what_it_wraps_stands_in_for_it(fold
         assert agent.model.requests == []
 
 
-async def test_a_stop_reaches_through_middleware_that_stands_around_a_tool(folder, home, hook_log):
+async def test_a_stop_reaches_through_middleware_that_wraps_a_tool(folder, home, hook_log):
     source = """
     calls = []
     def around(next_call, args, **kw):

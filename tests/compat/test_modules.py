@@ -89,4 +89,4 @@ async def test_the_doctor_reports_plugins_that_reach_into_the_original(home):
     wrong = [each for each in said.splitlines() if "importer" in each and "out of scope" in each]
     assert wrong == [], "what only uses the names is fine"
     asked = await Home(home).run("ask", "hello")
-    assert asked.status == 0 and "You said: hello" in asked.out, "the host goes on"
+    assert asked.status == 0 and "You said: hello" in asked.out, "the host continues"

@@ -27,7 +27,7 @@ def tools(agent):
     return [{spec.name for spec in request.tools} for request in agent.model.requests]
 
 
-async def test_tools_come_are_called_and_go_in_a_conversation_that_goes_on(home, hook_log):
+async def test_tools_come_are_called_and_go_in_a_conversation_that_continues(home, hook_log):
     script = ["none yet", call("lookup", words="Rome"), "there", "gone again"]
     async with open_agent(**known(home, script)) as agent:
         await agent.say("hello")
@@ -59,7 +59,7 @@ async def test_a_tool_that_is_removed_or_brought_in_the_midst_of_a_turn_changes_
         assert ["other" in each for each in tools(agent)] == [False, False, True, True]
 
 
-async def test_a_call_that_nobody_answers_times_out_and_is_told_so(home, hook_log):
+async def test_a_call_that_nobody_answers_times_out_and_is_reported_so(home, hook_log):
     async with open_agent(**known(home, [call("lookup"), "oh"], timeout=0.2)) as agent:
         async with open_client(home, "lookup") as wire:
             reply = await agent.say("look")
@@ -147,7 +147,7 @@ async def test_on_a_platform_the_tools_are_offered_and_cut_off_the_same_way(home
         assert await wire.notices() == ["cancelled"]
 
 
-async def test_at_a_real_terminal_the_client_is_told_of_every_way_to_stop(home, hook_log):
+async def test_at_a_real_terminal_the_client_is_notified_of_every_way_to_stop(home, hook_log):
     for plugin in (REMOTE, RECORDER):
         shutil.copytree(plugin, home / "plugins" / plugin.name)
     lookup = Calls((Call("lookup", {"words": "x"}),))

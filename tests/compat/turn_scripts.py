@@ -10,8 +10,8 @@ DANGEROUS = "rm -rf /nowhere/at/all; echo gone"
 
 
 def script_for(ending: str) -> list[Any]:
-    """What the model says, up to the end of the turn, and `next` to whoever asks after it."""
-    last = {"answered": "all done", "resumed": "all done", "failed": OutOfCredit("the purse is empty")}
+    """What the model says, up to the end of the turn, and `next` to the client that asks after it."""
+    last = {"answered": "all done", "resumed": "all done", "failed": OutOfCredit("the budget is empty")}
     return [
         Transient("one moment", 0.01),
         call("delegate_task", goal="look around"),

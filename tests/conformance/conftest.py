@@ -1,4 +1,4 @@
-"""The table of surfaces, and how a conversation is run on each: on the loop where the surface's world lives."""
+"""The surfaces of the conformance suite. Each conversation runs on the loop of its surface's world."""
 
 from collections.abc import Iterator, Mapping
 from inspect import iscoroutinefunction
@@ -10,8 +10,8 @@ from tests.conformance.discord import Discord
 from tests.conformance.email import Email
 from tests.conformance.irc import Irc
 from tests.conformance.matrix import Matrix
-from tests.conformance.scripted_model import ScriptedModel
 from tests.conformance.plugin import Plugin
+from tests.conformance.scripted_model import ScriptedModel
 from tests.conformance.slack import Slack
 from tests.conformance.surface import Room, Surface
 from tests.conformance.telegram import Telegram, Webhook
@@ -28,7 +28,7 @@ SURFACES: tuple[type[Surface], ...] = (
     Plugin,
     Terminal,
 )
-"""Every surface holds every conversation; a new one joins by one line."""
+"""Every surface runs every conversation; a new one joins by one line."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class SurfaceRunner:
-    """A surface of one kind, made anew after a conversation that went wrong."""
+    """Runs one surface and replaces it after a failed conversation."""
 
     def __init__(self, kind: type[Surface], folders: pytest.TempPathFactory, leaks: LeakCheck) -> None:
         self.kind, self._folders, self._leaks = kind, folders, leaks
@@ -61,7 +61,9 @@ class SurfaceRunner:
 
 @pytest.fixture(scope="package", params=SURFACES, ids=lambda kind: kind.name)
 def runner(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, leak_probes: Mapping[str, LeakProbe]
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    leak_probes: Mapping[str, LeakProbe],
 ) -> Iterator[SurfaceRunner]:
     made = SurfaceRunner(request.param, tmp_path_factory, LeakCheck(also=leak_probes))
     yield made
@@ -74,7 +76,7 @@ def surface(request: pytest.FixtureRequest, runner: SurfaceRunner, leaks: LeakCh
     for what in needed:
         if what in runner.kind.cannot:
             pytest.skip(f"{runner.kind.name}: {runner.kind.cannot[what]}")
-    with leaks.ignore_opened():  # its world lives longer than a conversation, and is looked at when it closes
+    with leaks.ignore_opened():  # its world lives longer than a conversation and is checked when it closes
         yield runner.open()
 
 

@@ -1,4 +1,4 @@
-"""A platform plugin as Hermes knows them: speaks to the echo of `plugin.py` in lines of JSON.
+"""A platform plugin in the style of Hermes: exchanges lines of JSON with the server in `plugin.py`.
 
 Its text is copied into a home; nothing here imports it.
 """
@@ -52,11 +52,13 @@ class EchoPlatform(BasePlatformAdapter):
         self._set_fatal_error("lost", "the echo hung up", retryable=True)
 
     async def take(self):
-        """One after the other; what was taken is told, so that it does not come again."""
+        """Handle lines in order and confirm each, so that it is not sent again."""
         while True:
             seen = await self.inbox.get()
             if "press" in seen:
-                if seen["user"] in self.config.extra["people"]:  # who may press is an adapter's own business
+                if (
+                    seen["user"] in self.config.extra["people"]
+                ):  # adapters decide themselves who may press a button
                     resolve_gateway_approval(seen["session_key"], CHOICES[seen["press"]], by=seen["user"])
             elif not seen["group"] or seen["text"].startswith(CALL):
                 await self.handle_message(self.heard(seen))

@@ -1,4 +1,4 @@
-"""Mail as a surface: a real dovecot, a smarthost that keeps what is sent, and `alipes serve` between them."""
+"""Mail as a surface: a real dovecot, an SMTP server that records mails, and `alipes serve`."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -7,8 +7,8 @@ from email.message import EmailMessage
 from pathlib import Path
 from typing import ClassVar
 
-from tests.conformance.surface import File
 from tests.conformance.no_edits import NO_DRAFTS, NoEditsMessenger, NoEditsRoom
+from tests.conformance.surface import File
 from tests.world.mail_server import OURS, SERVER, Dovecot, Smarthost, Writer
 
 GUESTS = 120
@@ -60,7 +60,7 @@ class Email(NoEditsMessenger):
         return Correspondence(self, f"stranger{next(self._guests)}@example.org")
 
     def asked(self, command: str) -> list[str]:
-        why = "Approve? This command force-pushes, which can overwrite work on the remote."
+        why = "Approve? This command force-pushes or deletes, which can overwrite work on the remote."
         return [f"{why}\n\nterminal: {command}\n\nAnswer yes (once), session or no, or always."]
 
 
@@ -73,7 +73,7 @@ class Correspondence(NoEditsRoom):
         self._sent: dict[str, EmailMessage] = {}
 
     async def say(self, text: str, *, who: str = "", file: File | None = None) -> str:
-        """As a reply to the last mail of ours, or else to their own first one."""
+        """As a reply to our last mail, or to their own first one."""
         mails = self._mails()
         first = next(iter(self._sent.values()), None)
         message = self._writer.compose(f"{text}\n-- \nYours", to=mails[-1] if mails else first)

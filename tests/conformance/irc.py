@@ -1,4 +1,4 @@
-"""IRC as a surface: a real ngircd, people at it with clients of their own, and `alipes serve`."""
+"""IRC as a surface: a real ngircd, people with their own clients, and `alipes serve`."""
 
 import itertools
 import re
@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ClassVar
 
-from tests.conformance.surface import File
 from tests.conformance.no_edits import NO_DRAFTS, NoEditsMessenger, NoEditsRoom
+from tests.conformance.surface import File
 from tests.world.irc_server import Ngircd, Person
 
 GUESTS, CHANNELS = 120, 12
@@ -28,7 +28,7 @@ class Irc(NoEditsMessenger):
         "limits": "a server that has enough does not say so but reads more slowly; tests/unit/test_irc_doors.py",
         "menus": "there are none; `!help` lists the commands (tests/unit/test_irc.py)",
         "files": "it carries lines of text alone",
-        "absence": "nobody keeps what is said to who is not there: whoever writes is told so by the server",
+        "absence": "IRC servers keep no messages for absent people",
     }
 
     def __init__(self, folder: Path) -> None:
@@ -69,7 +69,7 @@ class Irc(NoEditsMessenger):
         return Query(self, self.people["Ada"], channel)
 
     def asked(self, command: str) -> list[str]:
-        why = "Approve? This command force-pushes, which can overwrite work on the remote."
+        why = "Approve? This command force-pushes or deletes, which can overwrite work on the remote."
         return [why, f"terminal: {command}", "Answer yes (once), session or no, or always."]
 
 
@@ -97,7 +97,7 @@ class Query(NoEditsRoom):
         return self._viewer.heard("alipes", self._channel)
 
     def answers(self) -> list[str]:
-        """Whose name stands before it: the last that they said until then."""
+        """The person whose nick precedes a line: the last one who wrote before."""
         found = []
         for number, line in enumerate(self._lines()):
             called = CALLED.match(line)

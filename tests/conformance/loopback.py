@@ -1,4 +1,4 @@
-"""What is the same on surfaces whose loopback server knows people and places by name: see `tests/world`."""
+"""Common code of surfaces whose loopback server knows people and channels by name: see `tests/world`."""
 
 import itertools
 from abc import abstractmethod
@@ -31,7 +31,7 @@ class Loopback(Messenger):
 
     @abstractmethod
     def tokens(self) -> str:
-        """As they runner in `.env`."""
+        """The tokens in `.env`."""
 
     def settings(self) -> list[str]:
         (self.home.path / ".env").write_text(self.tokens())
@@ -75,7 +75,7 @@ class Channel(Room):
 
     @abstractmethod
     def _id(self, post: Any) -> str:
-        """Of what stands here."""
+        """Texts of the messages here."""
 
     async def until(self, fact: Callable[[], Any]) -> None:
         await self._server.until(fact)

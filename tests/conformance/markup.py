@@ -1,4 +1,4 @@
-"""Markdown as a person reads it where the platform shows it, as far as the texts of conversations have any."""
+"""Markdown as the platform shows it, as far as the conversations use it."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Matrix as a surface: a real Synapse behind our gate, and `alipes serve` with matrix-nio on them."""
+"""Matrix as a surface: a real Synapse behind our proxy, and `alipes serve` with matrix-nio."""
 
 import html
 import itertools
@@ -23,7 +23,7 @@ class Matrix(Messenger):
     cannot: ClassVar = {"menus": "Matrix has no menu of commands; they are typed, as /stop or !stop"}
 
     def __init__(self, folder: Path) -> None:
-        synapse()  # or it is skipped, before anything is made
+        synapse()  # or it is skipped before anything is created
         super().__init__(folder)
         self._numbers = itertools.count(1)
 
@@ -117,7 +117,7 @@ class Chamber(Room):
         self._gate.fault("lose", verb, self.id)
 
     def files(self) -> list[tuple[str, bytes]]:
-        """Those that came, and are fetched as a person's client does."""
+        """Files of received messages, downloaded like a person's client does."""
         files = [post for post in self._mine() if post.content["msgtype"] == "m.file"]
         return [(post.content["filename"], self._fetched(post.content["url"])) for post in files]
 
@@ -125,11 +125,11 @@ class Chamber(Room):
         return self.person.fetched.get(mxc, b"")
 
     def answers(self) -> list[str]:
-        return [post.replies_to for post in self._mine()]
+        return [post.answers for post in self._mine()]
 
 
 def _worded(text: str, us: Person) -> dict[str, Any]:
-    """As Element writes it: who is called becomes a pill, and a name in the plain words."""
+    """As Element writes it: a mention is a pill, and a name in the plain text."""
     content: dict[str, Any] = {"msgtype": "m.text", "body": text, "m.mentions": {}}
     if us.id in text:
         pill = f'<a href="https://matrix.to/#/{us.id}">Alipes</a>'
@@ -148,7 +148,7 @@ async def _attached(person: Person, text: str, file: File) -> dict[str, Any]:
 
 
 def _read(post: RoomMessage) -> str:
-    """As it is shown: the HTML where there is any, and both say the same."""
+    """As it is shown: the HTML if there is any; both must say the same."""
     shown = post.content.get("formatted_body")
     if shown is not None:
         text = re.sub(r"<br>|</?(?:pre|blockquote)[^>]*>", "\n", shown)

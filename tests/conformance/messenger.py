@@ -1,4 +1,4 @@
-"""`alipes serve` as the program behind a messenger, and how the house speaks in every chat."""
+"""`alipes serve` as the program behind a messenger, and its own messages in a chat."""
 
 import asyncio
 import signal
@@ -9,11 +9,11 @@ from tests.e2e.service import ServeProcess, open_serve
 
 
 class Messenger(Surface):
-    """One process serves all rooms, and is started anew where a conversation wants that."""
+    """One process serves all rooms; it is restarted if a conversation needs that."""
 
     platform: str
     words: tuple[str, ...] = ()
-    """What follows `alipes serve`."""
+    """Arguments of `alipes serve`."""
     _served: ServeProcess | None = None
     _stack: AsyncExitStack
 
@@ -55,7 +55,7 @@ class Messenger(Surface):
             await asyncio.sleep(0.02)
 
     async def doubted(self) -> int:
-        """How many messages this process sent although they may have been there."""
+        """How many uncertain messages this process sent again."""
         return int(
             await self._running().metric(
                 f'alipes_messages_total{{platform="{self.platform}",fate="uncertain"}}'
@@ -79,11 +79,11 @@ class Messenger(Surface):
         return [f"✓ terminal {command}"]
 
     def consented(self, command: str, yes: bool) -> list[str]:
-        why = "Approve? This command force-pushes, which can overwrite work on the remote."
-        return [f"{why}\n\nterminal: {command}\n\n{'Approved.' if yes else 'Not allowed.'}"]
+        why = "Approve? This command force-pushes or deletes, which can overwrite work on the remote."
+        return [f"{why}\n\nterminal: {command}\n\n{'Approved.' if yes else 'Denied.'}"]
 
     def restarted(self, answer: str) -> list[str]:
-        return [answer]  # it is ended before we leave
+        return [answer]  # it is stopped before we leave
 
     def resumed(self, words: str, answer: str) -> list[str]:
         return [answer, f"I was restarted. Continuing with “{words}”."]

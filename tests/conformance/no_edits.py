@@ -1,12 +1,12 @@
-"""Surfaces on which nothing can be changed once it is said: answers come whole, and tools work unseen."""
+"""Surfaces without edits: answers arrive complete, and tool progress is not shown."""
 
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from tests.conformance.scripted_model import ScriptedModel
 from tests.conformance.messenger import Messenger
+from tests.conformance.scripted_model import ScriptedModel
 from tests.conformance.surface import Room
 
 NO_DRAFTS = "what is said cannot be changed there, so an answer comes when it is whole"
@@ -14,7 +14,7 @@ TOOL = "terminal sh "
 
 
 class NoEditsRoom(Room):
-    """What a person would see growing elsewhere counts as shown once the model is that far."""
+    """A draft counts as shown once the model is that far."""
 
     fake_model: ScriptedModel
 
@@ -33,7 +33,7 @@ class NoEditsRoom(Room):
             await asyncio.sleep(0.01)
 
     async def press(self, label: str, *, who: str = "") -> None:
-        """There are no buttons: words do."""
+        """There are no buttons: answer in words."""
         await self.say(label.lower(), who=who)
 
 
@@ -52,7 +52,7 @@ class NoEditsMessenger(Messenger):
 
     @abstractmethod
     def asked(self, command: str) -> list[str]:
-        """The question, which stays as it is."""
+        """The question, which is not edited."""
 
     def consented(self, command: str, yes: bool) -> list[str]:
         return [*self.asked(command), "Approved." if yes else "Denied."]

@@ -1,4 +1,4 @@
-"""A platform that a Hermes plugin brings, as a surface: a echo on loopback, and the plugin in `alipes serve`."""
+"""A platform of a Hermes plugin as a surface: a loopback server, and the plugin in `alipes serve`."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ Wire = dict[str, Any]
 
 
 class Post(Struct):
-    """Something that the plugin put up."""
+    """A message of the plugin."""
 
     id: str
     chat: str
@@ -33,13 +33,13 @@ class Post(Struct):
 
 
 class EchoServer:
-    """Where people speak. What the plugin did not say it took is told again to the next that connects."""
+    """The chat server. Unconfirmed messages are sent again to the next connection."""
 
     def __init__(self) -> None:
         self.posts: list[Post] = []
         self.said: dict[str, Wire] = {}
         self.faults: list[tuple[str, str, str]] = []
-        """What befalls the next call: which verb, in which chat, `flood` or `lose`."""
+        """What happens to the next call: verb, chat, and `flood` or `lose`."""
         self._untaken: dict[str, Wire] = {}
         self._ids = itertools.count(1)
         self._writer: asyncio.StreamWriter | None = None
@@ -57,7 +57,7 @@ class EchoServer:
                 self._writer.transport.abort()
 
     def tell(self, seen: Wire) -> str:
-        """Something happened; the plugin is told until it took it."""
+        """Send something to the plugin until it is confirmed."""
         id = seen["id"] = seen.get("id") or f"m{next(self._ids)}"
         self.said[id] = self._untaken[id] = seen
         if self._writer is not None:

@@ -1,4 +1,4 @@
-"""The model behind a conversation: a script, what it was asked, and answers that wait in their midst."""
+"""The scripted model behind a conversation: its requests, and answers that pause."""
 
 import asyncio
 from collections.abc import Iterable
@@ -11,16 +11,16 @@ from tests.world.model_wires import cut
 
 
 class ScriptedModel(ModelServer):
-    """Answers in order; `answers` begins a new script, and forgets what was asked before."""
+    """Answers in order; `answers` starts a new script and forgets earlier requests."""
 
     def __init__(self) -> None:
         super().__init__()
         self._steps, self._moved = 1, asyncio.Event()
         self.begun = ""
-        """What it has said of an answer that waits now."""
+        """How much of a paused answer it has sent."""
 
     def answers(self, *replies: Reply, **by: Reply) -> None:
-        """One after the other; or `by` a word in what the person said last, as often as that is asked."""
+        """In order; or `by` a word in the person's last message, as often as it is asked."""
         assert not self.open_requests, "somebody of the last conversation still asks"
         self.script = Plan((), {word: (reply,) for word, reply in by.items()}) if by else replies
         self.requests.clear()
@@ -28,21 +28,21 @@ class ScriptedModel(ModelServer):
         self._steps, self._moved = 1, asyncio.Event()
 
     def advance(self, steps: int = 1) -> None:
-        """Let an answer that waits go on by a piece."""
+        """Let a paused answer continue by one piece."""
         self._steps += steps
         self._moved.set()
 
     def release(self) -> None:
-        """From now on none waits."""
+        """From now on no answer pauses."""
         self.advance(1000)
 
     @property
     def heard(self) -> list[str]:
-        """The last thing said to it, request by request."""
+        """The last message of each request."""
         return [_words(body["messages"][-1]["content"]) for body in self.bodies]
 
     def spoken(self, number: int = -1) -> list[tuple[str, str]]:
-        """Who said what in a request, the system and what tools were asked for left out."""
+        """Roles and texts of a request, without the system prompt and tool calls."""
         messages = self.bodies[number]["messages"]
         seen = [(each["role"], _words(each.get("content"))) for each in messages if each["role"] != "system"]
         return [(role, words) for role, words in seen if words]
@@ -51,7 +51,7 @@ class ScriptedModel(ModelServer):
         await super().serve(_Valve(connection, self), request)  # type: ignore[arg-type]
 
     async def pass_on(self, data: bytes) -> None:
-        """Return when this may go out."""
+        """Return when this may be sent."""
         while held := [each for each in self._replies() if _reached(each, data) >= self._steps]:
             self.begun = (
                 "".join(held[0].parts[: _reached(held[0], data)]) if isinstance(held[0], Held) else ""
@@ -84,7 +84,7 @@ class _Valve:
 
 
 class Held(Say, frozen=True):
-    """Comes in three pieces, and waits before the second and the third until `ScriptedModel` lets it go on."""
+    """Arrives in three pieces and pauses before the second and third until `ScriptedModel` continues it."""
 
     pieces: int = 3
     delay: float = 0.001
@@ -95,27 +95,27 @@ class Held(Say, frozen=True):
 
     @property
     def begun(self) -> str:
-        """What comes at once."""
+        """The first piece."""
         return self.parts[0].rstrip()
 
     @property
     def half(self) -> str:
-        """What has come after one step."""
+        """The text after one step."""
         return (self.parts[0] + self.parts[1]).rstrip()
 
 
 STORY = Held("Once upon a time there stood a house.")
-"""Cut within words, so that no piece ends where a blank is."""
+"""Split within words, so that no piece ends at a space."""
 
 
 def _reached(reply: Reply, data: bytes) -> int:
-    """Which piece of it this is; zero: none, or the first."""
+    """Index of the piece; zero: the first, or none."""
     parts = reply.parts if isinstance(reply, Held) else []
     return next((number for number, part in enumerate(parts) if part.encode() in data), 0)
 
 
 def run(command: str, text: str = "") -> Calls:
-    """The model wants a command run."""
+    """A tool call that runs a command."""
     return Calls((Call("terminal", {"command": command}),), text)
 
 

@@ -1,6 +1,6 @@
-"""What every surface is to a conversation: a program that is started and killed, and rooms in which people speak.
+"""What every surface offers to a conversation: a program that is started and killed, and rooms for people.
 
-A new one is a class with these words, and one line in the table of `conftest.py`.
+A new surface is a class with these methods and one line in the table of `conftest.py`.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from tests.conformance.scripted_model import ScriptedModel
 from tests.e2e.program import Home
 from tests.world.environment import LIMIT_S
 
-"""Seconds that a person waits to see something. Only what is broken takes that long."""
+"""Seconds that a person waits to see something. Only failures take that long."""
 
 
 class File(Struct, frozen=True):
-    """Something that goes along with a message."""
+    """A file of a message."""
 
     name: str
     mime: str
@@ -28,34 +28,34 @@ class File(Struct, frozen=True):
 
 
 class Room(ABC):
-    """One place to speak in, as those see it who are there."""
+    """A chat as its members see it."""
 
     @abstractmethod
     async def say(self, text: str, *, who: str = "", file: File | None = None) -> str:
-        """Somebody says it (`who`: not the one whose room it is); its id."""
+        """Someone writes (`who`: not the owner of the room); returns the message's id."""
 
     @abstractmethod
     async def press(self, label: str, *, who: str = "") -> None:
-        """Choose this answer to the question that is asked here."""
+        """Choose this answer to the open question."""
 
     @abstractmethod
     def seen(self) -> list[str]:
-        """What our side has standing there now, oldest first, as a person reads it."""
+        """Our messages that are visible now, oldest first, as a person reads them."""
 
     @abstractmethod
     async def until(self, fact: Callable[[], Any]) -> None:
-        """Return when it is so; it is looked at whenever something happens here."""
+        """Return when it holds; checked whenever something happens here."""
 
     async def sees(self, *texts: str) -> None:
-        """These runner here at last, in this order, and nothing else; and nothing more is to come."""
+        """Return when exactly these messages are visible, in this order, and no more are to come."""
         await self._watched(lambda: self.seen() == list(texts) and self.rests(), texts)
 
     def rests(self) -> bool:
-        """Nothing is at work here, as far as that is seen."""
+        """Return when no turn runs here, as far as that is visible."""
         return True
 
     async def shows(self, text: str) -> None:
-        """Among others, one that has these words."""
+        """Return when one of the messages contains this text."""
         await self._watched(lambda: any(text in each for each in self.seen()), [f"… {text} …"])
 
     async def _watched(self, fact: Callable[[], Any], wanted: Sequence[str]) -> None:
@@ -69,10 +69,10 @@ class Room(ABC):
             ]
             raise AssertionError("\n".join(["it did not come to be seen", *lines])) from None
 
-    # What only some can do; a conversation that needs it names it.
+    # Only some surfaces can do these; a conversation that needs one names it.
 
     async def repeat(self, message: str) -> None:
-        """The surface brings the same message once more."""
+        """The surface delivers the same message again."""
         raise NotImplementedError
 
     async def change(self, message: str, text: str) -> None:
@@ -80,23 +80,23 @@ class Room(ABC):
         raise NotImplementedError
 
     async def choose(self, command: str) -> None:
-        """Pick a command from the surface's own menu."""
+        """Choose a command from the surface's own menu."""
         raise NotImplementedError
 
     def flood(self, verb: str, times: int = 1) -> None:
-        """So many of the next calls to `send` or `edit` something here are refused for now."""
+        """Reject so many of the next `send` or `edit` calls for now."""
         raise NotImplementedError
 
     def lose(self, verb: str) -> None:
-        """The next one is done, and we never hear that it was."""
+        """The next call is done, but its confirmation is lost."""
         raise NotImplementedError
 
     def files(self) -> list[tuple[str, bytes]]:
-        """The files that runner here, by name."""
+        """The visible files, by name."""
         raise NotImplementedError
 
     def answers(self) -> list[str]:
-        """For each of ours the message that it is shown to answer, empty if none."""
+        """For each of our messages the one it replies to, empty if none."""
         raise NotImplementedError
 
 
@@ -109,22 +109,22 @@ class Surface(ABC):
 
     name: ClassVar[str]
     cannot: ClassVar[Mapping[str, str]] = {}
-    """What there is not, and why."""
+    """Missing features, and why."""
     mention: ClassVar[str] = ""
-    """How we are called in a group."""
+    """How we are mentioned in a group."""
     remembers: ClassVar[bool] = True
-    """What is sent a second time, as nobody knew whether it arrived, is not seen twice."""
+    """True if an uncertain message that is sent again is not seen twice."""
     lasts: ClassVar[bool] = True
-    """What stood there before the program ended stands there after."""
+    """True if messages stay visible after the program ended."""
     longest: ClassVar[int]
-    """Characters of one message; zero: as many as you like."""
+    """Characters of one message; zero: no limit."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self.folder, self.home = folder, Home(folder / "home")
         self.fake_model: ScriptedModel
         self.spoilt = False
-        """A conversation went wrong, so that nobody knows in what state it left the program."""
+        """A conversation failed, so the state of the program is unknown."""
         self._runner = asyncio.Runner(debug=True)
         self._closing: asyncio.Event
         self._hosting: asyncio.Task[None]
@@ -171,84 +171,88 @@ class Surface(ABC):
         async with ScriptedModel() as self.fake_model, self.world():
             self.home.path.mkdir(mode=0o700)
             lines = ['model = "test/scripted"', f'workdir = "{self.workdir}"', "[providers.test]"]
-            lines += ['api = "openai-chat"', f'base_url = "{self.fake_model.url("openai-chat")}"', *self.settings()]
+            lines += [
+                'api = "openai-chat"',
+                f'base_url = "{self.fake_model.url("openai-chat")}"',
+                *self.settings(),
+            ]
             (self.home.path / "config.toml").write_text("\n".join(lines) + "\n")
             opened.set()
             await self._closing.wait()
 
     @property
     def workdir(self) -> Path:
-        """Where tools work."""
+        """Working directory of tools."""
         path = self.folder / "work"
         path.mkdir(exist_ok=True)
         return path
 
     async def gone(self, pid: str) -> None:
-        """Return when there is no such process any more."""
+        """Return when the process has ended."""
         with suppress(FileNotFoundError, ProcessLookupError):
             while ") Z " not in Path("/proc", pid, "stat").read_text():
                 await asyncio.sleep(0.02)
 
-    # What a surface says of itself.
+    # Properties of a surface.
 
     @abstractmethod
     def world(self) -> AbstractAsyncContextManager[object]:
-        """What is around the program, on loopback."""
+        """The servers around the program, on loopback."""
 
     @abstractmethod
     def settings(self) -> list[str]:
-        """Lines of `config.toml`, the world being there."""
+        """Lines of `config.toml`, once the servers run."""
 
     @abstractmethod
     async def start(self) -> None: ...
 
     @abstractmethod
     async def leave(self) -> None:
-        """Tell it to end, as an operator does; return when it knows."""
+        """Ask it to stop, as an operator does; return when it received that."""
 
     @abstractmethod
     async def left(self) -> None:
-        """Return when it has, after `leave`."""
+        """Return when it has stopped after `leave`."""
 
     @abstractmethod
     async def kill(self) -> None:
-        """With -9."""
+        """Kill it with SIGKILL."""
 
     @abstractmethod
     async def knows(self) -> None:
-        """Return when it knows that all it sent has arrived: killed before, it would have to doubt that."""
+        """Return when all its sends are confirmed: if killed before, it would consider them uncertain."""
 
     @abstractmethod
     async def end(self) -> None:
-        """Let nothing of it be left, in whatever state it is."""
+        """Stop everything, in whatever state it is."""
 
     @abstractmethod
     async def room(self) -> Room:
-        """One where nobody spoke before, for a person who may."""
+        """A new room for a person with access."""
 
     def can(self, what: str) -> bool:
         return what not in self.cannot
 
     async def stranger(self) -> Room:
-        """The same for one who may not."""
+        """A new room for a person without access."""
         raise NotImplementedError
 
     async def group(self) -> Room:
-        """One that `ada` and `grace` share, who may speak, and a `stranger`, who may not."""
+        """A room with `ada` and `grace`, who have access, and a `stranger`."""
         raise NotImplementedError
 
     async def thread(self, group: Room, name: str) -> Room:
         raise NotImplementedError
 
     def commands(self) -> list[str]:
-        """What stands in the surface's own menu."""
+        """Entries of the surface's own menu."""
         raise NotImplementedError
 
-    # How the house's own words look here, as a person sees them in the end.
+    # How our own notices look here in the end.
 
     @abstractmethod
     def stopped(self, partial: str) -> list[str]:
-        """An answer after `/stop`, which came as far as `partial`."""
+        """An answer after `/stop`, of which `partial` was shown."""
 
     @abstractmethod
     def superseded(self, partial: str) -> list[str]: ...
@@ -259,16 +263,16 @@ class Surface(ABC):
 
     @abstractmethod
     def worked(self, command: str, output: str) -> list[str]:
-        """A command that ran for a while and ended well."""
+        """A command that ran for a while and succeeded."""
 
     @abstractmethod
     def consented(self, command: str, yes: bool) -> list[str]:
-        """A question about a command after its answer; the command says nothing."""
+        """A question about a command after its answer; the command has no output."""
 
     @abstractmethod
     def restarted(self, answer: str) -> list[str]:
-        """An answer in whose midst the program was told to end, and was started again."""
+        """An answer during which the program was stopped and restarted."""
 
     @abstractmethod
     def resumed(self, words: str, answer: str) -> list[str]:
-        """One to `words` that a kill cut off."""
+        """An answer to `words` that was interrupted by a kill."""

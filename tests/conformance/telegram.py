@@ -12,7 +12,7 @@ from tests.conformance.surface import File, Room
 from tests.world.telegram_server import Fault, Media, TelegramServer
 
 FIRST, LAST = 1001, 1200
-"""Ids of people who may speak; all others may not."""
+"""Ids of people with access."""
 VERBS = {"send": "sendMessage", "edit": "editMessage"}
 
 
@@ -53,7 +53,7 @@ class Telegram(Messenger):
         return Chat(self, group.chat, self.server.chats.topic(group.chat, name))
 
     def person(self, who: str) -> int:
-        """By name; only a `stranger` may not speak."""
+        """By name; only a `stranger` has no access."""
         if who not in self.people:
             number = next(self._numbers) + (LAST if who == "stranger" else 0)
             self.people[who] = self.server.chats.person(number, who.title())["id"]
@@ -64,7 +64,7 @@ class Telegram(Messenger):
 
 
 class Webhook(Telegram):
-    """The same, where Telegram brings its updates to us."""
+    """The same with a webhook."""
 
     name = "webhook"
 

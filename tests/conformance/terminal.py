@@ -1,4 +1,4 @@
-"""The terminal as a surface: the real program in a pty, and what of its screen is said by our side."""
+"""The terminal as a surface: the real program in a pty, and our messages on its screen."""
 
 import asyncio
 import itertools
@@ -14,14 +14,14 @@ from tests.world.terminal_process import ENTER, TerminalProcess
 
 SIZE = (160, 50)
 QUIET = 0.7
-"""Longer than the quiet that a question wants before a key answers it."""
+"""Longer than the pause that a question needs before a key answers it."""
 KEYS = {"Yes": "o", "No": "n"}
 PROMPT = "›"
 TOOK = re.compile(r"(  | · )[\d.]+ s$")
 
 
 class Terminal(Surface):
-    """A program of its own for each room: a terminal is one conversation."""
+    """One program per room: a terminal is one conversation."""
 
     name = "terminal"
     longest = 0
@@ -56,7 +56,9 @@ class Terminal(Surface):
         if self._session:
             self._stack = AsyncExitStack()
             words = ("--session", self._session)
-            self.terminal = await self._stack.enter_async_context(TerminalProcess.of(self.home, *words, size=SIZE))
+            self.terminal = await self._stack.enter_async_context(
+                TerminalProcess.of(self.home, *words, size=SIZE)
+            )
             await self.terminal.until("(from config.toml)")
 
     async def leave(self) -> None:
@@ -103,7 +105,7 @@ class Terminal(Surface):
     def consented(self, command: str, yes: bool) -> list[str]:
         if yes:
             return ["· approved once", f"✓ terminal {command}"]
-        why = "it force-pushes, which can overwrite work on the remote (rule: git); denied by the user."
+        why = "it force-pushes or deletes, which can overwrite work on the remote (rule: git); denied by the user."
         return [f"⊘ terminal {command}  not allowed\n  │ Not run: {why} Do not try to work around this."]
 
     def restarted(self, answer: str) -> list[str]:
@@ -114,7 +116,7 @@ class Terminal(Surface):
 
 
 class Screen(Room):
-    """What stands in the scrollback and on the screen of the program that runs now."""
+    """Scrollback and screen of the running program."""
 
     def __init__(self, surface: Terminal) -> None:
         self._surface = surface
@@ -134,7 +136,7 @@ class Screen(Room):
         self._glass.type(KEYS[label])
 
     def seen(self) -> list[str]:
-        """Blocks between empty lines, without what was typed, the head and the foot."""
+        """Blocks between empty lines, without input, header and footer."""
         text = self._glass.text.rstrip()
         body = text.partition("\n\n")[2].rpartition(f"\n{PROMPT}")[0]
         blocks = [block for block in body.split("\n\n") if block.strip()]
@@ -148,7 +150,7 @@ class Screen(Room):
 
 
 def _ours(block: str) -> str:
-    """A block without the line that the person typed above it, and without how long a tool took."""
+    """A block without the typed line above it and without tool durations."""
     lines = [TOOK.sub("", line) for line in block.strip("\n").splitlines()]
     theirs = lines[0].startswith(PROMPT)
     return "\n".join(line.strip() for line in lines[1:]) if theirs else "\n".join(lines)

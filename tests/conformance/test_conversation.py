@@ -1,4 +1,4 @@
-"""Conversations, the same on every surface: words, answers as they grow and as they are long, tools, questions."""
+"""Conversations on every surface: texts, growing and long answers, tools, questions, files, edits."""
 
 import pytest
 
@@ -16,7 +16,11 @@ async def test_text(room, fake_model):
     await room.say("what did I say?")
     await room.sees("Good morning.", "You said hello.")
     assert fake_model.spoken(0) == [("user", "hello")]
-    assert fake_model.spoken(1) == [("user", "hello"), ("assistant", "Good morning."), ("user", "what did I say?")]
+    assert fake_model.spoken(1) == [
+        ("user", "hello"),
+        ("assistant", "Good morning."),
+        ("user", "what did I say?"),
+    ]
 
 
 @pytest.mark.needs("drafts")
@@ -109,7 +113,7 @@ async def test_attachment(surface, room, fake_model):
 
 @pytest.mark.needs("edits")
 async def test_edit(room, fake_model):
-    """What was answered already is asked anew; what still waits is changed before anybody answers it."""
+    """An answered message is asked again; a waiting one is changed before it is answered."""
     fake_model.answers(Say("Rain."), Say("Sun."), STORY, Say("Snow."))
     first = await room.say("the weather in Pris?")
     await room.sees("Rain.")

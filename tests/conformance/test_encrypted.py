@@ -1,4 +1,4 @@
-"""One conversation in an encrypted room: an answer as it grows, a question, a file, and a kill in its midst."""
+"""A conversation in an encrypted room: a growing answer, a question, a file, and a kill."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +22,11 @@ def matrix(tmp_path: Path) -> Iterator[Matrix]:
 
 
 def test_an_encrypted_conversation(matrix: Matrix) -> None:
-    matrix.run(_told(matrix))
+    matrix.run(_converse(matrix))
     matrix.spoilt = False
 
 
-async def _told(matrix: Matrix) -> None:
+async def _converse(matrix: Matrix) -> None:
     guest = await matrix.town.person("guest1")
     report = matrix.workdir / "report.csv"
     report.write_bytes(b"a;b\n")
@@ -63,6 +63,6 @@ async def _told(matrix: Matrix) -> None:
 
 
 def _question(ada: EncryptedClient, room: str, command: str) -> str:
-    """The message that asks for leave, once there is something to press."""
+    """The approval question, once it has buttons."""
     asked = [post for post in ada.chat(room).posts.values() if command in post.body and post.reactions]
     return asked[-1].id if asked else ""

@@ -1,4 +1,4 @@
-"""Hostile people: files whose names lead elsewhere."""
+"""Hostile people: file names with paths."""
 
 import os
 
@@ -31,6 +31,6 @@ def _tree(top) -> set[str]:
 
 
 def _holds(path: str, words: bytes) -> bool:
-    """Of small files; the store has what was said."""
+    """Small files; the store has the messages."""
     with open(path, "rb") as file:
         return os.path.getsize(path) < 100 and words in file.read()

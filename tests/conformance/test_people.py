@@ -1,4 +1,4 @@
-"""Conversations with several people and in several places: who may speak, who is meant, and the menu."""
+"""Conversations with several people and rooms: access, mentions, and the menu."""
 
 import pytest
 
@@ -11,7 +11,7 @@ MENU = {"new", "stop", "status", "model", "busy", "queue", "steer", "resume", "u
 
 @pytest.mark.needs("strangers")
 async def test_unauthorised(surface, room, fake_model):
-    """A stranger is shown a code once, and reaches nobody; those who may speak do not notice."""
+    """A stranger gets a code once and reaches nobody; others do not notice."""
     elsewhere = await surface.stranger()
     fake_model.answers(STORY, Say("Here I am."))
     await room.say("tell me a story")
@@ -29,7 +29,7 @@ async def test_unauthorised(surface, room, fake_model):
 
 @pytest.mark.needs("strangers", "groups")
 async def test_unauthorised_in_a_group(surface, fake_model):
-    """Also while it is busy, and while a question waits for an answer."""
+    """Also while it is busy, and while a question is open."""
     room, us = await surface.group(), surface.mention
     mark = surface.workdir / "pushed"
     mark.unlink(missing_ok=True)

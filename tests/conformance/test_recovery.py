@@ -1,4 +1,4 @@
-"""Conversations that go on: over a restart and a kill, copies of the same message, and a messenger that says wait."""
+"""Conversations across restarts, kills, repeated messages and rate limits."""
 
 import pytest
 
@@ -28,7 +28,7 @@ async def test_dedupe(surface, room, fake_model):
 
 
 async def test_restart(surface, room, fake_model):
-    """It is told to end in the midst of an answer; where people can, they write while it is not there."""
+    """It is stopped during an answer; where possible, people write while it is down."""
     fake_model.answers(story=STORY, second=Say("Two."), third=Say("Three."))
     await room.say("tell me a story")
     await room.shows(STORY.begun)
@@ -51,7 +51,7 @@ async def test_restart(surface, room, fake_model):
 
 
 async def test_kill(surface, room, fake_model):
-    """With a mode in which what is said meanwhile does not end what goes on."""
+    """In a busy mode that does not stop the running turn."""
     fake_model.answers(story=STORY, second=Say("Two."), third=Say("Three."))
     await room.say("/busy queue")
     await room.shows("queue: ")
@@ -59,7 +59,7 @@ async def test_kill(surface, room, fake_model):
     await room.say("tell me a story")
     await room.shows(STORY.begun)
     fake_model.advance()
-    await room.shows(STORY.half)  # who changes a message knows which it is
+    await room.shows(STORY.half)  # an edit names its message
     await surface.kill()
     fake_model.release()
     if surface.can("absence"):
@@ -77,7 +77,8 @@ async def test_kill(surface, room, fake_model):
 
 
 async def test_kill_while_a_tool_runs(surface, room, fake_model, tmp_path):
-    """What it did is not done again, its child does not outlive it, and the model is told that nobody knows."""
+    """Finished calls are not repeated, children do not survive, and the model learns that the result is
+    unknown."""
     task = f"echo once >> {tmp_path}/done; echo $$ > {tmp_path}/pid; sleep 1000"
     (surface.workdir / "task").write_text(task)
     fake_model.answers(run("sh task"), Say("I was cut off."), Say("Yes."))
@@ -98,7 +99,7 @@ async def test_kill_while_a_tool_runs(surface, room, fake_model, tmp_path):
 
 @pytest.mark.needs("absence")
 async def test_kill_during_a_question(surface, room, fake_model):
-    """Their word while nobody is there is on the question that they saw; it is no message."""
+    """An answer while the program is down counts for the question that the person saw."""
     command = "git push --force 2>/dev/null; touch pushed"
     (surface.workdir / "pushed").unlink(missing_ok=True)
     fake_model.answers(run(command), Say("So be it."), Say("You are welcome."))
@@ -117,7 +118,7 @@ async def test_kill_during_a_question(surface, room, fake_model):
 
 @pytest.mark.needs("limits")
 async def test_429(room, fake_model):
-    """On sending, and on the edits that an unfinished answer becomes whole by."""
+    """On sends, and on the edits that complete an answer."""
     fake_model.answers(Say("Good morning."), STORY, Say("Good night."))
     room.flood("send", 2)
     await room.say("hello")
@@ -133,7 +134,7 @@ async def test_429(room, fake_model):
 
 
 async def test_kill_between_two_messages_of_a_turn(surface, room, fake_model, tmp_path):
-    """What was said before stays as it was said, also where both were seen as they grew."""
+    """An earlier text stays as it is, also if both were shown as drafts."""
     task = f"echo $$ > {tmp_path}/pid; until test -e {tmp_path}/go; do sleep 0.05; done"
     (surface.workdir / "task").write_text(task)
     call = Calls((Call("terminal", {"command": "sh task"}),), "First I look.", delay=0.35)
@@ -155,7 +156,7 @@ async def test_kill_between_two_messages_of_a_turn(surface, room, fake_model, tm
 
 @pytest.mark.needs("limits")
 async def test_kill_before_the_answer_was_confirmed(surface, room, fake_model):
-    """Nobody can know whether the answer arrived: it is there once, or once more and counted as doubtful."""
+    """The answer may have arrived: it is there once, or twice and counted as uncertain."""
     fake_model.answers(hello=Say("Good morning."), night=Say("Good night."))
     room.lose("send")
     await room.say("hello")
@@ -170,7 +171,7 @@ async def test_kill_before_the_answer_was_confirmed(surface, room, fake_model):
 
 @pytest.mark.needs("limits")
 async def test_kill_before_the_first_draft_was_confirmed(surface, room, fake_model):
-    """What was begun may be left behind where nobody knows which message it is; the answer is there once."""
+    """A draft may be left behind if its message is unknown; the answer is there once."""
     fake_model.answers(story=STORY, night=Say("Good night."))
     room.lose("send")
     await room.say("tell me a story")

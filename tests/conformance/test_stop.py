@@ -1,4 +1,4 @@
-"""Conversations about what runs: it is stopped, left for another, interrupted, queued behind, steered."""
+"""Conversations during a running turn: stop, new, and the busy modes."""
 
 from tests.conformance.scripted_model import STORY, run
 from tests.conformance.surface import Room
@@ -6,7 +6,7 @@ from tests.world.model_server import Say
 
 
 async def waiting(room: Room, what: str) -> None:
-    """It was taken in, as the house says when it is asked."""
+    """Return when the message was accepted, as /status shows."""
     while not any(what in each for each in room.seen()):
         before = sum("busy mode" in each for each in room.seen())
         await room.say("/status")
@@ -14,7 +14,7 @@ async def waiting(room: Room, what: str) -> None:
 
 
 async def test_stop(surface, room, fake_model, tmp_path):
-    """A command with a child that does not want to go; the answer that has begun; what comes next."""
+    """A command with a stubborn child; an answer in progress; the next message."""
     task = f"setsid sh -c 'trap \"\" TERM; echo $$ > {tmp_path}/pid; sleep 1000' & sleep 1000"
     (surface.workdir / "task").write_text(task)
     fake_model.answers(run("sh task"), Say("Here I am."))

@@ -31,7 +31,11 @@ from alipes.providers.registry import Models
 from alipes.runtime.http.clients import ClientScope
 from tests.world.environment import LIMIT_S, skip
 
-WIRES = {"openai-chat": OpenAIChatProvider, "openai-responses": OpenAIResponsesProvider, "anthropic": AnthropicProvider}
+WIRES = {
+    "openai-chat": OpenAIChatProvider,
+    "openai-responses": OpenAIResponsesProvider,
+    "anthropic": AnthropicProvider,
+}
 SYSTEM = "You are a helpful AI assistant named Alipes."
 LOOK = ToolSpec(
     "read_file",

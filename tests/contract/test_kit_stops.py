@@ -132,7 +132,7 @@ async def test_every_stop_names_the_point_after_which_something_stayed_open():
         ):
             pass
     assert str(leaked.value).count("socket:") == 2
-    for end in careless.remaining:
+    for end in careless.left:
         end.close()
 
 

@@ -70,10 +70,10 @@ async def test_a_conversation_continues_and_a_command_starts_a_new_one():
     async with open_agent(model=["one", "two", "three"]) as agent:
         await agent.say("first")
         await agent.say("second")
-        assert (await agent.command("/new")).text.startswith("A new conversation.")
+        assert (await agent.command("/new")).text.startswith("Started a new conversation.")
         await agent.say("third")
         assert [len(request.messages) for request in agent.model.requests] == [1, 3, 1]
-        with pytest.raises(ValueError, match="no command"):
+        with pytest.raises(ValueError, match="not a command"):
             await agent.command("/etc/passwd")
 
 
@@ -82,7 +82,7 @@ async def test_a_running_turn_is_watched_and_stopped_in_the_order_of_the_contrac
     async with open_agent(plugins=[GREETER], model=[call("nap"), "fine"]) as agent:
         running = await agent.start("sleep")
         started = await running.wait_for(ToolStarted)
-        assert started.call.name == "nap" and not running.over.is_set()
+        assert started.call.name == "nap" and not running.ended.is_set()
         reply = await agent.stop()
         assert reply.ending == "stopped" and reply.result("nap").outcome == "cancelled"
         assert GREETER.received == [("user_stop", "stop_command", 1), "woken"]

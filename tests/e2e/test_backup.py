@@ -73,7 +73,7 @@ async def test_a_backup_is_restored_under_another_path(home, tmp_path):
         await home.run("backup", str(tmp_path / "all.tgz"))
         other = Home(tmp_path / "second")
         dry = await other.run("restore", str(tmp_path / "all.tgz"), "--dry-run")
-        assert dry.status == 0 and "Nothing was changed" in dry.out and not other.path.exists()
+        assert dry.status == 0 and "Nothing changed" in dry.out and not other.path.exists()
         done = await other.run("restore", str(tmp_path / "all.tgz"))
         assert done.status == 0 and "1 conversation" in done.out and "backups contain no keys" in done.out
         assert (other.path / "SOUL.md").read_text() == "Be kind." and other.path.stat().st_mode & 0o077 == 0

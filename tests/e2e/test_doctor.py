@@ -40,7 +40,7 @@ async def test_a_home_in_use_is_reported_with_its_size_and_contents(home):
     status, found = await findings(home)
     assert status == 0
     (database,) = found["database"]
-    assert "1 conversations, 1 turns, 2 messages" in database["says"]
+    assert "1 conversation, 1 turn, 2 messages" in database["says"]
     assert found["home"][0]["state"] == "ok" and "private" in found["home"][0]["says"]
 
 

@@ -89,7 +89,7 @@ async def test_an_unknown_command_is_a_usage_error_with_suggestions(home):
 @pytest.mark.parametrize("word", PLANNED_COMMANDS)
 async def test_planned_commands_say_so(home, word):
     done = await home.run(word)
-    assert done.status == 2 and f"alipes {word} not available yet" in done.err
+    assert done.status == 2 and "not available yet" in done.err
 
 
 async def test_a_closed_pipe_is_not_an_error(home):
@@ -125,7 +125,7 @@ async def test_it_runs_where_standard_output_is_closed(home, words):
 async def test_a_write_error_on_standard_output_is_reported(home, words):
     status, err = await shell(home, f"{words} >/dev/full")
     assert status == 1
-    assert "cannot be written: No space left" in err and "Traceback" not in err
+    assert "No space left" in err and "Traceback" not in err
 
 
 async def test_a_removed_working_folder_is_reported(home, tmp_path):
@@ -133,7 +133,7 @@ async def test_a_removed_working_folder_is_reported(home, tmp_path):
     status, err = await shell(
         home, f"--version; cd {tmp_path}/gone; rmdir ../gone; {sys.executable} -m alipes ask -m scripted hi"
     )
-    assert status == 2 and "was removed" in err
+    assert status == 2 and "was deleted" in err
 
 
 async def test_a_home_that_cannot_be_created_is_reported(home):

@@ -224,7 +224,7 @@ async def test_it_listens_on_ipv6_loopback_too(tmp_path):
 async def test_an_invalid_setting_is_rejected_with_the_reason(tmp_path, config, why):
     install_plugin(tmp_path, **config)
     async with open_app(load_settings(tmp_path)) as app:
-        (facts,) = app.plugins.facts()
+        (facts,) = app.plugins.statuses()
         assert facts.state == "failed" and why in facts.why
 
 

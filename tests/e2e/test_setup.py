@@ -70,7 +70,9 @@ class Seat:
 
     async def asked(self, topic: str) -> None:
         """Wait until the cursor is behind `topic`."""
-        await self.until(lambda: self.screen.display[self.screen.cursor.y].startswith(f"{topic}: "))
+        await self.until(
+            lambda: self.screen.display[self.screen.cursor.y].startswith((f"{topic}: ", f"{topic} "))
+        )
 
     async def answer(self, topic: str, *keys: str) -> None:
         await self.asked(topic)

@@ -34,7 +34,7 @@ async def test_a_message_is_answered_and_the_prompt_returns(home):
 
 async def test_the_first_screen_names_the_demo_model_and_the_way_to_a_real_one(home):
     async with TerminalProcess.of(home) as terminal:
-        await terminal.until("toy")
+        await terminal.until("demo model")
         text = " ".join(terminal.text.split())
         assert "embedded" in text and "No model is configured" in text
         assert "ANTHROPIC_API_KEY" in text and "alipes setup" in text

@@ -268,7 +268,7 @@ class _Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        slow = self._machine.slow_disk >= 0.1 and "is left behind" in text  # each write takes its time to end
+        slow = self._machine.slow_disk >= 0.1 and "was abandoned" in text  # each write takes its time to end
         if not slow and not text.startswith("plugin ") and "as planned" not in _cause(record):
             self._machine.blame(f"the log complains: {text} {_cause(record)}")
 

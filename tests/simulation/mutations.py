@@ -1,4 +1,4 @@
-"""Production code with one of its rules taken away, each by a small patch; what they break must be found."""
+"""Mutations: production code without one of its rules, each by a small patch. The simulation must notice."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from alipes.gateway import platform_runner
 from alipes.gateway.gateway import Gateway
 from alipes.gateway.outbound.delivery import DeliveryAttempts, OutboxWorker
 from alipes.gateway.platform_runner import PlatformRunner
-from alipes.gateway.questions import Questions
+from alipes.gateway.questions import ChatQuestions
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.messages import ToolResult
 from alipes.kernel.turns import Said, ToolFinished, ToolStarted
@@ -44,15 +44,15 @@ KILLED_SENDING = Taste(
 )
 TRIPPED = Taste(verbs=("trip",), dies=0.0, fails=0.0)
 MUTATIONS: dict[str, tuple[Callable[[Patch], None], Taste]] = {}
-"""By the rule that is taken away: how, and in what kind of world that is looked for."""
+"""By rule: the patch that removes it, and the kind of plans in which that shows."""
 
 
 def _rule(rule: str, taste: Taste = USUAL) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
-    def keep(mutate: Callable[[Patch], None]) -> Callable[[Patch], None]:
+    def register(mutate: Callable[[Patch], None]) -> Callable[[Patch], None]:
         MUTATIONS[rule] = mutate, taste
         return mutate
 
-    return keep
+    return register
 
 
 # --- the four rules of the session
@@ -62,13 +62,13 @@ def _rule(rule: str, taste: Taste = USUAL) -> Callable[[Callable[[Patch], None]]
 def _(patch: Patch) -> None:
     suspend = Session._suspend
 
-    async def ending(self: Any) -> None:
-        living = self._living
+    async def suspend_and_finish(self: Any) -> None:
+        running = self._running
         await suspend(self)
-        if living is not None:
-            await self._around.turns.finish(living.turn, "stopped", "shutdown")
+        if running is not None:
+            await self._services.store.turns.finish(running.turn, "stopped", "shutdown")
 
-    patch.setattr(Session, "_suspend", ending)
+    patch.setattr(Session, "_suspend", suspend_and_finish)
 
 
 @_rule("a turn never writes its own ending")
@@ -76,285 +76,281 @@ def _(patch: Patch) -> None:
     run = TurnRunner.run
 
     @wraps(run)
-    async def ending(self: Any) -> Any:
-        over = await run(self)
-        if over.ending is not None:
-            await self._around.turns.finish(over.running.turn, over.ending, over.detail)
-        return over
+    async def run_and_finish(self: Any) -> Any:
+        outcome = await run(self)
+        if outcome.ending is not None:
+            turns = self._services.store.turns
+            await turns.finish(outcome.running.turn, outcome.ending, outcome.detail)
+        return outcome
 
-    patch.setattr(TurnRunner, "run", ending)
+    patch.setattr(TurnRunner, "run", run_and_finish)
 
 
 @_rule("the journal comes before the screen")
 def _(patch: Patch) -> None:
-    note = TurnRunner.emit
+    emit = TurnRunner.emit
 
-    async def shown_first(self: Any, event: Any) -> None:
+    async def publish_first(self: Any, event: Any) -> None:
         if isinstance(event, Said):
-            self._around.publish(self._living.envelope(event))
-        await note(self, event)
+            self._services.store.bus.publish(self._running.envelope(event))
+        await emit(self, event)
 
-    patch.setattr(TurnRunner, "note", shown_first)
+    patch.setattr(TurnRunner, "emit", publish_first)
 
 
 @_rule("memory comes before the journal")
 def _(patch: Patch) -> None:
     async def journal_first(self: Any, event: Any) -> None:
-        living = self._living
-        await self.proceed()
-        living.hear(event)
+        running, services = self._running, self._services
+        await self.check_stop()
+        running.observe(event)
         if isinstance(event, Said | ToolStarted | ToolFinished):
-            await self._around.turns.record(living.turn, event, *self._around.owes(living.turn, event))
-            living.fold(event)
-        await self._show(event)
+            outbound = services.defaults.outbound(running.turn, event)
+            await services.store.turns.record(running.turn, event, *outbound)
+            running.fold(event)
+        await self._publish(event)
 
-    patch.setattr(TurnRunner, "note", journal_first)
+    patch.setattr(TurnRunner, "emit", journal_first)
 
 
 @_rule("database writes are shielded from cancellation", STOPPED)
 def _(patch: Patch) -> None:
     run = Database.run
 
-    async def given_up(self: Any, work: Any, *, sync: bool = True) -> Any:
-        gone = []
+    async def run_unshielded(self: Any, work: Any, *, sync: bool = True) -> Any:
+        cancelled = []
 
-        def unless(db: Any) -> Any:
-            return None if gone else work(db)
+        def work_unless_cancelled(db: Any) -> Any:
+            return None if cancelled else work(db)
 
         try:
-            return await run(self, unless, sync=sync)
+            return await run(self, work_unless_cancelled, sync=sync)
         except asyncio.CancelledError:
-            gone.append(True)
+            cancelled.append(True)
             raise
 
-    patch.setattr(Database, "run", given_up)
+    patch.setattr(Database, "run", run_unshielded)
 
 
 @_rule("ending a turn answers its open calls", STOPPED)
 def _(patch: Patch) -> None:
-    patch.setattr(session, "close", lambda *_args: ())
+    patch.setattr(session, "close_transcript", lambda *_args: ())
 
 
 @_rule("a write that was cut off is never run again", KILLED_AT_WORK)
 def _(patch: Patch) -> None:
-    def finished(calls: Any, acts: Any, _effect: Any) -> dict[str, ToolResult]:
-        return {call.id: acts[call.id] for call in calls if acts.get(call.id) is not None}
+    def only_finished(calls: Any, results: Any, _effect: Any) -> dict[str, ToolResult]:
+        return {call.id: results[call.id] for call in calls if results.get(call.id) is not None}
 
-    patch.setattr(loop, "recall", finished)
+    patch.setattr(loop, "known_results", only_finished)
 
 
 @_rule("the intent is on disk before the act")
 def _(patch: Patch) -> None:
     record = SqliteTurns.record
 
-    async def unless_begun(self: Any, turn: Any, event: Any, *owed: Any) -> None:
+    async def skip_intents(self: Any, turn: Any, event: Any, *outbounds: Any) -> None:
         if not isinstance(event, ToolStarted):
-            await record(self, turn, event, *owed)
+            await record(self, turn, event, *outbounds)
 
-    patch.setattr(SqliteTurns, "record", unless_begun)
-
-
-# --- who owns whom
+    patch.setattr(SqliteTurns, "record", skip_intents)
 
 
-@_rule("at most one turn lives in a session")
+# --- ownership
+
+
+@_rule("a session runs at most one turn")
 def _(patch: Patch) -> None:
-    read = Session._handle
+    handle = Session._handle
 
-    async def any_time(self: Any, letter: Any, group: Any) -> None:
-        if isinstance(letter, session.Wake):
-            self._asked -= 1
-            await self._take_up(group)
+    async def start_at_any_time(self: Any, item: Any, turns: Any) -> None:
+        if isinstance(item, session.Wake):
+            self._unread_wakes -= 1
+            await self._start_next_turn(turns)
         else:
-            await read(self, letter, group)
+            await handle(self, item, turns)
 
-    patch.setattr(Session, "_read", any_time)
+    patch.setattr(Session, "_handle", start_at_any_time)
 
 
 @_rule("a stop cancels the turn", STOPPED)
 def _(patch: Patch) -> None:
-    async def marked_only(self: Any, living: Any, stop: Any) -> None:
-        living.mark(stop)
+    async def only_mark(self: Any, running: Any, stop: Any) -> None:
+        running.mark_stopped(stop)
 
-    async def nobody_looks(self: Any, living: Any, task: Any) -> None:
+    async def do_nothing(self: Any, running: Any, task: Any) -> None:
         return None
 
-    patch.setattr(Session, "_cut_short", marked_only)
-    patch.setattr(Session, "_see_it_end", nobody_looks)
+    patch.setattr(Session, "_cancel_turn", only_mark)
+    patch.setattr(Session, "_abandon_if_stuck", do_nothing)
 
 
-@_rule("a tool dies with its turn", STOPPED)
+@_rule("a tool ends with its turn", STOPPED)
 def _(patch: Patch) -> None:
     run = tool_calls._run_tool
 
-    async def detached(desk: Any, call: Any) -> Any:
-        return await asyncio.shield(asyncio.get_running_loop().create_task(run(desk, call)))
+    async def run_detached(runner: Any, call: Any) -> Any:
+        return await asyncio.shield(asyncio.get_running_loop().create_task(run(runner, call)))
 
-    patch.setattr(tool_calls, "_run", detached)
+    patch.setattr(tool_calls, "_run_tool", run_detached)
 
 
 @_rule("the error of a broken tool is reported to the model", TRIPPED)
 def _(patch: Patch) -> None:
-    async def bare(desk: Any, call: Any) -> Any:
-        given = await desk.tools[call.name].run(call.args, tool_calls.ToolCallContext(call, desk))
-        return ToolResult(call.id, str(given)), None
+    async def run_unguarded(runner: Any, call: Any) -> Any:
+        output = await runner.tools[call.name].run(call.args, tool_calls.ToolCallContext(call, runner))
+        return ToolResult(call.id, str(output)), None
 
-    patch.setattr(tool_calls, "_run", bare)
+    patch.setattr(tool_calls, "_run_tool", run_unguarded)
 
 
 @_rule("a broken platform is restarted and does not affect others")
 def _(patch: Patch) -> None:
-    async def bare(self: Any, verb: str, work: Any, within: float | None = None) -> Any:
+    async def no_guard(self: Any, verb: str, work: Any, within: float | None = None) -> Any:
         async with asyncio.timeout(within):
             return await work
 
-    patch.setattr(PlatformRunner, "_guarded", bare)
+    patch.setattr(PlatformRunner, "_guard", no_guard)
 
 
 @_rule("a cancellation is never swallowed")
 def _(patch: Patch) -> None:
-    guarded = PlatformRunner._guarded
+    guard = PlatformRunner._guard
 
-    async def swallowing(self: Any, verb: str, work: Any, within: float | None = None) -> Any:
+    async def swallow_cancellation(self: Any, verb: str, work: Any, within: float | None = None) -> Any:
         try:
-            return await guarded(self, verb, work, within)
+            return await guard(self, verb, work, within)
         except asyncio.CancelledError:
             raise DeliveryError("cancelled") from None
 
-    patch.setattr(PlatformRunner, "_guarded", swallowing)
+    patch.setattr(PlatformRunner, "_guard", swallow_cancellation)
 
 
 @_rule("the work of a dead process is resumed through the normal path", KILLED)
 def _(patch: Patch) -> None:
-    async def nothing(self: Any, *_args: Any) -> tuple[str, ...]:
+    async def no_orphans(self: Any, *_args: Any) -> tuple[str, ...]:
         return ()
 
-    patch.setattr(SqliteTurns, "orphans", nothing)
+    patch.setattr(SqliteTurns, "list_orphans", no_orphans)
 
 
 @_rule("a resumed turn asks in its chat even if no client is connected yet", KILLED_ASKING)
 def _(patch: Patch) -> None:
-    make = Gateway.__init__
-
-    def unreached(self: Any, house: Any, *args: Any, **more: Any) -> None:
-        make(self, house, *args, **more)
-        house.sessions.reaches = lambda _key: False
-
-    patch.setattr(Gateway, "__init__", unreached)
+    patch.setattr(Gateway, "can_reach", lambda _self, _key: False)
 
 
-# --- the way in and the way out
+# --- inbound and outbound
 
 
 @_rule("the second copy of a message is refused")
 def _(patch: Patch) -> None:
     admit = turn_rows.admit_turn
 
-    def again(db: Any, entry: Any, busy: Any, usual: Any) -> Any:
-        again = structs.replace(entry, inbound_id=f"{entry.inbound_id}:again")
-        return admit(db, entry, busy, usual) or admit(db, again, busy, usual)
+    def admit_copies(db: Any, row: Any, busy: Any, usual: Any) -> Any:
+        copy = structs.replace(row, inbound_id=f"{row.inbound_id}:copy")
+        return admit(db, row, busy, usual) or admit(db, copy, busy, usual)
 
-    patch.setattr(turn_rows, "admit", again)
+    patch.setattr(turn_rows, "admit_turn", admit_copies)
 
 
-@_rule("an update is confirmed only after it was taken", KILLED)
+@_rule("an update is confirmed only after it was stored", KILLED)
 def _(patch: Patch) -> None:
-    see = Poller._see
+    start = Poller._start
 
-    def confirmed(self: Any, raw: Any, tasks: Any) -> bool:
-        fresh = see(self, raw, tasks)
+    def start_and_confirm(self: Any, raw: Any, tasks: Any) -> bool:
+        fresh = start(self, raw, tasks)
         self._pending.clear()
         return fresh
 
-    async def hand_over(self: Any, update: Any) -> None:
-        await self._bring(update)
+    async def deliver(self: Any, update: Any) -> None:
+        await self._on_update(update)
 
-    patch.setattr(Poller, "_see", confirmed)
-    patch.setattr(Poller, "_hand_over", hand_over)
+    patch.setattr(Poller, "_start", start_and_confirm)
+    patch.setattr(Poller, "_deliver", deliver)
 
 
 @_rule("a message and its outbox row are one transaction", KILLED)
 def _(patch: Patch) -> None:
-    say = SqliteTurns._say
+    record = SqliteTurns._record_message
 
-    async def apart(self: Any, turn: Any, said: Any, owed: Any) -> None:
-        await say(self, turn, said, ())
-        await SqliteOutbox(self._database).enqueue(*owed)
+    async def record_apart(self: Any, turn: Any, said: Any, outbounds: Any) -> None:
+        await record(self, turn, said, ())
+        await SqliteOutbox(self._database).enqueue(*outbounds)
 
-    patch.setattr(SqliteTurns, "_say", apart)
+    patch.setattr(SqliteTurns, "_record_message", record_apart)
 
 
 @_rule("one ordered lane per chat")
 def _(patch: Patch) -> None:
-    def at_once(self: Any, platform: str, lane: str) -> None:
-        channel = self._channels[platform]
-        if channel.ready:
-            self._group.start(self._serve(channel, lane), f"lane {lane}")
+    def start_at_once(self: Any, platform: str, lane: str) -> None:
+        runner = self._runners[platform]
+        if runner.ready:
+            self._tasks.start(self._serve(runner, lane), f"lane {lane}")
 
-    patch.setattr(OutboxWorker, "nudge", at_once)
+    patch.setattr(OutboxWorker, "notify", start_at_once)
     patch.setattr(OutboxWorker, "lock", lambda _self, _lane: asyncio.Lock())
 
 
 @_rule("a send that a crash cut off counts as uncertain", KILLED)
 def _(patch: Patch) -> None:
-    async def sure(self: Any, _channel: Any, debt: Any) -> None:
-        await self._outbox.postpone(debt, 0.0, "cut off")
+    async def count_as_certain(self: Any, _runner: Any, delivery: Any) -> None:
+        await self._outbox.postpone(delivery, 0.0, "cut off")
 
-    patch.setattr(DeliveryAttempts, "cut_off", sure)
+    patch.setattr(DeliveryAttempts, "handle_interrupted", count_as_certain)
 
 
 @_rule("a send without an answer counts as uncertain", UNANSWERED)
 def _(patch: Patch) -> None:
-    failed = DeliveryAttempts._failed
+    handle = DeliveryAttempts._handle_failure
 
-    async def sure(self: Any, channel: Any, debt: Any, error: Any) -> None:
-        await failed(self, channel, debt, DeliveryError(str(error), retry_after=error.retry_after))
+    async def count_as_certain(self: Any, runner: Any, delivery: Any, error: Any) -> None:
+        await handle(self, runner, delivery, DeliveryError(str(error), retry_after=error.retry_after))
 
-    patch.setattr(DeliveryAttempts, "_failed", sure)
+    patch.setattr(DeliveryAttempts, "_handle_failure", count_as_certain)
 
 
-@_rule("what may be there twice is not sent a third time", KILLED_SENDING)
+@_rule("a message that may have arrived twice is not sent a third time", KILLED_SENDING)
 def _(patch: Patch) -> None:
-    async def again(self: Any, _channel: Any, debt: Any) -> None:
-        await self._outbox.postpone(debt, 0.0, "cut off", uncertain=True)
+    async def always_retry(self: Any, _runner: Any, delivery: Any) -> None:
+        await self._outbox.postpone(delivery, 0.0, "cut off", uncertain=True)
 
-    patch.setattr(DeliveryAttempts, "cut_off", again)
+    patch.setattr(DeliveryAttempts, "handle_interrupted", always_retry)
 
 
 # --- questions
 
 
-@_rule("nobody waits for the answer to a question that reached nobody", ASKED_IN_VAIN)
+@_rule("a turn does not wait for the answer to a question that could not be delivered", ASKED_IN_VAIN)
 def _(patch: Patch) -> None:
-    async def nothing(self: Any) -> None:
+    async def do_nothing(self: Any) -> None:
         return None
 
-    patch.setattr(Questions, "review", nothing)
+    patch.setattr(ChatQuestions, "review", do_nothing)
 
 
-@_rule("an answer is nothing else, however often it is brought", ASKED)
+@_rule("an answer never becomes a turn, even if it is received twice", ASKED)
 def _(patch: Patch) -> None:
-    patch.setattr(turn_rows, "ANSWER", "nothing")
+    patch.setattr(turn_rows, "ANSWER_BATCH", "nothing")
 
 
-@_rule("a message that is brought again answers nothing", ASKED)
+@_rule("the second copy of a message answers no question", ASKED)
 def _(patch: Patch) -> None:
-    async def always(self: Any, platform: str, id: str) -> bool:
+    async def add_always(self: Any, platform: str, id: str) -> bool:
         sql = "INSERT OR IGNORE INTO inbox (platform, id, batch, created, handled) VALUES (?, ?, 'answer', 0, 1e12)"
         return bool(await self._database.run(lambda db: db.execute(sql, (platform, id)).rowcount))
 
-    patch.setattr(SqliteInbox, "answered", always)
+    patch.setattr(SqliteInbox, "add_answer", add_always)
 
 
-@_rule("who is asked to end ends, whatever breaks at that moment", BROKEN)
+@_rule("a cancelled platform ends even if it fails at the same moment", BROKEN)
 def _(patch: Patch) -> None:
-    patch.setattr(platform_runner, "heed", lambda: None)
+    patch.setattr(platform_runner, "raise_if_cancelled", lambda: None)
 
 
-@_rule("subagents end with who waits for them", SENT)
+@_rule("subagents end with the turn that waits for them", SENT)
 def _(patch: Patch) -> None:
-    async def left_alone(self: Any, *_args: Any) -> None:
+    async def do_nothing(self: Any, *_args: Any) -> None:
         return None
 
-    patch.setattr(SubagentRegistry, "stop", left_alone)
-    patch.setattr(SubagentRegistry, "leave", left_alone)
+    patch.setattr(SubagentRegistry, "stop", do_nothing)
+    patch.setattr(SubagentRegistry, "stop_unfinished", do_nothing)

@@ -41,9 +41,9 @@ class Witness:
     # --- tasks
 
     def on_task(self, task: SeededTask, work: Any) -> None:
-        if getattr(work, "__qualname__", "") != "Course.run":
+        if getattr(work, "__qualname__", "") != "TurnRunner.run":
             return
-        living = work.cr_frame.f_locals["self"]._living
+        living = work.cr_frame.f_locals["self"]._running
         beside = self.turns.setdefault(living.turn.key, [])
         beside[:] = [(each, other) for each, other in beside if not each.done()]
         if any(not other.abandoned for _, other in beside):

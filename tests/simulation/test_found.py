@@ -72,13 +72,13 @@ async def test_a_message_whose_receiver_was_cancelled_is_merged_with_its_copy(tm
     async with open_store(tmp_path) as store, asyncio.TaskGroup() as tasks:
         group = LateTaskGroup()
         group.open(tasks)
-        room = Batcher(store.inbox, become, window=0.05, tasks=group)
-        await room.recall(())
+        batcher = Batcher(store.inbox, become, window=0.05, tasks=group)
+        await batcher.recover(())
         first, second = make_message("a", id="1", album="x"), make_message("b", id="2", album="x")
         await store.inbox.add(first)  # and its bringer is no more
-        await room.take(first)
-        await room.take(first)
-        await room.take(second)
+        await batcher.add(first)
+        await batcher.add(first)
+        await batcher.add(second)
     assert became == [["1", "2"]]
 
 
@@ -98,7 +98,9 @@ async def test_a_write_that_changes_nothing_takes_no_other_to_the_disk(tmp_path,
         if follows == "something":
             await database.run(insert_session("b"))
         else:
-            works = [database.submit(late if follows == "nothing that stays" else session_ids) for _ in range(2)]
+            works = [
+                database.submit(late if follows == "nothing that stays" else session_ids) for _ in range(2)
+            ]
             await asyncio.wait(works)
             assert {type(each.exception()) for each in works} <= {Fenced, type(None)}
         await database.wait_synced()

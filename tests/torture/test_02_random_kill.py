@@ -58,7 +58,9 @@ def judge(house: ProcessGroupOnHome, seed: int, figures: Figures) -> None:
             endings = db.execute(SAID, (text,)).fetchall()
             # a terminal shows an answer as it streams; if it cannot be saved afterwards, the turn fails visibly
             shown = [("failed",)] if house.refused and text.startswith("desk") else [("answered",)]
-            assert endings in ([("answered",)], shown), f"{text} was acknowledged and is not stored: {endings}"
+            assert endings in ([("answered",)], shown), (
+                f"{text} was acknowledged and is not stored: {endings}"
+            )
         doubtful = {row[0] for row in db.execute(DOUBTFUL)}
     for chat, count in house.asked.items():
         seen = [text for text in texts(house.telegram, chat) if text.startswith("answer")]

@@ -32,7 +32,7 @@ async def burst(telegram: TelegramServer, dice: random.Random, numbers) -> list:
     for number in numbers:
         said.append(telegram.chats.say(f"message {number}", chat=OWNER))
         for _ in range(2 * (number == 3)):
-            telegram._received("message", said[-1])
+            telegram._queue_update("message", said[-1])
         await asyncio.sleep(dice.uniform(0, 0.2))
     return said
 
@@ -62,7 +62,7 @@ async def test_queued_messages_are_answered_once_and_in_order(tmp_path, seed, ho
             said = await burst(telegram, dice, (2, 3, 4))
             await served.left(by=how)
         for wire in said:  # who was restarted must know them still
-            telegram._received("message", wire)
+            telegram._queue_update("message", wire)
         await burst(telegram, dice, (5,))
         began = time.monotonic()
         async with open_serve(home) as served:

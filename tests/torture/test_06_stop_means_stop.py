@@ -209,7 +209,7 @@ async def test_what_was_detached_on_purpose_survives_and_is_named(tmp_path):
             await model.asked(2)
             telegram.chats.say("/stop", chat=OWNER)
             reply = await telegram.shows(OWNER, "Stopping")
-            assert "Still at work" in reply.text and f"300.{name}" in reply.text, reply.text
+            assert "Still running in the background" in reply.text and f"300.{name}" in reply.text, reply.text
             await model.idle()
             assert living(f"300.{name}")
             telegram.chats.say("hello", chat=OWNER)

@@ -76,7 +76,9 @@ async def test_deafness_is_noticed_in_time_named_and_mended(tmp_path, harm, figu
             assert await served.left() == 0
         assert texts(telegram, OWNER) == [f"answer {number}" for number in range(3)]
         named = "409" if harm == "conflict" else "Telegram"
-        assert [line for line in log(home).splitlines() if "listening to Telegram" in line and named in line]
+        assert [
+            line for line in log(home).splitlines() if "receiving from Telegram" in line and named in line
+        ]
         assert complaints(home) == []
 
 

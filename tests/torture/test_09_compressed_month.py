@@ -91,7 +91,9 @@ class Month:
             loud = "loud" if self._dice.random() < 0.2 else "quiet"
             self._telegram.chats.say(f"{loud} {chat}x{number}x", chat=chat)
             whole = f"answer {chat}x{number}x"
-            await self._telegram.until(lambda: self._received(chat) == whole or "It failed" in self._received(chat))
+            await self._telegram.until(
+                lambda: self._received(chat) == whole or "It failed" in self._received(chat)
+            )
             assert self._received(chat) == whole
             self.turns += 1
 

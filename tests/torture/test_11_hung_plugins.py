@@ -108,7 +108,7 @@ def log(home: Home) -> str:
 
 
 def off(home: Home, name: str) -> bool:
-    return f"plugin {name} is switched off" in log(home)
+    return f"plugin {name} is disabled" in log(home)
 
 
 def denials(model: ModelServer) -> list[str]:

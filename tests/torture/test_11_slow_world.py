@@ -141,7 +141,7 @@ async def test_the_disk_of_the_log_may_stall_and_everybody_is_answered(tmp_path,
     log = home.path / "logs" / "alipes.log"
 
     def seen() -> int:
-        return log.read_text().count("was not sent, and is tried again")
+        return log.read_text().count("was not sent; retrying")
 
     async with ModelServer(reply) as model, TelegramServer() as telegram:
         furnish(home, model, telegram)

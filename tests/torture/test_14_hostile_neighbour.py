@@ -128,7 +128,9 @@ async def test_the_terminal_refuses_what_the_others_refuse(tmp_path):
             await terminal.until("›")
             terminal.type("go" + ENTER)
             for number in range(len(corpus) - len(HARMLESS)):
-                await terminal.until(lambda number=number: f"ran{number}" in terminal.text and "once" in terminal.text)
+                await terminal.until(
+                    lambda number=number: f"ran{number}" in terminal.text and "once" in terminal.text
+                )
                 await asyncio.sleep(0.8)  # the quiet that a question wants before a key answers it
                 terminal.type("n")
             await terminal.until("All done.")
@@ -256,7 +258,7 @@ async def test_what_can_be_reached_from_elsewhere_wants_a_key_for_everything_but
         kept = (home.path / ".env").read_text()
         (home.path / ".env").write_text("")
         refused = await home.run("serve", "--host", "0.0.0.0", "--port", "0")
-        assert refused.status == 2 and "there is no key" in refused.err
+        assert refused.status == 2 and "no API key is set" in refused.err
         (home.path / ".env").write_text(kept)
         async with open_serve(home, "--host", "0.0.0.0") as served:
             port = served.address.rpartition(":")[2]

@@ -194,7 +194,9 @@ def test_a_name_that_changes_its_mind_is_connected_to_where_it_was_looked_at():
         async with listening() as (port, asked), ClientScope() as scope:
             for _ in range(4):
                 with pytest.raises(FetchError):
-                    await PublicFetcher(scope).fetch(f"http://rebound.example:{port}/", largest=100, seconds=0.3)
+                    await PublicFetcher(scope).fetch(
+                        f"http://rebound.example:{port}/", largest=100, seconds=0.3
+                    )
             return asked
 
     Turncoat.lookups = 0

@@ -27,13 +27,13 @@ trap '' TERM HUP INT; while :; do sleep 300.{name}; done
 HOST = """
 import asyncio, sys
 from pathlib import Path
-from alipes.runtime.processes.orphans import open_keeper
-from alipes.tools.shell.background import Background
-from alipes.tools.shell.output import Spill
+from alipes.runtime.processes.orphans import open_orphan_guard
+from alipes.tools.shell.background import BackgroundProcesses
+from alipes.tools.shell.output import SpillFolder
 
 async def main():
     run, command, path = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    async with open_keeper(run) as keeper, Background(Spill(run / "spill"), keeper=keeper) as background:
+    async with open_orphan_guard(run) as keeper, BackgroundProcesses(SpillFolder(run / "spill"), keeper=keeper) as background:
         for pty in False, True:
             await background.start("s", command, cwd="/", env={"PATH": path}, pty=pty)
         print("up", flush=True)
@@ -62,7 +62,9 @@ def children() -> set[int]:
     return {int(pid) for listed in lists for pid in listed.split()}
 
 
-async def turn(background: BackgroundProcesses, spill: SpillFolder, session: str, name: str, dice: random.Random) -> None:
+async def turn(
+    background: BackgroundProcesses, spill: SpillFolder, session: str, name: str, dice: random.Random
+) -> None:
     """What a model may do in a turn: begin some, talk to them, run something beside them, wait."""
     places = Places(home="/nonexistent", alipes_home="/nonexistent")
     terminal, process = TerminalTool(places, ENV, spill, background=background), ProcessTool(background)
@@ -99,7 +101,7 @@ async def test_whatever_a_stopped_turn_began_is_gone_with_its_session(tmp_path, 
             if outlived:
                 took.append(time.perf_counter() - began)
             assert living(name) == [], f"trial {trial} of seed {seed}, stopped after {moment:.3f} s"
-            assert background.list(session) == ()
+            assert background.processes_of(session) == ()
         assert fds() <= baseline + 2
     assert survived > 0
     figures.tried(TRIALS)

@@ -30,11 +30,11 @@ process table, which other tests need too."""
 HOST = """
 import asyncio, sys
 from pathlib import Path
-from alipes.runtime.processes.orphans import open_keeper
+from alipes.runtime.processes.orphans import open_orphan_guard
 from alipes.runtime.processes.child import open_child
 
 async def main():
-    async with open_keeper(Path(sys.argv[1])) as keeper:
+    async with open_orphan_guard(Path(sys.argv[1])) as keeper:
         print(keeper.owner, flush=True)
         async with open_child(sys.argv[2], cwd="/", env={"PATH": sys.argv[3]}, keeper=keeper) as child:
             await child.wait()

@@ -121,7 +121,7 @@ async def look(home):
         assert await store.archive.search("lighthouses") and facts.unfinished == 0
         shown = visible_messages(turn.history, turn.compaction)
         assert find_invalid(shown) == "" and find_invalid(turn.history) == ""
-        return facts.id, turn, shown, await digests.tries(facts.id)
+        return facts.id, turn, shown, await digests.attempts(facts.id)
 
 
 CHAPTERS = [f"Now chapter {n}." for n in range(1, 9)]
@@ -141,11 +141,11 @@ async def test_a_summariser_that_fails_is_asked_twice_then_it_is_told_and_the_ta
     figures.worst("tries of a summariser that fails", author.summed)
     assert "compaction failed" in errors
     _, turn, shown, tries = await look(home)
-    assert tries.count == 2 and turn.digest.covered > 0
+    assert tries.count == 2 and turn.compaction.covered > 0
     assert sum(message.role == "user" for message in turn.history) == len(CHAPTERS) + 3
     last = author.bodies[-1]["messages"]
     assert RULE in last[0]["content"] and last[1]["content"] == FIRST
-    for words in ("a background process: p1 (sleep 300)", "write the end"):
+    for words in ("background process: p1 (sleep 300)", "write the end"):
         assert words in last[2]["content"], words
     assert shown[0].text == FIRST
 
@@ -169,7 +169,7 @@ async def test_subagents_continue_during_compaction_and_stay_known(tmp_path):
             assert await served.left() == 0
     last = author.bodies[-1]["messages"]
     assert author.summed >= 1 and author.refused == 0 and last[1]["content"] == FIRST
-    assert "a subagent in the background: " in last[2]["content"] and SUMMARY in last[2]["content"]
+    assert "background subagent: " in last[2]["content"] and SUMMARY in last[2]["content"]
 
 
 @pytest.mark.deadline(120)
@@ -187,7 +187,7 @@ async def test_tools_that_exceed_the_limit_alone_are_reported_and_nothing_is_sum
         _, more = await again.communicate(b"")
     assert (process.returncode, again.returncode) == (status, status), errors
     assert author.summed == 0 and b"alone take" in more
-    assert (b"no longer fits into the window" in more) == bool(status)
+    assert (b"does not fit into the context window" in more) == bool(status)
     assert len(author.bodies) <= 4
 
 
@@ -202,7 +202,7 @@ async def test_a_message_that_comes_while_it_is_summed_up_is_answered_in_the_sam
         other.stdin.close()
         (out, errors), (status, _, more) = await asyncio.gather(other.communicate(), talking)
     assert other.returncode == 0 and b"chapter" in out, errors
-    assert status == 0 and "is summed up by loop/m" in more, more
+    assert status == 0 and "were summarised by loop/m" in more, more
     _, turn, shown, tries = await look(home)
     assert tries.count == 0 and author.summed >= 1 and author.refused == 0
     assert [m.text for m in turn.history if m.role == "user"].count("Are you there?") == 1
@@ -226,6 +226,6 @@ async def test_a_kill_during_compaction_resumes_from_the_journal(tmp_path, seed)
         status, _, errors = await talk(home, folder, "Where were we?", *CHAPTERS[:2])
     assert status == 0, errors
     session, turn, shown, _ = await look(home)
-    assert turn.digest.covered > 0 and shown[0].text == FIRST
+    assert turn.compaction.covered > 0 and shown[0].text == FIRST
     assert sum(SUMMARY in message.text for message in shown) == 1
     assert author.refused == 0, session

@@ -142,7 +142,7 @@ async def test_a_stopped_process_is_alive_and_keeps_its_sessions(tmp_path):
             assert await other.turns.holder(HERE.key) == host
             assert await other.turns.claim_next("something else") is None, "nobody waited for its answer"
         holder.send_signal(signal.SIGCONT)
-        assert await line(holder) == [HERE.key, "Take"]
+        assert await line(holder) == [HERE.key, "Wake"]
 
 
 @pytest.mark.deadline(60)
@@ -152,7 +152,7 @@ async def test_a_stop_and_a_wake_reach_the_other_process(tmp_path):
         await store.dispatcher.signal(HERE.key, Stop())
         assert await line(holder) == [HERE.key, "Stop"]
         await store.dispatcher.wake(HERE.key)
-        assert await line(holder) == [HERE.key, "Take"]
+        assert await line(holder) == [HERE.key, "Wake"]
 
 
 @pytest.mark.deadline(60)

@@ -38,14 +38,14 @@ class Troupe:
 
 
 class Clock(kit.Clock):
-    """Time stands still until somebody sleeps; then it jumps."""
+    """Time does not advance until somebody sleeps; then it jumps."""
 
     def __init__(self) -> None:
         super().__init__(jumps=True)
 
 
 class Hand:
-    """A tool that does what it was told to and remembers with what it was called."""
+    """A tool that does what it was scripted to do and remembers with what it was called."""
 
     def __init__(self, name: str, effect: str = "write", *, does: Any = "done", schema: Any = None) -> None:
         self.spec = ToolSpec(name, "a tool", schema or {"type": "object", "properties": {}}, effect)
@@ -62,7 +62,7 @@ class Hand:
 
 
 class Scene:
-    """What a turn told, and how it ended."""
+    """What a turn reported, and how it ended."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

@@ -242,7 +242,7 @@ def _refuse_invalid(desk: ToolRunner, call: ToolCall) -> ToolResult | None:
     if call.raw:
         return ToolResult(
             call.id,
-            f"not run: the arguments must be one JSON object; received:  {shorten(call.raw, 400)}",
+            f"not run: the arguments must be one JSON object; received: {shorten(call.raw, 400)}",
             "failed",
         )
     if wrong := validate_args(tool.spec.schema, call.args):

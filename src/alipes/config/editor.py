@@ -20,7 +20,7 @@ from alipes.config.paths import Paths, find_home, make_private
 from alipes.config.reader import RawConfig, read_config
 from alipes.config.schema import find_key
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy
-from alipes.config.validation import KeyPath, ConfigProblem, check_tables
+from alipes.config.validation import ConfigProblem, KeyPath, check_tables
 from alipes.config.value_types import HEADERS
 from alipes.kernel.errors import ConfigError
 

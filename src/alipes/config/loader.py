@@ -7,9 +7,9 @@ from typing import Any, TypeVar, cast
 
 from msgspec import Struct, structs
 
-from alipes.config.display import toml_key, toml_path, is_secret_name, toml_string, with_full_stop
+from alipes.config.display import is_secret_name, toml_key, toml_path, toml_string, with_full_stop
 from alipes.config.environment import readable_by_others
-from alipes.config.platforms import Messengers, CommonPlatformConfig
+from alipes.config.platforms import CommonPlatformConfig, Messengers
 from alipes.config.providers import build_endpoints, complete_model_name, read_model_facts, read_secret
 from alipes.config.reader import RawConfig, read_config
 from alipes.config.schema import KEYS

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from alipes.config.display import with_full_stop, format_value
+from alipes.config.display import format_value, with_full_stop
 from alipes.config.environment import Variables, read_text, read_variables
 from alipes.config.known_providers import KNOWN
 from alipes.config.paths import Paths, find_home
 from alipes.config.schema import Key, find_key
 from alipes.config.toml_lines import Place, lines_of, nearest_line
 from alipes.config.urls import InvalidValue
-from alipes.config.validation import EffectiveValue, KeyPath, ConfigProblem, check_tables
+from alipes.config.validation import ConfigProblem, EffectiveValue, KeyPath, check_tables
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Json
 

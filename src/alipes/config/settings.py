@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Struct
 
 from alipes.config.paths import Paths
-from alipes.config.platforms import Messengers, CommonPlatformConfig
+from alipes.config.platforms import CommonPlatformConfig, Messengers
 from alipes.config.value_types import (
     AMOUNT,
     BUSY,

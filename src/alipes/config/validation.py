@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.config.display import toml_key, toml_path, is_secret_name, with_full_stop, format_value
+from alipes.config.display import format_value, is_secret_name, toml_key, toml_path, with_full_stop
 from alipes.config.known_providers import BUILT_IN
 from alipes.config.schema import KEYS, RESERVED, Key, Node, tree
 from alipes.config.toml_lines import Place

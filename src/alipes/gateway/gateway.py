@@ -139,7 +139,8 @@ class Gateway:
 
     async def _resume(self) -> None:
         """Open live views for resumed sessions and notify their chats once."""
-        orphans = await self._app.store.turns.list_orphans()  # those that the sessions have not looked for yet
+        # also those that the sessions have not looked for yet
+        orphans = await self._app.store.turns.list_orphans()
         keys = tuple(dict.fromkeys((*self._app.sessions.recovered, *orphans)))
         await self._resume_notices.send(keys)
         for key in keys:

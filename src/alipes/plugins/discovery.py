@@ -221,18 +221,18 @@ def _read_toml(file: Path) -> Mapping[str, Any]:
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        return {"trouble": f"{file}: {error}"}
+        return {"error": f"{file}: {error}"}
 
 
 def _read_yaml(file: Path) -> Mapping[str, Any]:
     try:
         yaml = import_module("yaml")
     except ModuleNotFoundError:
-        return {"trouble": f"{file} cannot be read without PyYAML: pip install pyyaml"}
+        return {"error": f"{file} cannot be read without PyYAML: pip install pyyaml"}
     try:
         said = yaml.safe_load(file.read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
-        return {"trouble": f"{file}: {' '.join(str(error).split())}"}
+        return {"error": f"{file}: {' '.join(str(error).split())}"}
     return said if isinstance(said, dict) else {}
 
 

@@ -100,9 +100,15 @@ async def test_trouble_that_passes_is_waited_for(tmp_path):
 
 async def test_a_new_conversation_gets_a_title_where_a_model_for_that_is_set(tmp_path):
     said = (user("how do I bake bread?"),)
-    titles = settings_with(auxiliary={"titles": AuxiliaryConfig(model="q/small")}, compaction=CompactionConfig(background=False))
+    titles = settings_with(
+        auxiliary={"titles": AuxiliaryConfig(model="q/small")}, compaction=CompactionConfig(background=False)
+    )
     reader = WindowModel("“Baking bread”\nA title.")
-    async with a_study(tmp_path, WindowModels(WindowModel(), q_small=reader), titles) as (store, turn, auxiliary):
+    async with a_study(tmp_path, WindowModels(WindowModel(), q_small=reader), titles) as (
+        store,
+        turn,
+        auxiliary,
+    ):
         compaction = open_compaction(store, WindowModels(reader), titles).compaction
         async with BackgroundTasks() as tasks:
             aside = AfterTurn(auxiliary, compaction, partial(set_title_if_empty, store.database), tasks)
@@ -121,7 +127,9 @@ async def test_what_breaks_beside_a_turn_breaks_nothing_else(tmp_path):
     async def entitle(_session, _title):
         raise ValueError("a mistake of ours")
 
-    titles = settings_with(auxiliary={"titles": AuxiliaryConfig(model="q/small")}, compaction=CompactionConfig(background=False))
+    titles = settings_with(
+        auxiliary={"titles": AuxiliaryConfig(model="q/small")}, compaction=CompactionConfig(background=False)
+    )
     reader = WindowModel("Bread", "Bread")
     async with a_study(tmp_path, WindowModels(reader, q_small=reader), titles) as (store, turn, auxiliary):
         compaction = open_compaction(store, WindowModels(reader), titles).compaction
@@ -229,7 +237,9 @@ async def test_the_report_tells_by_what_and_which_prices_are_unknown(tmp_path, c
     library = WindowModels(WindowModel(), ModelFacts())
     async with a_study(tmp_path, library) as (store, turn, _):
         side = open_compaction(store, library)
-        await side.spending.record(UsageRecord(turn, "vision", "p/eye", Usage(1000, 10, cost=0.25), "vision_analyze"))
+        await side.spending.record(
+            UsageRecord(turn, "vision", "p/eye", Usage(1000, 10, cost=0.25), "vision_analyze")
+        )
         await side.spending.record(UsageRecord(turn, "compaction", "p/small", Usage(500, 20)))
         seen = await report(store.archive, 7)
         text = "\n".join(lines(seen))

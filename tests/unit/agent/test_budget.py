@@ -51,7 +51,9 @@ class Person:
             async for envelope in envelopes:
                 if isinstance(envelope.event, ApprovalAsked):
                     self.asked.append(envelope.event)
-                    await self.house.sessions.post(KEY, AnswerApproval(envelope.event.ask, self.words.pop(0), "me"))
+                    await self.house.sessions.post(
+                        KEY, AnswerApproval(envelope.event.ask, self.words.pop(0), "me")
+                    )
 
 
 @asynccontextmanager
@@ -63,7 +65,9 @@ async def at_home(home, reader, spend, *words, facts=PRICED, interactive=True):
         home, None, agent=lambda _turn: rooms["side"].agent(hands), interactive=interactive
     ) as house:
         consent = house.sessions.questions.ask_approval
-        rooms["side"] = open_compaction(house.store, WindowModels(reader, facts), settings_with(spend=spend), consent=consent)
+        rooms["side"] = open_compaction(
+            house.store, WindowModels(reader, facts), settings_with(spend=spend), consent=consent
+        )
         person = Person(house, *words)
         watching = asyncio.create_task(person.watch())
         await asyncio.sleep(0)
@@ -72,7 +76,7 @@ async def at_home(home, reader, spend, *words, facts=PRICED, interactive=True):
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def test_a_turn_that_meets_its_limit_asks_and_goes_on_with_as_much_again(tmp_path):
+async def test_a_turn_that_meets_its_limit_asks_and_continues_with_as_much_again(tmp_path):
     reader = WindowModel(*[look(n) for n in range(6)], "done", window=100_000)
     limit = SpendConfig(per_turn=parse_amount("20 tokens"))
     async with at_home(tmp_path, reader, limit, "once", "session") as (house, person, _):
@@ -85,7 +89,11 @@ async def test_a_turn_that_meets_its_limit_asks_and_goes_on_with_as_much_again(t
 
 async def test_who_says_no_ends_the_turn_and_nothing_more_is_asked_of_the_model(tmp_path):
     reader = WindowModel(*[look(n) for n in range(6)], "done", window=100_000)
-    async with at_home(tmp_path, reader, SpendConfig(per_turn=parse_amount("$0.02")), "no") as (house, person, side):
+    async with at_home(tmp_path, reader, SpendConfig(per_turn=parse_amount("$0.02")), "no") as (
+        house,
+        person,
+        side,
+    ):
         ended = await house.ask(inbound("1", "go"))
         assert ended.ending == "stopped" and "stopped by the user" in ended.detail
         costs = [event.usage.cost for event in house.events if isinstance(event, Said) and event.usage]
@@ -133,7 +141,9 @@ async def test_a_limit_that_was_lifted_for_a_conversation_is_not_asked_about_aga
 
 async def test_the_limit_of_a_day_counts_every_conversation(tmp_path):
     reader = WindowModel(*["hi"] * 5, window=100_000)
-    async with at_home(tmp_path, reader, SpendConfig(per_day=parse_amount("3 tokens")), interactive=False) as (
+    async with at_home(
+        tmp_path, reader, SpendConfig(per_day=parse_amount("3 tokens")), interactive=False
+    ) as (
         house,
         _,
         _side,
@@ -188,7 +198,10 @@ async def test_what_children_and_their_children_use_counts_for_who_asked(tmp_pat
         asked.append((call.args["command"], turn.id, turn.key))
         return "no"
 
-    async with a_bill(tmp_path, SpendConfig(per_turn=parse_amount("100 tokens")), consent) as (store, spending):
+    async with a_bill(tmp_path, SpendConfig(per_turn=parse_amount("100 tokens")), consent) as (
+        store,
+        spending,
+    ):
         root = await lived(store, "go", "root")
         child = await lived(store, "look", "child", root.id)
         grandchild = await lived(store, "look closer", "grandchild", child.id)
@@ -255,7 +268,10 @@ async def test_many_who_meet_a_limit_at_once_ask_one_question(tmp_path):
         await asyncio.sleep(0.01)
         return "once"
 
-    async with a_bill(tmp_path, SpendConfig(per_session=parse_amount("10 tokens")), consent) as (store, spending):
+    async with a_bill(tmp_path, SpendConfig(per_session=parse_amount("10 tokens")), consent) as (
+        store,
+        spending,
+    ):
         root = await lived(store, "go", "root")
         await used(spending, root, 10)
         async with asyncio.TaskGroup() as group:
@@ -329,8 +345,10 @@ async def test_subagents_that_meet_the_limit_of_a_turn_ask_its_person_and_end_wi
             async for event in following:
                 if isinstance(event, ApprovalAsked):
                     questions.append(event)
-                    await app.sessions.post(KEY, AnswerApproval(event.ask, "no" if len(questions) > 1 else "once", "me"))
-        assert event.ending == "stopped" and "said to stop here" in event.detail
+                    await app.sessions.post(
+                        KEY, AnswerApproval(event.ask, "no" if len(questions) > 1 else "once", "me")
+                    )
+        assert event.ending == "stopped" and "stopped by the user" in event.detail
         bill = app.spending.bill
         turn = (await app.store.archive.turn(event.turn)).session
         used = (await bill.session_total(turn)).tokens

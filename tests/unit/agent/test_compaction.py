@@ -70,7 +70,7 @@ class Home:
         return [event.text for event in self.house.events if isinstance(event, Notice)]
 
     async def is_kept(self):
-        """Was the model told just what the journal would have it told?"""
+        """True if the model was sent exactly what the journal says."""
         turn = await self.turn()
         messages, sent = (*turn.history, *turn.said), self.reader.asked[-1].messages
         return visible_messages(messages[:-1], turn.compaction) == sent
@@ -131,7 +131,7 @@ async def test_the_next_summary_takes_the_place_of_the_one_before(tmp_path):
         assert len(texts) == 1
 
 
-async def test_a_model_that_says_it_is_too_long_is_told_less_and_answers(tmp_path):
+async def test_a_model_that_says_it_is_too_long_is_sent_less_and_answers(tmp_path):
     """Its window is not known to us, so that nothing could be done before."""
 
     reader = WindowModel(*["w" * 3_000] * 12, window=3_000)
@@ -142,7 +142,7 @@ async def test_a_model_that_says_it_is_too_long_is_told_less_and_answers(tmp_pat
         assert reader.summed and await home.is_kept()
 
 
-async def test_what_runs_beside_the_words_is_told_with_the_summary(tmp_path):
+async def test_what_is_running_beside_the_words_is_reported_with_the_summary(tmp_path):
     reader = WindowModel(*["w" * 3_000] * 12, window=4_000)
 
     async def keeps(_session):
@@ -158,7 +158,7 @@ async def test_what_runs_beside_the_words_is_told_with_the_summary(tmp_path):
 @pytest.mark.parametrize(
     "bad", [ProviderError("the summariser is down"), "", "x" * 200_000, ContextTooLong("too long for me")]
 )
-async def test_a_summary_that_does_not_help_is_tried_twice_and_then_it_is_told(tmp_path, bad):
+async def test_a_summary_that_does_not_help_is_tried_twice_and_then_it_is_reported(tmp_path, bad):
     reader = WindowModel(*["w" * 3_000] * 12, window=4_000, sums=(bad,))
     async with at_home(tmp_path, reader) as home:
         for n in range(12):
@@ -218,7 +218,7 @@ async def test_one_result_larger_than_the_window_does_not_end_the_turn(tmp_path)
         assert await home.is_kept()
 
 
-async def test_what_was_undone_is_not_told_by_a_summary_either(tmp_path):
+async def test_what_was_undone_is_not_reported_by_a_summary_either(tmp_path):
     reader = WindowModel(*["w" * 3_000] * 10, window=4_000)
     async with at_home(tmp_path, reader) as home:
         for n in range(7):
@@ -232,7 +232,9 @@ async def test_what_was_undone_is_not_told_by_a_summary_either(tmp_path):
 
 
 async def test_a_branch_has_the_summary_of_what_it_shares_and_no_more(tmp_path):
-    reader = WindowModel(*["w" * 3_000] * 20, window=4_000, sums=("the shared part", "the rest of the old one"))
+    reader = WindowModel(
+        *["w" * 3_000] * 20, window=4_000, sums=("the shared part", "the rest of the old one")
+    )
     async with at_home(tmp_path, reader) as home:
         for n in range(7):
             await home.say(f"chapter {n}")
@@ -260,7 +262,7 @@ async def test_compress_sums_up_at_once_and_keeps_what_is_asked_for(tmp_path):
         assert not reply.failed and reply.text.startswith("Earlier messages were summarised by p/m")
         assert "keep especially: the names of people" in reader.summed[0].messages[0].text
         again = await home.type("/compress")
-        assert again.text.startswith("Nothing was shortened")
+        assert again.text.startswith("Nothing to compact")
         await home.say("chapter 3")
         assert SUMMARY in reader.asked[-1].messages[1].text
 
@@ -305,7 +307,10 @@ async def test_compress_while_a_turn_runs_is_done_before_its_next_step(tmp_path)
 
     reader = WindowModel(*["w" * 3_000] * 3, look(1), "done", window=4_000)
     async with at_home(
-        tmp_path, reader, Hand("look", "read", does=hold), settings=settings_with(compaction=CompactionConfig(at=0.95))
+        tmp_path,
+        reader,
+        Hand("look", "read", does=hold),
+        settings=settings_with(compaction=CompactionConfig(at=0.95)),
     ) as home:
         for n in range(3):
             await home.say(f"chapter {n}")
@@ -406,7 +411,7 @@ async def test_a_stop_while_it_is_summed_up_leaves_everything_as_it_was(tmp_path
         assert SUMMARY in reader.asked[-1].messages[1].text
 
 
-async def test_a_turn_that_is_resumed_is_told_what_it_was_told_before(tmp_path):
+async def test_a_turn_that_is_resumed_gets_the_same_context_as_before(tmp_path):
     """At every step the journal alone would give the model the same words."""
     hand = Hand("look", "read", does="r" * 1_800)
     rooms = {}
@@ -453,7 +458,7 @@ class Parent(WindowModel):
             yield delta
 
 
-async def test_a_subagent_at_work_is_told_of_beside_the_summary_and_still_reports(tmp_path):
+async def test_a_running_subagent_is_mentioned_with_the_summary_and_still_reports(tmp_path):
     parent = Parent(window=12_000)
     settings = Settings(
         home=tmp_path,

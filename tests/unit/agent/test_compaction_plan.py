@@ -1,4 +1,4 @@
-"""What a model is told of a long conversation: valid, stable, shorter, and with what matters in it."""
+"""The view of a long conversation for the model: valid, stable, shorter, with what matters in it."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +46,7 @@ def built(pieces):
 
 
 @given(PIECES, st.integers(200, 20_000), st.integers(0, 4000))
-def test_whatever_was_said_is_told_in_a_form_that_every_provider_takes(pieces, window, fixed):
+def test_whatever_was_said_is_described_in_a_form_that_every_provider_takes(pieces, window, fixed):
     messages, room = built(pieces), ContextBudget(window, 0.25, fixed)
     trim = plan.trim_results(messages, CompactionState(), room)
     full = plan.apply_summary(messages, trim, room, "in short")
@@ -59,12 +59,16 @@ def test_whatever_was_said_is_told_in_a_form_that_every_provider_takes(pieces, w
 
 
 @given(PIECES, st.integers(1000, 20_000))
-def test_what_was_told_stays_told_while_more_is_said(pieces, window):
+def test_the_request_prefix_is_stable_while_more_is_said(pieces, window):
     """So a provider finds in its cache what it was sent before."""
     messages, room = built(pieces), ContextBudget(window, 0.25)
-    digest = plan.apply_summary(messages, plan.trim_results(messages, CompactionState(), room), room, "in short")
+    digest = plan.apply_summary(
+        messages, plan.trim_results(messages, CompactionState(), room), room, "in short"
+    )
     more = (*messages, assistant(Text("more")), user("and more"))
-    assert visible_messages(more, digest)[: len(visible_messages(messages, digest))] == visible_messages(messages, digest)
+    assert visible_messages(more, digest)[: len(visible_messages(messages, digest))] == visible_messages(
+        messages, digest
+    )
 
 
 def test_nothing_is_changed_where_nothing_was_made():
@@ -83,7 +87,7 @@ def test_old_results_are_cut_and_the_recent_ones_are_not():
     assert ROOM.tokens(messages, digest) < ROOM.tokens(messages, CompactionState())
 
 
-def test_a_single_result_that_fills_the_window_is_cut_where_it_stands():
+def test_a_single_result_that_fills_the_window_is_cut_where_it_is():
     messages = (user("read it"), *step(1, "x" * 1_200_000))
     digest = plan.trim_results(messages, CompactionState(), ROOM)
     assert ROOM.tokens(messages, digest) < ROOM.limit
@@ -104,7 +108,7 @@ def test_the_first_and_the_latest_request_stay_word_for_word_around_a_summary():
     assert shown[1].role == "notice" and shown[3:] == messages[-2:]
 
 
-def test_a_request_that_is_told_anyway_is_not_told_twice():
+def test_a_request_that_is_kept_anyway_is_not_repeated():
     messages = conversation(8)
     shown = visible_messages(messages, CompactionState(covered=len(messages) - 2, text="in short"))
     assert [message.text for message in shown] == ["write a book", "in short", "done", "and now?"]
@@ -131,10 +135,12 @@ def test_what_is_given_to_sum_up_fits_the_model_that_sums_up():
     assert asked.text.startswith("The memory so far") and "keep especially: names" in asked.text
 
 
-def test_without_a_model_the_requests_and_the_files_are_told():
+def test_without_a_model_the_requests_and_the_files_are_reported():
     write = ToolCall("w", "write_file", {"path": "book.md"})
     messages = (user("write"), assistant(write), Message("tool", (ToolResult("w", "ok"),)), user("again"))
-    text = compaction.extract_notice(messages, CompactionState(covered=1, text="before that"), ("todo: end it",), 2_000)
+    text = compaction.extract_notice(
+        messages, CompactionState(covered=1, text="before that"), ("todo: end it",), 2_000
+    )
     for words in ("- write", "- again", "book.md", "before that", "todo: end it", "could not be summarised"):
         assert words in text
 

@@ -43,7 +43,7 @@ async def test_what_the_first_cannot_answer_the_next_does_and_it_is_said(error, 
     assert scene.of(Said)[-1].model == "b/y"
 
 
-async def test_an_outage_goes_on_with_the_next_after_patience_is_used_up():
+async def test_an_outage_continues_with_the_next_after_patience_is_used_up():
     first = play(*[Transient("down")] * 4)
     scene = await live(two(first, play("hi")))
     assert scene.ending == "answered" and len(first.asked) == 4
@@ -128,10 +128,10 @@ async def test_a_named_model_has_the_same_fallback():
     scene = await live(two(play("first"), play("second")), turn(model="b/y"))
     assert scene.said[-1].text == "second"
     again = await live(two(play("first"), play(OutOfCredit("x"), "never")), turn(model="b/y"))
-    assert again.ending == "failed"  # b/y stands in the chain once, whoever named it
+    assert again.ending == "failed"  # b/y is in the chain only once
 
 
-async def test_a_wanted_model_that_is_not_configured_is_said_to_whoever_configures():
+async def test_a_wanted_model_that_is_not_configured_is_said_to_the_operator():
     agent = an_agent(play(), models=Troupe(b_y=play("hi")), fallback=("b/y",))
     with pytest.raises(ConfigError, match="no model a/x"):
         await live(agent)

@@ -102,7 +102,7 @@ async def test_each_answer_carries_what_it_cost():
     assert {event.model for event in scene.of(Said) if event.message.role == "assistant"} == {"a/x"}
 
 
-async def test_a_price_that_is_unknown_is_not_zero_and_one_that_is_told_is_kept():
+async def test_a_price_that_is_unknown_is_not_zero_and_one_that_is_reported_is_kept():
     scene = await live(an_agent(play(replied(Text("hi"), input=1))))
     assert scene.of(Said)[-1].usage.cost is None
     seen = await live(
@@ -117,7 +117,7 @@ async def test_an_attempt_that_failed_leaves_no_trace_in_the_transcript():
     assert len(scene.of(Retracted)) == 1
 
 
-async def test_call_ids_that_a_server_uses_twice_are_told_apart():
+async def test_call_ids_that_a_server_uses_twice_are_distinguished():
     model = play(call("1", "look", n=1), call("1", "look", n=2), "done")
     scene = await live(an_agent(model, [Hand("look", "read")]))
     ids = [each.id for message in scene.said for each in message.calls]

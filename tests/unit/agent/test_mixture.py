@@ -69,9 +69,14 @@ async def test_one_that_fails_or_is_late_or_says_nothing_fails_alone():
         "gave an empty answer",
         "",
     ]
-    assert summarize_answers(opinions).startswith("answers from good; broken: it is on fire; unknown: no such model; slow: ")
+    assert summarize_answers(opinions).startswith(
+        "answers from good; broken: it is on fire; unknown: no such model; slow: "
+    )
     assert "## Answer of good\nwell" in format_answers(opinions) and "broken" not in format_answers(opinions)
-    assert format_answers(opinions[:4]) == "" and summarize_answers(opinions[:1]) == "answers from no model; broken: it is on fire"
+    assert (
+        format_answers(opinions[:4]) == ""
+        and summarize_answers(opinions[:1]) == "answers from no model; broken: it is on fire"
+    )
 
 
 async def test_a_long_answer_is_cut():
@@ -82,7 +87,7 @@ async def test_a_long_answer_is_cut():
     assert opinion.text.endswith("[5 characters omitted]") and len(opinion.text) < MAX_ANSWER_CHARS + 40
 
 
-def test_who_has_no_tools_is_told_in_words_what_was_called():
+def test_models_without_tools_see_calls_as_text():
     picture = Image("image/png", b"x")
     talk = (
         user("look"),
@@ -129,7 +134,10 @@ async def test_the_aggregator_answers_alone_where_nobody_else_does():
     last = ScriptedProvider(["my own"])
     half = user("what \ud83d?")  # as a broken pipe may bring it
     deltas = await reading(MixtureProvider(("a",), SECOND, last, "agg", ask), request(half))
-    assert deltas[0] == ThinkingDelta("(answers from no model; a: down)\n") and deltas[-1].message.text == "my own"
+    assert (
+        deltas[0] == ThinkingDelta("(answers from no model; a: down)\n")
+        and deltas[-1].message.text == "my own"
+    )
     assert last.asked[0].messages == (half,)
 
 
@@ -180,7 +188,7 @@ async def test_a_mixture_is_a_model_by_its_name_and_every_call_is_on_the_bill(tm
         sql = "SELECT model, task FROM model_calls WHERE task = 'moa' ORDER BY model"
         billed = await app.store.database.read(lambda db: db.execute(sql).fetchall())
         assert billed == [("one/a", "moa"), ("two/b", "moa")]
-        with pytest.raises(ConfigError, match=r"no \[moa.worst\]; use moa/best"):
+        with pytest.raises(ConfigError, match=r"Unknown mixture worst: use moa/best"):
             await app.models.open("moa/worst")
 
 
@@ -201,7 +209,7 @@ async def test_the_tool_asks_the_usual_mixture_or_those_that_are_named(tmp_path)
         assert result.text == "c sums up\n\n[answers from one/a; two/b: down]"
         events = await turn(app, "again", "2")
         (result,) = [e.message.parts[0] for e in events if isinstance(e, Said) and e.message.role == "tool"]
-        assert result.text == "b sums up\n\n[heard two/b]"
+        assert result.text == "b sums up\n\n[answers from two/b]"
 
 
 @pytest.mark.parametrize(

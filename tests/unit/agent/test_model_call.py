@@ -1,4 +1,4 @@
-"""One question is asked again while the trouble may pass; the person is told, and the clock never really runs."""
+"""One question is asked again while the trouble may pass; the user is notified, and the clock never really runs."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -20,12 +20,14 @@ BUSY = Transient("the server is busy")
 
 
 async def put(provider, clock=None, **patience):
-    """The reply, or the error, and what was told meanwhile."""
+    """The reply or the error, and the events published meanwhile."""
     clock, scene = clock or Clock(), Scene()
     patient = RetryPolicy(clock=clock, sleep=clock.sleep, random=lambda: 0.5, **patience)
     backend = Backend(name="a/x", model="x", provider=provider, facts=ModelFacts())
     try:
-        return await call_model(backend, Request("x", "", ()), ModelCallContext(turn(), scene.emit, patient)), scene
+        return await call_model(
+            backend, Request("x", "", ()), ModelCallContext(turn(), scene.emit, patient)
+        ), scene
     except ProviderError as error:
         return error, scene
 
@@ -55,7 +57,7 @@ async def test_a_stream_is_read_to_its_end_so_that_its_connection_is_kept():
     assert read_on == [True]
 
 
-async def test_trouble_that_passes_is_waited_for_and_told():
+async def test_trouble_that_passes_is_waited_for_and_reported():
     clock, provider = Clock(), play(BUSY, BUSY, "hi")
     reply, scene = await put(provider, clock)
     assert reply.message.text == "hi"

@@ -1,4 +1,4 @@
-"""A turn whose process died goes on: nothing finished is repeated, and what the model is shown only grows."""
+"""A turn whose process died continues: nothing finished is repeated, and what the model is shown only grows."""
 
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -44,7 +44,7 @@ class Diligent:
 
 
 class Journal:
-    """Keeps what is recorded, and dies at the moment it is told to."""
+    """Keeps what is recorded and dies at the scripted moment."""
 
     def __init__(self, die_at=None, *, after_writing=True):
         self.said, self.acts = (), {}
@@ -118,7 +118,7 @@ async def test_a_crash_at_any_moment_repeats_no_write_and_leaves_a_valid_transcr
         assert len(lost) <= 1 and all(part.call_id.startswith("change") for part in lost)
 
 
-async def test_a_crash_inside_a_write_is_told_as_unknown_and_it_is_not_run_again():
+async def test_a_crash_inside_a_write_is_reported_as_unknown_and_it_is_not_run_again():
     agent, done = the_world(die_in_write=4)
     journal = Journal()
     assert (await crash_and_resume(agent, journal))[0] == "answered"

@@ -1,4 +1,4 @@
-"""Calls are run in an order that keeps its meaning, and whatever goes wrong is told to the model."""
+"""Calls are run in an order that keeps its meaning, and whatever goes wrong is reported to the model."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ def a_desk(*tools, emit=None, **more):
 
 
 async def do(*calls, tools=(), ruled=None, **more):
-    """The results in the order asked, and what was told."""
+    """The results in request order, and the published events."""
     scene = Scene()
     results = await run_calls(a_desk(*tools, emit=scene.emit, **more), calls, ruled or {})
     return [results[each.id] for each in calls], scene
@@ -71,7 +71,7 @@ async def test_a_write_waits_for_all_before_it_and_all_after_it_wait_for_the_wri
     assert [beside for name, beside in seen if name in ("c2", "c3")] == [{"c2"}, {"c3"}]
 
 
-async def test_the_intent_is_told_before_the_act_and_the_result_after():
+async def test_the_intent_is_reported_before_the_act_and_the_result_after():
     scene = Scene()
 
     def act_now(args, act):
@@ -130,7 +130,7 @@ async def test_a_hook_can_forbid_a_call_and_its_reason_reaches_the_model():
     assert [type(event) for event in scene.events] == [ToolFinished, ToolStarted, ToolFinished]
 
 
-async def test_what_is_ruled_beforehand_is_told_and_not_run():
+async def test_what_is_ruled_in_advance_is_reported_and_not_run():
     change = Hand("change")
     ruling = ToolResult("c1", "unknown", "unknown")
     results, scene = await do(call("c1", "change"), tools=[change], ruled={"c1": ruling})
@@ -143,7 +143,7 @@ async def test_a_tool_error_is_the_result_in_its_own_words():
     assert result == ToolResult("c1", "no such file", "failed")
 
 
-async def test_a_broken_tool_is_told_and_logged_and_its_neighbours_go_on(caplog):
+async def test_a_broken_tool_is_reported_and_logged_and_its_neighbours_continue(caplog):
     def broken(args, act):
         raise ZeroDivisionError("oh") if act.call_id == "c1" else ToolError("no")
 
@@ -156,7 +156,7 @@ async def test_a_broken_tool_is_told_and_logged_and_its_neighbours_go_on(caplog)
     assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
 
 
-async def test_the_cause_inside_a_group_is_told(caplog):
+async def test_the_cause_inside_a_group_is_reported(caplog):
     async def grouped(args, act):
         async with asyncio.TaskGroup() as group:
             group.create_task(nested())
@@ -173,7 +173,7 @@ async def test_a_tool_that_gives_no_text_is_broken(caplog):
     assert result.outcome == "failed" and "NoneType" in result.text
 
 
-async def test_progress_is_told_while_it_runs_and_never_afterwards():
+async def test_progress_is_reported_while_it_runs_and_never_afterwards():
     kept = []
 
     async def talk(args, act):

@@ -1,4 +1,4 @@
-"""Tools that whoever asked runs themselves: shown to the model, never run here, and the last word of a turn."""
+"""Client-side tools: shown to the model, never run here, and the end of a turn."""
 
 from alipes.agent.tool_calls import CLIENT_RUNS_IT, is_client_call
 from alipes.kernel.messages import Message, ToolResult
@@ -19,7 +19,7 @@ async def test_a_call_of_theirs_ends_the_turn_unrun_and_is_kept():
     assert scene.said[2] == Message("tool", (ToolResult("c1", CLIENT_RUNS_IT),))
 
 
-async def test_calls_of_the_house_beside_it_are_run_first():
+async def test_calls_of_built_in_tools_beside_it_are_run_first():
     look = Hand("look", "read", does="there")
     model = play((call("c1", "look"), call("c2", "weather")))
     scene = await live(an_agent(model, [look]), turn(offered=(WEATHER,)))

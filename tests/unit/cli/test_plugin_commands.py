@@ -118,7 +118,7 @@ async def test_a_running_turn_finishes_with_the_old_code_and_the_next_has_the_ne
         await sys.modules["alipes_plugins.one"].reached.wait()
         version(home, 2)  # in the same second, and of the same size
         reply = await table.type("/plugins reload one")
-        assert not reply.trouble and "loaded anew" in reply.text
+        assert not reply.trouble and "loaded again" in reply.text
         assert (await table.type("/which x")).text == "command 2 x me"
         assert not (closed / "closed-1").exists()
         sys.modules["alipes_plugins.one"].go_on.set()
@@ -146,7 +146,7 @@ async def test_a_new_version_that_fails_leaves_the_old_one_as_it_was(tmp_path):
         ):
             write_plugin(home, "one", broken)
             reply = await table.type("/plugins reload one")
-            assert reply.trouble and "the one before goes on" in reply.text and why in reply.text
+            assert reply.trouble and "the one before continues" in reply.text and why in reply.text
         assert (await table.type("/which x")).text == "command 1 x me"
         await table.say("hello")
         assert table.results() == ["tool 1"]
@@ -238,7 +238,7 @@ async def test_a_command_that_fails_or_hangs_is_reported_and_counted(tmp_path):
         assert reply.trouble and "took longer than 0.1 s" in reply.text
         reply = await table.type("/plain")
         assert reply.trouble
-        await until(lambda: table.app.plugins.facts()[0].state == "off")
+        await until(lambda: table.app.plugins.statuses()[0].state == "off")
         assert commands.parse("/silent", table.app.contributions) is None
 
 
@@ -388,7 +388,7 @@ async def test_a_plugin_leaves_nothing_behind(tmp_path):
         async with no_leaks():
             async with at_table(home, enabled=["one"]) as table:
                 await sys.modules["alipes_plugins.one"].begun.wait()
-                assert table.app.plugins.facts()[0].state == "on"
+                assert table.app.plugins.statuses()[0].state == "on"
                 await asked.wait()
     assert not [name for name in sys.modules if name.startswith("alipes_plugins.")]
 
@@ -404,7 +404,7 @@ async def main(home):
     settings = load(Path(home), {"ALIPES_MODEL": "scripted", **dict(a.split("=") for a in sys.argv[2:])})
     settings.paths.make()
     async with open_app(settings) as app:
-        print([each.state for each in app.plugins.facts()])
+        print([each.state for each in app.plugins.statuses()])
     print([name for name in sys.modules if name.startswith(("alipes.compat", "yaml", "tomlkit"))])
 
 asyncio.run(main(sys.argv[1]))

@@ -148,7 +148,7 @@ async def test_missing_or_wrong_options_are_named_and_nothing_is_saved(home, fla
     [
         (Fail(401, "bad key"), "mine rejected the key in MINE_API_KEY (401)"),
         (Fail(402, "pay first"), "is out of credit (402): pay first. The key is valid"),
-        (Fail(429, "You exceeded your current quota", kind="insufficient_quota"), "the credit is used up"),
+        (Fail(429, "You exceeded your current quota", kind="insufficient_quota"), "is out of credit (429)"),
         (Fail(404, "no such model", kind="model_not_found"), "Similar to smal-model: small-model"),
         (Fail(500, "on fire"), "is unavailable (500): on fire"),
     ],

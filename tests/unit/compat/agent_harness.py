@@ -63,7 +63,7 @@ class AgentHarness:
         return await run(self.app.context(self.inbound(text)), parsed)
 
     async def settled(self) -> None:
-        """Also what is told to plugins after the end of a turn."""
+        """Also what is reported to plugins after the end of a turn."""
         await self.app.sessions.wait_idle()
         for _ in range(20):
             await asyncio.sleep(0.005)

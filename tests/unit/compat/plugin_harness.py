@@ -37,7 +37,7 @@ CALL = ToolCall("c1", "terminal", {"command": "ls"})
 
 
 class RecordingHost:
-    """Answers as it was told to, and writes down what it was asked."""
+    """Answers as it was scripted to do, and writes down what it was asked."""
 
     def __init__(self) -> None:
         self.submitted: list[Inbound] = []
@@ -155,7 +155,7 @@ class PluginHarness:
 
 
 class Act:
-    """What a tool is told about its call."""
+    """What a tool is reported about its call."""
 
     call_id, session, workdir = "c1", "s1", "/work"
 

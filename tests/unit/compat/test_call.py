@@ -22,7 +22,7 @@ def test_a_callback_with_open_keywords_gets_all():
     )
 
 
-def test_what_stands_beside_the_contract_is_only_for_who_names_it():
+def test_what_is_added_to_the_contract_is_only_for_who_names_it():
     offered = {**OFFERED, "turn": ExtraValue(LazyValue(lambda: "made"))}
     assert PluginCallback(lambda **kw: kw)(**offered) == OFFERED
     assert PluginCallback(lambda turn, **kw: (turn, kw))(**offered) == ("made", OFFERED)

@@ -82,7 +82,7 @@ async def test_a_command_may_say_nothing_and_may_ask_a_model(harness):
         assert await harness.contributions.find(CommandContribution, "ask").act("why", FAR) == "an answer"
 
 
-async def test_a_command_of_the_houses_is_refused_and_the_plugin_goes_on(harness, caplog):
+async def test_a_command_of_the_houses_is_refused_and_the_plugin_continues(harness, caplog):
     source = """
     def register(ctx):
         global refused
@@ -213,7 +213,7 @@ async def test_what_would_wait_for_the_loop_on_the_loop_says_so(harness):
     async with harness.plugin(KEEP):
         with pytest.raises(RuntimeError, match=r"asyncio\.to_thread"):
             harness.module.ctx_.dispatch_tool("terminal", {})
-        with pytest.raises(RuntimeError, match="await the async form"):
+        with pytest.raises(RuntimeError, match="await the async variant"):
             harness.module.ctx_.llm.complete([{"role": "user", "content": "x"}])
 
 
@@ -247,7 +247,7 @@ async def test_what_is_injected_from_a_thread_goes_to_the_last_conversation_or_t
         assert (second.text, second.address.key) == ("there", key)
 
 
-async def test_a_refused_injection_is_told_and_is_no_fault_of_the_plugin(harness, caplog):
+async def test_a_refused_injection_is_reported_and_is_no_fault_of_the_plugin(harness, caplog):
     async with harness.plugin(KEEP):
         TURN.set(TURN_HERE)
         harness.host.refusal = SessionError("not now")

@@ -61,7 +61,7 @@ async def listening(home, wanted, handler=PLAIN, *, model=None, **more):
 
 
 @pytest.mark.parametrize("handler", [PLAIN, ASYNC], ids=["plain", "async"])
-async def test_a_turn_is_told_from_its_start_over_its_steps_to_its_end(tmp_path, handler):
+async def test_a_turn_is_reported_from_its_start_over_its_steps_to_its_end(tmp_path, handler):
     script = [call("search_files", pattern="x"), "found nothing"]
     async with listening(tmp_path, ["agent:*"], handler, model=script) as (agent, folder):
         await agent.say("look for x")
@@ -74,7 +74,7 @@ async def test_a_turn_is_told_from_its_start_over_its_steps_to_its_end(tmp_path,
     assert (end["response"], end["status"]) == ("found nothing", "answered")
 
 
-async def test_the_end_is_told_with_its_status_also_when_the_turn_was_stopped_or_failed(tmp_path):
+async def test_the_end_is_reported_with_its_status_also_when_the_turn_was_stopped_or_failed(tmp_path):
     waits = stall()
     async with listening(tmp_path, ["agent:end"], model=[waits]) as (agent, folder):
         thinking = asyncio.create_task(agent.say("think"))
@@ -87,7 +87,7 @@ async def test_the_end_is_told_with_its_status_also_when_the_turn_was_stopped_or
     assert seen(folder)[0]["detail"] == "user_stop"
 
 
-async def test_sessions_are_told_from_their_start_over_a_reset_to_the_end_of_the_process(tmp_path):
+async def test_sessions_are_reported_from_their_start_over_a_reset_to_the_end_of_the_process(tmp_path):
     async with listening(tmp_path, ["session:*"], model=["one", "two"]) as (agent, folder):
         await agent.say("hello")
         await agent.command("/new")
@@ -102,7 +102,7 @@ async def test_sessions_are_told_from_their_start_over_a_reset_to_the_end_of_the
     assert reset["platform"] == seen(folder)[0]["platform"] != ""
 
 
-async def test_the_end_of_a_session_is_told_at_shutdown_too(tmp_path):
+async def test_the_end_of_a_session_is_reported_at_shutdown_too(tmp_path):
     folder, hooks = folder_of(tmp_path, ["session:end"]), Hooks()
     harness = PluginHarness(tmp_path)
     harness.hooks = hooks
@@ -112,7 +112,7 @@ async def test_the_end_of_a_session_is_told_at_shutdown_too(tmp_path):
     assert [(each["event"], each["reason"]) for each in seen(folder)] == [("session:end", "shutdown")]
 
 
-async def test_the_end_of_a_session_is_told_when_nobody_came_back(tmp_path):
+async def test_the_end_of_a_session_is_reported_when_nobody_came_back(tmp_path):
     folder, harness = folder_of(tmp_path, ["session:end"]), PluginHarness(tmp_path)
     async with harness.opened(DiscoveredPlugin("my-hook", "file-hook", folder)):
         async with open_sessions(
@@ -124,7 +124,7 @@ async def test_the_end_of_a_session_is_told_when_nobody_came_back(tmp_path):
     assert [(each["event"], each["reason"]) for each in seen(folder)] == [("session:end", "idle")]
 
 
-async def test_a_turn_cut_off_by_the_end_of_the_process_is_told_as_suspended(tmp_path):
+async def test_a_turn_cut_off_by_the_end_of_the_process_is_reported_as_suspended(tmp_path):
     folder, harness, waits = folder_of(tmp_path, ["agent:end"]), PluginHarness(tmp_path), stall()
     async with harness.opened(DiscoveredPlugin("my-hook", "file-hook", folder)):
         async with open_sessions(
@@ -135,7 +135,7 @@ async def test_a_turn_cut_off_by_the_end_of_the_process_is_told_as_suspended(tmp
     assert [(each["status"], each["detail"]) for each in seen(folder)] == [("suspended", "shutdown")]
 
 
-async def test_a_folder_under_the_home_is_enough_and_commands_are_told_while_a_turn_runs(tmp_path):
+async def test_a_folder_under_the_home_is_enough_and_commands_are_reported_while_a_turn_runs(tmp_path):
     waits, folder = stall(), folder_of(tmp_path / "house", ["command:*", "agent:end"])
     async with open_harness(tmp_path, [(waits, "done")]) as agent:
         thinking = asyncio.create_task(agent.say("think"))
@@ -148,7 +148,7 @@ async def test_a_folder_under_the_home_is_enough_and_commands_are_told_while_a_t
         assert "my-hook" in [facts.name for facts in agent.app.plugins.statuses()]
 
 
-async def test_commands_are_told_by_name_and_by_wildcard(tmp_path):
+async def test_commands_are_reported_by_name_and_by_wildcard(tmp_path):
     given = Inbound("1", Address("telegram", "9"), "ada", "/model fast")
     for pattern, wanted in {
         "command:*": True,
@@ -165,7 +165,7 @@ async def test_commands_are_told_by_name_and_by_wildcard(tmp_path):
         assert heard == ([one | {"args": "fast"}] if wanted else []), pattern
 
 
-async def test_the_start_of_the_gateway_is_told_with_its_platforms(tmp_path):
+async def test_the_start_of_the_gateway_is_reported_with_its_platforms(tmp_path):
     folder, harness = folder_of(tmp_path, ["gateway:startup"]), PluginHarness(tmp_path)
     async with harness.opened(DiscoveredPlugin("my-hook", "file-hook", folder)):
         await harness.dispatcher.notify(specs.gateway_started, platforms=("telegram", "irc"))

@@ -67,7 +67,7 @@ ASKED = ApprovalAsked("a1", CALL, "it removes files", "terminal: ls")
 
 
 async def every_moment(dispatcher):
-    """One of each, as the house offers them."""
+    """One of each, as alipes offers them."""
     turn = TURN_HERE
     closed = lambda why: None  # noqa: E731
     await dispatcher.decide(specs.before_message, closed, inbound=turn.inbound)
@@ -164,7 +164,7 @@ async def test_every_hook_is_called_with_its_keywords(harness, how):
 
 @pytest.fixture
 def seen(harness):
-    """By hook, what a plugin that listens to everything was told in the course of one turn."""
+    """By hook, what a plugin that listens to everything was sent in the course of one turn."""
 
     async def listen():
         async with harness.plugin(RECORDER.format(how="callback")):
@@ -188,7 +188,7 @@ async def test_values_are_those_of_the_moment(seen):
     assert output["env_type"] == "local"
 
 
-async def test_the_turn_is_told_in_the_openai_form(seen):
+async def test_the_turn_is_described_in_the_openai_form(seen):
     seen = await seen()
     before, after = seen["pre_llm_call"], seen["post_llm_call"]
     assert before["user_message"] == "do it"
@@ -207,7 +207,7 @@ async def test_the_turn_is_told_in_the_openai_form(seen):
     assert verify["coding"] is True
 
 
-async def test_requests_are_told_with_what_they_cost(seen):
+async def test_requests_are_reported_with_what_they_cost(seen):
     seen = await seen()
     sent, answered, failed = (
         seen[name] for name in ("pre_api_request", "post_api_request", "api_request_error")
@@ -225,7 +225,7 @@ async def test_requests_are_told_with_what_they_cost(seen):
     assert failed["error"] == {"type": "Transient", "message": "busy"}
 
 
-async def test_sessions_and_children_are_told_by_their_ids(seen):
+async def test_sessions_and_children_are_reported_by_their_ids(seen):
     seen = await seen()
     final, reset = seen["on_session_finalize"], seen["on_session_reset"]
     assert (final["session_id"], final["new_session_id"], final["reason"]) == ("s1", "s3", "reset")
@@ -279,7 +279,7 @@ async def test_every_outcome_of_a_tool_has_its_status(harness, result, error, st
         ("suspended", False, True, 0),
     ],
 )
-async def test_every_ending_is_told_and_only_answers_as_such(
+async def test_every_ending_is_reported_and_only_answers_as_such(
     harness, ending, completed, interrupted, answered
 ):
     async with harness.plugin(RECORDER.format(how="callback")):
@@ -293,7 +293,7 @@ async def test_every_ending_is_told_and_only_answers_as_such(
 
 
 async def decided(harness, *answers, spec=specs.before_tool, **offered):
-    """What the house hears from plugins that answer like this to the hook of the same row."""
+    """What alipes hears from plugins that answer like this to the hook of the same row."""
     name = next(row.name for row in HOOKS.values() if row.spec == spec.__name__)
     lines = [f"ctx.register_hook({name!r}, lambda **kw: {answer})" for answer in answers]
     source = "def register(ctx):\n" + "\n".join(f"    {line}" for line in lines)
@@ -479,7 +479,7 @@ async def test_a_plain_stop_callback_runs_on_the_loop_and_may_begin_tasks_there(
     import asyncio, threading
     calls = []
     async def tell(session_key):
-        calls.append(("told", session_key))
+        calls.append(("reported", session_key))
     def stopped(session_key, reason, invalidation_reason):
         calls.append((threading.current_thread() is threading.main_thread(), reason))
         asyncio.create_task(tell(session_key))
@@ -492,7 +492,7 @@ async def test_a_plain_stop_callback_runs_on_the_loop_and_may_begin_tasks_there(
         import asyncio
 
         await asyncio.sleep(0)
-        assert harness.calls[1:] == [("told", TURN_HERE.key)]
+        assert harness.calls[1:] == [("reported", TURN_HERE.key)]
 
 
 async def test_other_plain_callbacks_may_block_and_find_the_loop(harness):
@@ -531,7 +531,7 @@ async def test_a_plain_function_that_gives_a_coroutine_is_awaited(harness):
         assert harness.calls == ["start", "reset"]
 
 
-async def test_an_unknown_hook_is_told_and_kept(harness, caplog):
+async def test_an_unknown_hook_is_reported_and_kept(harness, caplog):
     source = """
     def register(ctx):
         ctx.register_hook("pre_tool_cal", print)
@@ -562,7 +562,7 @@ async def test_a_hook_registered_later_counts_for_the_next_turn(harness):
         assert harness.calls == ["s1"]
 
 
-async def test_images_of_a_conversation_are_told_whole():
+async def test_images_of_a_conversation_are_reported_whole():
     from alipes.compat.hermes.openai_format import messages_from_wire, messages_to_wire
     from alipes.kernel.messages import Image
 

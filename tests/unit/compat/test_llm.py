@@ -17,7 +17,7 @@ KEEP = """
 SCHEMA = {"type": "object", "properties": {"urgency": {"type": "number"}}, "required": ["urgency"]}
 
 
-async def test_a_question_goes_to_the_model_of_the_house(harness):
+async def test_a_question_goes_to_the_model_of_alipes(harness):
     async with harness.plugin(KEEP):
         result = await harness.module.ctx_.llm.acomplete(
             messages=[
@@ -81,7 +81,7 @@ async def test_an_answer_that_is_no_json_is_given_as_text(harness):
         assert result.content_type == "text"
 
 
-async def test_an_answer_against_the_schema_is_refused_where_that_can_be_told(harness, monkeypatch):
+async def test_an_answer_against_the_schema_is_refused_where_that_can_be_reported(harness, monkeypatch):
     class Checking:
         __spec__ = sys.__spec__
 

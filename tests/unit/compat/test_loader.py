@@ -82,7 +82,7 @@ async def test_register_may_be_async(harness):
         ("def register(:", SyntaxError),
     ],
 )
-async def test_what_is_wrong_with_a_plugin_is_told_and_nothing_of_it_stays(harness, source, error):
+async def test_what_is_wrong_with_a_plugin_is_reported_and_nothing_of_it_stays(harness, source, error):
     with pytest.raises(error):
         async with harness.plugin(source):
             raise AssertionError("opened all the same")
@@ -91,7 +91,7 @@ async def test_what_is_wrong_with_a_plugin_is_told_and_nothing_of_it_stays(harne
     assert harness.door.bridge.tools == {}
 
 
-async def test_a_folder_without_code_is_told(harness, tmp_path):
+async def test_a_folder_without_code_is_reported(harness, tmp_path):
     with pytest.raises(PluginError, match=r"has no __init__\.py"):
         async with harness.opened(DiscoveredPlugin("empty", "hermes", tmp_path)):
             raise AssertionError

@@ -1,4 +1,4 @@
-"""A memory provider: recalled before a turn, told after it was answered, and never in its way."""
+"""A memory provider: recalled before a turn, reported after it was answered, and never in its way."""
 
 import asyncio
 import json
@@ -82,7 +82,7 @@ async def until(harness, what):
             await asyncio.sleep(0.001)
 
 
-async def test_what_is_recalled_is_told_beside_the_message(harness):
+async def test_what_is_recalled_is_reported_beside_the_message(harness):
     async with harness.plugin(PROVIDER):
         assert harness.module.registered is True
         seen = await harness.dispatcher.filter(specs.turn_context, "the hour", turn=TURN_HERE)
@@ -128,7 +128,7 @@ async def test_its_tools_are_offered_and_answered_by_it(harness):
         assert harness.calls[0][0] == "initialize"
 
 
-async def test_it_is_told_when_another_conversation_is_meant(harness):
+async def test_it_is_reported_when_another_conversation_is_meant(harness):
     other = structs.replace(TURN_HERE, session="s2")
     async with harness.plugin(PROVIDER):
         dispatcher = harness.dispatcher
@@ -141,7 +141,7 @@ async def test_it_is_told_when_another_conversation_is_meant(harness):
         assert switches == [("switch", "s2", "s1", False), ("switch", "s3", "s2", True)]
 
 
-async def test_the_end_of_a_conversation_is_told_with_all_that_was_said(harness):
+async def test_the_end_of_a_conversation_is_reported_with_all_that_was_said(harness):
     async with harness.plugin(PROVIDER):
         await ended(harness.dispatcher, "stopped")
         left = {"session_key": "k", "reason": "reset", "successor": "s2"}
@@ -150,7 +150,7 @@ async def test_the_end_of_a_conversation_is_told_with_all_that_was_said(harness)
         assert harness.calls == [("end", 4)]
 
 
-async def test_what_a_child_found_is_told_to_the_parents_memory(harness):
+async def test_what_a_child_found_is_asked_to_the_parents_memory(harness):
     async with harness.plugin(PROVIDER):
         await harness.dispatcher.notify(
             specs.subagent_ended,

@@ -35,7 +35,7 @@ def plugin(kind, body, is_async=False):
     """
 
 
-async def test_a_request_is_told_as_a_chat_completion_and_left_alone_without_an_answer(harness):
+async def test_a_request_is_reported_as_a_chat_completion_and_left_alone_without_an_answer(harness):
     async with harness.plugin(plugin("llm_request", "calls.append(kw)")):
         assert await harness.dispatcher.filter(specs.before_request, REQUEST, turn=TURN_HERE) is REQUEST
         (seen,) = harness.calls
@@ -238,7 +238,7 @@ async def test_stopping_the_turn_ends_the_act_and_the_thread_around_it(harness):
                 await asyncio.sleep(0.001)
 
 
-async def test_a_thread_that_asks_after_the_stop_is_told_that_it_is_over(harness):
+async def test_a_thread_that_asks_after_the_stop_is_reported_that_it_is_over(harness):
     body = (
         "calls.append('begun')\ngo_on.wait(5)\ntry:\n    kw['next_call']()\n"
         "except BaseException as error:\n    calls.append(type(error).__name__)"
@@ -324,6 +324,6 @@ async def test_nonsense_in_place_of_an_answer_is_not_taken(harness):
         assert harness.owner.strikes == 1
 
 
-async def test_an_unknown_kind_is_told_and_kept(harness, caplog):
+async def test_an_unknown_kind_is_reported_and_kept(harness, caplog):
     async with harness.plugin(plugin("outbound_message", "pass")):
         assert "unknown middleware kind outbound_message" in caplog.text

@@ -117,9 +117,7 @@ def test_a_module_of_someone_else_is_not_touched_and_that_is_said(tmp_path, monk
 
             assert registry.get_entry("x") is None
             assert importlib.import_module("tools.approval").mine
-            assert said == (
-                "another module tools is already loaded; plugins will find that one",
-            )
+            assert said == ("another module tools is already loaded; plugins will find that one",)
             assert said[0] in caplog.text
         assert sys.modules["tools"] is theirs and not hasattr(theirs, "registry")
         assert "tools.registry" not in sys.modules
@@ -164,7 +162,7 @@ print([name for name in sys.modules if "compat" in name or name in ("yaml", "gat
 # --- what they do
 
 
-def test_hooks_profiles_and_the_runner_are_those_of_the_house(bridge):
+def test_hooks_profiles_and_the_runner_are_those_of_alipes(bridge):
     from gateway.run import _gateway_runner_ref
     from hermes_cli.plugins import VALID_HOOKS as valid
     from hermes_cli.profiles import get_active_profile_name
@@ -184,7 +182,7 @@ def test_results_of_tools_are_json(bridge):
     assert json.loads(tool_result(ok=True)) == {"ok": True}
 
 
-def test_toolsets_know_the_house_the_plugins_and_what_is_written_in(bridge):
+def test_toolsets_know_alipes_the_plugins_and_what_is_written_in(bridge):
     from toolsets import (
         _HERMES_CORE_TOOLS,
         TOOLSETS,
@@ -204,7 +202,7 @@ def test_toolsets_know_the_house_the_plugins_and_what_is_written_in(bridge):
     assert "yours" not in TOOLSETS and "two" not in _HERMES_CORE_TOOLS
 
 
-async def test_the_tools_of_the_house_are_those_that_are_named(tmp_path):
+async def test_the_tools_of_alipes_are_those_that_are_named(tmp_path):
     async with open_harness(tmp_path) as agent:
         assert set(agent.app.contributions.tools()) == set(CORE_TOOLS)
 
@@ -226,9 +224,7 @@ def test_what_is_not_there_yet_says_so_and_pretends_nothing(bridge):
     with pytest.raises(NotImplementedError, match="save_jobs"):
         save_jobs([{"id": 1}])
     heard = transcribe_audio("/a.ogg")
-    assert (
-        not heard["success"] and heard["transcript"] == "" and "cannot transcribe speech" in heard["error"]
-    )
+    assert not heard["success"] and heard["transcript"] == "" and "cannot transcribe speech" in heard["error"]
     with pytest.raises(NotImplementedError, match=r"SessionDB\.create_session"):
         SessionDB().create_session(session_id="x", source="cli")
     assert SessionDB().get_session("x") is None
@@ -271,9 +267,9 @@ SCHEMA = {"name": "ping", "description": "answers", "parameters": {"type": "obje
 NAMES = ("PLATFORM", "CHAT_ID", "USER_ID", "KEY", "ID")
 
 def ping(args, **kwargs):
-    told = {name: get_session_env(f"HERMES_SESSION_{name}") for name in NAMES}
-    kept = SessionDB().get_session(told["ID"])
-    return tool_result(told | {"kept": kept["session_key"], "unset": get_session_env("HERMES_SESSION_X", "none")})
+    reported = {name: get_session_env(f"HERMES_SESSION_{name}") for name in NAMES}
+    kept = SessionDB().get_session(reported["ID"])
+    return tool_result(reported | {"kept": kept["session_key"], "unset": get_session_env("HERMES_SESSION_X", "none")})
 
 async def aping(args):
     return ping(args)

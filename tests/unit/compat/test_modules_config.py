@@ -39,7 +39,7 @@ def home(tmp_path, monkeypatch):
     install.uninstall(bridge)
 
 
-def test_the_configuration_is_read_as_it_stands_in_the_file(home):
+def test_the_configuration_is_read_as_it_is_in_the_file(home):
     from hermes_cli.config import cfg_get, load_config
 
     config = load_config()

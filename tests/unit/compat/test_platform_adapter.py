@@ -203,7 +203,7 @@ def test_old_files_are_thrown_away(cache):
 # --- the adapter
 
 
-async def test_what_a_platform_cannot_do_is_told_and_never_passed_over():
+async def test_what_a_platform_cannot_do_is_reported_and_never_passed_over():
     small = Small()
     for verb in (small.send_voice, small.send_document, small.send_video, small.send_image_file):
         result = await verb("1", "/a/file", caption="look", reply_to="2")
@@ -285,7 +285,7 @@ async def test_without_a_gateway_a_handler_of_the_plugins_own_tests_is_enough():
     await small.cancel_session_processing("any")
 
 
-async def test_typing_goes_on_until_it_is_cancelled_also_under_a_layer_of_the_plugins_own():
+async def test_typing_continues_until_it_is_cancelled_also_under_a_layer_of_the_plugins_own():
     class Layered(Small):
         async def send_typing(self, chat_id, metadata=None):
             self.sent.append("typing")

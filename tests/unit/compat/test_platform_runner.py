@@ -171,11 +171,11 @@ class Chat:
 
 @asynccontextmanager
 async def chatting(home, script, *, plugin=OLDEST, manners=None, settings=None, rules=None, up=True, **more):
-    owing = OutboundPolicy(["oldchat"], [str(home)])
+    outbound_policy = OutboundPolicy(["oldchat"], [str(home)])
     more = {"interactive": True, **more}
     plugins = {"old-plugin": plugin}
     async with open_harness(
-        home, script, plugins=plugins, config=settings or {}, outbound=owing, **more
+        home, script, plugins=plugins, config=settings or {}, outbound=outbound_policy, **more
     ) as agent:
         offers = agent.app.contributions
         assert plugin_platform_names(offers) == ("oldchat",)
@@ -191,7 +191,10 @@ async def chatting(home, script, *, plugin=OLDEST, manners=None, settings=None, 
             **(rules or {}),
         }
         gateway = Gateway(
-            agent.app, {"oldchat": guest}, GatewayPolicy(platforms={"oldchat": how}, **known), outbound=owing
+            agent.app,
+            {"oldchat": guest},
+            GatewayPolicy(platforms={"oldchat": how}, **known),
+            outbound=outbound_policy,
         )
         serving = asyncio.create_task(gateway.run())
         chat = Chat(agent, gateway)
@@ -335,7 +338,7 @@ async def test_a_fatal_error_makes_a_new_adapter_and_nothing_is_lost(tmp_path):
         assert [*chat.agent.bridge.gateway.adapters.values()] == [chat.adapter]
 
 
-async def test_an_adapter_may_mend_its_own_connection_and_else_is_made_anew(tmp_path, monkeypatch):
+async def test_an_adapter_may_mend_its_own_connection_and_else_is_made_again(tmp_path, monkeypatch):
     async with chatting(tmp_path, ["one"]) as chat:
         first = chat.adapter
         first._mark_disconnected()
@@ -349,7 +352,7 @@ async def test_an_adapter_may_mend_its_own_connection_and_else_is_made_anew(tmp_
         await chat.see(lambda: chat.adapter is not first and chat.state.condition == "ready")
 
 
-async def test_what_the_operator_must_mend_is_told_and_not_tried_in_haste(tmp_path):
+async def test_what_the_operator_must_mend_is_reported_and_not_tried_in_haste(tmp_path):
     wrong = OLDEST.replace(
         "        self._mark_connected()\n", "        self._set_fatal_error('auth', 'wrong token')\n"
     )
@@ -359,7 +362,7 @@ async def test_what_the_operator_must_mend_is_told_and_not_tried_in_haste(tmp_pa
         assert len(chat.module.made) == 1
 
 
-async def test_strangers_are_told_to_plugins_and_not_heard_also_while_a_turn_runs(tmp_path, caplog):
+async def test_strangers_are_reported_to_plugins_and_not_heard_also_while_a_turn_runs(tmp_path, caplog):
     waits = stall()
     (tmp_path / "house").mkdir()
     (tmp_path / "house" / ".env").write_text("OLDCHAT_ALLOWED='7, 8'\n")
@@ -399,7 +402,7 @@ async def test_variables_say_who_may_speak_and_those_they_name_are_owners(tmp_pa
         assert (await role("oldchat", "8"), await role("oldchat", "9")) == ("owner", "user")
 
 
-async def test_what_the_house_says_itself_is_heard_and_nobody_can_pretend_to_be_it(tmp_path):
+async def test_what_alipes_says_itself_is_heard_and_nobody_can_pretend_to_be_it(tmp_path):
     rules = {"pairing": False}
     async with chatting(tmp_path, ["one"], manners=PlatformPolicy(progress="off"), rules=rules) as chat:
         await chat.say("by the way", user="66", internal=True)
@@ -429,14 +432,16 @@ async def test_an_adapter_that_edits_shows_the_answer_while_it_is_written(tmp_pa
         assert "edit" in chat.adapter.happened
 
 
-async def test_files_go_where_the_adapter_can_send_them_and_else_are_told_of(tmp_path):
+async def test_files_go_where_the_adapter_can_send_them_and_else_are_notified_of(tmp_path):
     (paper := tmp_path / "paper.pdf").write_bytes(b"%PDF")
     async with chatting(tmp_path, [f"There:\nMEDIA: {paper}"], plugin=EDITS) as chat:
         await chat.say("send it")
         await chat.see(lambda: chat.heard == ["There:", f"<{paper}>"])
     async with chatting(tmp_path, [f"There:\nMEDIA: {paper}"]) as chat:
         await chat.say("send it", id="other")
-        await chat.see(lambda: len(chat.heard) > 1 and "can't be sent on this platform" in " ".join(chat.heard))
+        await chat.see(
+            lambda: len(chat.heard) > 1 and "can't be sent on this platform" in " ".join(chat.heard)
+        )
 
 
 async def test_what_the_adapter_formats_itself_is_not_formatted_before(tmp_path):
@@ -464,7 +469,7 @@ async def test_replies_are_plain_words_and_code_stays_as_it_is(tmp_path):
         await chat.see(lambda: chat.heard[-1] == r"a *star* and `\*code\*`")
 
 
-async def test_a_turn_that_failed_is_told(tmp_path):
+async def test_a_turn_that_failed_is_reported(tmp_path):
     async with chatting(tmp_path, []) as chat:
         await chat.say("hello")
         assert "It failed: " in (await chat.hear(1))[0]
@@ -556,7 +561,7 @@ async def test_a_burst_of_pictures_is_one_message_and_texts_are_never_merged(tmp
         assert len(said[1].parts) == 4
 
 
-async def test_files_are_told_by_their_path_and_what_is_answered_is_quoted(tmp_path):
+async def test_files_are_reported_by_their_path_and_what_is_answered_is_quoted(tmp_path):
     (note := tmp_path / "note.pdf").write_bytes(b"%PDF")
     async with chatting(tmp_path, ["read it"]) as chat:
         await chat.say(
@@ -572,7 +577,7 @@ async def test_files_are_told_by_their_path_and_what_is_answered_is_quoted(tmp_p
         assert "[attached: https://far.example/a.pdf]" in text and "> which paper?" in text
 
 
-async def test_a_turn_that_a_plugin_began_is_told_in_its_chat(tmp_path):
+async def test_a_turn_that_a_plugin_began_is_described_in_its_chat(tmp_path):
     async with chatting(tmp_path, ["by the way"]) as chat:
         await chat.agent.app.sessions.submit(
             Inbound("x1", Address("oldchat", "42"), "plugin", "say something")
@@ -632,12 +637,12 @@ async def test_buttons_of_an_adapter_answer_through_the_importable_name(tmp_path
         assert target.exists() and chat.heard == ["so be it"]
 
 
-async def test_what_was_left_unfinished_is_told_in_its_chat_at_the_next_start(tmp_path):
+async def test_what_was_left_unfinished_is_described_in_its_chat_at_the_next_start(tmp_path):
     waits = stall()
     async with chatting(tmp_path, [(waits, "never")]) as chat:
         await chat.say("think")
         await waits.reached.wait()
-    assert chat.heard == []  # nobody stopped it: it goes on
+    assert chat.heard == []  # nobody stopped it: it continues
     again = stall()
     async with chatting(tmp_path, [(again, "at last")]) as chat:
         again.go()
@@ -645,7 +650,7 @@ async def test_what_was_left_unfinished_is_told_in_its_chat_at_the_next_start(tm
         assert "Continuing with" in chat.heard[0]
 
 
-async def test_the_start_of_the_gateway_is_told_with_its_platform(tmp_path):
+async def test_the_start_of_the_gateway_is_reported_with_its_platform(tmp_path):
     heard = []
 
     async def gateway_started(platforms):

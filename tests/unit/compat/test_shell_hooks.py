@@ -1,4 +1,4 @@
-"""Shell hooks as real programs: told as JSON, obeyed where they decide, gone when they are not waited for."""
+"""Shell hooks as real programs: reported as JSON, obeyed where they decide, gone when they are not waited for."""
 
 import asyncio
 import json
@@ -74,11 +74,11 @@ async def rule(harness):
 
 async def test_a_hook_reads_what_happens_and_blocks_it(tmp_path):
     command = script(
-        tmp_path, f"""cat > {tmp_path}/told; echo '{{"decision": "block", "reason": "not on Fridays"}}'"""
+        tmp_path, f"""cat > {tmp_path}/reported; echo '{{"decision": "block", "reason": "not on Fridays"}}'"""
     )
     async with hooked(tmp_path, pre_tool_call=[ShellHook(command)]) as harness:
         assert await rule(harness) == Verdict("deny", "not on Fridays")
-    seen = json.loads((tmp_path / "told").read_text())
+    seen = json.loads((tmp_path / "reported").read_text())
     assert seen["hook_event_name"] == "pre_tool_call"
     assert (seen["tool_name"], seen["tool_input"]) == ("terminal", {"command": "ls"})
     assert seen["session_id"] == "s1" and seen["cwd"] and seen["profile"] == "default"
@@ -241,7 +241,7 @@ async def test_the_command_shows_the_hooks_and_takes_the_word_of_who_sits_here(t
         ]
         far = structs.replace(DESK, address=Address("telegram", "9"))
         assert "Use the terminal of this machine" in await offer.act("allow 1", far)
-        assert "Which one?" in await offer.act("allow 7", DESK)
+        assert "Usage: /hooks allow N" in await offer.act("allow 7", DESK)
         assert "1  allowed" in await offer.act("allow 1", DESK)
         assert "2  allowed" in await offer.act("allow all", DESK)
         assert "1  not allowed" in await offer.act("revoke 1", DESK)
@@ -258,7 +258,7 @@ def alive(pid):
         return False
 
 
-async def test_a_hook_that_is_not_waited_for_any_more_dies_with_all_it_started(tmp_path):
+async def test_a_hook_that_is_not_waited_for_any_longer_dies_with_all_it_started(tmp_path):
     pids = tmp_path / "pids"
     command = script(
         tmp_path,
@@ -298,7 +298,7 @@ async def test_a_hook_runs_in_the_folder_of_the_turn_with_the_home_in_its_enviro
     assert (tmp_path / "where").read_text().split() == [str(work), str(tmp_path), str(tmp_path)]
 
 
-def test_what_json_has_no_word_for_is_told_as_text():
+def test_what_json_has_no_word_for_is_reported_as_text():
     seen = json.loads(payload("on_session_end", {"path": Path("/x"), "completed": True}))
     assert seen["extra"] == {"path": "/x", "completed": True}
     assert seen["tool_name"] is None and seen["tool_input"] is None

@@ -85,7 +85,7 @@ async def test_an_async_handler_runs_on_the_loop_and_a_future_resolved_there_wak
         assert run.result() == '{"from": "the client"}'
 
 
-async def test_a_stopped_async_handler_is_told_at_once_and_may_clean_up(harness):
+async def test_a_stopped_async_handler_is_reported_at_once_and_may_clean_up(harness):
     source = plugin("""
     async def handler(args, **kw):
         try:
@@ -95,7 +95,7 @@ async def test_a_stopped_async_handler_is_told_at_once_and_may_clean_up(harness)
             calls.append("cancelled")
             raise
         finally:
-            calls.append("told the client")
+            calls.append("reported the client")
     """)
     async with harness.plugin(source):
         task = asyncio.create_task(harness.tool("greet").run({}, Act()))
@@ -104,7 +104,7 @@ async def test_a_stopped_async_handler_is_told_at_once_and_may_clean_up(harness)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert harness.calls == ["begun", "cancelled", "told the client"]
+        assert harness.calls == ["begun", "cancelled", "reported the client"]
 
 
 async def test_a_plain_lambda_may_give_a_coroutine(harness):
@@ -137,7 +137,7 @@ async def test_a_plain_handler_runs_in_a_thread_that_knows_the_loop(harness):
         assert harness.host.submitted[0].text == "hello"
 
 
-async def test_a_late_result_of_a_stopped_plain_handler_is_dropped_and_told(harness, caplog):
+async def test_a_late_result_of_a_stopped_plain_handler_is_dropped_and_reported(harness, caplog):
     source = plugin("""
     go_on = threading.Event()
     def handler(args, **kw):

@@ -73,7 +73,7 @@ async def heard(name):
             await asyncio.sleep(0.001)
 
 
-async def test_an_answered_turn_is_told_in_order(plugin):
+async def test_an_answered_turn_is_described_in_order(plugin):
     script = [call("greet", name="Ada"), "done"]
     async with open_agent(plugins=[plugin()], model=script) as agent:
         reply = await agent.say("greet her")
@@ -128,7 +128,7 @@ async def test_a_new_conversation_ends_the_old_one_and_names_both(plugin):
         assert last("on_session_start")["session_id"] == new
 
 
-async def test_a_failed_turn_is_told_as_failed(plugin):
+async def test_a_failed_turn_is_reported_as_failed(plugin):
     async with open_agent(plugins=[plugin()], model=[OutOfCredit("pay first")]) as agent:
         assert (await agent.say("hello")).ending == "failed"
         await heard("on_session_end")
@@ -137,7 +137,7 @@ async def test_a_failed_turn_is_told_as_failed(plugin):
         assert "post_llm_call" not in names()
 
 
-async def test_the_end_of_the_process_is_told(plugin):
+async def test_the_end_of_the_process_is_reported(plugin):
     async with open_agent(plugins=[plugin()], model=["one", stall()]) as agent:
         await agent.say("first")
         recorded = calls()
@@ -147,7 +147,7 @@ async def test_the_end_of_the_process_is_told(plugin):
     assert dict(recorded)["on_session_finalize"]["reason"] == "shutdown"
 
 
-async def test_approvals_are_told_and_answered(plugin):
+async def test_approvals_are_reported_and_answered(plugin):
     gate = """
     calls = []
     def gate(tool_name, **kw):

@@ -1,4 +1,4 @@
-"""Whatever stands in the files and the variables, the answer is settings or one ConfigError that says where."""
+"""Whatever is in the files and the variables, the answer is settings or one ConfigError that says where."""
 
 import random
 import string

@@ -57,12 +57,12 @@ def test_a_wrong_line_is_named_and_its_value_is_not(tmp_path, text, said):
     assert "canary" not in str(caught.value)
 
 
-def test_a_variable_set_twice_is_told(tmp_path):
+def test_a_variable_set_twice_is_reported(tmp_path):
     with pytest.raises(ConfigError, match="A is already set on line 1"):
         parse_env("A=b\nA=c\n", tmp_path)
 
 
-def test_all_wrong_lines_are_told_at_once(tmp_path):
+def test_all_wrong_lines_are_reported_at_once(tmp_path):
     with pytest.raises(ConfigError) as caught:
         parse_env("one\nA=b\ntwo\n", tmp_path)
     assert len(str(caught.value).splitlines()) == 2

@@ -1,4 +1,4 @@
-"""What may be said about plugins, toolsets and shell hooks, and how it is told when it is wrong."""
+"""What may be said about plugins, toolsets and shell hooks, and how it is reported when it is wrong."""
 
 import pytest
 
@@ -107,7 +107,7 @@ def test_enabled_plugins_can_be_given_by_variable(tmp_path):
         ('[[hooks.x]]\ncommand = "a"\ntimeout = 0', 1, "out of range"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(tmp_path, text, line, seen):
+def test_what_is_wrong_is_reported_with_its_line(tmp_path, text, line, seen):
     problem = refused(tmp_path, text)
     assert problem.startswith(f"{tmp_path}/config.toml:{line}: ") and seen in problem
     assert "abcdef" not in problem

@@ -133,7 +133,9 @@ def test_the_words_of_the_readme_are_understood(home):
 
 
 def test_a_known_provider_needs_only_its_key_and_any_field_can_be_overridden(home):
-    settings = load_settings(write(home, '[providers.openai]\napi = "openai-chat"\n'), {"OPENAI_API_KEY": "k-openai"})
+    settings = load_settings(
+        write(home, '[providers.openai]\napi = "openai-chat"\n'), {"OPENAI_API_KEY": "k-openai"}
+    )
     assert settings.providers["openai"].api == "openai-chat"
     assert settings.providers["openai"].base_url == KNOWN["openai"].base_url
     assert settings.providers["openai"].key == Secret("k-openai")
@@ -177,7 +179,9 @@ def test_the_environment_wins_over_env_file_and_both_over_the_file(home):
     assert settings.providers["groq"].key == Secret("from-shell")
     assert settings.serve.port == 2
     assert settings.fallback == ("xai/a", "xai/b")
-    assert load_settings(home, {"ALIPES_MODEL": "", "GROQ_API_KEY": ""}).providers["groq"].key == Secret("from-file")
+    assert load_settings(home, {"ALIPES_MODEL": "", "GROQ_API_KEY": ""}).providers["groq"].key == Secret(
+        "from-file"
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,13 +214,19 @@ def test_the_environment_wins_over_env_file_and_both_over_the_file(home):
         ('model = "groq/"', "must be the name of a model"),
         ('model = "groq/a\\nb"', "control characters"),
         ('fallback = "groq/x"', "must be a list like"),
-        ('fallback = [\n"groq/x",\n"nope/y",\n]', 'config.toml:3: fallback = "nope/y" has an unknown provider'),
+        (
+            'fallback = [\n"groq/x",\n"nope/y",\n]',
+            'config.toml:3: fallback = "nope/y" has an unknown provider',
+        ),
         ('fallback = [\n"groq/x",\n3,\n]', "config.toml:3: fallback = "),
         ('fallback = ["groq/x", "groq/x"]', "lists a model twice"),
         ('effort = "hgih"', 'must be one of "", "low", "medium", "high". Did you mean high?'),
         ("max_steps = -1", "max_steps = -1 is out of range"),
         ('log_level = "INFO"', "Did you mean info?"),
-        ("[embedded]\ngguf = '/nowhere.gguf'", 'config.toml:2: embedded.gguf = "/nowhere.gguf" is not a file'),
+        (
+            "[embedded]\ngguf = '/nowhere.gguf'",
+            'config.toml:2: embedded.gguf = "/nowhere.gguf" is not a file',
+        ),
         ("workdir = '/nowhere'", "is not a directory"),
         ("[providers.mine]\nkey_env = 'X'", "config.toml:1: [providers.mine] has no base_url"),
         (
@@ -277,7 +287,7 @@ def test_a_broken_file_is_named_with_its_line(home, text, line):
     assert said.startswith(f"config.toml:{line}: invalid TOML")
 
 
-def test_every_problem_is_told_at_once_in_the_order_of_the_file(home):
+def test_every_problem_is_reported_at_once_in_the_order_of_the_file(home):
     text = (
         'fallback = ["no/x"]\n[serve]\nport = 0\n[providers.mine]\nbase_url = "x"\nkey = "sk-secret-secret"\n'
     )
@@ -287,7 +297,7 @@ def test_every_problem_is_told_at_once_in_the_order_of_the_file(home):
     ]
 
 
-def test_both_broken_files_are_told_at_once(home):
+def test_both_broken_files_are_reported_at_once(home):
     said = problems(home, "model = ", "no equals sign\n")
     assert ".env:1:" in said
     assert "config.toml:1:" in said
@@ -320,7 +330,7 @@ def test_a_secret_in_the_file_is_refused_and_not_shown(home, text):
     assert "config.toml:" in said
 
 
-def test_a_literal_key_is_told_to_move_to_the_env_file(home):
+def test_a_literal_key_is_moved_by_advice_to_the_env_file(home):
     said = problems(home, '[providers.mine]\nbase_url = "http://x"\nkey = "sk-1234567890"')
     assert "move it to .env" in said
     assert 'write key_env = "MINE_API_KEY"' in said
@@ -337,7 +347,7 @@ def test_a_header_takes_its_secret_from_a_variable(home):
 
 
 @pytest.mark.parametrize("key", ['"sk-quoted-key"', "sk-two words", "sk-é", "sk-a\nb"])
-def test_a_key_that_cannot_be_sent_is_told_unless_nobody_asked_for_it(home, key):
+def test_a_key_that_cannot_be_sent_is_reported_unless_nobody_asked_for_it(home, key):
     said = problems(home, '[providers.groq]\nmodel = "x"', GROQ_API_KEY=key)
     assert "environment: GROQ_API_KEY" in said
     assert "sk-" not in said
@@ -374,7 +384,9 @@ def test_secrets_are_listed_for_masking_and_never_printed(home):
 def test_a_readable_env_file_and_a_misspelt_variable_are_noted(home):
     write(home, "", "X=y\n")
     (home / ".env").chmod(0o644)
-    notes = load_settings(home, {"ALIPES_MODLE": "groq/x", "ALIPES_HOME": str(home), "ALIPES_API_KEY": "k"}).notes
+    notes = load_settings(
+        home, {"ALIPES_MODLE": "groq/x", "ALIPES_HOME": str(home), "ALIPES_API_KEY": "k"}
+    ).notes
     assert any("ALIPES_MODLE" in note and "Did you mean ALIPES_MODEL?" in note for note in notes)
     assert any("chmod 600" in note for note in notes)
     assert len(notes) == 2
@@ -382,7 +394,9 @@ def test_a_readable_env_file_and_a_misspelt_variable_are_noted(home):
 
 def test_a_wrong_override_names_its_variable(home):
     assert 'environment: ALIPES_SERVE_PORT = "x" must be' in problems(home, "", ALIPES_SERVE_PORT="x")
-    assert 'environment: ALIPES_MODEL = "nope/x" has an unknown provider' in problems(home, "", ALIPES_MODEL="nope/x")
+    assert 'environment: ALIPES_MODEL = "nope/x" has an unknown provider' in problems(
+        home, "", ALIPES_MODEL="nope/x"
+    )
     assert '.env:2: ALIPES_EFFORT = "x" must be' in problems(home, "", "\nALIPES_EFFORT=x")
 
 
@@ -395,7 +409,7 @@ def test_paths_are_found_from_the_home(home):
 
 
 @pytest.mark.parametrize("name", ["config.toml", ".env"])
-def test_a_file_that_is_no_text_file_is_told(home, name):
+def test_a_file_that_is_not_text_is_reported(home, name):
     file = home / name
     file.write_bytes(b"ok = 1\n\xff\xfe")
     with pytest.raises(ConfigError, match=rf"{name}:2: not UTF-8"):
@@ -441,7 +455,7 @@ def test_tls_trusts_the_file_of_the_setting_else_of_the_variable(home, monkeypat
     )
 
 
-def test_a_surcharge_for_long_calls_can_be_told(home):
+def test_prices_for_long_calls_can_be_configured(home):
     write(home, '[models."groq/x"]\nlong_from = 9\nlong_input = 2\nlong_output = 1.5\n')
     seen = load_settings(home, {}).models["groq/x"]
     assert seen == ModelFacts(long_from=9, long_input=2.0, long_output=1.5)
@@ -471,7 +485,7 @@ def test_the_home_is_made_for_us_alone(home):
     assert paths.log.parent == paths.logs
 
 
-def test_a_home_that_cannot_be_one_is_told(home):
+def test_an_unusable_home_is_reported(home):
     (home / "file").write_text("")
     for bad in (home / "file", home / "file" / "below", Path("/proc/alipes")):
         with pytest.raises(ConfigError, match="Set ALIPES_HOME"):
@@ -523,7 +537,7 @@ def test_loading_settings_is_cheap_and_leaves_the_editor_out(home):
         ),
     ],
 )
-def test_a_messenger_that_is_half_set_up_is_told_what_it_lacks(home, text, variables, note):
+def test_a_messenger_that_is_half_set_up_is_shown_what_it_lacks(home, text, variables, note):
     settings = load_settings(write(home, text), variables)
     assert note in settings.notes and settings.messengers.configured == {}
 

@@ -158,11 +158,15 @@ def test_lower_case_proxy_variables_win(tmp_path):
         "HTTPS_PROXY": "http://secure:2",
         "no_proxy": "localhost",
     }
-    assert load_settings(tmp_path, environ).proxies == Proxies("http://lower:1", "http://secure:2", "", ("localhost",))
+    assert load_settings(tmp_path, environ).proxies == Proxies(
+        "http://lower:1", "http://secure:2", "", ("localhost",)
+    )
 
 
 def test_http_proxy_in_capitals_is_not_trusted_inside_a_cgi_server(tmp_path):
-    assert load_settings(tmp_path, {"HTTP_PROXY": "http://evil:1", "REQUEST_METHOD": "GET"}).proxies == Proxies()
+    assert (
+        load_settings(tmp_path, {"HTTP_PROXY": "http://evil:1", "REQUEST_METHOD": "GET"}).proxies == Proxies()
+    )
     kept = load_settings(tmp_path, {"http_proxy": "http://good:1", "REQUEST_METHOD": "GET"}).proxies
     assert kept.http == "http://good:1"
 
@@ -222,7 +226,10 @@ def test_secrets_in_a_value_are_masked_and_the_rest_is_shown(given, kept):
 def test_a_value_is_shown_short_and_printable():
     assert format_value("a\nb\x00") == '"a\\nb\\u0000"'
     assert len(format_value("x" * 5000)) == 100
-    assert format_value({"api_key": "anything", "n": [1, True, None]}) == '{api_key = "***", n = [1, true, None]}'
+    assert (
+        format_value({"api_key": "anything", "n": [1, True, None]})
+        == '{api_key = "***", n = [1, true, None]}'
+    )
     deep: list = []
     for _ in range(10_000):
         deep = [deep]

@@ -69,7 +69,9 @@ async def test_a_paired_person_has_access_until_it_is_revoked(tmp_path):
         await gate.access.approve(await gate.code("nine", "2"), "owner")
         assert await gate.access.role("test", "nine") == "owner"
         assert [(each.person, each.role) for each in await gate.people.all()] == [("nine", "owner")]
-        assert await gate.people.revoke_access("test", "nine") and not await gate.people.revoke_access("test", "nine")
+        assert await gate.people.revoke_access("test", "nine") and not await gate.people.revoke_access(
+            "test", "nine"
+        )
         assert await gate.access.role("test", "nine") is None
 
 
@@ -166,7 +168,9 @@ async def test_an_owner_can_pair_someone_from_a_chat(tmp_path):
         await g.take(f"/pair {code} owner")
         await g.messenger.until(lambda: len(g.messenger.said()) == 4)
         waiting, wrong, what, done = g.messenger.said()
-        assert "Eve, just now" in waiting and "unknown or expired code" in wrong and "Usage: /pair CODE" in what
+        assert (
+            "Eve, just now" in waiting and "unknown or expired code" in wrong and "Usage: /pair CODE" in what
+        )
         assert done == "Eve now has access on test (role: owner)."
         await g.take("hello!", sender="eve", chat="eve")
         await g.messenger.until(lambda: g.messenger.said("eve")[-1] == "hi Eve")

@@ -72,7 +72,9 @@ async def test_a_button_answers_and_the_question_shows_the_result(tmp_path):
     async with open_guarded(tmp_path, call(), "ok") as (g, hand):
         await g.take("go", sender="boss")
         bubble = await question(g)
-        assert "**Approve?** This command \\*explodes\\*." in bubble.text and "hand: rm -rf `x`" in bubble.text
+        assert (
+            "**Approve?** This command \\*explodes\\*." in bubble.text and "hand: rm -rf `x`" in bubble.text
+        )
         assert [button.label for button in bubble.piece.buttons] == ["Yes", "Yes, here", "Always", "No"]
         await g.take(sender="boss", pressed=data(bubble, "Yes"))
         await g.messenger.until(lambda: "ok" in g.messenger.said())
@@ -222,7 +224,7 @@ async def test_all_resumed_turns_ask_again_before_their_live_views_are_open(tmp_
 
 
 @asynccontextmanager
-async def open_anew(home, *script, reason="*explodes*", command="rm -rf `x`"):
+async def open_resumed(home, *script, reason="*explodes*", command="rm -rf `x`"):
     """A gateway that was killed during a question; the resumed turn asks only after `ask` is set."""
     async with open_guarded(home, call(command=command)) as (g, _):
         await g.take("go", sender="me")
@@ -251,7 +253,7 @@ async def held(g):
 @pytest.mark.parametrize(("word", "ran"), [("yes", True), ("no", False)])
 async def test_an_answer_that_arrives_before_the_question_is_asked_again_counts(tmp_path, word, ran):
     async with (
-        open_anew(tmp_path, "ok", "a message?") as (g, hand, ask),
+        open_resumed(tmp_path, "ok", "a message?") as (g, hand, ask),
         asyncio.TaskGroup() as group,
     ):
         group.create_task(g.take(word, id="y1", sender="me"))
@@ -269,7 +271,7 @@ async def test_an_answer_that_arrives_before_the_question_is_asked_again_counts(
 async def test_an_early_answer_approves_only_what_was_seen_by_that_person(tmp_path, other):
     command = "x" * 2000 if other == "too long to be shown" else "x"
     reason = "melts" if other == "another reason" else "*explodes*"
-    opened = open_anew(tmp_path, "ok", "what yes?", reason=reason, command=command)
+    opened = open_resumed(tmp_path, "ok", "what yes?", reason=reason, command=command)
     async with opened as (g, hand, ask), asyncio.TaskGroup() as group:
         taking = group.create_task(g.take("yes", sender="you" if other == "another person" else "me"))
         await held(g)
@@ -284,7 +286,7 @@ async def test_an_early_answer_approves_only_what_was_seen_by_that_person(tmp_pa
 
 async def test_an_early_answer_becomes_a_message_if_nothing_is_asked_again(tmp_path, monkeypatch):
     monkeypatch.setattr("alipes.gateway.questions.HOLD_TIMEOUT", 0.05)
-    async with open_anew(tmp_path, "ok", "what yes?") as (g, hand, ask):
+    async with open_resumed(tmp_path, "ok", "what yes?") as (g, hand, ask):
         await g.take("yes", sender="me")
         ask.set()
         await g.take(pressed=data(await question(g), "No"), sender="me")
@@ -293,7 +295,7 @@ async def test_an_early_answer_becomes_a_message_if_nothing_is_asked_again(tmp_p
 
 
 async def test_a_command_does_not_wait_behind_a_held_answer(tmp_path):
-    async with open_anew(tmp_path, "ok", "what yes?") as (g, hand, ask), asyncio.TaskGroup() as group:
+    async with open_resumed(tmp_path, "ok", "what yes?") as (g, hand, ask), asyncio.TaskGroup() as group:
         group.create_task(g.take("yes", sender="me"))
         await held(g)
         await g.take("/stop", sender="me")
@@ -343,7 +345,9 @@ async def test_an_undelivered_question_counts_as_no_and_the_turn_continues(lost,
             assert await g.store.outbox.discard(owed[0].number)
         await waits(g)
         await g.messenger.until(lambda: "then I do not" in g.messenger.said())
-        (turn,) = [debt.outbound.turn for debt in await g.store.outbox.list_deliveries() if debt.outbound.turn]
+        (turn,) = [
+            debt.outbound.turn for debt in await g.store.outbox.list_deliveries() if debt.outbound.turn
+        ]
         (seen,) = (await g.store.archive.turn(turn)).said[-2].parts
         assert seen.outcome == "denied" and "could not be asked (the question was not delivered" in seen.text
         assert hand.ran == []

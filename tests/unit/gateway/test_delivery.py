@@ -76,7 +76,12 @@ async def hurry(now, met):
 
 
 def post(store, messenger=None, *, ready=True, clock=time.time, **rules):
-    made = DeliveryHarness(store, messenger or FakePlatform(), GatewayPolicy(**{"poll_interval": 0.02, "expiry": 1e6, **rules}), clock)
+    made = DeliveryHarness(
+        store,
+        messenger or FakePlatform(),
+        GatewayPolicy(**{"poll_interval": 0.02, "expiry": 1e6, **rules}),
+        clock,
+    )
     if ready:
         made.ready()
     return made
@@ -137,7 +142,7 @@ async def test_a_clock_set_back_delays_nothing(tmp_path):
         await p.until("a", "queued")
         while not (await p.outbox.find("a")).due:
             await asyncio.sleep(0.005)
-        now[0] -= 8 * 3600  # it is retried, told to wait for a day, and retried sooner
+        now[0] -= 8 * 3600  # retried, asked to wait for a day, and retried sooner
         await hurry(now, lambda: p.is_now("a", "sent"))
         assert now[0] < 1_000_000.0 and messenger.said() == ["text a"]
 
@@ -288,7 +293,9 @@ async def test_a_crash_between_two_parts_sends_only_what_is_missing(tmp_path):
     async with open_store(tmp_path) as dying:
         await dying.outbox.enqueue(word("1", text=long))
         debt = await dying.outbox.mark_sending(await dying.outbox.head(lane(ME)))
-        await dying.outbox.mark_sent(debt, await messenger.send(ME, messenger.format_message(long)[0]), rest=True)
+        await dying.outbox.mark_sent(
+            debt, await messenger.send(ME, messenger.format_message(long)[0]), rest=True
+        )
     async with open_store(tmp_path) as store, post(store, messenger):
         await messenger.until_said("a" * 200, "b" * 50)
 
@@ -373,7 +380,9 @@ async def test_expired_messages_are_dropped_with_one_notice(tmp_path):
 async def test_messages_have_their_own_expiry_and_late_notices_are_dropped_silently(tmp_path):
     async with open_store(tmp_path) as store:
         async with post(store) as p:
-            await p.enqueue(word("1", expires=time.time() - 1, notice=True), word("2", expires=time.time() + 60))
+            await p.enqueue(
+                word("1", expires=time.time() - 1, notice=True), word("2", expires=time.time() + 60)
+            )
             await p.messenger.until_said("text 2")
             await p.delivery.wait_idle()
             assert p.messenger.said() == ["text 2"]
@@ -382,7 +391,9 @@ async def test_messages_have_their_own_expiry_and_late_notices_are_dropped_silen
 async def test_a_draft_becomes_the_final_message(tmp_path):
     async with open_store(tmp_path) as store:
         messenger = FakePlatform()
-        drafts = [await messenger.send(ME, messenger.format_message(text)[0]) for text in ("par", "tly", "too much")]
+        drafts = [
+            await messenger.send(ME, messenger.format_message(text)[0]) for text in ("par", "tly", "too much")
+        ]
         for id in drafts:
             await store.drafts.add(lane(ME), "t1", id)
             await asyncio.sleep(0.002)
@@ -439,7 +450,9 @@ async def test_a_crash_while_a_draft_is_completed_edits_it_again_and_sends_nothi
     async with open_store(tmp_path) as store, post(store, messenger) as p:
         await p.until("1", "sent")
         assert messenger.said() == ["text 1"]
-        assert await store.drafts.list_ids(lane(ME), "t1") == (), "the next text of the turn is another message"
+        assert await store.drafts.list_ids(lane(ME), "t1") == (), (
+            "the next text of the turn is another message"
+        )
 
 
 async def test_files_are_sent_in_the_way_the_platform_supports(tmp_path):

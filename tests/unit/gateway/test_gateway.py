@@ -332,7 +332,9 @@ async def test_pictures_in_a_row_are_one_message_and_two_albums_are_two(tmp_path
 
 async def test_waiting_pictures_survive_a_crash(tmp_path):
     messenger = FakePlatform()
-    async with open_gateway(tmp_path, ScriptedProvider([]), messenger=messenger, rules={"batch_window": 60.0}) as g:
+    async with open_gateway(
+        tmp_path, ScriptedProvider([]), messenger=messenger, rules={"batch_window": 60.0}
+    ) as g:
         await g.take("look", id="p1", **picture(1))
         await g.take("", id="p2", **picture(2))
     provider = ScriptedProvider(["nice"])
@@ -646,7 +648,9 @@ async def test_plugins_are_notified_when_the_gateway_starts(tmp_path):
 
 
 async def test_busy_shows_the_default_mode_of_the_chat(tmp_path):
-    async with open_gateway(tmp_path, ScriptedProvider([]), manners=manners(busy="steer"), busy="interrupt") as g:
+    async with open_gateway(
+        tmp_path, ScriptedProvider([]), manners=manners(busy="steer"), busy="interrupt"
+    ) as g:
         await g.take("/busy")
         await g.messenger.until(lambda: g.messenger.said())
         assert g.messenger.said()[0].startswith("steer:")

@@ -58,7 +58,9 @@ async def test_an_answer_grows_and_is_completed_in_the_same_message(tmp_path):
 
 
 async def test_a_quick_answer_arrives_in_one_piece(tmp_path):
-    async with open_gateway(tmp_path, ScriptedProvider([("one ", Pause(0.05), "two")]), rules={"draft_delay": 30.0}) as g:
+    async with open_gateway(
+        tmp_path, ScriptedProvider([("one ", Pause(0.05), "two")]), rules={"draft_delay": 30.0}
+    ) as g:
         await g.take("count")
         await g.messenger.until_said("one two")
         assert g.messenger.bubbles[0].edits == 0
@@ -284,7 +286,9 @@ async def test_a_chat_can_hide_tool_progress(tmp_path):
         tool.go.set()
         await g.messenger.until(lambda: "done" in g.messenger.said())
         assert len(g.messenger.bubbles) == 2
-    async with open_gateway(tmp_path, ScriptedProvider([walk(1), "done"]), Walk(), manners=shown("short")) as g:
+    async with open_gateway(
+        tmp_path, ScriptedProvider([walk(1), "done"]), Walk(), manners=shown("short")
+    ) as g:
         await g.take("go")
         await asyncio.sleep(0.2)
         assert g.messenger.bubbles == [], "it is stored"
@@ -313,7 +317,9 @@ async def test_the_typing_indicator_is_shown_during_a_long_turn(tmp_path):
 
 async def test_a_platform_without_edits_gets_only_complete_texts(tmp_path):
     messenger = FakePlatform(talents=Capabilities(max_length=200))
-    async with open_gateway(tmp_path, ScriptedProvider([("one ", Pause(0.1), "two")]), messenger=messenger) as g:
+    async with open_gateway(
+        tmp_path, ScriptedProvider([("one ", Pause(0.1), "two")]), messenger=messenger
+    ) as g:
         await g.take("count")
         await messenger.until_said("one two")
         assert [verb for verb, *_ in messenger.log if verb not in ("listen", "menu")] == ["send"]
@@ -333,7 +339,9 @@ async def test_a_failing_live_view_does_not_affect_the_answer(tmp_path):
 @pytest.mark.deadline(60)
 async def test_many_live_views_share_the_rate_limit_and_all_answers_complete(tmp_path):
     chats, script = 100, tuple(each for n in range(40) for each in (f"{n} ", Pause(0.01)))
-    messenger = FakePlatform(talents=Capabilities(max_length=4000, can_edit=True, edit_interval=0.05, typing_seconds=5.0))
+    messenger = FakePlatform(
+        talents=Capabilities(max_length=4000, can_edit=True, edit_interval=0.05, typing_seconds=5.0)
+    )
     everyone = PlatformPolicy(allow=("*",), busy="queue")
     rules = {"edits_per_second": 50.0, "draft_delay": 0.1}
 
@@ -341,9 +349,7 @@ async def test_many_live_views_share_the_rate_limit_and_all_answers_complete(tmp
         async def _next(self, request):
             return script
 
-    async with open_gateway(
-        tmp_path, Everybody([]), messenger=messenger, manners=everyone, rules=rules
-    ) as g:
+    async with open_gateway(tmp_path, Everybody([]), messenger=messenger, manners=everyone, rules=rules) as g:
         began = time.monotonic()
         await asyncio.gather(*(g.take("count", chat=f"c{n}", sender=f"p{n}") for n in range(chats)))
         await g.quiet()

@@ -1,4 +1,4 @@
-"""Markdown for messengers: nothing that was written is lost, and every message is complete in itself."""
+"""Markdown for messengers: no text is lost, and every message is complete."""
 
 import pytest
 from hypothesis import given, settings
@@ -34,7 +34,7 @@ def letters(text: str) -> str:
 
 
 def source_text(markdown: str) -> list[str]:
-    """Every text that the parser finds, by a walk that shares nothing with ours."""
+    """Every text that the parser finds, collected independently of our code."""
     out: list[str] = []
     parser = (
         MarkdownIt("commonmark", {"html": False, "maxNesting": 200})
@@ -54,9 +54,7 @@ def source_text(markdown: str) -> list[str]:
 
 @settings(deadline=None, max_examples=300)
 @given(markdowns, st.sampled_from((64, 200, 4096)))
-def test_any_markdown_gives_valid_telegram_messages_and_loses_no_text(
-    markdown: str, longest: int
-) -> None:
+def test_any_markdown_gives_valid_telegram_messages_and_loses_no_text(markdown: str, longest: int) -> None:
     made = format_markdown(markdown, longest)
     shown = []
     for piece in made:
@@ -73,7 +71,9 @@ def test_any_markdown_gives_valid_telegram_messages_and_loses_no_text(
 @given(st.text(max_size=400), st.integers(8, 60))
 def test_a_split_loses_only_whitespace(text: str, longest: int) -> None:
     text = strip_controls(text)
-    parts = split_text(MarkedText((Span(text),)), lambda spans: utf16_length(plain_text(spans)) <= longest, longest)
+    parts = split_text(
+        MarkedText((Span(text),)), lambda spans: utf16_length(plain_text(spans)) <= longest, longest
+    )
     joined = "".join(plain_text(part) for part in parts)
     assert letters(joined) == letters(text)
     assert all(utf16_length(plain_text(part)) <= longest for part in parts)
@@ -164,4 +164,10 @@ def test_too_deep_nesting_is_shown_as_written() -> None:
 
 
 def test_an_invisible_text_is_no_message() -> None:
-    assert format_markdown("") == format_markdown(" \n\n ") == format_markdown("\u202e") == format_markdown("```\n```") == ()
+    assert (
+        format_markdown("")
+        == format_markdown(" \n\n ")
+        == format_markdown("\u202e")
+        == format_markdown("```\n```")
+        == ()
+    )

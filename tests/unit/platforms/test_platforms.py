@@ -1,4 +1,4 @@
-"""What messengers share: trouble told once, calls that nobody answered, files that are whole or not there."""
+"""Shared code of the messengers: connection retries, unanswered calls, files and state files."""
 
 import sys
 

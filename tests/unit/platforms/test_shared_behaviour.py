@@ -1,4 +1,4 @@
-"""What holds for the platforms on a line of their own, whatever the messenger: Discord and Slack."""
+"""Behaviour that Discord and Slack share."""
 
 import asyncio
 
@@ -87,11 +87,13 @@ async def test_cancelling_at_any_moment_leaves_nothing_behind(tmp_path, leaks, d
                 await asyncio.sleep(number * 0.005)
                 task.cancel()
                 await asyncio.sleep(0)
-                task.cancel()  # whoever is impatient
+                task.cancel()  # cancelled at any moment
         await server.until(lambda: not server.lines)
 
 
-@pytest.mark.parametrize("kind", [discord_seen.DiscordReadPosition, slack_seen.SlackReadPosition], ids=["discord", "slack"])
+@pytest.mark.parametrize(
+    "kind", [discord_seen.DiscordReadPosition, slack_seen.SlackReadPosition], ids=["discord", "slack"]
+)
 async def test_the_read_position_is_saved_periodically(tmp_path, kind):
     path = tmp_path / "seen.json"
     seen = kind(path)

@@ -51,7 +51,7 @@ async def test_what_such_a_task_begins_is_the_plugins_too():
     assert begun[0].cancelled() and kept.done()
 
 
-async def test_what_the_house_does_for_a_plugin_is_the_houses():
+async def test_our_own_work_for_a_plugin_is_not_attributed_to_it():
     owner = PluginOwner("p")
     async with track_tasks(owner):
         with on_behalf_of(owner), on_behalf_of(None):
@@ -211,7 +211,7 @@ async def test_what_is_begun_while_ending_is_ended_too():
     assert late[0].cancelled() and kept.done()
 
 
-async def test_what_breaks_while_ending_is_told_with_the_plugins_name(caplog):
+async def test_what_breaks_while_ending_is_reported_with_the_plugins_name(caplog):
     owner = PluginOwner("clumsy")
 
     async def breaks() -> None:

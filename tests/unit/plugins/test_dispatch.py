@@ -38,7 +38,7 @@ STOP = {
 
 
 class Reports(list):
-    """What the house was told, in sentences."""
+    """The reports, as sentences."""
 
     def __call__(self, what: str, offered: Mapping[str, object]) -> None:
         self.append((what, dict(offered)))
@@ -244,7 +244,7 @@ async def test_an_error_that_cannot_be_printed_is_reported_all_the_same():
     assert "plugin p failed in on_event" in reports.words and "Broken" in reports.words
 
 
-async def test_a_report_is_heard_by_whoever_listens_at_the_time():
+async def test_a_report_reaches_the_current_listeners():
     async def on_event(event):
         raise ValueError
 
@@ -593,7 +593,7 @@ async def test_a_wrapper_that_breaks_while_the_act_runs_elsewhere_waits_for_it()
     await around_tool.task
 
 
-async def test_a_wrapper_that_cuts_the_act_short_and_breaks_is_told_as_such():
+async def test_a_wrapper_that_cuts_the_act_short_and_breaks_is_reported_as_such():
     async def act(args):
         await forever()
 
@@ -627,7 +627,7 @@ async def test_of_a_wrapper_only_its_own_time_counts():
     assert owners["p"].strikes == 1
 
 
-async def test_the_act_is_the_houses_doing_also_inside_a_wrapper():
+async def test_the_wrapped_call_is_not_attributed_to_the_wrapper():
     whose, owner = [], PluginOwner("p")
 
     async def act(args):
@@ -805,7 +805,7 @@ async def test_relays_are_called_by_tasks_that_are_being_cancelled_too():
 # --- the stop
 
 
-async def test_the_stop_hook_is_told_who_and_why():
+async def test_the_stop_hook_knows_who_and_why():
     seen = []
 
     async def agent_loop_stopped(session_key, reason, invalidation_reason):
@@ -827,7 +827,7 @@ async def test_at_a_stop_all_begin_at_once_and_in_order_on_the_loops_thread():
     async def first():
         began("a")
         await asyncio.sleep(0)
-        order.append("a goes on")
+        order.append("a continues")
 
     @named("agent_loop_stopped")
     def second():
@@ -839,9 +839,9 @@ async def test_at_a_stop_all_begin_at_once_and_in_order_on_the_loops_thread():
         began("c")
 
     hooks, _ = registered(("a", first), ("b", second), ("c", third))
-    asyncio.get_running_loop().call_soon(order.append, "the loop goes on")
+    asyncio.get_running_loop().call_soon(order.append, "the loop continues")
     await stop(hooks)
-    assert order == ["a", "b", "c", "the loop goes on", "a goes on"]
+    assert order == ["a", "b", "c", "the loop continues", "a continues"]
     await second.task
 
 
@@ -1159,12 +1159,12 @@ async def test_guarded_work_that_breaks_is_a_strike_and_a_plugin_error(caplog):
         raise SystemExit
 
     async def refused() -> None:
-        raise PluginError("p", "tool x", "is built in tool already")
+        raise PluginError("p", "tool x", "the tool exists already")
 
     for work, why in [
         (breaks, "^plugin p: setup: ValueError: no key$"),
         (leaves, "SystemExit"),
-        (refused, "^plugin p: tool x: the house has"),
+        (refused, "^plugin p: tool x: the tool exists"),
     ]:
         with pytest.raises(PluginError, match=why):
             await guard(owner, "setup", work())

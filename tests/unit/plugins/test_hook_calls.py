@@ -37,7 +37,7 @@ def noting(diary, *names):
     return hook
 
 
-async def test_context_stands_beside_the_persons_message_in_every_request_of_the_turn_and_is_not_kept():
+async def test_context_is_added_to_the_persons_message_in_every_request_of_the_turn_and_is_not_kept():
     asked = []
 
     async def one(context, turn):
@@ -75,7 +75,9 @@ async def test_the_arguments_may_be_changed_before_anyone_rules_on_them():
     hand = Hand("look", schema=PATHS)
     scene = Scene()
     relay = hooked(tool_arguments=tool_arguments, before_tool=before_tool)
-    await run_calls(ToolRunner({"look": hand}, relay, turn(), scene.emit), (call("c1", "look", path="a"),), {})
+    await run_calls(
+        ToolRunner({"look": hand}, relay, turn(), scene.emit), (call("c1", "look", path="a"),), {}
+    )
     assert hand.ran == ruled == [{"path": "a.txt"}]
     assert scene.of(ToolStarted)[0].call.args == {"path": "a.txt"}, "what is kept is what was done"
 
@@ -104,7 +106,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-async def test_every_call_is_told_however_it_ended(end):
+async def test_every_call_is_reported_however_it_ended(end):
     does, outcome, kind = ENDS[end]
     seen = []
     relay = hooked(after_tool=noting(seen, "call", "result", "error"))
@@ -114,7 +116,7 @@ async def test_every_call_is_told_however_it_ended(end):
     assert (reported.id, result.outcome, type(error)) == ("c1", outcome, kind)
 
 
-async def test_calls_that_were_not_run_are_told_too():
+async def test_calls_that_were_not_run_are_reported_too():
     async def before_tool(call):
         return Verdict("deny", "not today")
 
@@ -140,20 +142,24 @@ async def test_a_plugin_may_want_a_person_asked(word, ran):
         return word
 
     hand = Hand("buy")
-    desk = ToolRunner({"buy": hand}, hooked(before_tool=before_tool), turn(), Scene().emit, ask_approval=consent)
+    desk = ToolRunner(
+        {"buy": hand}, hooked(before_tool=before_tool), turn(), Scene().emit, ask_approval=consent
+    )
     results = await run_calls(desk, (call("c1", "buy"),), {})
     assert bool(hand.ran) is ran
     assert results["c1"].outcome == ("ok" if ran else "denied")
 
 
-async def test_who_said_yes_beforehand_is_not_asked():
+async def test_who_said_yes_in_advance_is_not_asked():
     async def before_tool(call):
         return Verdict("ask", "it costs money")
 
     hand, living = Hand("buy"), turn()
     living = structs.replace(living, inbound=structs.replace(living.inbound, trusted=True))
     await run_calls(
-        ToolRunner({"buy": hand}, hooked(before_tool=before_tool), living, Scene().emit), (call("c1", "buy"),), {}
+        ToolRunner({"buy": hand}, hooked(before_tool=before_tool), living, Scene().emit),
+        (call("c1", "buy"),),
+        {},
     )
     assert hand.ran
 
@@ -198,12 +204,14 @@ async def test_what_a_wrapped_act_raises_is_not_the_wrappers_fault():
 
     registry, owner = Hooks(), PluginOwner("p")
     registry.add(owner, around_tool)
-    desk = ToolRunner({"look": Hand("look", does=ToolError("no such file"))}, registry.dispatcher, turn(), Scene().emit)
+    desk = ToolRunner(
+        {"look": Hand("look", does=ToolError("no such file"))}, registry.dispatcher, turn(), Scene().emit
+    )
     results = await run_calls(desk, (call("c1", "look"),), {})
     assert (results["c1"].text, owner.strikes) == ("no such file", 0)
 
 
-async def test_every_try_at_a_question_is_told():
+async def test_every_try_at_a_question_is_reported():
     diary, clock = [], Clock()
 
     async def request_sent(attempt, turn):
@@ -302,7 +310,7 @@ async def test_a_message_may_be_rewritten_or_dropped_before_it_is_a_turn(tmp_pat
     assert [request.messages[-1].text for request in provider.asked] == ["SAY IT LOUD", "plainly"]
 
 
-async def test_a_message_that_nobody_could_rule_on_is_not_taken_and_its_sender_is_told(tmp_path):
+async def test_a_message_that_nobody_could_rule_on_is_not_taken_and_its_sender_is_notified(tmp_path):
     async def before_message(inbound):
         raise RuntimeError("no list")
 
@@ -330,7 +338,7 @@ async def test_a_conversation_begins_once(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["answered", "failed"])
-async def test_the_end_of_a_turn_is_told_before_the_next_begins(how, tmp_path):
+async def test_the_end_of_a_turn_is_reported_before_the_next_begins(how, tmp_path):
     diary, registry, owner = [], Hooks(), PluginOwner("p")
 
     async def turn_ended(turn, ending, said, usage):

@@ -151,7 +151,7 @@ async def test_a_hook_that_never_returns_is_broken_off_and_named_with_its_place(
     assert [owner.strikes for owner in house.owners] == [1, 1, 1, 0] and len(heard) == 1
     for n, words in enumerate(house.words):
         assert f"plugin{n} failed in on_event: blocked the event loop for 0." in words
-        assert "test_interruption.py" in words, "the place is told"
+        assert "test_interruption.py" in words, "the place is reported"
     assert house.watch.deed is None and house.watch.hit is None
 
 
@@ -252,7 +252,7 @@ async def test_an_except_clause_for_errors_does_not_see_it_and_a_finally_does():
 
 
 @pytest.mark.parametrize("module", ["alipes.pretended", "pdb"])
-async def test_the_houses_own_code_and_a_debugger_are_never_broken_off_whoever_calls_them(module):
+async def test_our_own_code_and_a_debugger_are_never_broken_off_by_any_caller(module):
     ours = {"__name__": module, "time": time}
     exec("def rests(seconds):\n    time.sleep(seconds)\n    return 'whole'", ours)
     got = []
@@ -286,7 +286,7 @@ async def test_an_import_is_not_cut_in_two(tmp_path, monkeypatch):
 
 
 async def test_who_was_meant_is_hit_and_nobody_who_comes_after():
-    """Deeds that end about when they would be broken off: each is whole or has failed, and the house is."""
+    """Deeds that end about when they would be broken off: each completes or fails, and alipes stays intact."""
     done = []
 
     def on_event(event):

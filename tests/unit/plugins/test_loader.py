@@ -1,4 +1,4 @@
-"""Opening plugins: which are opened, in which order, and what is told of those that cannot be."""
+"""Opening plugins: which are opened, in which order, and how failures are reported."""
 
 import asyncio
 import sys
@@ -75,13 +75,19 @@ async def test_hooks_tools_and_setup_of_a_module_are_found_by_name(tmp_path):
         )
         assert (await rule(place)).reason == "alipes_plugins.weather"
         assert await place.contributions.tools()["look"].run({"day": 3}, None) == "sun 3"
-        assert await place.contributions.find(CommandContribution, "greet").act("you", None) == "hello you from Lisbon"
+        assert (
+            await place.contributions.find(CommandContribution, "greet").act("you", None)
+            == "hello you from Lisbon"
+        )
         assert (tmp_path / "plugin-data" / "weather").is_dir()
         assert place.contributions.find(ToolContribution, "look").toolset == "weather"
         for kind in (CliContribution, SkillContribution, ProviderContribution):
             assert len(place.contributions.all(kind)) == 1
     assert not [name for name in sys.modules if name.startswith("alipes_plugins.weather")]
-    assert place.hooks.dispatcher.has_hooks(specs.before_tool) is False and place.contributions.all(ToolContribution) == ()
+    assert (
+        place.hooks.dispatcher.has_hooks(specs.before_tool) is False
+        and place.contributions.all(ToolContribution) == ()
+    )
 
 
 async def test_nothing_is_opened_that_was_not_asked_for(tmp_path):
@@ -123,7 +129,7 @@ BROKEN = {
 }
 
 
-async def test_what_is_broken_is_told_and_disturbs_nobody(tmp_path):
+async def test_what_is_broken_is_reported_and_disturbs_nobody(tmp_path):
     for name, (code, _) in BROKEN.items():
         write_plugin(tmp_path, name, code)
     write_plugin(tmp_path, "good", "async def on_event(event): ...")
@@ -142,7 +148,7 @@ async def test_what_is_broken_is_told_and_disturbs_nobody(tmp_path):
         }
 
 
-async def test_an_unknown_name_is_told_with_the_nearest(tmp_path):
+async def test_an_unknown_name_is_reported_with_the_nearest(tmp_path):
     write_plugin(tmp_path, "weather", "async def on_event(event): ...")
     async with open_plugin_harness(settings_for(tmp_path, "wether", "else")) as place:
         assert place.fact("wether").why == "there is no plugin wether. Did you mean weather?"
@@ -194,7 +200,9 @@ async def test_of_two_with_the_same_tool_the_first_named_has_it(tmp_path):
 
 
 async def test_unset_variables_are_named_with_what_to_do(tmp_path, monkeypatch):
-    write_plugin(tmp_path, "one", "async def on_event(event): ...", plugin_toml='requires_env = ["SOME_TOKEN"]')
+    write_plugin(
+        tmp_path, "one", "async def on_event(event): ...", plugin_toml='requires_env = ["SOME_TOKEN"]'
+    )
     async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
         assert "it needs SOME_TOKEN, which is not set" in place.fact("one").why
         assert "alipes config set SOME_TOKEN -" in place.fact("one").why
@@ -235,7 +243,7 @@ async def setup(ctx):
         ('host = "${NOT_SET_HERE}"', 4, "needs the variable NOT_SET_HERE, which is not set"),
     ],
 )
-async def test_a_wrong_setting_is_told_with_file_and_line(tmp_path, table, line, said):
+async def test_a_wrong_setting_is_reported_with_file_and_line(tmp_path, table, line, said):
     write_plugin(tmp_path, "one", CONFIG)
     Paths(tmp_path).config.write_text(f'[plugins]\nenabled = ["one"]\n\n[plugins.entries.one]\n{table}\n')
     async with open_plugin_harness(load_settings(tmp_path, {})) as place:
@@ -254,7 +262,7 @@ async def test_right_settings_reach_the_plugin_with_variables_filled_in(tmp_path
     assert (tmp_path / "plugin-data" / "one" / "seen").read_text() == "there:1:abc"
 
 
-async def test_a_tool_of_the_house_is_replaced_only_where_the_operator_allows_it(tmp_path):
+async def test_a_built_in_tool_is_replaced_only_where_the_operator_allows_it(tmp_path):
     code = """
     async def read_file() -> str: return "mine"
     async def setup(ctx):
@@ -461,7 +469,7 @@ async def test_a_door_for_another_kind_is_made_when_it_is_first_needed(tmp_path)
         assert {each.state for each in place.plugins.statuses()} == {"on"}
     assert sorted(opened) == [("old", "hermes", "", "old"), ("renamed", "hermes", "2", "renamed")]
     async with open_plugin_harness(settings_for(tmp_path, "old")) as place:
-        assert "no door for hermes" in place.fact("old").why
+        assert "hermes plugins are not supported" in place.fact("old").why
 
 
 async def test_file_hooks_and_shell_hooks_need_not_be_enabled_and_can_be_disabled(tmp_path):
@@ -527,7 +535,7 @@ async def test_a_package_brings_a_plugin_by_entry_point_which_goes_over_a_folder
         fact = place.fact("sun")
         assert (fact.state, fact.version, fact.source) == ("on", "1.5", "package sunny")
         assert await place.hooks.dispatcher.filter(specs.turn_context, "", turn=None) == "sun"
-        with pytest.raises(Exception, match="start alipes again"):
+        with pytest.raises(Exception, match="restart alipes"):
             await place.plugins.reload("sun")
     sys.modules.pop("sunny_plugin", None)
 

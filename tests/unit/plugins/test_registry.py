@@ -68,9 +68,9 @@ def test_a_tool_that_no_model_could_call_is_refused(name):
         Contributions().add(offer(PluginOwner("one"), name))
 
 
-def test_commands_of_the_house_are_its_own():
+def test_built_in_commands_are_its_own():
     offers = Contributions(lambda: ("stop",))
-    with pytest.raises(PluginError, match="plugin one: /stop: is built in command already"):
+    with pytest.raises(PluginError, match="plugin one: /stop: this command name is built in"):
         offers.add(CommandContribution(PluginOwner("one"), "stop", nothing))
 
 
@@ -82,7 +82,7 @@ def test_providers_have_names_by_kind():
         offers.add(ProviderContribution(other, "tts", "x", object()))
 
 
-def test_replacing_a_tool_of_the_house_needs_two_words_of_consent():
+def test_replacing_a_built_in_tool_needs_two_words_of_consent():
     offers, one = Contributions(), PluginOwner("one")
     offers.add_builtin(a_tool("read_file", "house"))
     with pytest.raises(PluginError, match=r"allow_tool_override = true in \[plugins.entries.one\]"):
@@ -94,7 +94,7 @@ def test_replacing_a_tool_of_the_house_needs_two_words_of_consent():
     assert offers.tools()["read_file"].spec.name == "read_file"
 
 
-async def test_an_override_speaks_and_its_absence_brings_the_house_back():
+async def test_an_override_speaks_and_its_absence_restores_the_built_in_one():
     offers, one = Contributions(), PluginOwner("one")
     offers.add_builtin(a_tool("read_file", "house"))
     offers.add(offer(one, "read_file", override=True))
@@ -153,5 +153,7 @@ async def test_a_tool_runs_on_behalf_of_its_plugin_and_not_when_that_is_off():
 def test_only_its_owner_takes_an_offer_back():
     offers, one, other = Contributions(), PluginOwner("one"), PluginOwner("other")
     offers.add(offer(one, "a"))
-    assert not offers.remove_one(other, ToolContribution, "a") and offers.remove_one(one, ToolContribution, "a")
+    assert not offers.remove_one(other, ToolContribution, "a") and offers.remove_one(
+        one, ToolContribution, "a"
+    )
     assert not offers.remove_one(one, ToolContribution, "a")

@@ -1,4 +1,4 @@
-"""A plugin's coroutine goes on in the task that began it as if it were awaited, only that it always ends."""
+"""A plugin's coroutine continues in the task that began it as if it were awaited, only that it always ends."""
 
 import asyncio
 import gc
@@ -187,7 +187,7 @@ async def test_even_one_that_ignores_that_holds_nobody():
     gc.collect()
 
 
-async def test_what_is_the_houses_own_is_never_closed():
+async def test_what_is_ours_own_is_never_closed():
     done = []
 
     async def finishes():

@@ -1,4 +1,4 @@
-"""From an async function to a tool: what the model is told of it, and how it is called."""
+"""From an async function to a tool: its description for the model, and how it is called."""
 
 from typing import Annotated, Literal
 
@@ -63,7 +63,7 @@ async def test_arguments_become_what_the_types_say():
     assert await made.run({"to": {"x": 1}, "by": [{"x": 2}]}, None) == '{"x":1,"more":1}'
 
 
-async def test_a_wrong_argument_is_told_to_the_model_and_the_function_is_not_called():
+async def test_a_wrong_argument_is_reported_to_the_model_and_the_function_is_not_called():
     made = make_tool(look)
     for args in ({}, {"city": 3}, {"city": "x", "days": 9}, {"city": "x", "more": 1}):
         with pytest.raises(ToolError, match="not run"):
@@ -71,7 +71,7 @@ async def test_a_wrong_argument_is_told_to_the_model_and_the_function_is_not_cal
     assert await made.run({"city": "x"}, None) == "x 3 c"
 
 
-async def test_a_parameter_called_act_is_told_about_the_call():
+async def test_a_parameter_called_act_knows_about_the_call():
     async def go(act) -> str:
         return act
 

@@ -80,7 +80,9 @@ def test_a_long_prompt_is_billed_at_the_long_price_all_of_it():
         long_output=1.5,
     )
     assert compute_cost(Usage(input=100_000, output=100_000), long) == pytest.approx(0.1 + 0.2)
-    assert compute_cost(Usage(input=200_000, cached=100_000, output=100_000), long) == pytest.approx(0.2 + 0.1 + 0.3)
+    assert compute_cost(Usage(input=200_000, cached=100_000, output=100_000), long) == pytest.approx(
+        0.2 + 0.1 + 0.3
+    )
 
 
 def test_more_cached_than_input_never_makes_money():

@@ -69,7 +69,7 @@ async def test_every_wire_is_found_by_the_name_of_its_api(tmp_path, api):
     assert server.requests[0].api == api
 
 
-async def test_a_missing_key_is_told_with_its_variable_and_its_place(tmp_path):
+async def test_a_missing_key_is_reported_with_its_variable_and_its_place(tmp_path):
     seen = await refusal(settings(tmp_path), "openai/gpt-6.1-sol")
     assert "OPENAI_API_KEY" in seen and str(tmp_path / ".env") in seen
 
@@ -104,7 +104,7 @@ async def test_a_bare_name_means_the_only_provider_that_has_it(tmp_path):
     assert (first.name, second.name) == ("xai/grok-4.7", "groq/qwen/qwen3.8-27b")
 
 
-async def test_a_bare_name_that_several_have_must_be_told_apart(tmp_path):
+async def test_a_bare_name_that_several_have_must_be_distinguished(tmp_path):
     table = '[providers.mine]\nbase_url = "http://127.0.0.1:9/v1"\n[models."mine/grok-4.7"]\nwindow = 9000\n'
     seen = await refusal(settings(tmp_path, table), "grok-4.7")
     assert "mine/grok-4.7" in seen and "xai/grok-4.7" in seen

@@ -1,4 +1,4 @@
-"""The double that every suite shares must itself be trusted: streams, waits, fails and improvises as told."""
+"""The double that every suite shares must itself be trusted: streams, waits, fails and improvises as scripted."""
 
 import asyncio
 
@@ -52,7 +52,7 @@ async def test_a_reply_is_given_as_it_is_written():
     assert (await heard(ScriptedProvider([written])))[-1] is written
 
 
-async def test_an_error_is_raised_on_entering_and_inside_a_tuple_after_what_stands_before_it():
+async def test_an_error_is_raised_on_entering_and_inside_a_tuple_after_what_precedes_it():
     with pytest.raises(Transient, match="busy"):
         async with ScriptedProvider([Transient("busy", 3)]).stream(request()):
             pytest.fail("nothing may be read")
@@ -93,12 +93,12 @@ async def test_a_pause_delays_and_a_stream_that_is_cancelled_or_left_is_no_longe
     assert provider.living == 0
 
 
-async def test_without_a_script_it_repeats_what_it_was_told():
+async def test_without_a_script_it_repeats_what_it_was_sent():
     assert (await reply(ScriptedProvider())).text == "You said: hello there"
     assert (await reply(ScriptedProvider(), user("!unknown order"))).text == "You said: !unknown order"
 
 
-async def test_without_a_script_it_calls_the_tools_it_is_told_to_and_tells_what_they_gave():
+async def test_without_a_script_it_calls_the_tools_it_is_asked_to_and_tells_what_they_gave():
     asked = user('Do this:\n!call terminal {"command": "ls"}\n!call broken {"a\n!call bare')
     made = await reply(ScriptedProvider(), asked)
     terminal, broken, bare = made.calls
@@ -112,7 +112,7 @@ async def test_without_a_script_it_calls_the_tools_it_is_told_to_and_tells_what_
     )
 
 
-async def test_without_a_script_it_thinks_speaks_waits_and_fails_when_told():
+async def test_without_a_script_it_thinks_speaks_waits_and_fails_on_request():
     deltas = await heard(ScriptedProvider(), user("!think hm\n!wait 0.001\n!say so be it"))
     assert deltas[-1].message == assistant(Thinking("hm"), Text("so be it"))
     with pytest.raises(ProviderError, match="out of order"):

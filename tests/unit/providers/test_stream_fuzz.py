@@ -20,7 +20,11 @@ from alipes.providers.wire import EventTooLong, NotAnEventStream, SseParser
 from tests.world.model_replies import Broken, Call, Calls, Refusal, Say, Tokens, Truncated
 from tests.world.model_wires import frames
 
-READERS = {"openai-chat": ChatStreamParser, "openai-responses": ResponsesStreamParser, "anthropic": AnthropicStreamParser}
+READERS = {
+    "openai-chat": ChatStreamParser,
+    "openai-responses": ResponsesStreamParser,
+    "anthropic": AnthropicStreamParser,
+}
 EVERY = pytest.mark.parametrize("api", READERS)
 PLACE = ModelTarget(Endpoint("acme", "openai-chat"), "m")
 REPLIES = [

@@ -25,7 +25,7 @@ class Look:
 
 
 class Diarist:
-    """Two of them are told of an end side by side."""
+    """Two observers of the end of a turn, called in parallel."""
 
     def __init__(self, hooks, name):
         self.ends = []
@@ -45,7 +45,9 @@ def nobody_looks():
 
 
 def left():
-    return [each for each in gc.get_objects() if type(each) in (RunningTurn, TurnRunner)]  # isinstance wakes proxies
+    return [
+        each for each in gc.get_objects() if type(each) in (RunningTurn, TurnRunner)
+    ]  # isinstance wakes proxies
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_no_method_breaks_out_of_its_line(method):
         asked(method=method)
 
 
-def test_a_question_without_a_host_is_not_sent_and_no_secret_is_told():
+def test_a_question_without_a_host_is_not_sent_and_no_secret_is_reported():
     with pytest.raises(httpx2.LocalProtocolError):
         RequestEncoder("GET", b"/", [])
     with pytest.raises(httpx2.LocalProtocolError) as raised:
@@ -282,7 +282,7 @@ def test_it_does_not_matter_where_an_answer_is_cut_however_bad_it_is(pieces):
         (b"HTTP/1.1 099 Low\r\n\r\nx", "99"),
     ],
 )
-def test_what_is_wrong_with_an_answer_is_told(data, why):
+def test_what_is_wrong_with_an_answer_is_reported(data, why):
     answer, _, again = read(data, b"")
     assert why in answer.broken and not again
 

@@ -290,7 +290,7 @@ def add(scope: ClientScope, wire: Stubborn) -> None:
     scope._owned[watch] = type(owned)(owned.name, owned.kind, "", 0.0, watch, (wire,))
 
 
-async def test_closing_goes_on_newest_first_when_one_fails_and_the_first_failure_is_raised(caplog):
+async def test_closing_continues_newest_first_when_one_fails_and_the_first_failure_is_raised(caplog):
     closed: list[str] = []
     with pytest.raises(OSError, match="c"):
         async with ClientScope() as scope:

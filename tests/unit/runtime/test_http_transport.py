@@ -209,7 +209,7 @@ async def test_what_cannot_be_asked_is_our_fault_and_costs_one_connection():
 
 
 @pytest.mark.parametrize("said", [b"", chunked(b"one", ending=False)], ids=["asking", "reading"])
-async def test_who_reads_when_the_pool_is_closed_is_told(said):
+async def test_a_reader_gets_an_error_when_the_pool_is_closed(said):
     async with open_loopback(saying(said)) as server, ClientScope() as scope:
         http = scope.http("model", base_url=server.url)
 

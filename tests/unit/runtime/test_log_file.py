@@ -61,14 +61,14 @@ def test_secrets_are_masked_in_messages_arguments_names_ids_and_tracebacks(tmp_p
             log.info("as json %s", json.dumps(odd, ensure_ascii=False))
         logging.getLogger(f"alipes.{secret}").warning("odd name")
         try:
-            raise ValueError(f"told {secret}")
+            raise ValueError(f"reported {secret}")
         except ValueError:
             log.exception("it failed")
         assert mask(f"<{secret}>") == "<***>"
     text = (tmp_path / "a.log").read_text()
     for canary in ("abc123", "wörd", "p+ss", "p%2Bss"):
         assert canary not in text
-    assert "ValueError: told ***" in lines(tmp_path / "a.log")[-1]["trace"]
+    assert "ValueError: reported ***" in lines(tmp_path / "a.log")[-1]["trace"]
 
 
 def test_of_two_secrets_where_one_begins_the_other_the_longer_is_masked_whole():
@@ -132,7 +132,7 @@ def test_two_processes_share_a_log_and_lose_no_line_to_rotation(tmp_path):
     assert len(got) == len(set(got)) == 1000
 
 
-def test_a_log_that_was_deleted_is_begun_anew(tmp_path):
+def test_a_log_that_was_deleted_is_started_again(tmp_path):
     with open_log(tmp_path / "a.log"):
         log.info("one")
         while not (tmp_path / "a.log").stat().st_size:
@@ -170,7 +170,7 @@ class Stalled:
         self.path, self._end = path, os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
     def read(self) -> list[dict[str, str]]:
-        """All there is until nobody writes any more."""
+        """Everything until the last writer closes."""
         os.set_blocking(self._end, True)
         with open(self._end, closefd=False) as file:
             return [json.loads(line) for line in file]

@@ -1,4 +1,4 @@
-"""One process at a time, whoever comes and however they end."""
+"""The process lock: one holder at a time, released however it ends."""
 
 import os
 import signal
@@ -21,11 +21,13 @@ HOLDS = (
 )
 
 
-def test_who_comes_second_is_told_who_was_first(tmp_path):
+def test_who_comes_second_learns_who_was_first(tmp_path):
     path = tmp_path / "claim"
     with hold_process_lock(path) as held:
         held.write_address("http://127.0.0.1:8742")
-        with pytest.raises(AlreadyRunning, match=rf"process {os.getpid()} at http://127.0.0.1:8742.*--replace"):
+        with pytest.raises(
+            AlreadyRunning, match=rf"process {os.getpid()} at http://127.0.0.1:8742.*--replace"
+        ):
             with hold_process_lock(path):
                 pass
         found = find_holder(path)
@@ -63,7 +65,7 @@ def test_a_child_does_not_inherit_it(tmp_path):
         child.communicate(b"\n")
 
 
-def test_a_claim_that_was_never_made_has_no_holder_and_one_that_cannot_be_is_told(tmp_path):
+def test_a_claim_that_was_never_made_has_no_holder_and_one_that_cannot_be_is_reported(tmp_path):
     assert find_holder(tmp_path / "none") is None
     with pytest.raises(ConfigError, match="cannot be written"), hold_process_lock(tmp_path / "no" / "folder"):
         pass

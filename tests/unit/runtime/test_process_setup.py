@@ -1,4 +1,4 @@
-"""Room for many connections, in a process of its own: limits are lowered for good."""
+"""Room for many connections, in a process of its own: lowered limits cannot be raised again."""
 
 import subprocess
 import sys

@@ -110,7 +110,7 @@ async def test_what_is_no_address_of_the_web_is_refused_in_words(url, why):
             await PublicFetcher(scope).fetch(url, largest=ROOM)
 
 
-async def test_what_is_too_large_missing_slow_or_endless_is_told():
+async def test_what_is_too_large_missing_slow_or_endless_is_reported():
     answers = {
         "/large": found(b"x" * (ROOM + 1)),
         "/none": b"HTTP/1.1 404 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",

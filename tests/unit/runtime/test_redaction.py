@@ -56,7 +56,7 @@ def test_what_programs_make_of_a_secret_is_masked(way, back):
     before=some.binary(max_size=9),
     after=some.binary(max_size=9),
 )
-def test_it_is_found_in_base_64_wherever_it_stands(secret, before, after):
+def test_it_is_found_in_base_64_at_any_offset(secret, before, after):
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         text = encode(before + secret.encode() + after).decode()
         assert "***" in make_mask([secret])(text)

@@ -22,8 +22,8 @@ names = move_secrets_off_stack(lambda name, value: "canary" in value)
 assert wipe_environment(names) and names == ["THE_KEY"], names
 if "open" not in sys.argv: assert protect_memory()
 assert process_environment()["THE_KEY"] == os.environ["THE_KEY"] == {CANARY!r}
-told = subprocess.run(["sh", "-c", "echo $THE_KEY $OTHER"], capture_output=True, text=True).stdout.split()
-assert told == [{CANARY!r}, "plain"], "whoever inherits it still does"
+reported = subprocess.run(["sh", "-c", "echo $THE_KEY $OTHER"], capture_output=True, text=True).stdout.split()
+assert reported == [{CANARY!r}, "plain"], "children still inherit it"
 looks = "import os; print(open(f'/proc/{{os.getppid()}}/environ', 'rb').read())"
 print(subprocess.run([sys.executable, "-c", looks], capture_output=True, text=True, env={{}}))
 looks = "import os; open(f'/proc/{{os.getppid()}}/mem', 'rb'); print('in')"

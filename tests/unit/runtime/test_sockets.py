@@ -63,7 +63,7 @@ async def test_the_next_address_is_tried_when_one_refuses_and_beside_one_that_is
         server.close()
 
 
-async def test_nobody_there_is_told_and_a_wait_that_is_too_long_as_well():
+async def test_a_refused_connection_and_a_timeout_are_reported():
     server, port = await open_echo([])
     server.close()
     with pytest.raises(httpx2.ConnectError):

@@ -34,7 +34,7 @@ def test_each_word_is_one_datagram(systemd):
     assert systemd.recv(1000) == b"EXTEND_TIMEOUT_USEC=1500000"
 
 
-def test_who_begins_anew_says_since_when(systemd):
+def test_who_restarts_says_since_when(systemd):
     before = time.monotonic_ns() // 1000
     SystemdNotifier(environ(systemd)).reloading()
     reloading, stamp = systemd.recv(1000).decode().split("\n")

@@ -65,14 +65,14 @@ async def test_a_report_of_the_loop_without_an_exception_is_shown(shown):
     assert "the transport is odd" in shown[0]
 
 
-async def test_what_came_last_is_told_when_the_guard_leaves(shown):
+async def test_what_came_last_is_reported_when_the_guard_leaves(shown):
     with handle_uncaught_errors(shown.append):
         asyncio.get_running_loop().call_exception_handler({"message": "at the very end"})
     assert "at the very end" in shown[0]
 
 
 class Foreign:
-    """Not a client: whoever made it wants to know that its closing failed."""
+    """Not an HTTP client: a failure to close it is reported."""
 
     async def aclose(self) -> None:
         dead_loop().call_soon(print)
@@ -187,7 +187,9 @@ async def test_a_thread_that_dies_is_shown_on_the_loop(shown, capfd):
     def die() -> None:
         raise KeyError("thread")
 
-    with handle_uncaught_errors(lambda line: shown.append((threading.current_thread() is threading.main_thread(), line))):
+    with handle_uncaught_errors(
+        lambda line: shown.append((threading.current_thread() is threading.main_thread(), line))
+    ):
         thread = threading.Thread(target=die)
         thread.start()
         await asyncio.to_thread(thread.join)
@@ -244,7 +246,7 @@ def test_a_library_loaded_later_is_met_at_the_next_collection(monkeypatch):
 
 
 def test_our_front_ends_leave_our_exception_handler_in_its_place():
-    """prompt_toolkit installs its own unless told not to."""
+    """prompt_toolkit installs its own unless disabled."""
     for path in SRC.rglob("*.py"):
         calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
         for call in calls:

@@ -23,7 +23,7 @@ class Clock:
 
 
 class Nap:
-    """A deed with a name, that remembers what it was told."""
+    """A deed with a name, that remembers what it was sent."""
 
     patience = math.inf
 
@@ -79,7 +79,7 @@ def test_a_short_deed_costs_nothing_but_its_time(heard):
     assert watch.deed is None and nap.received == [] and heard.lines == []
 
 
-def test_a_long_deed_is_told_with_its_total_when_it_ends(heard):
+def test_a_long_call_is_reported_with_its_total_when_it_ends(heard):
     clock, nap = Clock(), Nap()
     watch = LoopActivity(clock=clock)
     before = watch.begin(nap)
@@ -103,7 +103,7 @@ def test_the_time_of_an_inner_deed_is_not_the_outer_ones():
     assert outer.received == [] and inner.received == [1.0]
 
 
-def test_what_the_house_does_inside_a_deed_is_nobodys_fault(heard):
+def test_our_own_code_inside_a_call_is_not_attributed_to_it(heard):
     clock, outer = Clock(), Nap("outer")
     watch = LoopActivity(clock=clock)
     first = watch.begin(outer)
@@ -114,7 +114,7 @@ def test_what_the_house_does_inside_a_deed_is_nobodys_fault(heard):
     assert outer.received == [] and heard.lines == []
 
 
-async def test_who_blocks_is_named_while_it_blocks_with_the_place_where_it_stands(heard):
+async def test_who_blocks_is_named_while_it_blocks_with_the_place_where_it_is(heard):
     watch, nap = LoopActivity(limit=0.02), Nap("plugin sleepy in on_event")
     async with Watchdog(watch):
         before = watch.begin(nap)
@@ -206,7 +206,7 @@ async def test_a_second_watchdog_leaves_the_work_to_the_first():
     assert threads() == []
 
 
-async def test_without_a_watchdog_a_block_is_still_told_when_it_ends(heard):
+async def test_without_a_watchdog_a_block_is_still_reported_when_it_ends(heard):
     watch, nap = LoopActivity(limit=0.01), Nap()
     before = watch.begin(nap)
     time.sleep(0.02)
@@ -214,5 +214,5 @@ async def test_without_a_watchdog_a_block_is_still_told_when_it_ends(heard):
     assert len(heard.lines) == 1 and len(nap.received) == 1
 
 
-def test_the_house_watches_one_loop_and_allows_a_quarter_of_a_second():
+def test_one_loop_is_watched_with_a_limit_of_a_quarter_of_a_second():
     assert isinstance(LOOP_ACTIVITY, LoopActivity) and LOOP_ACTIVITY.limit == 0.25

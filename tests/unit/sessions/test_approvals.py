@@ -58,7 +58,9 @@ async def open_guarded(home, *script, interactive=True, hand=None):
         return None if word not in (None, "no") else Verdict("deny", f"the word was {word}")
 
     hooks.add(CORE, before_tool, patient=True)
-    async with open_sessions(home, ScriptedProvider(script), hand, hooks=hooks, interactive=interactive) as house:
+    async with open_sessions(
+        home, ScriptedProvider(script), hand, hooks=hooks, interactive=interactive
+    ) as house:
         yield house, hand
 
 
@@ -77,7 +79,7 @@ def of(events, kind):
     return [event for event in events if isinstance(event, kind)]
 
 
-async def test_the_call_runs_after_a_yes_and_everyone_is_told(tmp_path):
+async def test_the_call_runs_after_a_yes_and_everyone_is_reported(tmp_path):
     async with open_guarded(tmp_path, call("c1"), "ok") as (house, hand):
         events = await answered(house, inbound("1", "go"), "once")
         (asked,) = of(events, ApprovalAsked)
@@ -88,7 +90,7 @@ async def test_the_call_runs_after_a_yes_and_everyone_is_told(tmp_path):
         assert house.sessions.questions.open(KEY) == ()
 
 
-async def test_a_no_is_told_to_the_model_and_nothing_runs(tmp_path):
+async def test_a_no_is_reported_to_the_model_and_nothing_runs(tmp_path):
     async with open_guarded(tmp_path, call("c1"), "then not") as (house, hand):
         events = await answered(house, inbound("1", "go"), "no")
         assert of(events, ToolFinished)[0].result == ToolResult("c1", "the word was no", "denied")

@@ -27,7 +27,7 @@ class Gate:
 
         def answer(seen, request):
             if seen.role == "notice":
-                return "I was told"
+                return "I was sent"
             if seen.role == "tool":
                 return last
             return (
@@ -48,7 +48,7 @@ async def heard(family, kind, key=KEY):
         async for envelope in envelopes:
             if isinstance(envelope.event, kind):
                 return envelope.event
-    raise AssertionError("nobody speaks any more")
+    raise AssertionError("nobody speaks any longer")
 
 
 async def test_a_detached_subagent_reports_by_a_notice_that_the_model_answers(tmp_path):
@@ -64,7 +64,7 @@ async def test_a_detached_subagent_reports_by_a_notice_that_the_model_answers(tm
         seen = await transcript(family)
         assert [role for role, _ in seen] == ["user", "assistant", "notice", "assistant"]
         assert "“look”" in seen[2][1] and "I did look" in seen[2][1] and "not an instruction" in seen[2][1]
-        assert seen[3] == ("assistant", "I was told")
+        assert seen[3] == ("assistant", "I was sent")
         report = family.begun[-1].inbound
         assert report.notice == "answered" and report.address == HERE and report.model == "mine/m"
         await no_trace(family)
@@ -74,7 +74,7 @@ async def test_a_stop_leaves_what_was_detached_at_work_and_names_it(tmp_path):
     def answer(seen, request):
         if seen.text == "go":
             return delegate(goal="look", background=True), NAP
-        return "I was told" if seen.role == "notice" else NAP
+        return "I was sent" if seen.role == "notice" else NAP
 
     nap = SleepTool()
     async with open_subagents(tmp_path, RuleModel(answer), nap) as family:
@@ -135,7 +135,7 @@ async def test_what_a_person_has_done_beside_is_shown_at_once_and_only_kept_for_
     def owes(turn, event):
         if turn.inbound.address == HERE and isinstance(event, Notice):
             owed.append(event.text)
-            return (Outbound(f"{turn.id}:told", HERE, event.text),)
+            return (Outbound(f"{turn.id}:reported", HERE, event.text),)
         return ()
 
     async with open_subagents(tmp_path, gate.mind, outbound=owes) as family:
@@ -156,7 +156,7 @@ async def test_what_a_person_has_done_beside_is_shown_at_once_and_only_kept_for_
         await no_trace(family)
 
 
-async def test_a_parent_taken_up_after_a_crash_finds_its_children_and_begins_none_twice(tmp_path):
+async def test_a_parent_resumed_after_a_crash_finds_its_children_and_begins_none_twice(tmp_path):
     gate = Gate(call=delegate(tasks=[{"goal": "one"}, {"goal": "two"}]))
     async with open_subagents(tmp_path, gate.mind) as family:
         async with family.sessions.ask(message("1", "go")) as following:
@@ -202,7 +202,7 @@ async def test_a_child_that_was_done_before_the_crash_is_not_asked_again(tmp_pat
         assert len([turn for turn in family.begun if turn.inbound.parent]) == 1
 
 
-async def test_a_child_whose_parent_is_over_is_not_taken_up_again(tmp_path):
+async def test_a_child_whose_parent_is_over_is_not_resumed_again(tmp_path):
     gate = Gate(call=delegate(goal="one"))
     async with open_subagents(tmp_path, gate.mind) as family:
         async with family.sessions.ask(message("1", "go")) as following:
@@ -238,7 +238,7 @@ async def test_a_parent_that_was_stopped_while_nobody_lived_it_takes_its_childre
         await no_trace(family)
 
 
-async def test_a_detached_subagent_goes_on_at_the_next_start_and_reports_once(tmp_path):
+async def test_a_detached_subagent_continues_at_the_next_start_and_reports_once(tmp_path):
     gate = Gate()
     async with open_subagents(tmp_path, gate.mind) as family:
         await family.ask(message("1", "go"))
@@ -264,7 +264,9 @@ async def test_a_question_of_what_is_detached_is_answered_from_another_process(t
     hooks, nap = Hooks(), SleepTool()
     hooks.add(PluginOwner("gate"), before_tool)
     async with (
-        open_subagents(tmp_path, RuleModel(answer), nap, hooks=hooks, interactive=True, idle_seconds=0.01) as family,
+        open_subagents(
+            tmp_path, RuleModel(answer), nap, hooks=hooks, interactive=True, idle_seconds=0.01
+        ) as family,
         open_subagents(tmp_path, RuleModel(answer), interactive=True) as other,
     ):
         async with other.sessions.watch(KEY) as envelopes:

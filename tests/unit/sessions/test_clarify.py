@@ -22,7 +22,7 @@ TEAM = {"chat": "team", "chat_type": "group", "group": True}
 
 
 class Curious(Clarify):
-    """Asks as the house does."""
+    """Asks as alipes does."""
 
     def __init__(self, seconds=30.0):
         super().__init__(self._put)
@@ -73,7 +73,9 @@ async def test_a_button_answers_and_only_for_who_may(tmp_path):
         bubble = await question(g, "Which", chat="team")
         blue = bubble.piece.buttons[1].data
         await g.take(sender="you", pressed=blue, **TEAM)
-        await g.messenger.until(lambda: any("Only the person who asked" in each for each in g.messenger.said("team")))
+        await g.messenger.until(
+            lambda: any("Only the person who asked" in each for each in g.messenger.said("team"))
+        )
         await g.take("good morning", sender="you", addressed=False, **TEAM)  # no answer of theirs
         await g.take(sender="boss", pressed=blue, **TEAM)
         await g.messenger.until(lambda: "thanks" in g.messenger.said("team"))
@@ -94,7 +96,7 @@ async def test_a_command_is_no_answer_and_stop_ends_the_question(tmp_path):
         await g.messenger.until(lambda: "later" in g.messenger.said())
 
 
-async def test_nobody_answers_in_time_and_the_work_goes_on(tmp_path):
+async def test_nobody_answers_in_time_and_the_work_continues(tmp_path):
     provider, tool = ScriptedProvider([OPEN, "I took Max."]), Curious(seconds=0.05)
     async with open_gateway(tmp_path, provider, tool, manners=PEOPLE) as g:
         tool.sessions = g.sessions
@@ -142,4 +144,11 @@ async def test_what_cannot_be_asked_is_said(args, why):
 
 def test_a_number_means_a_choice_only_where_there_is_one():
     asked = QuestionAsked("a", "?", ("x", "y"))
-    assert [asked.interpret(each) for each in ("1", " 2) ", "3", "0", "1x", "")] == ["x", "y", "3", "0", "1x", ""]
+    assert [asked.interpret(each) for each in ("1", " 2) ", "3", "0", "1x", "")] == [
+        "x",
+        "y",
+        "3",
+        "0",
+        "1x",
+        "",
+    ]

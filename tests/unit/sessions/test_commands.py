@@ -152,7 +152,7 @@ async def test_stop_says_when_nothing_runs(tmp_path):
         assert (await desk.type("/stop")).text == "Nothing is running."
 
 
-async def test_stop_ends_what_runs_and_names_what_waits(tmp_path):
+async def test_stop_ends_what_is_running_and_names_what_is_queued(tmp_path):
     async with at_work(tmp_path, "two") as (desk, _, _, turn):
         queued = (await desk.type("/queue second")).turns[0]
         assert (await desk.type("/stop")).text == "Stopping. 1 message queued, answered next."
@@ -168,7 +168,9 @@ async def test_new_begins_another_conversation_also_while_a_turn_runs(tmp_path):
             event = (await anext(events)).event
             while not isinstance(event, SessionChanged):
                 event = (await anext(events)).event
-        assert reply.text == "Started a new conversation. Stopped: the running turn and 1 message in the queue."
+        assert (
+            reply.text == "Started a new conversation. Stopped: the running turn and 1 message in the queue."
+        )
         assert event.why == "new"
         assert (await desk.ended(turn)).detail == "reset"
         assert (await desk.say("third")).ending == "answered"
@@ -181,7 +183,7 @@ async def test_new_before_anything_was_said_is_harmless_and_leaves_no_trace(tmp_
         await desk.type("/busy steer")
         await desk.type("/new")
         await desk.type("/new")
-        assert (await desk.house.store.archive.facts()).sessions == 1, "only the one that goes on"
+        assert (await desk.house.store.archive.facts()).sessions == 1, "only the one that continues"
         assert await desk.house.store.archive.sessions() == []
         assert (await desk.type("/busy")).text.startswith("queue: ")
 
@@ -200,7 +202,7 @@ async def test_status_tells_how_things_stand(tmp_path):
         assert "cost          $0.0123" in text and "background    p1 (make)" in text
 
 
-async def test_status_tells_what_runs_for_how_long_and_what_waits(tmp_path):
+async def test_status_tells_what_is_running_for_how_long_and_what_is_queued(tmp_path):
     async with at_work(tmp_path) as (desk, _, _, _):
         await desk.type("/queue second")
         late = structs.replace(desk.context, clock=lambda: desk.later + 3725)

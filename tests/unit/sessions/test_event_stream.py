@@ -36,7 +36,7 @@ class Lobby:
 
 
 class Seen:
-    """A watch on a real store, and what it told."""
+    """A watch on a real store, and what it reported."""
 
     def __init__(self, store) -> None:
         self.store, self.sessions = store, Lobby()
@@ -78,7 +78,7 @@ async def accept(store, number: int = 1) -> str:
     return await store.turns.accept(Inbound(str(number), PLACE, "me", f"message {number}"))
 
 
-async def test_events_are_told_and_text_that_follows_text_is_joined(home):
+async def test_events_are_reported_and_text_that_follows_text_is_joined(home):
     async with open_store(home) as store:
         seen = Seen(store)
         async with seen.running():
@@ -96,7 +96,7 @@ async def test_events_are_told_and_text_that_follows_text_is_joined(home):
         assert seen.sessions.woken == []
 
 
-async def test_a_turn_that_began_before_is_told_from_the_journal_and_nothing_twice(home):
+async def test_a_turn_that_began_before_is_reported_from_the_journal_and_nothing_twice(home):
     async with open_store(home) as store:
         id = await accept(store)
         await accept(store, 2)
@@ -108,7 +108,11 @@ async def test_a_turn_that_began_before_is_told_from_the_journal_and_nothing_twi
             seen.publish(id, TurnStarted(id, turn.session, 1, "message 1"), Said(ANSWER), Said(ANSWER))
             reported = await seen.until(4)
             assert seen.waiting == ["message 2"] and seen.sessions.woken == [PLACE.key]
-        assert isinstance(reported[0], TurnStarted) and reported[0].text == "message 1" and reported[0].attempt == 2
+        assert (
+            isinstance(reported[0], TurnStarted)
+            and reported[0].text == "message 1"
+            and reported[0].attempt == 2
+        )
         assert reported[1:] == [Said(user("message 1")), Said(ANSWER), Said(ANSWER)]
 
 
@@ -123,11 +127,15 @@ async def test_when_the_publisher_goes_away_the_journal_tells_the_rest(home):
             await store.turns.finish(turn, "answered", "")
             store.bus.close()
             reported = await seen.until(3)
-        assert reported[1] == Said(ANSWER) and isinstance(reported[2], TurnEnded) and reported[2].ending == "answered"
+        assert (
+            reported[1] == Said(ANSWER)
+            and isinstance(reported[2], TurnEnded)
+            and reported[2].ending == "answered"
+        )
         assert reported[2].turn == id
 
 
-async def test_a_turn_that_is_lived_anew_takes_back_what_was_half_said(home):
+async def test_a_turn_that_is_lived_again_takes_back_what_was_half_said(home):
     async with open_store(home) as store:
         seen = Seen(store)
         async with seen.running():

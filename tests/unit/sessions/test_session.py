@@ -232,7 +232,7 @@ async def test_an_idle_session_leaves_memory_and_comes_back(tmp_path):
         assert (await house.ask(inbound("2", "hello"))).ending == "answered"
 
 
-async def test_words_of_the_house_are_shown_and_not_kept(tmp_path):
+async def test_words_of_alipes_are_shown_and_not_kept(tmp_path):
     async with open_sessions(tmp_path, ScriptedProvider(["hi"])) as house:
         end = await house.ask(inbound("1", "hello"))
         facts = await house.store.archive.turn(end.turn)
@@ -275,21 +275,21 @@ class Slow:
         await self._turns.release(key)
 
 
-async def test_a_lobby_is_not_settled_while_something_came_at_the_last_moment(tmp_path):
+async def test_a_sessions_is_not_settled_while_something_came_at_the_last_moment(tmp_path):
     gate, turns = asyncio.Event(), []
 
     async def meanwhile():
         if len(turns) < 2:
-            turns.append(await lobby.submit(inbound("2", "second")))
+            turns.append(await sessions.submit(inbound("2", "second")))
 
     async def agent(turn):
         return make_agent(ScriptedProvider(["one"]) if not turn.history else ScriptedProvider([gate, "two"]))
 
     async with open_store(tmp_path) as store, asyncio.TaskGroup() as group:
-        lobby = Sessions(store._replace(turns=Slow(store.turns, meanwhile)), hooks=Hooks(), agent=agent)
-        serving = group.create_task(lobby.run())
-        turns.append(await lobby.submit(inbound("1", "first")))
-        settled = group.create_task(lobby.wait_idle())
+        sessions = Sessions(store._replace(turns=Slow(store.turns, meanwhile)), hooks=Hooks(), agent=agent)
+        serving = group.create_task(sessions.run())
+        turns.append(await sessions.submit(inbound("1", "first")))
+        settled = group.create_task(sessions.wait_idle())
         while len(turns) < 2 or (await store.archive.turn(turns[1])).attempts == 0:
             await asyncio.sleep(0.005)
         assert not settled.done()
@@ -299,7 +299,7 @@ async def test_a_lobby_is_not_settled_while_something_came_at_the_last_moment(tm
         serving.cancel()
 
 
-async def test_what_goes_on_after_a_stop_is_named(tmp_path):
+async def test_what_continues_after_a_stop_is_named(tmp_path):
     nap = Nap()
     async with open_sessions(
         tmp_path, ScriptedProvider([NAP]), nap, background=Running(lambda: "in the background: p1")

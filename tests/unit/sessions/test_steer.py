@@ -22,7 +22,7 @@ KEY = inbound("", "").address.key
 
 
 class Gate:
-    """A write tool that says when it runs, and goes on when it may; each time anew."""
+    """A write tool that says when it runs, and continues when it may; each time again."""
 
     spec = ToolSpec("gate", "wait", {"type": "object", "properties": {}})
 
@@ -42,7 +42,7 @@ def call(n=1):
 
 @asynccontextmanager
 async def at_work(home, *script, **more):
-    """A house with a turn inside its tool: the house, the gate, the provider, the living turn's id."""
+    """A house with a turn inside its tool: alipes, the gate, the provider, the living turn's id."""
     gate, provider = Gate(), ScriptedProvider([call(), *script])
     async with open_sessions(home, provider, gate, **more) as house:
         turn = await house.sessions.submit(inbound("1", "first"))
@@ -89,7 +89,7 @@ async def test_a_message_that_comes_with_the_last_word_is_still_answered_in_the_
         assert facts.said[-1].text == "and now this"
 
 
-async def test_whoever_watches_sees_the_steered_words_in_the_living_turn_once(tmp_path):
+async def test_any_process_that_watches_sees_the_steered_words_in_the_living_turn_once(tmp_path):
     async with at_work(tmp_path, "done") as (house, gate, _, turn):
         async with house.sessions.follow(KEY, turn) as following:
             await house.sessions.submit(inbound("2", "second"), busy="steer")
@@ -114,7 +114,7 @@ async def test_who_comes_late_hears_nothing_twice(tmp_path):
     async with at_work(tmp_path, "done") as (house, gate, _, turn):
         async with house.sessions.follow(KEY, turn) as following:
             facts = await house.store.archive.turn(turn)
-            for message in facts.said:  # kept just before we looked, and told just after
+            for message in facts.said:  # kept just before we looked, and reported just after
                 house.store.bus.publish(Envelope(KEY, turn, Said(message)))
             gate.open.set()
             said = [event.message async for event in following if isinstance(event, Said)]
@@ -233,7 +233,7 @@ async def test_the_mode_of_the_session_counts_unless_the_message_brings_its_own(
         assert texts(provider.asked[-1])[-1] == "second"
 
 
-async def test_a_new_conversation_ends_the_old_ones_turn_and_what_waits_and_says_so(tmp_path):
+async def test_a_new_conversation_ends_the_old_ones_turn_and_what_is_queued_and_says_so(tmp_path):
     reported, hooks = [], Hooks()
 
     async def agent_loop_stopped(reason, invalidation_reason):
@@ -289,7 +289,9 @@ async def test_an_idle_session_is_forgotten_unless_something_of_it_still_runs(tm
 
     hooks.add(PluginOwner("listener"), session_left)
     background = Running(lambda: "a job" if running else "")
-    async with open_sessions(tmp_path, ScriptedProvider(["hi"]), hooks=hooks, idle_seconds=0.01, background=background) as house:
+    async with open_sessions(
+        tmp_path, ScriptedProvider(["hi"]), hooks=hooks, idle_seconds=0.01, background=background
+    ) as house:
         await house.ask(inbound("1", "hello"))
         await asyncio.sleep(0.05)
         assert house.sessions._sessions and left == []

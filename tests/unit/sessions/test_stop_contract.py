@@ -1,4 +1,4 @@
-"""The stop contract, whoever asks: mark, tell, yield once, cancel, write the end. Once, and nothing after it."""
+"""The stop contract, any client that asks: mark, tell, yield once, cancel, write the end. Once, and nothing after it."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ class Remote:
 
 
 class Diary(list):
-    """What the plugin was told, in order."""
+    """What the plugin was sent, in order."""
 
     def __init__(self, *names):
         super().__init__()
@@ -72,8 +72,8 @@ def house(home, diary, *script, tool=None, **more):
     return open_sessions(home, ScriptedProvider([CALL, *script]), diary.tool, hooks=diary.hooks, **more)
 
 
-async def ended(the_house, turn):
-    async with the_house.sessions.follow(KEY, turn) as following:
+async def ended(alipes, turn):
+    async with alipes.sessions.follow(KEY, turn) as following:
         return [event async for event in following][-1]
 
 
@@ -112,7 +112,7 @@ async def test_each_way_to_stop_is_the_same_five_steps(way, tmp_path):
     assert diary == [*stopped(reason, invalidation), ("ended", "second", "answered", "")]
 
 
-async def test_the_stop_command_is_told_from_one_that_the_handler_found(tmp_path):
+async def test_the_stop_command_is_reported_from_one_that_the_handler_found(tmp_path):
     for found, command in ((True, "stop_command"), (False, "stop_command_handler")):
         diary = Diary("agent_loop_stopped")
         home = tmp_path / command
@@ -144,7 +144,7 @@ class Surface:
         await self._the.sessions.post(key, op)
 
 
-async def test_a_turn_that_is_still_being_set_up_is_stopped_and_told_as_such(tmp_path):
+async def test_a_turn_that_is_still_being_set_up_is_stopped_and_reported_as_such(tmp_path):
     diary, asked, ready = Diary("agent_loop_stopped", "turn_ended"), asyncio.Event(), asyncio.Event()
 
     async def agent(turn):
@@ -237,7 +237,7 @@ async def test_who_waits_for_a_person_is_not_silent(tmp_path):
     assert [entry[:2] for entry in diary if isinstance(entry, tuple)] in ([], [("stopped", "shutdown")])
 
 
-async def test_shutdown_tells_the_plugin_writes_nothing_and_the_turn_goes_on_at_the_next_start(tmp_path):
+async def test_shutdown_tells_the_plugin_writes_nothing_and_the_turn_continues_at_the_next_start(tmp_path):
     diary = Diary("agent_loop_stopped", "after_tool", "turn_ended", "session_left")
     async with house(tmp_path, diary) as the:
         turn = await the.sessions.submit(inbound("1", "first"))
@@ -291,9 +291,11 @@ async def test_stop_while_a_person_is_asked_is_a_no_and_the_plugin_hears_it(tmp_
     assert not diary.tool.running.is_set()
 
 
-async def test_what_the_model_had_said_so_far_is_told(tmp_path):
+async def test_what_the_model_had_said_so_far_is_reported(tmp_path):
     diary, gate = Diary("agent_loop_stopped"), asyncio.Event()
-    async with open_sessions(tmp_path, ScriptedProvider([("Half an ", "answer", gate)]), hooks=diary.hooks) as the:
+    async with open_sessions(
+        tmp_path, ScriptedProvider([("Half an ", "answer", gate)]), hooks=diary.hooks
+    ) as the:
         async with the.sessions.ask(inbound("1", "first")) as following:
             async for event in following:
                 if getattr(event, "text", "") == "answer":
@@ -304,7 +306,9 @@ async def test_what_the_model_had_said_so_far_is_told(tmp_path):
 async def test_stopping_one_session_leaves_the_others_alone(tmp_path):
     diary = Diary("agent_loop_stopped")
     tool = Remote(diary)
-    async with open_sessions(tmp_path, ScriptedProvider([CALL, CALL, "other"]), tool, hooks=diary.hooks) as the:
+    async with open_sessions(
+        tmp_path, ScriptedProvider([CALL, CALL, "other"]), tool, hooks=diary.hooks
+    ) as the:
         other = inbound("2", "other", chat="someone else")
         one = await the.sessions.submit(inbound("1", "first"))
         two = await the.sessions.submit(other)
@@ -388,7 +392,7 @@ async def test_a_hook_that_raises_or_hangs_delays_the_stop_by_its_deadline_and_n
     assert "plugin hanging failed in agent_loop_stopped" in caplog.text
 
 
-async def test_the_turn_keeps_the_plugins_it_began_with_until_its_end_is_told(tmp_path):
+async def test_the_turn_keeps_the_plugins_it_began_with_until_its_end_is_reported(tmp_path):
     diary = Diary()
     async with house(tmp_path, diary, "next") as the:
         turn = await the.sessions.submit(inbound("1", "first"))

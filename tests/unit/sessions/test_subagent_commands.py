@@ -51,7 +51,9 @@ class Desk:
 @asynccontextmanager
 async def at_desk(home, mind=None, config=CONFIG):
     (home / "config.toml").write_text(config)
-    async with open_app(load_settings(home, {}), interactive=True, lent={"scripted": mind or ScriptedProvider()}) as app:
+    async with open_app(
+        load_settings(home, {}), interactive=True, lent={"scripted": mind or ScriptedProvider()}
+    ) as app:
         yield Desk(app)
 
 
@@ -64,7 +66,7 @@ class Held:
 
     def _answer(self, seen, request):
         if seen.role != "user":
-            return "told" if seen.role == "notice" else "sent off"
+            return "reported" if seen.role == "notice" else "sent off"
         if seen.text == "go":
             return delegate(tasks=[{"goal": "count sheep"}, {"goal": "count goats"}], background=True)
         return self._child()
@@ -111,7 +113,7 @@ async def test_conversations_of_others_are_none_of_ours(tmp_path):
         await held.waiting.acquire()
         elsewhere = structs.replace(desk.message("/agents"), address=Address("test", "you"))
         reply = await commands.run(desk.app.context(elsewhere), commands.parse("/agents"))
-        assert reply.text.startswith("Nobody")
+        assert reply.text.startswith("No ")
         assert [each.address for each in await desk.app.store.archive.sessions()] == [HERE]
 
 
@@ -182,7 +184,7 @@ def test_a_report_is_material_and_cannot_end_the_notice_that_carries_it():
     assert "failed: no model" in silent.notice and "It had no output." in silent.notice
 
 
-def test_what_was_interrupted_is_told_without_names_that_mean_nothing():
+def test_what_was_interrupted_is_reported_without_names_that_mean_nothing():
     beneath = [f"agent:main:subagent:dm:{n}" for n in range(2)]
     assert describe_interrupted(["agent:main:test:dm:me", *beneath]) == "agent:main:test:dm:me, 2 subagents"
     assert describe_interrupted(beneath[:1]) == "1 subagent"
@@ -198,7 +200,7 @@ async def test_where_nobody_stays_for_a_report_the_background_is_waited_for(tmp_
         assert seen.startswith("2 of 2 tasks done.") and "forty-two" in seen
 
 
-def test_a_task_whose_conversation_was_deleted_is_told_as_gone():
+def test_a_task_whose_conversation_was_deleted_is_reported_as_gone():
     assert format_reports(["look"], [None]) == "1. “look”: not available; its conversation was deleted."
     assert describe_started([("abcdef012345", "look")]).endswith("\nabcdef: “look”")
 

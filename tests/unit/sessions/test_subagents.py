@@ -20,7 +20,7 @@ NAP = ToolCall("n1", "nap", {})
 
 
 def results(family):
-    """What the calls of the parent gave, as it was told."""
+    """What the calls of the parent gave, as it was sent."""
     said = [event.message for event in family.events if isinstance(event, Said)]
     return [part for each in said for part in each.parts if isinstance(part, ToolResult)]
 
@@ -99,7 +99,7 @@ async def test_at_the_last_depth_nobody_can_delegate(tmp_path):
         assert max(turn.inbound.depth for turn in family.begun) == 1
 
 
-async def test_failures_are_told_as_such_and_keep_nobody_else_from_being_done(tmp_path):
+async def test_failures_are_reported_as_such_and_keep_nobody_else_from_being_done(tmp_path):
     mind = parent_and(lambda text: ProviderError("the model is on fire") if text == "one" else "I did it")
     async with open_subagents(tmp_path, mind) as family:
         await family.ask(message("1", "go"))

@@ -19,7 +19,7 @@ HAND = ToolCall("h1", "hand", {"command": "explode"})
 
 
 class Later:
-    """A tool that is made when the house stands."""
+    """A tool that is made when alipes is."""
 
     def __init__(self, spec):
         self.spec, self.tool = spec, None
@@ -44,7 +44,9 @@ async def open_chat(home, answer, **more):
 
     hooks.add(CORE, before_tool, patient=True)
     async with open_gateway(home, mind, hand, tool, hooks=hooks, manners=PEOPLE, **more) as g:
-        delegation = Delegation(g.sessions, g.store, DelegationConfig(), models=SingleModel(mind), tools=names)
+        delegation = Delegation(
+            g.sessions, g.store, DelegationConfig(), models=SingleModel(mind), tools=names
+        )
         tool.tool = DelegateTask(delegation)
         yield g, hand
 
@@ -118,7 +120,7 @@ async def test_what_was_asked_beside_is_answered_in_the_chat_while_something_els
         assert len(g.messenger.said()) == 3
 
 
-async def test_a_stop_in_the_chat_names_what_goes_on(tmp_path):
+async def test_a_stop_in_the_chat_names_what_continues(tmp_path):
     begun = asyncio.Semaphore(0)
 
     async def rest():

@@ -79,7 +79,7 @@ async def test_sessions_do_not_see_each_other(tmp_path):
     async with background(tmp_path) as processes:
         await start(processes, "sleep 300", "mine")
         await start(processes, "sleep 301", "yours")
-        assert processes.describe_running("mine") == "running in the background: p1 (sleep 300)"
+        assert processes.describe_running("mine") == "in the background: p1 (sleep 300)"
         with pytest.raises(ToolError, match=r"no background process 'p2'; existing: p1 \(sleep 300\)"):
             processes.find("mine", "p2")
         with pytest.raises(ToolError, match="none exist; they end with"):

@@ -203,7 +203,7 @@ async def test_process_survives_a_later_cancelled_call(tmp_path):
         await asyncio.sleep(0.1)
         other.cancel()
         await asyncio.wait([other])
-        assert tools.background.describe_running("s1") == "running in the background: p1 (echo $$; sleep 300)"
+        assert tools.background.describe_running("s1") == "in the background: p1 (echo $$; sleep 300)"
 
 
 async def test_secrets_are_masked_in_all_results(tmp_path):

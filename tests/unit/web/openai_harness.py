@@ -66,7 +66,7 @@ class Desk:
         return await self.store.archive.sessions()
 
     def asked(self, place: int = -1) -> list[tuple[str, str]]:
-        """What the model was told, as roles and texts; results as they are."""
+        """What the model was sent, as roles and texts; results as they are."""
         seen = self.provider.asked[place].messages
         return [
             (

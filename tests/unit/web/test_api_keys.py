@@ -79,7 +79,7 @@ def test_the_door_has_the_names_of_the_settings_and_that_of_telegrams_webhook():
         ("api.body = 5", "from 1000"),
     ],
 )
-def test_wrong_settings_of_the_api_are_told(tmp_path, line, wrong):
+def test_wrong_settings_of_the_api_are_reported(tmp_path, line, wrong):
     (tmp_path / "config.toml").write_text(line + "\n")
     with pytest.raises(ConfigError, match=wrong):
         load_settings(tmp_path, {})

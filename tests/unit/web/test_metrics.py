@@ -13,13 +13,13 @@ LINE = re.compile(
 
 
 def seen(text: str) -> dict[str, float]:
-    """The samples of a page; fails where a line is not one, or its kind was not told before."""
+    """The samples of a page; fails where a line is not one, or its kind was not reported before."""
     kinds: dict[str, str] = {}
     found = {}
     for line in text.splitlines():
         if line.startswith("# TYPE "):
             _, _, name, kind = line.split()
-            assert name not in kinds, "told twice"
+            assert name not in kinds, "reported twice"
             kinds[name] = kind
         elif not line.startswith("# HELP "):
             match = LINE.match(line)
@@ -45,7 +45,7 @@ def test_a_counter_counts_by_its_labels_and_names_are_made_harmless():
     assert counter.value("a") == 2.5
 
 
-def test_a_counter_without_labels_is_told_from_the_start():
+def test_a_counter_without_labels_is_reported_from_the_start():
     assert seen(render_metrics([Counter("things_total", "Things.")])) == {"things_total": 0}
 
 
@@ -90,7 +90,7 @@ async def test_turns_and_stops_are_counted_by_the_door_that_plugins_use():
     assert found["alipes_cost_dollars_total"] == 0.25
 
 
-def test_what_waits_and_what_came_and_went_is_told():
+def test_what_is_queued_and_what_came_and_went_is_reported():
     tally = ServerMetrics("1.2.3")
     tally.update_gauges(
         QueueDepths(turns=2, owed=3, dead=1, oldest=4.5), {("telegram", "in"): 7, ("telegram", "dead"): 1}

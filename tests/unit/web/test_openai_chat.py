@@ -59,13 +59,13 @@ async def test_a_streamed_answer_comes_in_chunks_and_ends_with_done(tmp_path):
     assert all(chunk["usage"] is None for chunk in chunks[:-1])
 
 
-async def test_usage_is_told_only_to_who_wants_it(tmp_path):
+async def test_usage_is_reported_only_to_who_wants_it(tmp_path):
     async with open_desk(tmp_path, ["hi"]) as desk:
         events = await desk.streamed("/v1/chat/completions", messages=[{"role": "user", "content": "hello"}])
     assert all("usage" not in data for _, data in events if data != "[DONE]")
 
 
-async def test_tools_of_the_agent_run_here_and_are_told_as_events_of_their_own(tmp_path):
+async def test_tools_of_the_agent_run_here_and_are_reported_as_events_of_their_own(tmp_path):
     hand = Hand("look", does="a cat")
     script = [(Text("Let me look."), ToolCall("c1", "look", {"at": "it"})), "It is a cat."]
     async with open_desk(tmp_path, script, hand) as desk:
@@ -280,7 +280,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("error", "status", "code", "kind"), FAILURES)
-async def test_a_model_that_fails_is_told_by_its_kind(tmp_path, error, status, code, kind):
+async def test_a_model_that_fails_is_reported_by_its_kind(tmp_path, error, status, code, kind):
     async with open_desk(tmp_path, [error, error]) as desk:
         answer = await desk.post("/v1/chat/completions", messages=[{"role": "user", "content": "a"}])
         assert answer.status_code == status, answer.text
@@ -360,7 +360,7 @@ async def _ask(desk, stream):
         await answer.aread()
 
 
-async def test_who_waits_too_long_is_told_so_and_the_turn_ends(tmp_path):
+async def test_who_waits_too_long_is_reported_so_and_the_turn_ends(tmp_path):
     async with open_desk(tmp_path, [asyncio.Event()], limits=RequestLimits(wait=0.2)) as desk:
         answer = await desk.post("/v1/chat/completions", messages=[{"role": "user", "content": "a"}])
         assert answer.status_code == 504
@@ -406,7 +406,7 @@ async def test_an_answer_that_was_taken_back_is_followed_by_another(tmp_path):
         )
         assert text == "half an answer\n\na whole answer"
         desk.provider._script.append("more")
-        # the client has both halves, and goes on from there all the same
+        # the client has both halves, and continues from there all the same
         await desk.chat("a", said(text), "and?")
         assert len(await desk.list_sessions()) == 1
         assert desk.asked() == [("user", "a"), ("assistant", "a whole answer"), ("user", "and?")]

@@ -1,4 +1,4 @@
-"""Conversations that their clients bring along: gone on with here, branched, or written down as they were told."""
+"""Conversations that their clients bring along: gone on with here, branched, or written down as they were reported."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from tests.unit.web.openai_harness import open_desk, result, said, tool
 CALL = ToolCall("c1", "weather", {"city": "Rome"})
 
 
-async def test_a_client_that_goes_on_stays_in_one_conversation(tmp_path):
+async def test_a_client_that_continues_stays_in_one_conversation(tmp_path):
     async with open_desk(tmp_path, ["one", "two", "three"]) as desk:
         await desk.chat("a", key="anns-key")
         await desk.chat("a", said("one"), "b", key="anns-key")
@@ -32,7 +32,7 @@ async def test_another_system_prompt_is_still_the_same_conversation(tmp_path):
         assert len(await desk.list_sessions()) == 1
 
 
-async def test_an_answer_asked_for_anew_branches_off_without_copying_what_was_said(tmp_path):
+async def test_an_answer_asked_for_again_branches_off_without_copying_what_was_said(tmp_path):
     async with open_desk(tmp_path, ["one", "two", "otherwise", "on"]) as desk:
         await desk.chat("a")
         await desk.chat("a", said("one"), "b")
@@ -111,7 +111,7 @@ async def test_a_conversation_that_somebody_took_elsewhere_is_branched(tmp_path)
         assert branch.parent == session.id and branch.address.platform == "api"
 
 
-async def test_what_the_house_itself_told_meanwhile_is_heard_and_nothing_is_branched(tmp_path):
+async def test_what_alipes_itself_reported_meanwhile_is_heard_and_nothing_is_branched(tmp_path):
     async with open_desk(tmp_path, ["one", "I see.", "two"]) as desk:
         await desk.chat("a")
         (session,) = await desk.list_sessions()
@@ -138,7 +138,7 @@ async def test_results_that_come_a_second_time_are_answered_in_a_branch(tmp_path
         ]
 
 
-async def test_calls_that_are_numbered_anew_in_every_answer_are_told_apart(tmp_path):
+async def test_calls_that_are_numbered_again_in_every_answer_are_distinguished(tmp_path):
     def called(text):
         return {**said(text), "tool_calls": [{"id": "0", "function": {"name": "f", "arguments": "{}"}}]}
 

@@ -179,7 +179,7 @@ def test_messages_of_one_side_are_joined():
     assert (asked.text, asked.results) == ("f", ())
 
 
-def test_the_wish_for_a_tool_is_told_in_words():
+def test_the_wish_for_a_tool_is_described_in_words():
     choice = {"type": "function", "function": {"name": "weather"}}
     assert chat(tool_choice=choice).instructions == "Call the tool weather."
     assert chat(tool_choice="auto").instructions == ""

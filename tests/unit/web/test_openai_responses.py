@@ -81,7 +81,7 @@ async def test_instructions_count_for_their_own_response_alone(tmp_path):
     assert seen == ["Be kind.", "Be brief."]
 
 
-async def test_a_function_of_the_clients_is_called_and_its_output_goes_on(tmp_path):
+async def test_a_function_of_the_clients_is_called_and_its_output_continues(tmp_path):
     async with open_desk(tmp_path, [(Text("I ask."), CALL), "Sunny."]) as desk:
         first = await made(desk, "weather?", tools=[TOOL])
         message, call = first["output"]
@@ -217,7 +217,7 @@ async def test_a_response_that_fails_says_so_and_is_kept_as_such(tmp_path, scrip
             assert data["response"]["incomplete_details"] == {"reason": "content_filter"}
 
 
-async def test_a_response_in_the_background_goes_on_and_can_be_cancelled(tmp_path):
+async def test_a_response_in_the_background_continues_and_can_be_cancelled(tmp_path):
     never = asyncio.Event()
     async with open_desk(tmp_path, ["one", ("half", never)]) as desk:
         first = await made(desk, "a", background=True)

@@ -1,4 +1,4 @@
-"""Runs that wait for a person's word: seen by whoever looks, answered over HTTP by who may."""
+"""Runs that wait for a person's word: seen by any client that looks, answered over HTTP by who may."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -53,7 +53,7 @@ async def test_a_call_waits_for_a_word_also_while_nobody_listens(tmp_path: Path)
         assert (await api.look(run))["text"] == "Done." and len(hand.ran) == 1
 
 
-async def test_the_only_question_need_not_be_named_and_a_no_is_told_to_the_model(tmp_path: Path):
+async def test_the_only_question_need_not_be_named_and_a_no_is_reported_to_the_model(tmp_path: Path):
     hand = Hand("hand")
     async with open_guarded(tmp_path, call("c", "hand"), "So not.", hand=hand) as api:
         run = await api.begin("go")

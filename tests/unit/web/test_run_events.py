@@ -44,7 +44,7 @@ def test_a_listener_reads_on_from_every_number():
         ]
 
 
-def test_pieces_are_not_told_once_their_message_is():
+def test_pieces_are_not_reported_once_their_message_is():
     chronicle = a_chronicle()
     heard = heard_all(chronicle, EventPosition())
     chronicle.add(Said(assistant(Text("Hello"))))
@@ -95,7 +95,7 @@ def test_the_journal_tells_a_run_that_is_over():
     assert names(seen) == ["said", "turn_ended"] and read(seen)[0].id == "2"
 
 
-async def test_everything_is_told_in_order_to_the_end(tmp_path: Path):
+async def test_everything_is_described_in_order_to_the_end(tmp_path: Path):
     async with open_api(tmp_path, play(call("c", "hand"), "All done.")) as api:
         run = await api.begin("go")
         async with api.listening(run) as listener:
@@ -121,7 +121,7 @@ async def test_many_listeners_hear_the_same_and_one_who_left_reads_on(tmp_path: 
     assert [each.text for each in rest if each.name == "said"] == ["Hello world"]
 
 
-async def test_pieces_that_came_before_anyone_listened_are_told(tmp_path: Path):
+async def test_pieces_that_came_before_anyone_listened_are_reported(tmp_path: Path):
     begun, go = asyncio.Event(), asyncio.Event()
 
     class Sign:
@@ -138,7 +138,7 @@ async def test_pieces_that_came_before_anyone_listened_are_told(tmp_path: Path):
             await listener.rest()
 
 
-async def test_a_run_that_is_over_is_told_from_the_journal_and_its_end_once(tmp_path: Path):
+async def test_a_run_that_is_over_is_reported_from_the_journal_and_its_end_once(tmp_path: Path):
     async with open_api(tmp_path, play("Hello.")) as api:
         run = await api.begin("hi")
         await api.finish(run)
@@ -169,7 +169,7 @@ async def test_a_listener_reads_on_after_a_restart_without_hearing_anything_twic
     assert (seen["attempts"], len(hand.ran)) == (2, 1)
 
 
-async def test_streams_end_when_the_house_leaves_and_the_run_does_not(tmp_path: Path):
+async def test_streams_end_when_alipes_leaves_and_the_run_does_not(tmp_path: Path):
     async with open_api(tmp_path, play(("Half", asyncio.Event()))) as api:
         run = await api.begin("go")
         async with api.listening(run) as listener:

@@ -191,7 +191,7 @@ async def test_a_run_of_somebody_else_does_not_exist_but_for_admins(tmp_path: Pa
         assert (await api.ask("POST", f"/runs/{run}/stop", by="root")).status_code == 202
 
 
-async def test_a_run_goes_on_in_the_session_whose_id_is_named(tmp_path: Path):
+async def test_a_run_continues_in_the_session_whose_id_is_named(tmp_path: Path):
     async with open_api(tmp_path, ScriptedProvider()) as api:
         first = await api.finish(await api.begin("one", session="talk"))
         second = await api.finish(await api.begin("two", session=first["session_id"]))

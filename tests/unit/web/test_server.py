@@ -144,7 +144,7 @@ async def test_a_caller_is_known_by_the_key_and_what_was_asked_is_decoded():
 
 
 @pytest.mark.parametrize("shown", ["", "Bearer", "Basic " + KEY, "Bearer wrong", KEY, "Bearer é"])
-async def test_without_a_key_nothing_is_told_on_this_machine_either(shown):
+async def test_without_a_key_nothing_is_reported_on_this_machine_either(shown):
     async with serving(Room()) as client:
         answer = await client.get("/v1/things", headers={"authorization": shown.encode()})
         assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer"
@@ -199,7 +199,7 @@ async def test_a_query_that_does_not_fit_is_refused(query):
         assert (await client.get("/v1/things?else=1")).status_code == 200, "what nobody asked for is ignored"
 
 
-async def test_wrong_addresses_and_methods_are_told_as_problems():
+async def test_wrong_addresses_and_methods_are_reported_as_problems():
     async with serving(Room()) as client:
         missing, wrong = await client.get("/v1/nothing"), await client.delete("/v1/things")
         assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
@@ -221,7 +221,7 @@ async def test_wrong_addresses_and_methods_are_told_as_problems():
         (ConfigError("no such model"), 503),
     ],
 )
-async def test_what_a_room_raises_is_told_in_the_shape_of_the_route(raised, status):
+async def test_what_a_room_raises_is_described_in_the_shape_of_the_route(raised, status):
     room = Room()
     room.raises = raised
     async with serving(room) as client:
@@ -234,7 +234,7 @@ async def test_what_a_room_raises_is_told_in_the_shape_of_the_route(raised, stat
             assert plain.headers["retry-after"] == "7"
 
 
-async def test_what_nobody_foresaw_is_told_without_its_details(caplog):
+async def test_what_nobody_foresaw_is_reported_without_its_details(caplog):
     room = Room()
     room.raises = ZeroDivisionError("canary")
     async with serving(room) as client:
@@ -257,7 +257,7 @@ async def test_openai_shaped_routes_tell_mistakes_as_openai_does():
             assert answer.status_code == status and answer.json()["error"]["message"]
 
 
-async def test_who_asks_too_often_is_told_when_to_come_again():
+async def test_who_asks_too_often_is_reported_when_to_come_again():
     async with serving(Room(), RequestLimits(rate=600)) as client:
         statuses = [(await client.get("/v1/things", headers=shown("rare"))).status_code for _ in range(3)]
         assert statuses == [200, 200, 429]
@@ -299,7 +299,7 @@ async def test_an_answer_that_never_comes_is_given_up():
         assert (answer.status_code, answer.json()["code"]) == (504, "timeout")
 
 
-async def test_nothing_is_begun_while_we_leave_but_what_runs_may_be_ended():
+async def test_nothing_is_begun_while_we_leave_but_what_is_running_may_be_ended():
     state = ServerState()
     state.shutdown_reason = "alipes is shutting down"
     async with serving(Room(), state=state) as client:

@@ -56,7 +56,7 @@ async def test_sessions_are_listed_the_latest_first_in_pages_and_by_words(tmp_pa
         assert (await api.ask("GET", "/sessions?limit=0")).status_code == 422
 
 
-async def test_messages_are_told_as_the_model_is_told_them(tmp_path: Path):
+async def test_messages_are_reported_as_the_model_is_reported_them(tmp_path: Path):
     async with open_api(tmp_path, play("One.", "Two.")) as api:
         await talk(api, "first", "second")
         whole = await seen(api, "/sessions/talk/messages")

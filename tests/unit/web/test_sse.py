@@ -37,7 +37,7 @@ async def calling(app: ASGIApp) -> AsyncIterator[tuple[asyncio.StreamReader, asy
                 writer.close()
 
 
-async def test_what_is_told_is_sent_at_once_and_the_end_ends_the_response():
+async def test_what_is_reported_is_sent_at_once_and_the_end_ends_the_response():
     go = asyncio.Event()
 
     async def speak(tell: SendFrames) -> None:

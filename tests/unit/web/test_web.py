@@ -1,4 +1,4 @@
-"""The HTTP door over real sockets: who is let in, what is told, and that it leaves nothing behind."""
+"""The HTTP door over real sockets: who is let in, what is reported, and that it leaves nothing behind."""
 
 import asyncio
 import signal
@@ -67,7 +67,7 @@ async def serving(service: ServiceRoutes, host: str = "127.0.0.1", key: str = ""
             yield client
 
 
-async def test_alive_ready_and_figures_are_told():
+async def test_alive_ready_and_figures_are_reported():
     parts = Parts()
     async with serving(parts.service(messages=lambda: {("telegram", "in"): 3})) as client:
         alive = await client.get("/health")
@@ -189,7 +189,7 @@ async def test_an_empty_key_opens_nothing():
         assert answer.status_code == 401
 
 
-async def test_a_messenger_brings_what_arrived_and_is_told_a_status():
+async def test_a_messenger_brings_what_arrived_and_is_reported_a_status():
     brought = []
 
     async def bring(headers, body):
@@ -280,7 +280,7 @@ async def test_a_request_that_never_ends_is_cut_off_when_we_leave():
     writer.close()
 
 
-def test_a_port_that_is_taken_is_told():
+def test_a_port_that_is_taken_is_reported():
     with bind_socket("127.0.0.1", 0) as door:
         door.listen()
         with pytest.raises(ConfigError, match=r"the port is in use: set serve\.port"):

@@ -174,7 +174,7 @@ class CompactionResult(Struct, frozen=True):
                     f"context is nearly full ({self.before:,} tokens) and compaction failed: {self.reason}; "
                     "/compress tries again, /new starts a new conversation"
                 )
-        return f"nothing to compact:  {self.reason}"
+        return f"nothing to compact: {self.reason}"
 
 
 class Compactor:

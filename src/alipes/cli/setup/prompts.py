@@ -200,7 +200,7 @@ class TerminalPrompter:
         picker = Picker(options, first=first, free=free)
         value = await self._application(topic, picker, hint or _HINT).run_async(set_exception_handler=False)
         label = next((option.label for option in options if option.value == value), value)
-        print(f"{topic}: {sanitize(label)}")
+        print(f"{_label(topic)}{sanitize(label)}")
         return value
 
     async def text(self, topic: str, first: str = "") -> str:
@@ -239,7 +239,7 @@ class TerminalPrompter:
 
     def _application(self, topic: str, picker: Picker, hint: str) -> Application[str]:
         typed = Buffer(multiline=False, on_text_changed=lambda buffer: picker.filter(buffer.text))
-        question = BufferControl(typed, [BeforeInput(f"{topic}: ", "class:topic")])
+        question = BufferControl(typed, [BeforeInput(_label(topic), "class:topic")])
         rows = max(3, min(MAX_ROWS, shutil.get_terminal_size().lines - 5))
         drawn = FormattedTextControl(lambda: _draw_choices(picker, rows, hint))
         body = HSplit([Window(question, height=1), Window(drawn, dont_extend_height=True)])
@@ -249,6 +249,10 @@ class TerminalPrompter:
             style=_STYLE if self._colour else None,
             erase_when_done=True,
         )
+
+
+def _label(topic: str) -> str:
+    return f"{topic} " if topic.endswith("?") else f"{topic}: "
 
 
 def _draw_choices(picker: Picker, rows: int, hint: str) -> StyleAndTextTuples:

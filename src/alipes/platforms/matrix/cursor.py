@@ -20,7 +20,7 @@ class MatrixLogin(Struct, frozen=True):
     user: str = ""
     device: str = ""
     token: str = ""
-    incoming: bool = False
+    made: bool = False
     """True if we logged in with the password and may do so again."""
 
 

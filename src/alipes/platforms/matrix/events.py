@@ -133,7 +133,7 @@ def is_stale(source: dict[str, Any]) -> bool:
 
 MAX_UNDECRYPTED = 200
 UNDECRYPTED_TEXT = (
-    "I could not decrypt that message because its key is missing. I requested the key and will answer when it "
+    "I could not decrypt that message: its key is missing. I requested the key and will answer when it "
     "arrives. If it does not, please send the message again."
 )
 Say = Callable[[IncomingMessage, MessagePart], Awaitable[None]]

@@ -40,9 +40,9 @@ async def log_in(client: MatrixClient, settings: MatrixSettings, state: MatrixSt
         known = MatrixLogin()
     if known.token:
         return known
-    incoming = await _by_password(client, settings, known.device)
-    state.save_login(incoming)
-    return incoming
+    login = await _by_password(client, settings, known.device)
+    state.save_login(login)
+    return login
 
 
 async def _by_token(client: MatrixClient, settings: MatrixSettings) -> MatrixLogin:
@@ -86,7 +86,7 @@ async def _by_password(client: MatrixClient, settings: MatrixSettings, device: s
                 f"password_env names: {refused.why}."
             ) from refused
         raise
-    return MatrixLogin(response.user_id, response.device_id, response.access_token, incoming=True)
+    return MatrixLogin(response.user_id, response.device_id, response.access_token, made=True)
 
 
 def _nowhere(refused: MatrixError, settings: MatrixSettings) -> None:

@@ -101,7 +101,7 @@ class SlackSocket:
             self.changed.clear()
             await self.changed.wait()
 
-    async def until_leaving(self) -> None:
+    async def until_closing(self) -> None:
         """Return when Slack is about to close it, or when it is closed."""
         while not (self.closing or self.gone):
             self.changed.clear()
@@ -184,7 +184,7 @@ class SlackConnection:
             await socket.until_up()
             began, good = loop.time(), socket.up
             if good:
-                await socket.until_leaving()
+                await socket.until_closing()
             gap = socket.gone
             if not socket.gone:
                 log.info("Slack asks for a new socket")

@@ -27,7 +27,7 @@ class BackgroundWork(Protocol):
     """Processes that sessions run between their turns."""
 
     def describe_running(self, session: str) -> str:
-        """What runs for the session, in a few words; empty if nothing does."""
+        """Background work of the session, in a few words; empty if there is none."""
         ...
 
 
@@ -90,7 +90,7 @@ class SubagentRegistry:
         )
 
     def describe_background(self, session: str) -> str:
-        """What runs for a conversation between its turns, in a few words; empty if nothing does."""
+        """Background work of a conversation between its turns, in a few words; empty if there is none."""
         processes = self._background.describe_running(session) if self._background is not None else ""
         return " and ".join(
             filter(None, (processes, describe_background_runs(self.background_runs(session))))

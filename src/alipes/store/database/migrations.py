@@ -326,7 +326,7 @@ _FROM_9 = (
     "DELETE FROM sqlite_sequence WHERE name = 'outbox'",
     "UPDATE sqlite_sequence SET name = 'outbox' WHERE name = 'debts'",  # a number is never given twice
     "DROP TABLE debts",
-    """UPDATE turns SET detail = 'imported' WHERE detail = 'as the caller told it'
+    """UPDATE turns SET detail = 'imported' WHERE detail LIKE 'as the caller %'
         AND number IN (SELECT number FROM turns WHERE inbound_id LIKE '%:given:%')""",
     _TRIGGER,
     _MODEL_CALLS,

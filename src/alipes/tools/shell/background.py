@@ -255,7 +255,7 @@ class BackgroundProcesses:
     def describe_running(self, session: str) -> str:
         """Short list of the running processes; empty if there are none."""
         titles = ", ".join(process.title for process in self.running(session))
-        return f"running in the background: {titles}" if titles else ""
+        return f"in the background: {titles}" if titles else ""
 
     def report_finished(self, session: str) -> str:
         """Processes that ended since the last call; each is reported once."""

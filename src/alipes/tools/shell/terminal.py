@@ -165,10 +165,8 @@ class TerminalTool:
         """Notes for the model: finished background processes, and after a failure the running ones."""
         if self._background is None:
             return ""
-        notes = (
-            self._background.report_finished(session),
-            failed and self._background.describe_running(session),
-        )
+        running = self._background.describe_running(session) if failed else ""
+        notes = self._background.report_finished(session), running and f"running {running}"
         return "".join(f"\n[{note}]" for note in notes if note)
 
     def _resolve_workdir(self, given: Json, workdir: str) -> str:

@@ -1,4 +1,4 @@
-"""A memory provider in the original's style. It writes down what it is told, in order."""
+"""A memory provider in the original's style. It writes down what it is reported, in order."""
 
 import json
 

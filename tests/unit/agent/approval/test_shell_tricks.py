@@ -48,6 +48,7 @@ def world(tmp_path_factory):
         "echo a \\\r\n rm -rf ~",
         "while true; do\\\n rm -rf ~; done",
         "if true; th\\\nen rm -rf ~; fi",
+        'echo "${X:-$\\\n(rm -rf ~)}"',
     ],
 )
 def test_case_patterns_and_continued_keywords_hide_nothing(world, text):

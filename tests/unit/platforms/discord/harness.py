@@ -1,4 +1,4 @@
-"""What the suites of Discord share: a platform at work on our loopback Discord, and ears that take."""
+"""Shared by the Discord tests: a platform connected to the loopback Discord, and a recording gateway."""
 
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
@@ -19,10 +19,10 @@ def opened(server, folder, **more):
 
 
 def at_work(tmp_path, **more):
-    """A Discord, our platform connected to it, and ears."""
+    """A Discord server, our platform connected to it, and a recording gateway."""
     return connected(Server(), lambda server: opened(server, tmp_path, **more))
 
 
 def where(server, who="ada"):
-    """The address of the direct messages with somebody."""
+    """Address of the direct messages with a person."""
     return Address("discord", server.place(who=who))

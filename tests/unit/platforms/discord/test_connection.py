@@ -1,4 +1,4 @@
-"""How the Discord platform keeps its connection: what breaks it is told, repaired, and nothing said is lost."""
+"""The Discord connection: failures are reported and repaired, and no message is lost."""
 
 import asyncio
 import threading
@@ -50,7 +50,7 @@ async def test_a_silent_connection_is_detected_and_replaced(tmp_path, leaks):
             server.say("into the void")
             await server.until(lambda: not ears.ready)
             assert "timed out" in ears.states[-1][1]
-            # Sending has a way of its own.
+            # sending does not use the socket
             await platform.send(where(server), MessagePart("still here"))
             await server.until(lambda: ears.ready and ears.arrivals)
             assert ears.texts == ["into the void"]

@@ -1,4 +1,4 @@
-"""The Discord platform against our loopback Discord: what comes in, what goes out, and nothing left behind."""
+"""The Discord platform against the loopback Discord: receiving, sending, opening."""
 
 import asyncio
 import sys
@@ -16,7 +16,7 @@ from tests.unit.platforms.discord.harness import at_work, settings, where
 from tests.world.discord_server import DiscordServer
 from tests.world.recording_gateway import RecordingGateway
 
-# In.
+# Receiving
 
 
 async def test_text_arrives_from_direct_messages_channels_and_threads(tmp_path, leaks):
@@ -42,7 +42,9 @@ async def test_text_arrives_from_direct_messages_channels_and_threads(tmp_path, 
 
 async def test_mentions_our_role_and_replies_to_us_are_addressed(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
-        ours = await platform.send(Address("discord", server.place("general"), "group"), MessagePart("I said this"))
+        ours = await platform.send(
+            Address("discord", server.place("general"), "group"), MessagePart("I said this")
+        )
         server.say(f"<@&{server.world.bot_role}> by role", where="general")
         answer = server.say("by answer", where="general", answers=ours)
         server.say("no, you", where="general", answers=answer, who="bob")
@@ -86,7 +88,7 @@ async def test_a_failed_download_does_not_lose_the_text(tmp_path):
         server.say("before")
         id = server.say("here", where="general", files=[("gone.txt", "text/plain", b"text")])
         await server.until(lambda: len(ears.arrivals) == 2)
-        assert ears.arrivals[1].files == ()  # not meant for us, so not fetched
+        assert ears.arrivals[1].files == ()  # not addressed, so not downloaded
         assert server.downloads == []
         server.world.files.clear()
         server.say("and this", answers=id, files=[("gone.txt", "text/plain", b"text")])
@@ -170,7 +172,7 @@ async def test_the_menu_is_registered_once_and_only_when_connected(tmp_path):
         await platform.set_commands((("new", "start over"),))
 
 
-# Out.
+# Sending
 
 
 async def test_messages_are_sent_edited_and_deleted(tmp_path, leaks):
@@ -238,7 +240,7 @@ async def test_errors_say_who_acts_next(tmp_path):
         server.trouble("status", "POST", "/messages", status=502)
         with pytest.raises(DeliveryError) as broken:
             await platform.send(where(server), MessagePart("x"))
-        assert broken.value.uncertain and len(server.asked("POST", "/messages")) == 3  # tried once each
+        assert broken.value.uncertain and len(server.asked("POST", "/messages")) == 3  # one attempt each
         with pytest.raises(Undeliverable, match="no longer has this chat"):
             await platform.send(Address("discord", "123"), MessagePart("x"))
         with pytest.raises(Undeliverable, match="no longer has this chat or message"):
@@ -276,7 +278,7 @@ async def test_nothing_is_sent_without_a_connection(tmp_path):
             await platform.send(where(server), MessagePart("x"))
 
 
-# Opening.
+# Opening
 
 
 async def test_a_missing_token_says_what_to_set(tmp_path):
@@ -306,10 +308,10 @@ async def test_a_missing_library_says_how_to_install_it():
 
 async def test_a_wrong_token_is_a_config_error_that_does_not_show_it(tmp_path, leaks):
     async with DiscordServer() as server:
-        platform = open_discord(settings(server, tmp_path, token=Secret("hush hush")))
+        platform = open_discord(settings(server, tmp_path, token=Secret("secret token")))
         with pytest.raises(ConfigError, match="does not know the bot's token") as refused:
             await platform.listen(RecordingGateway().take, RecordingGateway().tell)
-        assert "hush" not in str(refused.value)
+        assert "secret token" not in str(refused.value)
 
 
 async def test_missing_read_permission_says_what_to_turn_on(tmp_path, leaks):

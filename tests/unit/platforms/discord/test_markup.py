@@ -1,4 +1,4 @@
-"""Markdown as Discord shows it, in messages that Discord takes."""
+"""Markdown in Discord's format."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What is read out of a mail: a person's own words, HTML as text, odd charsets, and who vouches for whom."""
+"""Parsing mail: a person's own text, HTML as text, odd charsets, and authentication."""
 
 from email.message import EmailMessage
 from pathlib import Path
@@ -89,9 +89,7 @@ def test_any_html_can_be_converted(html: str) -> None:
         (b"text/plain; charset=utf-16", "grün".encode("utf-16"), "grün"),
     ],
 )
-def test_a_wrong_charset_does_not_lose_text(
-    kind: bytes, body: bytes, text: str, tmp_path: Path
-) -> None:
+def test_a_wrong_charset_does_not_lose_text(kind: bytes, body: bytes, text: str, tmp_path: Path) -> None:
     raw = HEAD + b"Content-Type: " + kind + b"\nContent-Transfer-Encoding: 8bit\n\n" + body
     assert parse_mail(raw, tmp_path, ()).incoming.text.strip("\ufffd") == text.strip("\ufffd")
 
@@ -164,10 +162,10 @@ RESULTS = "Authentication-Results"
         ([(RESULTS, "mx.a; none")], "mx.a", False),
         ([(RESULTS, "")], "mx.a", False),
         ([], "mx.a", False),
-        # of two, that of the receiving server counts; the other may be the sender's own invention
+        # of two, the receiving server's counts; the other may be forged
         ([(RESULTS, "mx.a; dmarc=fail header.from=example.org"), (RESULTS, "mx.a; dmarc=pass header.from=example.org")], "mx.a", False),
         ([(RESULTS, "x.b; none"), (RESULTS, "mx.a; dmarc=pass header.from=example.org")], "mx.a", True),
-        # where its name is not known, it is a server that received the mail, and the topmost that tells
+        # without a configured name: a server that received the mail, and the topmost header
         ([("Received", "from x (y) by mx.a (z) with SMTP"), (RESULTS, "mx.a; dmarc=pass header.from=example.org")], "", True),
         ([("Received", "from x by mx.a"), (RESULTS, "evil.b; dmarc=pass header.from=example.org")], "", False),
         ([(RESULTS, "mx.a; dmarc=pass header.from=example.org"), ("Received", "from x by mx.a")], "", True),
@@ -175,6 +173,8 @@ RESULTS = "Authentication-Results"
         ([("Received", "from x by mx.a"), (RESULTS, "mx.a; none"), (RESULTS, "mx.a; dmarc=pass header.from=example.org")], "", False),
     ],
 )  # fmt: skip
-def test_authentication_results_are_matched_to_the_sender(headers: list[tuple[str, str]], server: str, yes: bool) -> None:
+def test_authentication_results_are_matched_to_the_sender(
+    headers: list[tuple[str, str]], server: str, yes: bool
+) -> None:
     assert is_authenticated(headers, "ada@example.org", server) is yes
     assert not is_authenticated(headers, "ada@elsewhere.example", server)

@@ -1,4 +1,4 @@
-"""Mail going out: what is refused, what is uncertain, what a mail of ours looks like. And a mailbox that misbehaves."""
+"""Sending mail: rejections, uncertain sends, the built mail; and a misbehaving mailbox."""
 
 import asyncio
 import sys
@@ -131,7 +131,10 @@ def test_threads_are_saved_except_those_of_strangers(tmp_path: Path) -> None:
     kept = MailThreads(tmp_path / "threads").find("ada@x", "t")
     assert len(kept.references) == 20 and (kept.references[0], kept.references[-1]) == ("<0@x>", "<49@x>")
     threads.remember_stranger("eve@x", "t", long)
-    assert threads.find("eve@x", "t") == long and MailThreads(tmp_path / "threads").find("eve@x", "t") == MailThread()
+    assert (
+        threads.find("eve@x", "t") == long
+        and MailThreads(tmp_path / "threads").find("eve@x", "t") == MailThread()
+    )
     (tmp_path / "threads" / next((tmp_path / "threads").iterdir()).name).write_text("{broken")
     assert MailThreads(tmp_path / "threads").find("ada@x", "t") == MailThread()
     assert make_message_id("p", "", "h") != make_message_id("q", "", "h")
@@ -141,7 +144,8 @@ def test_threads_are_saved_except_those_of_strangers(tmp_path: Path) -> None:
 async def mailbox(
     *script: tuple[bytes, bytes], greeting: bytes = b"* OK hello\r\n", **more: Any
 ) -> AsyncIterator[ImapClient]:
-    """A server that answers the next command that holds a word with some lines; `TAG` stands for its tag."""
+    """A server that answers the next command containing a word with some lines; `TAG` is replaced by its
+    tag."""
     left = [(b"CAPABILITY", b"* CAPABILITY IMAP4rev1 AUTH=PLAIN IDLE\r\nTAG OK\r\n"),
             (b"AUTHENTICATE", b"+ \r\n"), (b"", b"a2 OK in\r\n"),
             (b"CAPABILITY", b"* CAPABILITY IMAP4rev1 IDLE\r\nTAG OK\r\n"), *script]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Doors of other IRC servers, scripted line by line: logging in, accounts, ids, names that are hidden or refused."""
+"""Scripted IRC servers: login, accounts, message ids, hidden hosts and rejections."""
 
 import asyncio
 import base64
@@ -23,7 +23,7 @@ WELCOME = ":s 001 {nick} :welcome {nick}"
 
 
 class Door:
-    """One connection, seen from the server's side."""
+    """One connection from the server's side."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -38,7 +38,7 @@ class Door:
         self._writer.write("".join(f"{line}\r\n" for line in lines).encode())
 
     async def hears(self, command: str, *params: str) -> IrcLine:
-        """The next line that begins so; others before it are kept."""
+        """The next line that starts like this; lines before it are kept."""
         while True:
             raw = await self._reader.readline()
             assert raw, f"they left before they said {command}"
@@ -59,7 +59,7 @@ class Door:
         self.tell(":s 302 alipes :alipes=+~alipes@host.example ")
 
     async def takes(self) -> list[IrcLine]:
-        """What is said up to the question behind it, which is answered."""
+        """The messages up to the ping after them, which is answered."""
         before = len(self.heard)
         ping = await self.hears("PING")
         self.tell(f":s PONG s :{ping.last}")
@@ -178,7 +178,7 @@ async def test_accounts_and_ids_are_read_from_tags() -> None:
         by_text = {each.text: each for each in came}
         assert {text: each.sender for text, each in by_text.items()} == {
             "one": "ada",
-            "two": "ada!a@h",  # not logged in: whoever has the nick is not the account
+            "two": "ada!a@h",  # not logged in: having the nick is not enough
             "three": "ada",
             "four": "ada{}!b@h",
             "five": "ada!a@h",

@@ -1,4 +1,4 @@
-"""IRC as a platform against a real ngircd: both ways, the length of lines, names, loss and return."""
+"""IRC as a platform against a real ngircd: both directions, line lengths, nicks, reconnecting."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Lines of IRC: what fits into one, where a longer one is cut, and what is read from the wire."""
+"""IRC lines: what fits, where they are split, and parsing."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +50,9 @@ def test_markdown_becomes_lines() -> None:
         "• b",
         "x",
     ]
-    assert [piece.plain for piece in format_markdown(text)][1] == "Some bold both and here (https://a.example)."
+    assert [piece.plain for piece in format_markdown(text)][
+        1
+    ] == "Some bold both and here (https://a.example)."
 
 
 def test_a_line_is_parsed_as_it_was_encoded() -> None:
@@ -70,7 +72,10 @@ def test_any_line_can_be_parsed(raw: bytes) -> None:
 
 def test_equal_names_are_folded() -> None:
     assert fold_name("Ada[]\\~") == "ada{}|^" and normalise_mask("Ada!Ab@HOST.x") == "ada!Ab@host.x"
-    assert person_id("Ada!u@h", "Account") == "account" and person_id("Ada!u@h", "*") == person_id("ada!u@h", "") == "ada!u@h"
+    assert (
+        person_id("Ada!u@h", "Account") == "account"
+        and person_id("Ada!u@h", "*") == person_id("ada!u@h", "") == "ada!u@h"
+    )
     assert "!" in person_id("a!b@c", "x!y@z"), "an account that looks like a mask is not believed"
 
 

@@ -1,4 +1,4 @@
-"""Encrypted rooms on a real Synapse: read, written, remembered over a restart, and honest where a key is missing."""
+"""Encrypted rooms on a real Synapse: reading, writing, restarts and missing keys."""
 
 from contextlib import asynccontextmanager
 
@@ -20,7 +20,7 @@ KEYS = "/_matrix/client/v3/keys/query"
 
 @asynccontextmanager
 async def in_private(tmp_path):
-    """A world, a person whose client encrypts, and our ears."""
+    """A world, a person with an encrypting client, and a recording gateway."""
     async with open_matrix_harness(tmp_path / "matrix") as world:
         person = await world.town.person("ada")
         async with open_encrypted_client(person, synapse()) as ada:
@@ -131,7 +131,7 @@ async def test_cross_signing_set_up_elsewhere_is_left_alone(tmp_path):
 
 
 async def test_a_message_with_another_persons_key_is_dropped(tmp_path):
-    """A homeserver that says a message of bob's were ada's is not believed."""
+    """A homeserver that claims bob's message is ada's is not believed."""
     async with in_private(tmp_path) as (world, ada, ears), world.listening(ears):
         bob = await world.town.person("bob")
         room = await ada.room(bob, world.us)

@@ -1,4 +1,4 @@
-"""The Matrix platform on a real Synapse: what people say and do there, as it arrives with us."""
+"""The Matrix platform on a real Synapse: incoming messages."""
 
 from pathlib import Path
 
@@ -89,7 +89,10 @@ async def test_in_a_room_mentions_our_name_and_replies_are_addressed(tmp_path):
 
 async def test_people_may_have_their_own_conversation_in_a_room(tmp_path):
     ears = RecordingGateway()
-    async with open_matrix_harness(tmp_path / "matrix") as world, world.listening(ears, per_user=True, group="all"):
+    async with (
+        open_matrix_harness(tmp_path / "matrix") as world,
+        world.listening(ears, per_user=True, group="all"),
+    ):
         ada, bob = await world.town.person("ada"), await world.town.person("bob")
         room = await ada.room(bob, world.us)
         await bob.join(room)
@@ -177,7 +180,7 @@ async def test_invitations_of_people_with_access_are_accepted(tmp_path):
             await bob.look()
             assert not _joined(bob, theirs, world.us.id) and not _joined(bob, direct, world.us.id)
             sent = None
-            while sent is None:  # the first try brings us there, as the gateway tries again
+            while sent is None:  # the first attempt joins the room; the gateway retries
                 sent = await _sent(platform, called.address, MessagePart(text="Your code is X", id="code"))
             await bob.until(lambda: sent in bob.chat(direct).posts)
             assert not _joined(bob, theirs, world.us.id)

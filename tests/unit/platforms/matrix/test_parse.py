@@ -1,4 +1,4 @@
-"""Matrix's words and ours, without a homeserver: markup out, events in, and how far we have listened."""
+"""Matrix formatting, parsing and state files without a homeserver."""
 
 import json
 import stat
@@ -33,7 +33,7 @@ CONTENT = st.dictionaries(
 
 
 class Balanced(HTMLParser):
-    """Every tag that is opened is closed, in order."""
+    """Every opened tag is closed, in order."""
 
     def __init__(self):
         super().__init__()
@@ -70,7 +70,7 @@ def said(text, sender=ADA, id="$1", **content):
     return RoomEvent(id, sender, "m.room.message", {"msgtype": "m.text", "body": text, **content})
 
 
-# Out.
+# Formatting
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_typed_room_is_resolved(typed, meant):
     assert (found.chat, found.thread) == meant
 
 
-# In.
+# Parsing
 
 
 @given(
@@ -201,7 +201,7 @@ def test_only_our_own_questions_have_buttons():
     assert parse.parse_reaction(event, said("Approve?", ADA, **buttons), place(), ParseOptions()) is None
 
 
-# Kept.
+# State files
 
 
 def test_the_sync_position_moves_only_past_finished_batches():
@@ -220,7 +220,7 @@ def test_state_files_are_private_and_damaged_ones_are_reset(tmp_path):
     kept = MatrixState(tmp_path / "matrix")
     assert kept.login() == MatrixLogin() and kept.sync_state(US) == SyncState(US)
     kept.save_login(MatrixLogin(US, "D", "secret", made=True))
-    kept.handle(SyncState(US, "s1", ({"a": 1},)))
+    kept.save_sync_state(SyncState(US, "s1", ({"a": 1},)))
     assert kept.login().token == "secret" and kept.sync_state(US).since == "s1"
     assert kept.sync_state(ADA) == SyncState(ADA)
     for path in (tmp_path / "matrix").iterdir():

@@ -1,4 +1,4 @@
-"""What we say on Matrix, as the people there see it: replies, threads, buttons, files, and each thing once."""
+"""Sending to Matrix: replies, threads, buttons, files, and each message once."""
 
 from contextlib import asynccontextmanager
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.deadline(60), pytest.mark.usefixtures("homeserver")]
 
 @asynccontextmanager
 async def with_ada(tmp_path, **more):
-    """The platform at work, a person, and where the two talk."""
+    """The running platform, a person, and their chat."""
     ears = RecordingGateway()
     async with open_matrix_harness(tmp_path / "matrix") as world, world.listening(ears, **more) as platform:
         ada = await world.town.person("ada")
@@ -36,11 +36,11 @@ async def test_a_reply_names_its_original_and_stays_in_its_thread(tmp_path):
         both = await platform.send(inside, MessagePart(text="both", reply_to=asked))
         posts = ada.chat(where.chat).posts
         await ada.until(lambda: both in posts)
-        assert not posts[plain].relation and posts[plain].content["m.mentions"] == {}
-        assert (posts[reply].replies_to, posts[reply].thread) == (asked, "")
+        assert not posts[plain].related and posts[plain].content["m.mentions"] == {}
+        assert (posts[reply].answers, posts[reply].thread) == (asked, "")
         assert posts[reply].content["m.mentions"] == {"user_ids": [ada.id]}
-        assert (posts[thread].replies_to, posts[thread].thread) == ("", asked)
-        assert (posts[both].replies_to, posts[both].thread) == (asked, asked)
+        assert (posts[thread].answers, posts[thread].thread) == ("", asked)
+        assert (posts[both].answers, posts[both].thread) == (asked, asked)
 
 
 async def test_buttons_are_reactions_that_are_removed_with_the_answer(tmp_path):
@@ -127,7 +127,9 @@ async def test_files_are_sent_with_names_and_captions(tmp_path):
     voice.write_bytes(b"sound")
     large.write_bytes(bytes(3_000_000))
     async with with_ada(tmp_path) as (_, platform, _desk, ada, where):
-        sent = await platform.send(where, MessagePart(media=Media(str(voice), "voice", "hello.ogg", "listen")))
+        sent = await platform.send(
+            where, MessagePart(media=Media(str(voice), "voice", "hello.ogg", "listen"))
+        )
         posts = ada.chat(where.chat).posts
         await ada.until(lambda: sent in posts)
         content = posts[sent].content
@@ -137,14 +139,16 @@ async def test_files_are_sent_with_names_and_captions(tmp_path):
             "listen",
         )
         assert content["info"]["size"] == 5 and await ada.download(content["url"]) == b"sound"
-        with pytest.raises(Undeliverable):  # the homeserver takes two megabytes
+        with pytest.raises(Undeliverable):  # the homeserver accepts two megabytes
             await platform.send(where, MessagePart(media=Media(str(large))))
 
 
 async def test_a_person_is_reached_in_their_direct_chat(tmp_path):
     async with with_ada(tmp_path) as (_, platform, _desk, ada, where):
         name, _, server = ada.id.partition(":")
-        sent = await platform.send(Address("matrix", name, thread=server), MessagePart(text="The backup is done."))
+        sent = await platform.send(
+            Address("matrix", name, thread=server), MessagePart(text="The backup is done.")
+        )
         await ada.until(lambda: sent in ada.chat(where.chat).posts)
         with pytest.raises(Undeliverable, match="no direct chat"):
             await platform.send(Address("matrix", "@nobody:alipes.test"), MessagePart(text="hello"))

@@ -1,4 +1,4 @@
-"""What the suites of Slack share: a platform at work on our loopback Slack, and ears that take."""
+"""Shared by the Slack tests: a platform connected to the loopback Slack, and a recording gateway."""
 
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
@@ -22,11 +22,11 @@ def opened(server, folder, **more):
 
 
 def at_work(tmp_path, **more):
-    """A Slack, our platform connected to it, and ears."""
+    """A Slack server, our platform connected to it, and a recording gateway."""
     return connected(Server(), lambda server: opened(server, tmp_path, **more))
 
 
 def where(server, place="", who="ada"):
-    """The address of a place."""
+    """Address of a channel or direct chat."""
     channel, thread = server.place(place, who)
     return Address("slack", channel, "group" if place else "dm", thread)

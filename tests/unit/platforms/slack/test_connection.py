@@ -1,4 +1,4 @@
-"""The line to Slack: acknowledged when it is kept, replaced in time, and what was said meanwhile is not lost."""
+"""The Slack socket: acknowledged after delivery, replaced in time, and no message is lost."""
 
 import asyncio
 
@@ -94,7 +94,7 @@ async def test_a_closed_or_silent_socket_is_replaced(tmp_path, leaks, accident):
         server.say("meanwhile")
         await server.until(lambda: not ears.ready)
         assert ("timed out" if accident == "deafen" else "socket") in ears.states[-1][1]
-        # Sending has a way of its own.
+        # sending does not use the socket
         await platform.send(where(server), MessagePart("still here"))
         await server.until(lambda: ears.ready and len(ears.arrivals) == 2)
         server.say("after")
@@ -139,7 +139,7 @@ async def test_messages_missed_while_down_are_read_at_the_next_start(tmp_path, l
             return [a.text for a in ears.arrivals if a.address == where(server, place) and a.text in words]
 
         news = [a for a in second.arrivals if a.id not in {known.id for known in first.arrivals}]
-        assert len(news) == len({a.id for a in news}) == 9  # "songs" is overheard
+        assert len(news) == len({a.id for a in news}) == 9  # "songs" is not addressed to us
         assert seen(second, "", "two", "three", "four") == ["two", "three", "four"]
         assert seen(second, "general", "there", "songs", "last") == ["there", "songs", "last"]
         assert next(a for a in news if a.text == "three").files
@@ -170,7 +170,7 @@ async def test_only_missed_messages_are_read(tmp_path):
             await server.until(lambda: ears.ready)
         for number in range(45):
             server.say(str(number))
-        for post in list(server.world.posts.values())[:30]:  # said long before
+        for post in list(server.world.posts.values())[:30]:  # sent long before
             del server.world.posts[post.channel, post.ts]
             post.ts = f"{float(post.ts) - 86_400:.6f}"
             server.world.posts[post.channel, post.ts] = post
@@ -312,7 +312,7 @@ async def test_a_failing_handler_ends_the_connection(tmp_path, leaks):
 
 
 async def test_the_original_library_accepts_the_fake_slack(tmp_path):
-    """The judge of the loopback Slack: slack_sdk's own client connects, hears, answers and takes another line."""
+    """Checks the loopback Slack: slack_sdk's own client connects, receives, answers and reconnects."""
     async with SlackServer() as server:
         web = AsyncWebClient(server.token, server.base_url)
         web.proxy = None

@@ -1,4 +1,4 @@
-"""Markdown as Slack's rich text, in messages that Slack takes."""
+"""Markdown as Slack's rich text."""
 
 import html
 import json
@@ -19,7 +19,7 @@ NAMES = {"rich_text_section": "", "rich_text_preformatted": "code", "rich_text_q
 
 
 def seen(piece):
-    """A short writing of a block: each part by its kind, each element as its style, its words, where it leads."""
+    """Short form of a block: each part by its kind, each element as style, text and link."""
     block = json.loads(piece.text)
     assert checked({"blocks": [block]}) and RichTextBlock(**block).to_dict() == block
     return [
@@ -74,8 +74,8 @@ def test_the_fallback_text_is_plain_and_mentions_nobody():
     unmarked = message_body(piece, marked=False)
     assert unmarked["text"] == sent["text"] and "blocks" not in unmarked
     assert message_body(piece, fresh=False, marked=False)["blocks"] == []
-    said = "(<!channel>_.txt is not there any more.)"
-    assert message_body(MessagePart(said, said))["text"] == "(&lt;!channel&gt;_.txt is not there any more.)"
+    said = "(<!channel>_.txt no longer exists.)"
+    assert message_body(MessagePart(said, said))["text"] == "(&lt;!channel&gt;_.txt no longer exists.)"
 
 
 def test_a_long_text_is_split_between_blocks():
@@ -105,7 +105,9 @@ def test_buttons_are_below_the_text_also_without_markup():
     [piece] = format_markdown("**Approve?**")
     rich, actions = message_body(MessagePart(piece.text, piece.plain, buttons=buttons))["blocks"]
     assert rich == json.loads(piece.text) and actions["type"] == "actions"
-    assert message_body(MessagePart("x"), fresh=False)["blocks"] == [] and "blocks" not in message_body(MessagePart("x"))
+    assert message_body(MessagePart("x"), fresh=False)["blocks"] == [] and "blocks" not in message_body(
+        MessagePart("x")
+    )
     unbroken = message_body(MessagePart("x" * 3999, buttons=buttons))["blocks"][:-1]
     assert [len(each["text"]["text"]) for each in unbroken] == [SECTION, 999]
 
@@ -121,5 +123,7 @@ def test_any_text_fits_and_is_accepted(markdown, longest):
         assert 0 < len(sent["text"]) <= longest and sent["text"].strip()
         assert not re.search(r"<[!@#]", sent["text"])
         assert checked(sent)
-    shown = "".join(re.sub(r"\W|_", "", html.unescape(piece.plain)) for piece in format_markdown(markdown, longest))
+    shown = "".join(
+        re.sub(r"\W|_", "", html.unescape(piece.plain)) for piece in format_markdown(markdown, longest)
+    )
     assert set(shown) <= set(re.sub(r"\W|_", "", markdown))

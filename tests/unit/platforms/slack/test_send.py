@@ -1,4 +1,4 @@
-"""What is said in Slack: sent, changed, taken back; refusals in our words; and never twice what may be there."""
+"""Sending to Slack: send, edit, delete, errors, and no duplicates after uncertain sends."""
 
 import asyncio
 
@@ -102,7 +102,7 @@ async def test_a_reaction_is_shown_until_the_answer_starts(tmp_path):
         server.web.scopes.discard("reactions:write")
         server.say("again")
         await server.until(lambda: len(ears.arrivals) == 2)
-        await platform.typing(where(server))  # it is a courtesy: where it is not allowed nothing fails
+        await platform.typing(where(server))  # best effort: without permission nothing fails
 
 
 @pytest.mark.parametrize("accident", ["lost", "late", "status", "error"])

@@ -1,4 +1,4 @@
-"""The Slack platform against our loopback Slack: what comes in, in whatever way, and nothing left behind."""
+"""The Slack platform against the loopback Slack: receiving and opening."""
 
 import asyncio
 import sys
@@ -126,7 +126,7 @@ async def test_a_failed_download_does_not_lose_the_text(tmp_path):
     async with at_work(tmp_path) as (server, _, ears):
         server.say("here", where="general", files=[("a.txt", "text/plain", b"text")])
         await server.until(lambda: ears.arrivals)
-        assert ears.arrivals[0].files == () and server.downloads == []  # not meant for us, so not fetched
+        assert ears.arrivals[0].files == () and server.downloads == []  # not addressed, so not downloaded
         gone = server.world.file("gone.txt", "text/plain", b"text")
         away = server.world.file("plan.doc", "text/plain", b"", external="https://drive.example/plan")
         posted = {"files": [gone, away]}
@@ -146,14 +146,14 @@ async def test_a_failed_download_does_not_lose_the_text(tmp_path):
 async def test_the_token_is_sent_to_slack_only(tmp_path):
     async with at_work(tmp_path) as (server, _, ears), SlackServer() as other:
         file = server.world.file("a.txt", "text/plain", b"text")
-        seen = server.world.told_file
+        seen = server.world.reported_file
 
         def elsewhere(file):
             return seen(file) | {
                 "url_private_download": f"{other.world.root}/files-pri/T-{file.id}/download/a"
             }
 
-        server.world.told_file = elsewhere
+        server.world.reported_file = elsewhere
         channel, _ = server.place()
         server.web.tell(server.world.post(channel, server.world.person("ada").id, "x", files=[file]))
         await server.until(lambda: ears.arrivals)
@@ -201,7 +201,9 @@ async def test_a_button_arrives_with_its_data_and_disappears_with_the_answer(tmp
             where(server, "general"), MessagePart("sure?", buttons=buttons[:2], reply_to=question)
         )
         server.press(asked, "ask:1")
-        thread = await platform.send(where(server, "general/plans"), MessagePart("sure?", buttons=buttons[:2]))
+        thread = await platform.send(
+            where(server, "general/plans"), MessagePart("sure?", buttons=buttons[:2])
+        )
         server.press(thread, "ask:1")
         await server.until(lambda: len(ears.arrivals) == 4)
         assert [a.address for a in ears.arrivals[2:]] == [
@@ -212,7 +214,9 @@ async def test_a_button_arrives_with_its_data_and_disappears_with_the_answer(tmp
 
 async def test_slash_commands_arrive_as_text(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
-        await platform.set_commands((("stop", "stop the task"), ("model", "choose one"), ("help", "show all")))
+        await platform.set_commands(
+            (("stop", "stop the task"), ("model", "choose one"), ("help", "show all"))
+        )
         given = [
             server.slash("/alipes-model", "fast one", where="general"),
             server.slash("/alipes", "stop"),
@@ -245,7 +249,10 @@ async def test_both_tokens_are_needed(tmp_path, missing):
 @pytest.mark.parametrize(("wrong", "why"), [("token", "bot's token"), ("app_token", "app-level token")])
 async def test_a_wrong_token_is_a_config_error(tmp_path, leaks, wrong, why):
     async with SlackServer() as server:
-        ears, platform = RecordingGateway(), open_slack(settings(server, tmp_path, **{wrong: Secret("xoxp-nonsense")}))
+        ears, platform = (
+            RecordingGateway(),
+            open_slack(settings(server, tmp_path, **{wrong: Secret("xoxp-nonsense")})),
+        )
         async with asyncio.timeout(LIMIT_S):
             with pytest.raises(ConfigError, match=why):
                 await platform.listen(ears.take, ears.tell)

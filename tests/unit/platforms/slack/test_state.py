@@ -1,4 +1,4 @@
-"""What the Slack platform keeps on disk: how far it listened, and which sends have no end yet."""
+"""State files of Slack: the read position and the journal of sends."""
 
 from alipes.platforms.slack.receive import (
     MAX_CHANNELS,
@@ -84,7 +84,7 @@ def test_a_send_is_recorded_until_it_is_closed(tmp_path):
     entry = again.begin("b")
     assert entry is not None and entry.note == "F1" and entry.at > 0
     with open(path, "ab") as file:
-        file.write(b'{"id": "c", "at')  # the machine died while this was written
+        file.write(b'{"id": "c", "at')  # cut off by a crash of the machine
     assert SendJournal(path).begin("b") is not None and SendJournal(path).begin("c") is None
 
 

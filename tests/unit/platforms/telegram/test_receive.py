@@ -1,4 +1,4 @@
-"""The way in under stress: nothing lost, nothing out of order, deafness noticed and told."""
+"""Receiving from Telegram under stress: nothing lost or out of order, dead connections are detected."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -226,7 +226,7 @@ async def test_failures_before_our_start_do_not_count_against_the_webhook(tmp_pa
         server.chats.say("while we were away")
         server.fault(
             Fault("fail", ("getWebhookInfo",))
-        )  # so that there is time to fail before the first look
+        )  # so that there is time to fail before the first check
         async with receive(telegram) as ears:
             await ears.wait_status("ready")
         assert server.webhook["last_error_message"] == "Connection refused" and server.unconfirmed

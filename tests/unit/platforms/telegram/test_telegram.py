@@ -1,4 +1,4 @@
-"""Telegram's messages as arrivals: who said what where, and whether it was meant for us."""
+"""Telegram updates as incoming messages: sender, address and mentions."""
 
 from pathlib import Path
 
@@ -75,7 +75,9 @@ async def test_in_a_group_mentions_are_recognised(
 async def test_a_reply_to_us_is_addressed_and_quoted(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
         town, group = server.chats, server.chats.group(GROUP)
-        ours = await telegram.send(Address("telegram", str(group), "group"), telegram.format_message("**Ours**")[0])
+        ours = await telegram.send(
+            Address("telegram", str(group), "group"), telegram.format_message("**Ours**")[0]
+        )
         theirs = town.say("theirs", group, user=8)["message_id"]
         town.say("yes", group, user=9, reply_to=int(ours))
         town.say("no", group, user=9, reply_to=theirs)

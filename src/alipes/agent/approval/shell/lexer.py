@@ -121,6 +121,8 @@ class WordLexer:
 
     def _read_dollar(self, *, quoted: bool) -> tuple[str, str]:
         following = self.text[self.at : self.at + 1]
+        if self.text.startswith("\\\n", self.at):
+            raise Unparsable("a line is continued after a dollar sign")
         if following == "(":
             return self._read_substitution(self.at), "e"
         if following == "{":

@@ -16,26 +16,26 @@ _DESTROY = Risk("destroy", "deletes or publishes data that may not be recoverabl
 CHECK_OPTIONS = frozenset(
     ("dpkg", "pacman", "crontab", "redis-cli", "dropdb", "gh", "terraform", "tofu", "docker", "podman")
 )
-"""Those of them whose options are checked too."""
+"""Programs of `SUBCOMMANDS` whose options are checked too."""
 _SED_RUNS = r"(?:^|[;{}\n\d$/])\s*e(?:\s|$)|(?:^|[;{}\n\d$/])\s*s([^\w\s;{}]).*\1.*\1[gpiIM0-9]*e"
 _SED_WRITES = r"(?:^|[;{}\n\d$/!gp])\s*[wW]\s+(\S+)"
-_SQL_LOSES = (
+_SQL_DELETES = (
     r"(?i)\b(?:drop|truncate)\s+(?:database|table|schema|user)\b|\bdelete\s+from\s+[\w.\"]+\s*(?:;|$)"
 )
-_LOSES = "discards uncommitted changes"
-_TAKES = "force-pushes, which can overwrite work on the remote"
+_DISCARDS = "discards uncommitted changes"
+_FORCE_PUSH = "force-pushes or deletes, which can overwrite work on the remote"
 _GIT: dict[str, tuple[str, str, str]] = {
-    "push": ("fd", "force force-with-lease force-if-includes mirror delete prune", _TAKES),
-    "reset": ("", "hard merge keep", _LOSES),
+    "push": ("fd", "force force-with-lease force-if-includes mirror delete prune", _FORCE_PUSH),
+    "reset": ("", "hard merge keep", _DISCARDS),
     "clean": ("fdxX", "force", "deletes untracked files"),
-    "checkout": ("f", "force", _LOSES),
-    "switch": ("f", "force discard-changes", _LOSES),
+    "checkout": ("f", "force", _DISCARDS),
+    "switch": ("f", "force discard-changes", _DISCARDS),
     "branch": ("D", "delete", "deletes branches"),
     "tag": ("d", "delete", "deletes tags"),
     "gc": ("", "prune", "deletes unreachable objects that could still be restored"),
     "update-ref": ("d", "delete", "deletes references"),
     "worktree": ("f", "force", "force-removes working trees"),
-    "send-pack": ("f", "force mirror", _TAKES),
+    "send-pack": ("f", "force mirror", _FORCE_PUSH),
 }
 """By git subcommand: short and long options that make it dangerous, and the reason."""
 _GIT_HISTORY = (
@@ -130,10 +130,10 @@ def check_git(args: ShellArguments, checker: PathChecker) -> Risk | None:
     if name == "clone" and (risk := _first(map(checker.check_write, rest.operands[1:2]))):
         return risk
     if name == "push" and any(text.startswith(("+", ":")) for text in operands):
-        return Risk("git", _TAKES)
+        return Risk("git", _FORCE_PUSH)
     everything = name in ("checkout", "restore") and any(text in (".", "./", "*", ":/") for text in operands)
     if everything and (rest.has("W", "worktree") or not rest.has("S", "staged")):
-        return Risk("git", _LOSES)
+        return Risk("git", _DISCARDS)
     return None
 
 
@@ -260,7 +260,7 @@ def check_in_place(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 def check_sql(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`psql`, `mysql` and others"""
-    if any(re.search(_SQL_LOSES, word.text) for word in args.words):
+    if any(re.search(_SQL_DELETES, word.text) for word in args.words):
         return Risk("destroy", "deletes data from a database")
     return None
 

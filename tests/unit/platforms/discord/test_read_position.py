@@ -1,4 +1,4 @@
-"""How far we have listened: the mark never passes what was not handed over."""
+"""The read position never passes an undelivered message."""
 
 from alipes.platforms.discord.receive import MAX_CHANNELS, MAX_DELIVERED, DiscordReadPosition
 
