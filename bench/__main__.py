@@ -1,6 +1,6 @@
-"""`make bench`: every figure promised so far, one table. Names on the command line choose some.
+"""`make bench`: all figures in one table. Names on the command line select some.
 
-Prints the last results of `make bench-rivals` beside ours. `--keep` saves these as the last results.
+Also shows the last results of `make bench-rivals`. `--keep` saves these as the last results.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from bench import (
 )
 from bench.measure import Row
 from bench.results import Name
-from bench.rivals import SHORT, beside
+from bench.rivals import SHORT, rival_figures
 
 ALL = {
     **figures.ALL,
@@ -56,8 +56,8 @@ HEAD = ("figure", "ours", "raw limit", "ratio", f"rivals ({', '.join(SHORT.value
 def main(given: list[str]) -> int:
     names = [name for name in given if not name.startswith("-")]
     if unknown := set(names) - set(ALL):
-        sys.exit(f"no figure {', '.join(sorted(unknown))}; there are {', '.join(ALL)}")
-    kept, seen = results.load(), list[tuple[Name, Row, float]]()
+        sys.exit(f"unknown figure {', '.join(sorted(unknown))}; known: {', '.join(ALL)}")
+    last, seen = results.load(), list[tuple[Name, Row, float]]()
     for name, measure in ALL.items():
         if names and name not in names:
             continue
@@ -65,40 +65,40 @@ def main(given: list[str]) -> int:
         busy = os.getloadavg()[0]
         rows = asyncio.run(measure())
         seen += [(each, row, busy) for each, row in zip(results.named(name, rows), rows, strict=True)]
-    _table(seen, kept)
-    _compare(seen, kept)
+    _table(seen, last)
+    _compare(seen, last)
     if "--keep" in given:
         for each, row, busy in seen:
             if now := results.figure(each, row, busy):
-                kept.put(now)
-        results.save(kept)
+                last.put(now)
+        results.save(last)
     return 0 if all(row.ok for _, row, _ in seen) else 1
 
 
-def _table(seen: list[tuple[Name, Row, float]], kept: results.Kept) -> None:
+def _table(seen: list[tuple[Name, Row, float]], last: results.Results) -> None:
     lines = [HEAD]
     for name, row, _ in seen:
-        rivals = beside(str(name), kept.rivals)
+        rivals = rival_figures(str(name), last.rivals)
         lines.append((*row[:4], rivals, row.reach, "yes" if row.ok else "NO"))
     widths = [max(len(line[n]) for line in lines) for n in range(len(HEAD))]
     for line in lines:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-    if kept.rivals:
-        print(f"rivals: as measured {kept.rivals['date']} on {kept.machine}, load {kept.rivals['load']}")
+    if last.rivals:
+        print(f"rivals: as measured {last.rivals['date']} on {last.machine}, load {last.rivals['load']}")
 
 
-def _compare(seen: list[tuple[Name, Row, float]], kept: results.Kept) -> None:
-    same = kept.machine == results.machine()
+def _compare(seen: list[tuple[Name, Row, float]], last: results.Results) -> None:
+    same = last.machine == results.machine()
     compared, bad = 0, []
     for name, row, busy in seen:
-        before, now = kept.find(str(name)), results.figure(name, row, busy)
+        before, now = last.find(str(name)), results.figure(name, row, busy)
         if before is None or now is None:
             continue
         compared += 1
         if results.worse(before, now, same_machine=same):
             was = f"{before.value:g} {before.unit} on {before.date} (load {before.load:g})"
             bad.append(f"{name}: {now.value:g} {now.unit}, was {was}; noise is {before.tolerance:.0%}")
-    where = "" if same else f"; kept on another machine ({kept.machine}), so only ratios and counts"
+    where = "" if same else f"; kept on another machine ({last.machine}), so only ratios and counts"
     print(f"{compared} figures compared with the last results{where}: {len(bad)} worse beyond noise")
     for line in bad:
         print("  WORSE", line)

@@ -1,4 +1,4 @@
-"""The HTTP API from outside: the real `alipes serve`, its callers in this process, its model in another."""
+"""The HTTP API of the real `alipes serve`, with clients in this process and the model in another."""
 
 import asyncio
 import json
@@ -25,13 +25,13 @@ CLIENTS, TURNS = 64, 30
 TOKENS = 200
 LISTENERS, RUNS = 5000, 100
 WATCH = 35.0
-"""Seconds for which idle listeners are watched: more than two beats."""
+"""Seconds for which idle listeners are watched: more than two heartbeats."""
 STOPS = 100
 KEY = "the-key-of-the-bench"
 
 
 class Caller:
-    """One connection to the API, used again and again."""
+    """One connection to the API, reused for all requests."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -93,7 +93,7 @@ class Api:
 
 
 @asynccontextmanager
-async def serving(plugin: str = "", model: Model | None = None) -> AsyncIterator[Api]:
+async def open_service(plugin: str = "", model: Model | None = None) -> AsyncIterator[Api]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with AsyncExitStack() as stack:
@@ -112,8 +112,8 @@ async def serving(plugin: str = "", model: Model | None = None) -> AsyncIterator
 
 
 async def turns() -> list[Row]:
-    """64 callers; each begins a run, hears it to its end, and begins the next, in a session of its own."""
-    async with serving() as api:
+    """64 clients, each in its own session: start a run, read its events to the end, start the next."""
+    async with open_service() as api:
         callers = [await api.caller() for _ in range(CLIENTS)]
         await _talk(callers, 3)
         cpu, began = api.service.cpu(), time.monotonic()
@@ -146,8 +146,8 @@ async def _talk(callers: list[Caller], count: int) -> None:
             group.create_task(talk(number, caller))
 
 
-class Metronome:
-    """A model in this process that says when its first token left."""
+class TimedModel:
+    """A model in this process that records when it sent its first token."""
 
     def __init__(self) -> None:
         self.sent, self.heard = 0.0, asyncio.Event()
@@ -164,8 +164,8 @@ class Metronome:
                 for frame in self._frames[:first]:
                     writer.write(b"%x\r\n%b\r\n" % (len(frame), frame))
                 frame = self._frames[first]
-                if b'"tools"' in body:  # not a question beside, as for a title
-                    await self.heard.wait()  # that somebody listens
+                if b'"tools"' in body:  # not an auxiliary request, as for a title
+                    await self.heard.wait()  # until a client listens
                     self.heard.clear()
                     self.sent = time.monotonic()
                 writer.write(b"%x\r\n%b\r\n" % (len(frame), frame))
@@ -178,19 +178,19 @@ class Metronome:
 
 
 async def first_byte() -> list[Row]:
-    """From the model's first token on its wire to the first byte of it at a caller."""
-    metronome, late = Metronome(), []
-    async with await asyncio.start_server(metronome.answer, "127.0.0.1", 0) as server:
+    """From the first token of the model to its first byte at a client."""
+    timed, late = TimedModel(), []
+    async with await asyncio.start_server(timed.answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        async with serving(model=Model(port, Path("none"), None)) as api:
+        async with open_service(model=Model(port, Path("none"), None)) as api:
             caller = await api.caller()
             for turn in range(TOKENS + 5):
                 await caller.listen(await _begin(caller, f"echo {turn}", turn))
                 await caller.received(b'"role":"user"')
                 await asyncio.sleep(0.02)
-                metronome.heard.set()
+                timed.heard.set()
                 await caller.received(b"event: text_delta")
-                late.append((time.monotonic() - metronome.sent) * 1000)
+                late.append((time.monotonic() - timed.sent) * 1000)
                 await caller.rest()
             caller.close()
     late = late[5:]
@@ -199,9 +199,9 @@ async def first_byte() -> list[Row]:
 
 
 async def listeners() -> list[Row]:
-    """Many listen to runs that say nothing; somebody looks all the while whether we still answer."""
+    """Many clients listen to silent runs while one polls `/health`."""
     raise_file_limit()
-    async with serving() as api:
+    async with open_service() as api:
         first = await api.caller()
         runs = []
         for number in range(RUNS):
@@ -247,23 +247,23 @@ async def listeners() -> list[Row]:
 
 
 async def stops() -> list[Row]:
-    """A stop over HTTP, at a random moment: when the tool is cancelled, and when a stuck stream is closed."""
-    dice, tools, streams = random.Random(7), [], []
-    async with serving(plugin=PLUGIN) as api:
+    """A stop over HTTP at a random moment: time until the tool is cancelled, or a stuck stream closed."""
+    rng, tools, streams = random.Random(7), [], []
+    async with open_service(plugin=PLUGIN) as api:
         notes = api.service.work / "notes"
         caller, listener = await api.caller(), await api.caller()
         for number in range(STOPS):
             run = await _begin(caller, "use remote", number)
             await listener.listen(run)
             await listener.received(b"event: tool_started")
-            stopped = await _stop(caller, run, dice)
+            stopped = await _stop(caller, run, rng)
             await listener.rest()
-            tools.append((_noted(notes, "cancelled")[-1] - stopped) * 1000)
+            tools.append((_read_times(notes, "cancelled")[-1] - stopped) * 1000)
             run = await _begin(caller, f"stall {number}", number)
             await listener.listen(run)
             await listener.received(b"event: text_delta")
             closed = len(api.model.log_lines("left"))
-            stopped = await _stop(caller, run, dice)
+            stopped = await _stop(caller, run, rng)
             await listener.rest()
             while len(left := api.model.log_lines("left")) == closed:
                 await asyncio.sleep(0.002)
@@ -279,13 +279,13 @@ async def _begin(caller: Caller, words: str, number: int) -> str:
     return str(seen["id"])
 
 
-async def _stop(caller: Caller, run: str, dice: random.Random) -> float:
-    await asyncio.sleep(dice.random() * 0.05)
+async def _stop(caller: Caller, run: str, rng: random.Random) -> float:
+    await asyncio.sleep(rng.random() * 0.05)
     said = time.time()
     await caller.ask("POST", f"/v1/runs/{run}/stop")
     return said
 
 
-def _noted(notes: Path, what: str) -> list[float]:
+def _read_times(notes: Path, what: str) -> list[float]:
     lines = notes.read_text().split("\n")[:-1] if notes.exists() else []
     return [float(line.split()[1]) for line in lines if line.startswith(what)]

@@ -1,4 +1,4 @@
-"""Stop, as somebody in a chat says it: when the tool is cancelled, its child gone, a stuck stream closed."""
+"""A /stop in a chat: time until the tool is cancelled, its child process gone, a stuck stream closed."""
 
 import asyncio
 import itertools
@@ -11,8 +11,8 @@ from typing import Any
 from tests.world.serve_process import ServeSetup, find_processes
 from tests.world.telegram_load import FIRST, token
 
-from bench.gateway import serving
-from bench.measure import Row, bounded, gone, p
+from bench.gateway import open_service
+from bench.measure import Row, bounded, p, wait_gone
 
 STOPS = 100
 TEN = 10
@@ -26,7 +26,7 @@ def note(what):
 
 @tool(effect="read")
 async def remote() -> str:
-    "Ask far away."
+    "Ask a remote server."
     note("running")
     try:
         await asyncio.Event().wait()
@@ -35,7 +35,7 @@ async def remote() -> str:
 
 @tool(effect="read")
 async def stubborn() -> str:
-    "Ask far away, and wait for it."
+    "Ask a remote server and wait for it."
     note("running")
     try:
         await asyncio.Event().wait()
@@ -45,7 +45,7 @@ async def stubborn() -> str:
 
 @tool(effect="read")
 async def blocking() -> str:
-    "Ask far away, and keep a thread."
+    "Ask a remote server and block a thread."
     note("running")
     await asyncio.to_thread(time.sleep, 8)
     return "at last"
@@ -58,9 +58,9 @@ async def quick() -> str:
 
 
 async def stops() -> list[Row]:
-    dice, rows, after = random.Random(11), [], list[float]()
-    async with serving(plugin=PLUGIN) as world:
-        trial = _Trial(world, dice, after)
+    rng, rows, after = random.Random(11), [], list[float]()
+    async with open_service(plugin=PLUGIN) as world:
+        trial = _Trial(world, rng, after)
         for what, seconds in (
             ("tool cancelled", await trial.each(trial.tool)),
             ("child gone", await trial.each(trial.child)),
@@ -80,10 +80,10 @@ async def stops() -> list[Row]:
 
 
 class _Trial:
-    """One stop after the other, each at a random moment of what it stops."""
+    """One stop after the other, each at a random moment of its turn."""
 
-    def __init__(self, world: ServeSetup, dice: random.Random, after: list[float]) -> None:
-        self._world, self._dice, self._after = world, dice, after
+    def __init__(self, world: ServeSetup, rng: random.Random, after: list[float]) -> None:
+        self._world, self._rng, self._after = world, rng, after
         self._notes = world.service.work / "notes"
         self._numbers = itertools.count(10)
 
@@ -91,19 +91,19 @@ class _Trial:
         return [await one() for _ in range(STOPS)]
 
     async def tool(self) -> float:
-        count = len(self._noted("cancelled"))
+        count = len(self._read_times("cancelled"))
         await self._say("use remote")
-        await _until(lambda: len(self._noted("running")) > count)
+        await _until(lambda: len(self._read_times("running")) > count)
         stopped = await self._stop()
-        await _until(lambda: len(self._noted("cancelled")) > count)
-        return self._noted("cancelled")[-1] - stopped
+        await _until(lambda: len(self._read_times("cancelled")) > count)
+        return self._read_times("cancelled")[-1] - stopped
 
     async def child(self) -> float:
-        word = f"{self._dice.randrange(10**6, 10**7)}{next(self._numbers):04}"
+        word = f"{self._rng.randrange(10**6, 10**7)}{next(self._numbers):04}"
         await self._say(f"run sleep {word}")
         pids: list[int] = []
         await _until(lambda: bool(pids.extend(find_processes(word)) or pids))
-        ends = [gone(pid) for pid in pids]
+        ends = [wait_gone(pid) for pid in pids]
         stopped = await self._stop()
         return max([await end for end in ends]) - stopped
 
@@ -118,7 +118,7 @@ class _Trial:
 
     async def _stop(self) -> float:
         """When it was sent. The sender sends another message at once, which is answered."""
-        await asyncio.sleep(self._dice.random() * 0.05)
+        await asyncio.sleep(self._rng.random() * 0.05)
         number = next(self._numbers)
         words = [{"text": "/stop", "chat": FIRST}, {"text": f"echo {token(FIRST, number)}", "chat": FIRST}]
         said = time.time()
@@ -130,21 +130,21 @@ class _Trial:
     async def _say(self, text: str) -> None:
         await self._world.messenger.call("say", text=text, chat=FIRST)
 
-    def _noted(self, what: str) -> list[float]:
+    def _read_times(self, what: str) -> list[float]:
         lines = self._notes.read_text().split("\n")[:-1] if self._notes.exists() else []
         return [float(line.split()[1]) for line in lines if line.startswith(what)]
 
 
 async def eleventh() -> list[Row]:
-    """Ten people stop what their tools do, each kind of tool in its own service; somebody else writes."""
+    """Ten people stop their tools, each kind of tool in its own service; then another person writes."""
     rows = []
     for kind in ("remote", "stubborn", "blocking"):
-        async with serving(plugin=PLUGIN) as world:
+        async with open_service(plugin=PLUGIN) as world:
             notes = world.service.work / "notes"
             people = range(FIRST + 1, FIRST + 1 + TEN)
-            await _everybody(world, people, f"use {kind}")
+            await _send_all(world, people, f"use {kind}")
             await _until(lambda notes=notes: _lines(notes) >= TEN)
-            await _everybody(world, people, "/stop")
+            await _send_all(world, people, "/stop")
             plain = await _answer(world, "echo", FIRST + 50)
             busy = await _answer(world, "use quick", FIRST + 51)
         rows.append(
@@ -154,7 +154,7 @@ async def eleventh() -> list[Row]:
     return rows
 
 
-async def _everybody(world: ServeSetup, people: range, text: str) -> None:
+async def _send_all(world: ServeSetup, people: range, text: str) -> None:
     await world.messenger.call("say_many", messages=[{"text": text, "chat": chat} for chat in people])
 
 

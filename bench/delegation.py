@@ -1,4 +1,4 @@
-"""What subagents and mixtures cost beside their models, and what is left of them when they are stopped."""
+"""Overhead of subagents and mixtures, and what is left of them after a stop."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ async def delegation() -> list[Row]:
 
 
 async def _costs() -> list[Row]:
-    async with _house(RuleModel(_at_once)) as app:
+    async with _open_app(RuleModel(_at_once)) as app:
         children = [await _seconds(app, f"delegate {lap}") for lap in range(LAPS + 1)][1:]
         mixed = [await _seconds(app, f"mix {lap}") for lap in range(LAPS + 1)][1:]
     per_child = statistics.median(children) / CHILDREN * 1000
@@ -55,7 +55,7 @@ async def _costs() -> list[Row]:
 
 
 def _at_once(seen: Message, request: Request) -> object:
-    """Whatever is asked is answered without delay, but that models of a mixture take their time."""
+    """Answer without delay, except for the models of a mixture."""
     if seen.text.startswith("delegate"):
         return TASKS
     if seen.text.startswith("mix"):
@@ -71,7 +71,7 @@ async def _later(seconds: float) -> str:
 
 
 async def _seconds(app: App, text: str) -> float:
-    """How long the tool ran that the text asks for."""
+    """How long the requested tool ran."""
     took = 0.0
     async with app.sessions.ask(Inbound(text, HERE, "me", text)) as following:
         async for event in following:
@@ -84,17 +84,17 @@ async def _seconds(app: App, text: str) -> float:
 
 
 async def _stops() -> list[Row]:
-    dice, rows = random.Random(7), []
+    rng, rows = random.Random(7), []
     for what, call in (("nested subagents", NESTED), ("a mixture", MIX)):
-        mind = RuleModel(_resting(call))
-        async with _house(mind) as app:
-            await _stopped(app, f"{what} first", 0.2)  # whatever is opened once is open now
+        model = RuleModel(_never_finishing(call))
+        async with _open_app(model) as app:
+            await _stopped(app, f"{what} first", 0.2)  # warm up
             await app.sessions.wait_idle()
             before, left, took = take_snapshot(), 0, []
             for lap in range(STOPS):
-                took.append(await _stopped(app, f"{what} {lap}", dice.uniform(0, 0.25)))
-                left += mind.living + len(await app.store.subagents.unfinished())
-            await asyncio.sleep(0.6)  # what ends with a session has that long to end
+                took.append(await _stopped(app, f"{what} {lap}", rng.uniform(0, 0.25)))
+                left += model.living + len(await app.store.subagents.unfinished())
+            await asyncio.sleep(0.6)  # time for things that end with a session
             left += sum(len(seen) for seen in take_snapshot().new_since(before).values())
         slowest = f"stopped within {max(took) * 1000:.0f} ms at most"
         rows.append(
@@ -103,8 +103,8 @@ async def _stops() -> list[Row]:
     return rows
 
 
-def _resting(call: ToolCall) -> Callable[[Message, Request], object]:
-    """The person's word leads to `call`; models of a mixture never answer, subagents sleep in a process."""
+def _never_finishing(call: ToolCall) -> Callable[[Message, Request], object]:
+    """The person's message leads to `call`; models of a mixture never answer, subagents run `sleep`."""
 
     def answer(seen: Message, request: Request) -> object:
         if seen.text == "what is it?":
@@ -128,9 +128,9 @@ async def _stopped(app: App, text: str, after: float) -> float:
 
 
 @asynccontextmanager
-async def _house(mind: RuleModel) -> AsyncIterator[App]:
+async def _open_app(model: RuleModel) -> AsyncIterator[App]:
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         (home / "config.toml").write_text(CONFIG)
-        async with open_app(load_settings(home, {}), lent={"scripted": mind}) as app:
+        async with open_app(load_settings(home, {}), lent={"scripted": model}) as app:
             yield app

@@ -1,4 +1,4 @@
-"""The figures: what is measured, against which raw limit, and how far it may be."""
+"""The basic figures: each with its raw limit and the allowed ratio."""
 
 import asyncio
 import json
@@ -97,13 +97,13 @@ async def rounds() -> list[Row]:
 
 
 async def kills(trials: int = 200) -> list[Row]:
-    dice = random.Random(20)
+    rng = random.Random(20)
     lost = repeated = rejected = shown = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with serve(json.dumps(PLAN), folder) as server:
             for n in range(trials):
-                seen = await run_trial(folder / str(n), server, dice.random() * 0.25)
+                seen = await run_trial(folder / str(n), server, rng.random() * 0.25)
                 shown += not seen.finished_first
                 lost += seen.ending != "answered"
                 repeated += bool(seen.repeated)
@@ -151,7 +151,7 @@ async def reads() -> list[Row]:
     from alipes.kernel.turns import ToolFinished, ToolStarted
     from alipes.providers.scripted import ScriptedProvider
 
-    class Nap:
+    class SleepTool:
         spec = ToolSpec("nap", "", {"type": "object", "properties": {}}, "read")
 
         async def run(self, args: object, act: object) -> str:
@@ -163,8 +163,8 @@ async def reads() -> list[Row]:
         stamps = []
         calls = tuple(ToolCall(f"c{n}", "nap", {}) for n in range(8))
         with tempfile.TemporaryDirectory() as name:
-            async with open_sessions(Path(name), ScriptedProvider([calls, "done"]), Nap()) as house:
-                async with house.sessions.ask(inbound("1", "go")) as following:
+            async with open_sessions(Path(name), ScriptedProvider([calls, "done"]), SleepTool()) as harness:
+                async with harness.sessions.ask(inbound("1", "go")) as following:
                     async for event in following:
                         if isinstance(event, ToolStarted | ToolFinished):
                             stamps.append(time.perf_counter())

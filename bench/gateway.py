@@ -22,12 +22,12 @@ CONVERSATIONS, WARM = 10, 20
 CROWD, WORDS = 1000, 600
 KILLS = 100
 STATED = 4.0
-"""Turns a second of hermes-agent 0.19, where `make bench-rivals` has kept nothing else."""
+"""Turns per second of hermes-agent 0.19, if `make bench-rivals` saved no figure."""
 
 
 @asynccontextmanager
-async def serving(plugin: str = "", **more: object) -> AsyncIterator[ServeSetup]:
-    """All three, and the first turn behind them."""
+async def open_service(plugin: str = "", **more: object) -> AsyncIterator[ServeSetup]:
+    """All three processes, after some warm-up turns."""
     with tempfile.TemporaryDirectory() as name:
         async with open_setup(Path(name), plugin=plugin, **more) as world:
             await world.service.start()
@@ -38,7 +38,7 @@ async def serving(plugin: str = "", **more: object) -> AsyncIterator[ServeSetup]
 
 @asynccontextmanager
 async def bare() -> AsyncIterator[ServeSetup]:
-    """The same messenger and model, and between them the barest client there is."""
+    """The same messenger and model with a minimal client between them."""
     with tempfile.TemporaryDirectory() as name:
         async with open_setup(Path(name)) as world:
             client = await asyncio.create_subprocess_exec(
@@ -65,8 +65,8 @@ def at_least(what: str, ours: float, reach: float, unit: str) -> Row:
 
 
 async def turns() -> list[Row]:
-    """A model that answers at once, and 64 people who each write again as soon as they are answered."""
-    async with serving() as world:
+    """A model that answers at once, and 64 people who write again as soon as they are answered."""
+    async with open_service() as world:
         await world.messenger.call("converse", chats=CHATS, turns=2)
         cpu, began = world.service.cpu(), time.monotonic()
         seen = await world.messenger.call("converse", chats=CHATS, turns=ROUNDS)
@@ -91,17 +91,16 @@ async def turns() -> list[Row]:
 
 
 async def _at_once(world: ServeSetup) -> float:
-    """Turns a second while people are answered who wrote in the same moment."""
+    """Turns per second when all people write at the same moment."""
     seen = await world.messenger.call("converse", chats=CHATS, turns=1, within=90)
     return len(seen) / (max(one["answered"] for one in seen) - min(one["asked"] for one in seen))
 
 
 async def warm() -> list[Row]:
-    """One person, who thinks a little before writing again: from their message to ours, without what the
-    model and the messenger say that they took. In turn with a bare client: what also that one takes is the
-    way to the two and back, and their waking up."""
+    """One person who pauses before each message: time from the message to our answer, without the time that
+    the model and the messenger report. In turn with a bare client: its time is that of the connections."""
     ours, theirs = list[float](), list[float]()
-    async with serving(allow='["1000"]') as world, bare() as other:
+    async with open_service(allow='["1000"]') as world, bare() as other:
         for _ in range(CONVERSATIONS):
             ours += await _spent(world)
             theirs += await _spent(other)
@@ -126,8 +125,8 @@ async def _spent(world: ServeSetup) -> list[float]:
 
 
 async def crowd() -> list[Row]:
-    """A thousand people write at once, and every answer takes half a minute."""
-    async with serving() as world:
+    """A thousand people write at once, and each answer takes half a minute."""
+    async with open_service() as world:
         before = await world.service.metrics()
         peak = 0.0
         talking = asyncio.create_task(
@@ -157,26 +156,25 @@ async def crowd() -> list[Row]:
 
 async def kills(times: int = KILLS) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
-        toll = await kill_repeatedly(Path(name), seed=5, kills=times)
-    bad = [toll.lost, toll.doubled, toll.reordered, toll.repeated]
+        result = await kill_repeatedly(Path(name), seed=5, kills=times)
+    bad = [result.lost, result.doubled, result.reordered, result.repeated]
     lost, doubled, reordered, repeated = map(len, bad)
-    seen = (
-        f"{lost} lost, {doubled} doubled, {reordered} reordered, {repeated} run twice, {toll.orphans} orphans"
-    )
-    if not toll.clean:
+    seen = f"{lost} lost, {doubled} doubled, {reordered} reordered, {repeated} run twice"
+    seen += f", {result.orphans} orphans"
+    if not result.clean:
         print(bad)
     return [
         Row(
-            f"kill -9 at {toll.kills} moments, {toll.messages} messages in 20 chats",
+            f"kill -9 at {result.kills} moments, {result.messages} messages in 20 chats",
             seen,
-            f"{len(toll.marked)} marked uncertain",
+            f"{len(result.marked)} marked uncertain",
             "",
             "0",
-            toll.clean,
+            result.clean,
         ),
         bounded(
-            f"the same, start to first answer, worst (median {statistics.median(toll.again):.2f} s)",
-            max(toll.again),
+            f"the same, start to first answer, worst (median {statistics.median(result.again):.2f} s)",
+            max(result.again),
             2,
             "s",
         ),

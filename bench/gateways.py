@@ -1,4 +1,4 @@
-"""Each contestant's gateway on our loopback Bot API and one model without delay, measured from outside."""
+"""The gateway of each contestant on a loopback Bot API and a model without delay, measured from outside."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from tests.world.telegram_control import serve as serve_telegram
 from tests.world.telegram_load import FIRST, token
 
 from bench import mimic
-from bench.measure import descendants, gone, p
+from bench.measure import descendants, p, wait_gone
 from bench.rival_agents import Contestant, Place, Start
 from bench.tls_proxy import open_front
 
@@ -26,7 +26,7 @@ CROWD = 64
 WARM, STOPS = 10, 5
 PATIENCE = 120.0
 SETTLE = 3.0
-"""Seconds between two measurements: a rival loses what is said while it ends a turn."""
+"""Seconds between two measurements: a rival loses messages sent while it ends a turn."""
 NAMES = {
     "ready": "gateway: start to first poll (s)",
     "idle": "gateway: memory before the first word (MB)",
@@ -40,7 +40,7 @@ NAMES = {
 
 
 class Gateway:
-    """One contestant's process and what is around it."""
+    """The process of one contestant, its model and its messenger."""
 
     def __init__(self, place: Place, start: Start) -> None:
         assert place.messenger is not None
@@ -53,7 +53,7 @@ class Gateway:
         return self._process.pid
 
     async def start(self) -> float:
-        """Seconds until it asks for messages."""
+        """Start it; returns the seconds until its first poll."""
         began, before = time.monotonic(), (await self.messenger.call("state"))["polls"]
         (self.place.folder / "work").mkdir(exist_ok=True)
         with open(self.place.folder / "output", "ab") as output:
@@ -74,7 +74,7 @@ class Gateway:
         return time.monotonic() - began
 
     async def kill(self) -> None:
-        """Itself alone, as the kernel does when memory is short."""
+        """Kill only the process itself, as the OOM killer does."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
@@ -96,7 +96,7 @@ class Gateway:
 
 
 @asynccontextmanager
-async def opened(contestant: Contestant) -> AsyncIterator[Gateway]:
+async def open_gateway(contestant: Contestant) -> AsyncIterator[Gateway]:
     """Not started yet."""
     assert contestant.gateway is not None
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
@@ -112,9 +112,9 @@ async def opened(contestant: Contestant) -> AsyncIterator[Gateway]:
 
 
 async def measure(contestant: Contestant, crowds: tuple[int, ...]) -> dict[str, Any]:
-    """By figure; `crowd` holds for each size the p50 and p99 latency and who was answered."""
+    """Values by figure; `crowd` has, for each size, the p50 and p99 latency and the number answered."""
     found: dict[str, Any] = {}
-    async with opened(contestant) as gateway:
+    async with open_gateway(contestant) as gateway:
         try:
             found["ready"] = await gateway.start()
         except (RuntimeError, TimeoutError) as error:
@@ -133,7 +133,7 @@ async def measure(contestant: Contestant, crowds: tuple[int, ...]) -> dict[str, 
 
 
 async def _talk(messenger: Messenger, chats: int) -> list[dict[str, float]]:
-    await asyncio.sleep(0.3)  # for who ends a turn
+    await asyncio.sleep(0.3)  # for those that are still ending a turn
     seen: list[dict[str, float]] = await messenger.call("converse", chats=chats, turns=1, within=PATIENCE)
     return seen
 
@@ -144,7 +144,7 @@ def _median(seen: list[dict[str, float]], chats: int) -> float:
 
 async def _crowds(gateway: Gateway, crowds: tuple[int, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {"crowd": {}, "rate": "not measured", "each": "not measured"}
-    await _talk(gateway.messenger, CROWD)  # whatever is opened once is open now
+    await _talk(gateway.messenger, CROWD)  # warm up
     for chats in crowds:
         await asyncio.sleep(SETTLE)
         before = gateway.cpu()
@@ -164,18 +164,18 @@ async def _crowds(gateway: Gateway, crowds: tuple[int, ...]) -> dict[str, Any]:
 
 
 async def _stops(gateway: Gateway) -> float | str:
-    """Somebody says stop while a command runs."""
-    dice, spent = random.Random(3), []
+    """A /stop while a command runs."""
+    rng, spent = random.Random(3), []
     for _ in range(STOPS):
-        word = str(dice.randrange(10**7, 10**8))
+        word = str(rng.randrange(10**7, 10**8))
         await gateway.messenger.call("say", text=f"run sleep {word}", chat=FIRST)
         pids = await _until(
             lambda word=word: list(find_processes(f"sleep\0{word}")) or list(find_processes(word)), 30
         )
         if not pids:
             return "the command is not run"
-        await asyncio.sleep(0.3 + dice.random() * 0.2)
-        ends = [gone(pid) for pid in pids]
+        await asyncio.sleep(0.3 + rng.random() * 0.2)
+        ends = [wait_gone(pid) for pid in pids]
         said = time.time()
         await gateway.messenger.call("say", text="/stop", chat=FIRST)
         try:
@@ -188,10 +188,10 @@ async def _stops(gateway: Gateway) -> float | str:
 
 
 async def _killed(contestant: Contestant) -> str:
-    """One waits for a command, one is being answered, one writes while it is down; then it comes back."""
+    """One person waits for a command, one for an answer, one writes while it is down; then it restarts."""
     word = str(random.Random(time.time()).randrange(10**7, 10**8))
     people = {FIRST: f"run sleep 6.{word}; echo", FIRST + 1: "slow", FIRST + 2: "echo"}
-    async with opened(contestant) as gateway:
+    async with open_gateway(contestant) as gateway:
         await gateway.start()
         await _talk(gateway.messenger, 3)
         await asyncio.sleep(SETTLE)

@@ -14,10 +14,10 @@ from alipes.providers.scripted import ScriptedProvider
 
 async def main(count: int) -> None:
     with tempfile.TemporaryDirectory() as home:
-        async with open_sessions(Path(home), ScriptedProvider(["hello"] * count)) as house:
+        async with open_sessions(Path(home), ScriptedProvider(["hello"] * count)) as harness:
             for n in range(count):
-                await house.sessions.submit(inbound(str(n), "hi", chat=str(n)))
-            await house.sessions.wait_idle()
+                await harness.sessions.submit(inbound(str(n), "hi", chat=str(n)))
+            await harness.sessions.wait_idle()
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             print(pages * 4096 / 2**20)
 

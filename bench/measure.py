@@ -1,4 +1,4 @@
-"""How figures are taken: whole processes, by the kernel's own count, the two sides in turn."""
+"""How figures are measured: whole processes, by kernel counters, both sides in turn."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 def run(argv: Sequence[str], env: dict[str, str], cwd: Path | None = None) -> Run:
-    """Run a program to its end and say what it cost."""
+    """Run a program to its end; returns its cost."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull, "rb") as empty:
         began = time.perf_counter()
         here = os.getcwd()
@@ -66,7 +66,7 @@ def run(argv: Sequence[str], env: dict[str, str], cwd: Path | None = None) -> Ru
 async def peak(argv: Sequence[str], env: dict[str, str], cwd: Path) -> float:
     """Megabytes of its largest process, looked at every few milliseconds.
 
-    What the kernel tells of an ended child counts in what the parent had when it was made.
+    The kernel's figure for an ended child includes memory of the parent at the time of the fork.
     """
     most, quiet = 0.0, asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(
@@ -122,8 +122,8 @@ def bounded(what: str, ours: float, reach: float, unit: str) -> Row:
     return Row(what, f"{ours:.2f} {unit}", "", "", f"<= {reach:g} {unit}", ours <= reach)
 
 
-def gone(pid: int) -> "asyncio.Future[float]":
-    """When that process ends, by the clock on the wall; the kernel says so."""
+def wait_gone(pid: int) -> "asyncio.Future[float]":
+    """The wall-clock time at which the process ends."""
     loop = asyncio.get_running_loop()
     seen: asyncio.Future[float] = loop.create_future()
     try:
@@ -143,7 +143,7 @@ def gone(pid: int) -> "asyncio.Future[float]":
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Its children and theirs, as they are now."""
+    """All descendants of the process at this moment."""
     for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
             for child in map(int, tasks.read_text().split()):

@@ -1,6 +1,6 @@
 """Source files that one message runs through: `python -m bench.message_files [-v]`.
 
-Counts the files of alipes whose functions are called by `alipes ask hello`, from the submitted message to the exit.
+Counts the files of alipes whose functions run during `alipes ask hello`, from the message to the exit.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""The model that all contestants are given: a parrot that hears its people's words out of any notes.
+"""The model for all contestants: it repeats the words of a message and ignores notes around them.
 
-A rival may set notes before and after what somebody said, and name its shell as it likes.
+A rival may put notes before and after a message, and name its shell tool as it likes.
 """
 
 import argparse
@@ -19,13 +19,13 @@ from tests.world.model_server import ModelProcess, ModelServer
 API = "openai-chat"
 WORDS = re.compile(r"^(echo|run|slow) ([^\n]+)", re.MULTILINE)
 SHELLS = ("terminal", "exec")
-"""What the contestants call their shell."""
+"""Names of the shell tool of the contestants."""
 
 
 def answer(body: dict[str, Any]) -> Reply:
     offered = [tool["function"]["name"] for tool in body.get("tools") or ()]
     if not offered:
-        return Say("a title")  # a question beside the turn
+        return Say("a title")  # an auxiliary request
     verb, rest, said = "", "nothing", 0
     for kind, text in rules.steps(API, body):
         if kind == "user" and (found := WORDS.findall(text)):
@@ -42,7 +42,7 @@ def answer(body: dict[str, Any]) -> Reply:
     return Say(rest, pieces=4)
 
 
-class Mimic(ModelServer):
+class EchoModel(ModelServer):
     def record(self, kind: str, **fields: object) -> None:
         fields.pop("body", None)
         super().record(kind, **fields)
@@ -67,7 +67,7 @@ async def serve(folder: Path) -> AsyncIterator[ModelProcess]:
 
 async def main(options: argparse.Namespace) -> None:
     with open(options.log, "ab", buffering=0) as log:
-        async with Mimic(answer, log=log, models=("parrot",)) as mimic:
+        async with EchoModel(answer, log=log, models=("parrot",)) as mimic:
             print(mimic.port, flush=True)
             await asyncio.Event().wait()
 

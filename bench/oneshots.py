@@ -1,6 +1,6 @@
-"""One question on the command line, and one with many tool rounds: what it costs each contestant.
+"""Cost of a one-shot question, and of one with many tool rounds, for each contestant.
 
-All are asked in turn, on one scripted model, so that other load falls on all of them.
+They run in turn on one scripted model, so that other load affects all of them.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ NAMES = {
 
 
 async def measure(contestants: tuple[Contestant, ...], laps: int) -> dict[str, dict[str, float | str]]:
-    """By contestant, then by figure. A word instead of a number says why there is none."""
+    """Values by contestant and figure. A text instead of a number says why there is none."""
     asked = await _questions(contestants, laps)
     rounds = await _rounds(contestants, max(1, laps // 2))
     return {each.name: asked[each.name] | rounds[each.name] for each in contestants}
@@ -62,7 +62,7 @@ async def _question(contestant: Contestant, place: Place) -> dict[str, float]:
     start = contestant.ask(place, "hi")
     before, began = len(place.model.log_lines("request")), time.time()
     one = await asyncio.to_thread(run, start.argv, start.env, place.folder)
-    assert one.status == 0 and "hello there" in one.stdout, _complaint(contestant, one)
+    assert one.status == 0 and "hello there" in one.stdout, _describe_failure(contestant, one)
     asked = next(line for line in place.model.log_lines("request")[before:] if _of_turn(contestant, line))
     return {
         "cpu": one.cpu,
@@ -72,7 +72,7 @@ async def _question(contestant: Contestant, place: Place) -> dict[str, float]:
 
 
 def _weight(body: dict[str, Any]) -> int:
-    """Of all that is sent beside what people and models say."""
+    """Bytes of system prompt, instructions and tool schemas."""
     said = body.get("messages") or body["input"]
     seen = [each for each in said if each.get("role") in ("system", "developer")]
     seen += [body[name] for name in ("instructions", "tools") if body.get(name)]
@@ -124,5 +124,5 @@ def _place(folder: Path, contestant: Contestant, model: ModelProcess) -> Place:
     return Place(own, model)
 
 
-def _complaint(contestant: Contestant, one: Run) -> str:
+def _describe_failure(contestant: Contestant, one: Run) -> str:
     return f"{contestant.name} ended with {one.status}:\n{one.stdout[-500:]}\n{one.stderr[-2000:]}"

@@ -1,4 +1,4 @@
-"""The pictures of docs/pictures that show measurements: SVG, drawn from bench/last.json alone.
+"""Draws the measurements in docs/pictures as SVG, from bench/last.json alone.
 
     python -m bench.plots
 
@@ -41,7 +41,7 @@ def note(rivals: dict[str, Any]) -> str:
 
 
 def latency(rivals: dict[str, Any], below: str) -> str:
-    """Both axes grow tenfold by step, or fourfold: what differs a hundredfold is still to be seen."""
+    """Both axes are logarithmic, so that values that differ a hundredfold are visible."""
     curves = {who: _points(rivals.get(who, {})) for who in LOOKS if rivals.get(who, {}).get("crowd")}
     every = [point for curve in curves.values() for point in curve]
     chats = sorted({x for x, _ in every})
@@ -71,7 +71,7 @@ def latency(rivals: dict[str, Any], below: str) -> str:
 
 
 def _names(heights: dict[str, float]) -> list[str]:
-    """Each beside the end of its curve, and none upon another."""
+    """Each next to the end of its curve, without overlaps."""
     out, last = [], -math.inf
     for who, height in sorted(heights.items(), key=lambda pair: pair[1]):
         last = max(height, last + 16)
@@ -80,13 +80,13 @@ def _names(heights: dict[str, float]) -> list[str]:
 
 
 def _points(seen: dict[str, Any]) -> list[tuple[int, float]]:
-    """Only crowds of which everybody was answered."""
+    """Only crowds in which everyone was answered."""
     crowd = seen["crowd"].items()
     return [(int(chats), point["p50"]) for chats, point in crowd if point["answered"] == int(chats)]
 
 
 def cold_start(rivals: dict[str, Any], below: str) -> str:
-    """Bars, in groups: a question on the command line, and the gateway."""
+    """Grouped bars: a one-shot question, and the gateway."""
     groups = [("first", "from the command to the first request to the model"), ("ready", "gateway ready")]
     found = [(title, _bars(rivals, figure)) for figure, title in groups]
     longest = max(value for _, bars in found for _, value in bars)

@@ -1,4 +1,4 @@
-"""Stop, as plugins see it: when the hook is called, the tool cancelled, the next message answered."""
+"""A stop as plugins see it: time until the hook is called, the tool cancelled, the next message answered."""
 
 import asyncio
 import random
@@ -69,8 +69,8 @@ async def plugins() -> list[Row]:
 
 
 async def _stops(kind: str, folder: Path) -> list[Row]:
-    """Stopped at random points: before the tool runs, while it is asked for, and while it waits."""
-    dice, hook, tool, answered = random.Random(4), [], [], []
+    """Stop at random points: before the tool runs, while it starts, and while it waits."""
+    rng, hook, tool, answered = random.Random(4), [], [], []
     async with open_agent(plugins=[folder]) as agent:
         seen = _seen()
         for _ in range(STOPS):
@@ -78,9 +78,9 @@ async def _stops(kind: str, folder: Path) -> list[Row]:
             seen["running"] = asyncio.Event()
             agent.model.set_script(call("remote"), "next")
             running = await agent.start("ask far away")
-            if dice.random() < 0.8:
+            if rng.random() < 0.8:
                 await seen["running"].wait()
-            await asyncio.sleep(dice.uniform(0, 0.005))
+            await asyncio.sleep(rng.uniform(0, 0.005))
             began = time.perf_counter()
             await agent.command("/stop")
             await running.reply()
@@ -101,6 +101,6 @@ async def _stops(kind: str, folder: Path) -> list[Row]:
 
 
 def _seen() -> dict[str, object]:
-    """What the plugin noted; its module bears the name that the loader gave it."""
+    """The records of the plugin, found by the module name that the loader gave it."""
     found = [m for n, m in sys.modules.items() if n.startswith(("alipes_plugins.far", "hermes_plugins.far"))]
     return found[-1].SEEN

@@ -1,4 +1,4 @@
-"""The raw limit of tool rounds: ask, run the command in bash as we do, tell, ask again. httpx2, asyncio."""
+"""The raw limit of tool rounds: request, run the command in bash, send the result, request again."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""The raw limit of a chat's turn: wait for a message, ask the model, send its answer; on bare sockets.
+"""The raw limit of a turn in a chat: wait for a message, call the model, send its answer; on bare sockets.
 
 It keeps nothing, knows nobody and survives nothing. What it takes, any bot takes: the sockets, the waking of
 three processes, and what the messenger and the model do before they look at the clock.
@@ -11,11 +11,11 @@ import sys
 from urllib.parse import urlsplit
 
 SYSTEM = "You are a bot. " * 400
-"""About as much as ours tells a model."""
+"""About as long as our system prompt and tools."""
 
 
 class Line(asyncio.Protocol):
-    """One connection: a question, its whole answer, the next question."""
+    """One connection: a request, its whole response, the next request."""
 
     def __init__(self) -> None:
         self._data, self._received = b"", asyncio.get_running_loop().create_future()
@@ -41,7 +41,7 @@ class Line(asyncio.Protocol):
 
 
 async def line_to(url: str) -> tuple[Line, str]:
-    """And the path there."""
+    """A connection to the host, and the path."""
     where = urlsplit(url)
     _, line = await asyncio.get_running_loop().create_connection(Line, where.hostname, where.port)
     return line, where.path

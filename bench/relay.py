@@ -1,4 +1,4 @@
-"""What it costs to ask plugins, and what it costs when they misbehave."""
+"""Cost of calling plugins, and of plugins that misbehave."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ async def loops(event: object) -> None:
         pass
 
 
-async def keeps(event: object) -> None:
+async def swallows(event: object) -> None:
     while True:
         try:
             time.sleep(FOREVER)
@@ -51,7 +51,7 @@ async def keeps(event: object) -> None:
 async def relay() -> list[Row]:
     async with Watchdog():
         rows = [*await _costs(), *await _stops()]
-        return [*rows, await _named(), *[await _free(hook) for hook in (sleeps, loops, keeps)]]
+        return [*rows, await _named(), *[await _free(hook) for hook in (sleeps, loops, swallows)]]
 
 
 async def _costs() -> list[Row]:
@@ -64,8 +64,8 @@ async def _costs() -> list[Row]:
             async with asyncio.timeout(5):
                 await observe_and_yield(event=EVENT, turn=TURN)
 
-    nobody, ten, plain, waiting, limit, timed = await _in_turn(
-        _telling(), _telling(observe), _telling(observe_plainly), _telling(observe_and_yield), bare, yielding
+    no_hooks, ten, plain, waiting, limit, timed = await _in_turn(
+        _notify(), _notify(observe), _notify(observe_plainly), _notify(observe_and_yield), bare, yielding
     )
     entry = _hooks(observe).dispatcher._entries["on_event"][0]
     began = time.perf_counter()
@@ -73,10 +73,10 @@ async def _costs() -> list[Row]:
         LOOP_ACTIVITY.end(LOOP_ACTIVITY.begin(entry))
     watched = (time.perf_counter() - began) * 10
     return [
-        bounded("relay, no plugin, per event", nobody, 2, "us"),
-        _beside("relay, ten async observers / ten bare coroutines", ten, limit, 50),
-        _beside("relay, ten sync observers / ten bare coroutines", plain, limit, 50),
-        _beside("relay, ten that yield once / the same in asyncio.timeout", waiting, timed, 500),
+        bounded("relay, no plugin, per event", no_hooks, 2, "us"),
+        _compare_us("relay, ten async observers / ten bare coroutines", ten, limit, 50),
+        _compare_us("relay, ten sync observers / ten bare coroutines", plain, limit, 50),
+        _compare_us("relay, ten that yield once / the same in asyncio.timeout", waiting, timed, 500),
         bounded("one watched call", watched, 1, "us"),
     ]
 
@@ -89,13 +89,13 @@ def _hooks(*observers: Callable[..., Any]) -> Hooks:
     return hooks
 
 
-def _telling(*observers: Callable[..., Any]) -> Callable[[], Awaitable[None]]:
+def _notify(*observers: Callable[..., Any]) -> Callable[[], Awaitable[None]]:
     relay = _hooks(*observers).dispatcher
     return lambda: relay.notify(specs.on_event, event=EVENT, turn=TURN)
 
 
 async def _in_turn(*sides: Callable[[], Awaitable[None]]) -> list[float]:
-    """Microseconds of each, the best of some laps, so that other load falls on none or on all."""
+    """Microseconds of each side, the best of some laps."""
     best = [float("inf")] * len(sides)
     for _ in range(LAPS):
         for n, side in enumerate(sides):
@@ -106,14 +106,14 @@ async def _in_turn(*sides: Callable[[], Awaitable[None]]) -> list[float]:
     return best
 
 
-def _beside(what: str, ours: float, limit: float, reach: float) -> Row:
+def _compare_us(what: str, ours: float, limit: float, reach: float) -> Row:
     return Row(
         what, f"{ours:.2f} us", f"{limit:.2f} us", f"{ours / limit:.1f}", f"<= {reach:g} us", ours <= reach
     )
 
 
 async def _stops() -> list[Row]:
-    """How long a stop is held, beyond the deadline of those that hold it."""
+    """How long hooks delay a stop beyond their deadline."""
 
     async def hangs() -> None:
         await asyncio.Event().wait()
@@ -155,31 +155,31 @@ async def _stops() -> list[Row]:
 
 
 async def _named() -> Row:
-    """When is a sync hook that blocks the loop named, counted from its call?"""
+    """Time from the call of a blocking sync hook until the log names it."""
     seen: list[float] = []
 
-    class Ear(logging.Handler):
+    class RecordTime(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             seen.append(time.perf_counter())
 
     def blocks(event: object) -> None:
         time.sleep(BLOCK)
 
-    ear, logger = Ear(), logging.getLogger("alipes.runtime.watchdog")
+    handler, logger = RecordTime(), logging.getLogger("alipes.runtime.watchdog")
     hooks = Hooks()
     hooks.add(CORE, blocks, name="on_event")  # core hooks are never interrupted
     async with AsyncExitStack() as stack:
-        logger.addHandler(ear)
+        logger.addHandler(handler)
         logger.propagate = False
         stack.callback(setattr, logger, "propagate", True)
-        stack.callback(logger.removeHandler, ear)
+        stack.callback(logger.removeHandler, handler)
         began = time.perf_counter()
         await hooks.dispatcher.notify(specs.on_event, event=EVENT, turn=TURN)
     return bounded(f"a sync hook that blocks {BLOCK:g} s is named after", (seen[0] - began) * 1000, 350, "ms")
 
 
 async def _free(hook: Callable[..., Any]) -> Row:
-    """How long does a hook that never returns hold the loop?"""
+    """How long a hook that never returns blocks the loop."""
     took: list[float] = []
     free: list[float] = []
     logging.getLogger("alipes").setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""The figure of remote tools: from the stop of a turn to the client in another process that works for it.
+"""Remote tools: time from the stop of a turn to the client in another process that runs its tools.
 
 `python -m bench.remote URL TOKEN` is that client: it tells when it hears what, by the machine's one clock.
 """
@@ -19,18 +19,18 @@ from bench.measure import Row, bounded, p
 
 ROOT = Path(__file__).parents[1]
 ASK = "!say well\n" + "!call work\n" * 3
-"""Three calls that read run side by side, so each stop has three to tell of."""
+"""Three reads run in parallel, so each stop cancels three calls."""
 
 
 async def stop_notified(trials: int = 200) -> list[Row]:
     """Stops at random points; the client must be notified of each of its calls exactly once."""
-    dice, times, wrong = random.Random(4), [], 0
+    rng, times, wrong = random.Random(4), [], 0
     with tempfile.TemporaryDirectory() as name:
         async with open_remote(Path(name)) as remote, _working(remote) as heard:
             for _ in range(trials):
                 asking = asyncio.create_task(remote.ask(ASK))
                 calls = {(await heard("call"))[0] for _ in range(3)}
-                await asyncio.sleep(dice.uniform(0, 0.03))
+                await asyncio.sleep(rng.uniform(0, 0.03))
                 began = time.monotonic()
                 await remote.stop()
                 seen = [await heard("cancelled") for _ in calls]
@@ -47,7 +47,7 @@ async def stop_notified(trials: int = 200) -> list[Row]:
 
 @asynccontextmanager
 async def _working(remote: RemoteTools):
-    """The client as a process. Gives its next word, which must be of that kind, and when it was heard."""
+    """The client as a process. Returns its next message, which must be of that kind, and when it arrived."""
     client = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.remote", remote.socket, remote.token),
         cwd=ROOT,
@@ -70,14 +70,14 @@ async def _working(remote: RemoteTools):
 
 
 async def _work(url: str, token: str) -> None:
-    """A client that is busy all the time: it tells its progress every few milliseconds, and never ends."""
-    dice = random.Random(5)
+    """A busy client that reports progress every few milliseconds and never ends."""
+    rng = random.Random(5)
     open_calls: set[str] = set()
     async with connect(url, compression=None, proxy=None) as connection, asyncio.TaskGroup() as group:
 
         async def toil() -> None:
             while True:
-                await asyncio.sleep(dice.uniform(0, 0.004))
+                await asyncio.sleep(rng.uniform(0, 0.004))
                 for call in tuple(open_calls):
                     await connection.send(json.dumps({"type": "progress", "call": call, "text": "at it"}))
 

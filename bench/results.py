@@ -1,4 +1,4 @@
-"""The last results that were kept, in `bench/last.json`, and what got worse since. Measures nothing."""
+"""The last saved results, in `bench/last.json`, and what got worse since."""
 
 import json
 import os
@@ -18,37 +18,37 @@ NOISE = {
     "x": (0.15, 0.0), "ms": (0.4, 1.0), "us": (0.3, 0.3), "s": (0.3, 0.1), "%": (0.01, 0.3),
     "MB": (0.1, 3.0), "bytes": (0.02, 0.0), "turns/s": (0.25, 0.0),
 }  # fmt: skip
-"""By unit: which part of a value is noise, and how much is noise whatever the value. Others have none."""
+"""By unit: relative and absolute noise. Other units have none."""
 ANYWHERE = ("x", "bytes", "complete", "modules", "stops", "things", "")
-"""Units that mean the same on any machine."""
+"""Units that can be compared between machines."""
 
 
 class Figure(Struct):
-    """One value as it was measured: of a ratio the ratio, else ours."""
+    """One measured value: the ratio if there is one, otherwise our value."""
 
     figure: str
     value: float
     unit: str
     date: str
     load: float
-    """How busy the machine was, in processes that wanted to run, when measuring began."""
+    """Load average when the measurement started."""
     tolerance: float = 0.0
-    """Which part of the value is noise."""
+    """Relative noise."""
     more: bool = False
     """More is better."""
 
 
-class Kept(Struct):
+class Results(Struct):
     machine: str = ""
     figures: list[Figure] = field(default_factory=list)
     rivals: dict[str, Any] = field(default_factory=dict)
-    """What `make bench-rivals` found: `date`, `load`, and by contestant its figures."""
+    """Results of `make bench-rivals`: `date`, `load`, and the figures by contestant."""
 
     def find(self, name: str) -> Figure | None:
         return next((each for each in self.figures if each.figure == name), None)
 
     def put(self, new: Figure) -> None:
-        """In the place of the former one, so that a change of the file shows what changed."""
+        """Replace a figure in place, so that the diff of the file stays small."""
         places = [n for n, each in enumerate(self.figures) if each.figure == new.figure]
         if places:
             self.figures[places[0]] = new
@@ -57,49 +57,49 @@ class Kept(Struct):
 
 
 class Name(NamedTuple):
-    room: str
-    """By which a figure is chosen on the command line."""
+    group: str
+    """Its name on the command line."""
     words: str
 
     def __str__(self) -> str:
-        return f"{self.room}: {self.words}"
+        return f"{self.group}: {self.words}"
 
 
 def machine() -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
 
 
-def load(file: Path = FILE) -> Kept:
-    return msgspec.json.decode(file.read_bytes(), type=Kept) if file.exists() else Kept()
+def load(file: Path = FILE) -> Results:
+    return msgspec.json.decode(file.read_bytes(), type=Results) if file.exists() else Results()
 
 
-def save(kept: Kept, file: Path = FILE) -> None:
-    """A figure a line."""
-    kept.machine = machine()
-    seen = msgspec.to_builtins(kept)
+def save(last: Results, file: Path = FILE) -> None:
+    """Write one figure per line."""
+    last.machine = machine()
+    seen = msgspec.to_builtins(last)
     lines = ",\n  ".join(json.dumps(each, ensure_ascii=False) for each in seen["figures"])
     rivals = ",\n  ".join(f"{json.dumps(who)}: {json.dumps(each)}" for who, each in seen["rivals"].items())
     file.write_text(
-        f'{{\n "machine": {json.dumps(kept.machine)},\n "figures": [\n  {lines}\n ],\n'
+        f'{{\n "machine": {json.dumps(last.machine)},\n "figures": [\n  {lines}\n ],\n'
         f' "rivals": {{\n  {rivals}\n }}\n}}\n'
     )
 
 
-def named(room: str, rows: list[Row]) -> list[Name]:
-    """Names that stay the same from run to run: without what was measured on the way."""
+def named(group: str, rows: list[Row]) -> list[Name]:
+    """Names that stay the same from run to run: without measured values."""
     names: list[Name] = []
     for row in rows:
         words = plain = re.sub(r"\s*\([^)]*\)|,? of \d+", "", row.what)
         count = 1
-        while Name(room, words) in names:
+        while Name(group, words) in names:
             count += 1
             words = f"{plain} {count}"
-        names.append(Name(room, words))
+        names.append(Name(group, words))
     return names
 
 
 def figure(name: Name, row: Row, busy: float) -> Figure | None:
-    """None where the row is no number."""
+    """None if the row is not a number."""
     if row.ratio:
         value, unit = float(row.ratio), "x"
     else:
@@ -112,7 +112,7 @@ def figure(name: Name, row: Row, busy: float) -> Figure | None:
 
 
 def worse(before: Figure, now: Figure, *, same_machine: bool) -> bool:
-    """Beyond noise; on another machine only what means the same there is compared."""
+    """True if worse beyond noise; between machines only comparable units count."""
     if before.unit != now.unit or not (same_machine or now.unit in ANYWHERE):
         return False
     noise = before.value * before.tolerance + NOISE.get(now.unit, (0.0, 0.0))[1]

@@ -1,4 +1,4 @@
-"""Who is measured, and how each is started: once with a question, or as a gateway on our Bot API."""
+"""The contestants and how each is started: with one question, or as a gateway on our Bot API."""
 
 import json
 import os
@@ -20,13 +20,13 @@ BIN = Path(sys.executable).parent
 
 
 class Place(Struct, frozen=True):
-    """A scratch folder, and whom to talk to from there."""
+    """A scratch folder, and the servers to use."""
 
     folder: Path
     model: Model
     messenger: Messenger | None = None
     front: str = ""
-    """A proxy behind which Telegram's own name is our Bot API."""
+    """A proxy that serves our Bot API under Telegram's host name."""
     ca: Path = Path()
 
     @property
@@ -53,10 +53,10 @@ class Contestant(Struct, frozen=True):
     shell: str
     """The name of its tool that runs a command."""
     ask: Callable[[Place, str], Start]
-    """A question on the command line; writes its settings first."""
+    """Writes its settings, then asks one question."""
     gateway: Callable[[Place], Start] | None = None
     rounds: Callable[[Place, str], Start] | None = None
-    """Where a question with tools is another program."""
+    """Only if tool rounds need another program."""
 
     @property
     def there(self) -> bool:
@@ -172,7 +172,7 @@ def _codex(place: Place, words: str) -> Start:
 
 
 def _program(name: str, word: str) -> str:
-    """Where `make bench-rivals` put it, or on the path."""
+    """The program installed by `make bench-rivals`, or found on PATH."""
     own = RIVALS / name / "bin" / word
     return str(own) if own.exists() else shutil.which(word) or str(own)
 

@@ -18,7 +18,7 @@ CROWDS = (1, 4, 16, 64, 256)
 LAPS = 5
 NAMES = oneshots.NAMES | gateways.NAMES
 SHORT = {HERMES.name: "hermes", NANOBOT.name: "nanobot"}
-BESIDE = {
+RIVAL_FIGURES = {
     "oneshot: one-shot / raw httpx2": ("cpu", "s CPU"),
     "oneshot: one-shot, peak memory": ("peak", "MB"),
     "oneshot: system prompt + core tool schemas": ("bytes", "bytes with all tools"),
@@ -31,12 +31,12 @@ BESIDE = {
     "warm: warm turn beyond model and messenger, p50": ("warm", "ms in all"),
     "chatstops: /stop in a chat to child gone, p99": ("stop", "ms p50"),
 }
-"""Which of our figures is which of theirs, and its unit."""
+"""By our figure: the matching figure of the rivals, and its unit."""
 
 
-def beside(name: str, rivals: dict[str, Any]) -> str:
-    """What rivals reach where this is our figure."""
-    figure, unit = BESIDE.get(name, ("", ""))
+def rival_figures(name: str, rivals: dict[str, Any]) -> str:
+    """The values of the rivals for one of our figures."""
+    figure, unit = RIVAL_FIGURES.get(name, ("", ""))
     if name.startswith("chat_kills: kill -9"):
         figure, unit = "kill", ""
     found = [(short, rivals.get(who, {}).get(figure)) for who, short in SHORT.items()]
@@ -64,7 +64,7 @@ async def measure(contestants: tuple[Contestant, ...]) -> dict[str, dict[str, An
 
 
 def table(found: dict[str, dict[str, Any]]) -> list[str]:
-    """In Markdown: a figure a line, a contestant a column."""
+    """A Markdown table: one row per figure, one column per contestant."""
     lines = ["| | " + " | ".join(found) + " |", "|---" * (len(found) + 1) + "|"]
     for figure, words in NAMES.items():
         lines.append(f"| {words} | " + " | ".join(show(seen.get(figure)) for seen in found.values()) + " |")
@@ -81,10 +81,10 @@ def _crowd(point: dict[str, float] | None, chats: int) -> str:
     return seen if point["answered"] == chats else f"{seen}, {chats - point['answered']:.0f} never"
 
 
-def format_page_section(kept: results.Kept) -> str:
+def format_page_section(last: results.Results) -> str:
     """The section about rivals in docs/benchmarks.md."""
-    found = {who: each for who, each in kept.rivals.items() if isinstance(each, dict)}
-    where = f"Measured {kept.rivals['date']}: {kept.machine}; load {kept.rivals['load']}."
+    found = {who: each for who, each in last.rivals.items() if isinstance(each, dict)}
+    where = f"Measured {last.rivals['date']}: {last.machine}; load {last.rivals['load']}."
     return "\n".join(["", where, "", *table(found), ""])
 
 
@@ -93,7 +93,7 @@ def _between(page: str) -> str:
 
 
 def _rounded(seen: Any) -> Any:
-    """Four figures of each number: more were noise in a file that is read."""
+    """Round each number to four digits."""
     if isinstance(seen, dict):
         return {name: _rounded(each) for name, each in seen.items()}
     return float(f"{seen:.4g}") if isinstance(seen, float) else seen
@@ -107,15 +107,15 @@ def main(given: list[str]) -> int:
     found = _rounded(asyncio.run(measure(there)))
     print("\n".join(table(found)))
     load = f"{busy:.1f} at the start, {os.getloadavg()[2]:.1f} on average at the end"
-    print(f"\n{results.machine()}; load {load}. Cells of words say why there is no number.")
+    print(f"\n{results.machine()}; load {load}. A text in a cell says why there is no number.")
     if "--keep" in given:
-        kept = results.load()
+        last = results.load()
         day = time.strftime("%Y-%m-%d", time.gmtime())
-        kept.rivals = {"date": day, "load": load, **found}
-        results.save(kept)
-        plots.draw(kept.rivals)
+        last.rivals = {"date": day, "load": load, **found}
+        results.save(last)
+        plots.draw(last.rivals)
         page = PAGE.read_text()
-        PAGE.write_text(page.replace(f"-->{_between(page)}<!-- /", f"-->{format_page_section(kept)}<!-- /"))
+        PAGE.write_text(page.replace(f"-->{_between(page)}<!-- /", f"-->{format_page_section(last)}<!-- /"))
     return 0 if ALIPES.name in found else 1
 
 

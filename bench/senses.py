@@ -1,4 +1,4 @@
-"""Side work at length: looking, drawing, mixing, delegating, computing; what of it is left at the end."""
+"""Many rounds of auxiliary work (vision, images, mixtures, subagents, code): what is left over at the end."""
 
 import tempfile
 from pathlib import Path

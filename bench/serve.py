@@ -1,4 +1,4 @@
-"""What `alipes serve` costs before anybody says a word: from the start to ready, memory and CPU at rest."""
+"""Cost of an idle `alipes serve`: time from start to ready, memory and CPU."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ async def idle_service() -> list[Row]:
     """No platform, no plugin. Ready is when systemd would be notified, which is when `/ready` succeeds."""
     waits, megabytes, percent = [], 0.0, 0.0
     for number in range(STARTS + 1):  # the first one warms up
-        async with _serving() as (pid, wait):
+        async with _open_service() as (pid, wait):
             if number:
                 waits.append(wait)
             if number == STARTS:
@@ -41,8 +41,8 @@ async def idle_service() -> list[Row]:
 
 
 @asynccontextmanager
-async def _serving() -> AsyncIterator[tuple[int, float]]:
-    """The program on a fresh home, once it is ready; its pid, and the seconds that took."""
+async def _open_service() -> AsyncIterator[tuple[int, float]]:
+    """The program on a new home, once it is ready: its pid and the seconds that it took."""
     with tempfile.TemporaryDirectory() as name, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as seen:
         home = Path(name)
         (home / "config.toml").write_text('model = "scripted"\n')

@@ -1,4 +1,4 @@
-"""`make soak`: the service under mixed load for a while, and whether something of it grows.
+"""`make soak`: runs the service under mixed load and checks that nothing grows.
 
 python -m bench.soak [SECONDS]
 """
@@ -13,7 +13,7 @@ from tests.world.soak import soak, summarise
 
 LAP = 12.0
 MAY_GROW = {"fds": 4, "threads": 1, "children": 0, "megabytes": 12}
-"""From the first third of the time that is judged to the last; what is more than that is a leak."""
+"""Allowed growth between the first and the last third of the measured time; more is a leak."""
 
 
 async def main(seconds: float) -> int:
@@ -22,7 +22,7 @@ async def main(seconds: float) -> int:
         soaked = await soak(Path(name), seconds=seconds, laps=laps, seed=8)
     looks, good = soaked.looks, True
     print(f"{looks[-1].turns:.0f} turns in {looks[-1].at - looks[0].at:.0f} s, {laps} laps, ", end="")
-    print(f"load of the machine {os.getloadavg()[1]:.1f}; judged after the first third")
+    print(f"load of the machine {os.getloadavg()[1]:.1f}; measured after the first third")
     print(", ".join(f"{what} {count}" for what, count in sorted(soaked.done.items())))
     print(f"{'':12}{'start':>9}{'end':>9}{'growth':>9}{'an hour':>10}  may grow by")
     for what, (end, grown, hourly) in summarise(looks).items():

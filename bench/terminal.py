@@ -1,4 +1,4 @@
-"""Figures of the terminal: what its start, its streaming, its idling and a stop cost."""
+"""Cost of the terminal: start, streaming, idling and a stop."""
 
 import asyncio
 import json
@@ -61,13 +61,13 @@ def _cpu_to_prompt(env: dict[str, str], folder: Path) -> float:
 
 
 async def streaming(seconds: int = SECONDS) -> list[Row]:
-    """A model that says so many tokens a second, for a minute."""
+    """A model that streams `RATE` tokens per second for a minute."""
     text = TEXT * (RATE * seconds * 5 // len(TEXT))
     plan = [{"type": "say", "text": text, "pieces": RATE * seconds, "delay": 1 / RATE}]
     async with world(plan) as (folder, _, env):
         async with TerminalProcess.running((), env, folder, start=[ALIPES]) as process:
             await process.until("(from ")
-            await _rest(process)
+            await _wait_quiet(process)
             cpu, written, began = process.cpu(), process.written, time.monotonic()
             process.type("go" + ENTER)
             await process.until(lambda: any("120 tokens" in row for row in process.rows), seconds * 3)
@@ -85,7 +85,7 @@ async def idle_terminal(seconds: float = 60) -> list[Row]:
             await process.until("(from ")
             process.type("hi" + ENTER)
             await process.until("hello")
-            await _rest(process)
+            await _wait_quiet(process)
             before, cpu = process.written, process.cpu()
             await asyncio.sleep(seconds)
             return [
@@ -94,7 +94,7 @@ async def idle_terminal(seconds: float = 60) -> list[Row]:
             ]
 
 
-async def _rest(process: TerminalProcess) -> None:
+async def _wait_quiet(process: TerminalProcess) -> None:
     """Return once nothing was written for a second."""
     before = -1
     while before != process.written:
@@ -103,7 +103,7 @@ async def _rest(process: TerminalProcess) -> None:
 
 
 async def stopping(trials: int = 200) -> list[Row]:
-    """From the key to the end: turn over and shown, connection closed, child and grandchild gone."""
+    """Time from the key until the end of the turn is shown, the connection closed and its processes gone."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with ModelServer(lambda body: _stoppable(body, folder)) as server:
@@ -111,10 +111,10 @@ async def stopping(trials: int = 200) -> list[Row]:
             env = environment(folder / "home")
             async with TerminalProcess.running((), env, folder, start=[ALIPES]) as process:
                 await process.until("(from ")
-                await _rest(process)
+                await _wait_quiet(process)
                 times, pressed = [], 0.0
                 for number in range(trials):
-                    by_key = time.monotonic() - pressed > 2.1  # sooner it would leave
+                    by_key = time.monotonic() - pressed > 2.1  # a second Ctrl-C within two seconds would quit
                     word = CTRL_C if by_key else "/stop" + ENTER
                     times.append(await _stop(number, process, server, folder=folder, word=word))
                     pressed = time.monotonic() if by_key else pressed
@@ -148,14 +148,14 @@ async def _stop(
     await asyncio.sleep(0.1)
     seen, began = len(process.raw), time.perf_counter()
     process.type(word)
-    gone = (lambda: not Path(f"/proc/{pid}").exists()) if pid else (lambda: server.left > left)
-    while not gone() or b"stopped" not in process.raw[seen:]:
+    wait_gone = (lambda: not Path(f"/proc/{pid}").exists()) if pid else (lambda: server.left > left)
+    while not wait_gone() or b"stopped" not in process.raw[seen:]:
         await asyncio.sleep(0.001)
     return (time.perf_counter() - began) * 1000
 
 
 async def stale(times: int = 25) -> list[Row]:
-    """Clients of four libraries, plain and TLS, left behind by dead loops while someone types."""
+    """Clients of four libraries, plain and TLS, left over from closed event loops while someone types."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with open_loopback() as plain, open_loopback(tls=True) as secure:

@@ -1,7 +1,7 @@
-"""Telegram's own name, answered by our Bot API: for a rival that takes a proxy but no other address.
+"""Serves our Bot API under Telegram's own host name, for a rival that accepts a proxy but no base URL.
 
-A proxy that ends TLS itself. Its certificate is signed by an authority made for this run; clients that trust it are given
-by `SSL_CERT_FILE`.
+A proxy that terminates TLS itself. Its certificate is signed by an authority made for this run, which clients
+trust through `SSL_CERT_FILE`.
 """
 
 import asyncio

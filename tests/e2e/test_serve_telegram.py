@@ -64,7 +64,7 @@ async def test_a_stranger_is_paired_by_code_and_revoked(home):
             done = await home.run("pair", code)
             assert done.status == 0 and "now has access (role: owner)" in done.out
             assert (await home.run("pair", code)).status == 1, "a code counts once"
-            await telegram.shows(42, "let in")
+            await telegram.shows(42, "You now have access")
             telegram.chats.say("and now?", chat=42)
             await telegram.shows(42, "Welcome indeed.")
             listed = await home.run("pair", "list")

@@ -1,5 +1,4 @@
-"""The model of the simulation: what it answers follows from the transcript alone. And what no transcript may
-show a model. Pure."""
+"""The simulated model: its answers depend only on the transcript. Also finds errors in that transcript."""
 
 import re
 from typing import Any
@@ -14,56 +13,60 @@ _TOKEN = re.compile(r"\b(echo|act|look|both|twice|slow|long|trip|risk|ask|send|a
 _PARTS = re.compile(r"(c\d+)([a-z])(\d+)")
 
 
-class Pieces(Struct):
+class StreamedReply(Struct):
     data: list[bytes]
     slow: float
 
 
-def judged(messages: list[dict[str, Any]]) -> list[str]:
-    """What is wrong with it: a call that is not answered before anything else is said, an answer to none."""
-    wrong, open_calls = [], []
+def find_transcript_errors(messages: list[dict[str, Any]]) -> list[str]:
+    """Calls that are not answered before the next message, and results without a call."""
+    errors, open_calls = [], []
     for message in messages:
         if message["role"] == "tool":
             if message["tool_call_id"] not in open_calls:
-                wrong.append(f"an answer to no call: {message['tool_call_id']}")
+                errors.append(f"a result without a call: {message['tool_call_id']}")
             else:
                 open_calls.remove(message["tool_call_id"])
             continue
         if open_calls:
-            wrong.append(f"{message['role']} after calls without answers: {open_calls}")
+            errors.append(f"{message['role']} after calls without answers: {open_calls}")
         open_calls = [call["id"] for call in message.get("tool_calls") or ()]
     if open_calls:
-        wrong.append(f"calls without answers at the end: {open_calls}")
-    return wrong
+        errors.append(f"calls without answers at the end: {open_calls}")
+    return errors
 
 
-def words(content: Any) -> str:
+def text_of(content: Any) -> str:
     if isinstance(content, list):
         return " ".join(str(part.get("text", "")) for part in content)
     return str(content or "")
 
 
-def chunks(messages: list[dict[str, Any]], how: str = "", *, tools: bool = True) -> Pieces:
-    """What the model streams. Without tools it is asked to sum up."""
-    verb, token, done = _asked(messages) if tools else ("sum", "", 0)
+def stream_reply(messages: list[dict[str, Any]], how: str = "", *, tools: bool = True) -> StreamedReply:
+    """The chunks that the model streams. Without tools it is asked for a summary."""
+    verb, token, done = _last_request(messages) if tools else ("sum", "", 0)
     slow = 3.0 if verb == "slow" else 0.3
     if how == "garbage":
-        return Pieces([b"data: {nonsense\n\n"], slow)
+        return StreamedReply([b"data: {nonsense\n\n"], slow)
     if done < STEPS.get(verb, 0):
-        return Pieces(_called(verb, token, done), slow)
+        return StreamedReply(_call_lines(verb, token, done), slow)
     if not tools:
-        return Pieces([_line({"content": "it was about this and that"}), *_end("stop")], slow)
-    heard = [each for message in _since(messages) for _, each in _TOKEN.findall(words(message["content"]))]
+        return StreamedReply([_line({"content": "it was about this and that"}), *_end("stop")], slow)
+    heard = [
+        each
+        for message in _user_messages_since_answer(messages)
+        for _, each in _TOKEN.findall(text_of(message["content"]))
+    ]
     text = f"answer to {' '.join(dict.fromkeys(heard)) or 'nothing'} is here"
     if verb == "long":
         text += "\n\n" + "\n\n".join(f"part {n} of {token} " + "x" * 900 for n in range(6))
     size = max(1, len(text) // (6 if verb == "slow" else 3))
     parts = [text[at : at + size] for at in range(0, len(text), size)]
-    return Pieces([_line({"content": part}) for part in parts] + _end("stop"), slow)
+    return StreamedReply([_line({"content": part}) for part in parts] + _end("stop"), slow)
 
 
-def _since(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What people said since it answered last."""
+def _user_messages_since_answer(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages of people since its last answer."""
     found: list[dict[str, Any]] = []
     for message in messages:
         if message["role"] == "user":
@@ -73,12 +76,12 @@ def _since(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _asked(messages: list[dict[str, Any]]) -> tuple[str, str, int]:
-    """The verb and the token of what was said last, and how often it called tools since."""
+def _last_request(messages: list[dict[str, Any]]) -> tuple[str, str, int]:
+    """The verb and token of the last request, and how often tools were called since."""
     verb, token, done = "echo", "", 0
     for message in messages:
         if message["role"] == "user":
-            found = _TOKEN.findall(words(message["content"]))
+            found = _TOKEN.findall(text_of(message["content"]))
             if found:
                 (verb, token), done = found[-1], 0
         elif message["role"] == "assistant":
@@ -86,7 +89,7 @@ def _asked(messages: list[dict[str, Any]]) -> tuple[str, str, int]:
     return verb, token, done
 
 
-def _called(verb: str, token: str, done: int) -> list[bytes]:
+def _call_lines(verb: str, token: str, done: int) -> list[bytes]:
     match verb:
         case "look":
             names = ["see", "see"]
@@ -104,7 +107,7 @@ def _called(verb: str, token: str, done: int) -> list[bytes]:
         {
             "index": n,
             "id": f"{token}-{done}-{n}",
-            "function": {"name": name, "arguments": _given(verb, token, f"{token}-{done}-{n}")},
+            "function": {"name": name, "arguments": _call_args(verb, token, f"{token}-{done}-{n}")},
         }
         for n, name in enumerate(names)
     ]
@@ -112,8 +115,8 @@ def _called(verb: str, token: str, done: int) -> list[bytes]:
     return [*said, _line({"tool_calls": calls}), *_end("tool_calls")]
 
 
-def _given(verb: str, token: str, what: str) -> str:
-    """The arguments of a call. Who works for another has a token of its own."""
+def _call_args(verb: str, token: str, what: str) -> str:
+    """The arguments of a call. A subagent gets its own token."""
     chat, letter, number = _PARTS.fullmatch(token).groups()  # type: ignore[union-attr]
     child = f"{number}{ord(letter)}"
     match verb:

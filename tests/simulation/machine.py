@@ -1,6 +1,6 @@
 """The simulated machine: its clock, its disk, its one thread per pool, its processes. SQLite itself is real.
 
-Inside `running` the names by which production code asks the machine are ours; nothing else is replaced.
+Inside `install` production code gets its time, randomness, disk and threads from it; nothing else is replaced.
 """
 
 import atexit
@@ -22,41 +22,37 @@ from alipes.platforms.telegram import markup
 from alipes.store import store
 from alipes.store.database import database, writer
 from alipes.store.peers.peers import Processes
-from tests.simulation.loop import MORGUE, SeededLoop, Thread
+from tests.simulation.loop import DROPPED_TASKS, SeededLoop, Thread
 
 EPOCH = 1_800_000_000.0
 _REAL = {time.time: "time", time.monotonic: "monotonic"}
 
 
-class Violation(Exception):
-    """Something happened that never may."""
-
-
 class Machine:
-    """What is left when a process dies: the time, the disk, the dice."""
+    """What survives a process: the clock, the disk, the random generator."""
 
     def __init__(self, seed: int) -> None:
         self.clock = [100.0]
-        self.dice = random.Random(f"machine {seed}")
+        self.rng = random.Random(f"machine {seed}")
         self.disk = Disk(":memory:", isolation_level=None)
         self.disk.begin(self)
         self.alive = ""
-        """The name of the living process."""
+        """The name of the running process."""
         self.loop: SeededLoop
         self.trace: list[tuple[Any, ...]] = []
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.full_at = 0
         self.writes = 0
-        self.slow_disk = self.dice.choice((0.002, 0.002, 0.1, 0.5))
-        self.notes = 0
-        """How often something changed outside the process."""
+        self.slow_disk = self.rng.choice((0.002, 0.002, 0.1, 0.5))
+        self.changes = 0
+        """Number of changes outside the process."""
 
-    def note(self, *what: Any) -> None:
-        self.notes += 1
+    def record(self, *what: Any) -> None:
+        self.changes += 1
         self.trace.append((round(self.clock[0], 6), self.loop.steps, *what))
 
-    def blame(self, what: str) -> None:
-        self.wrong.append(f"{what} (at {self.clock[0] - 100:.3f} s, step {self.loop.steps})")
+    def report(self, what: str) -> None:
+        self.violations.append(f"{what} (at {self.clock[0] - 100:.3f} s, step {self.loop.steps})")
 
     def time(self) -> float:
         return EPOCH + self.clock[0]
@@ -65,11 +61,11 @@ class Machine:
         return self.clock[0]
 
     def urandom(self, size: int) -> bytes:
-        return self.dice.randbytes(size)
+        return self.rng.randbytes(size)
 
     def thread(self, *_args: Any, **_more: Any) -> Thread:
-        dice, slow = self.dice, self.slow_disk
-        return Thread(self.loop, lambda: dice.random() * slow)
+        rng, slow = self.rng, self.slow_disk
+        return Thread(self.loop, lambda: rng.random() * slow)
 
     def connect(self, *_args: Any, **_more: Any) -> "Disk":
         return self.disk
@@ -77,21 +73,21 @@ class Machine:
     def sync(self, *_args: Any) -> None:
         self.disk.sync()
 
-    def processes(self, _home: Path, *, timeout_s: float) -> "Alone":
-        return Alone(self, timeout_s)
+    def processes(self, _home: Path, *, timeout_s: float) -> "SoleProcess":
+        return SoleProcess(self, timeout_s)
 
 
 class Disk(sqlite3.Connection):
-    """A database that outlives the process. What was committed is kept when that dies; after a power cut,
-    what was committed and waited for the disk."""
+    """A database that outlives the process. After a crash it has everything committed, after a power cut
+    everything synced."""
 
     machine: Machine
 
     def begin(self, machine: Machine) -> None:
         self.machine = machine
-        self.deserialize(_blank())
+        self.deserialize(_empty_database())
         self.execute("PRAGMA foreign_keys = ON")
-        self.durable = _blank()
+        self.durable = _empty_database()
         self.cuts = False
         """True if there will be a power cut; then the synced state is tracked."""
         self._waits, self._before = True, self.total_changes
@@ -111,12 +107,12 @@ class Disk(sqlite3.Connection):
             return super().execute("COMMIT")
         machine.writes += 1
         if machine.writes == machine.full_at:
-            machine.note("full")
+            machine.record("full")
             error = sqlite3.OperationalError("database or disk is full")
             error.sqlite_errorcode = sqlite3.SQLITE_FULL
             raise error
         done = super().execute("COMMIT")
-        machine.note("commit", changed)
+        machine.record("commit", changed)
         if self._waits:
             self.sync()
         return done
@@ -130,7 +126,7 @@ class Disk(sqlite3.Connection):
         self.halt()
 
     def halt(self) -> None:
-        """The process is gone: what it had not committed is, too."""
+        """The process is gone, with what it had not committed."""
         if self.in_transaction:
             super().execute("ROLLBACK")
 
@@ -141,12 +137,12 @@ class Disk(sqlite3.Connection):
         self._before = self.total_changes
 
     def rows(self, sql: str, *values: Any) -> list[Any]:
-        """For those who look on."""
+        """A query by the checks, not by the process."""
         return super().execute(sql, values).fetchall()
 
 
-class Alone(Processes):
-    """The processes of a home, without files and locks: those before us are dead."""
+class SoleProcess(Processes):
+    """The processes of a home, without files and locks: all earlier ones are dead."""
 
     def __init__(self, machine: Machine, timeout_s: float) -> None:
         super().__init__(Path("run"), timeout_s)
@@ -175,12 +171,12 @@ class Alone(Processes):
 
 
 _pieces = lru_cache(maxsize=4096)(markup.format_markdown)
-"""The same words come again and again, in seed after seed."""
+"""The same texts are formatted again in seed after seed."""
 _images: list[bytes] = []
 
 
-def _blank() -> bytes:
-    """A database as a first start leaves it; made once."""
+def _empty_database() -> bytes:
+    """A new database; made once."""
     if not _images:
         made = sqlite3.connect(":memory:", isolation_level=None)
         database._prepare(made, time.monotonic() + 10)
@@ -189,29 +185,29 @@ def _blank() -> bytes:
     return _images[0]
 
 
-_clocked: list[tuple[Any, str, Any]] = []
+_clock_defaults: list[tuple[Any, str, Any]] = []
 
 
 def _clocks() -> list[tuple[Any, str, Any]]:
     """Functions of alipes with a clock as a default argument, found once: (function, where, defaults)."""
-    if not _clocked:
+    if not _clock_defaults:
         modules = [each for name, each in list(sys.modules.items()) if name.startswith("alipes.") and each]
         for module in modules:
             for thing in list(vars(module).values()):
                 for function in (thing, *(vars(thing).values() if isinstance(thing, type) else ())):
                     _find(function)
-    return _clocked
+    return _clock_defaults
 
 
 def _find(function: Any) -> None:
-    if any(function is known for known, _, _ in _clocked):
+    if any(function is known for known, _, _ in _clock_defaults):
         return
     by_name = getattr(function, "__kwdefaults__", None)
     if isinstance(by_name, dict) and any(_clock(each) for each in by_name.values()):
-        _clocked.append((function, "__kwdefaults__", by_name))
+        _clock_defaults.append((function, "__kwdefaults__", by_name))
     by_place = getattr(function, "__defaults__", None)
     if isinstance(by_place, tuple) and any(_clock(each) for each in by_place):
-        _clocked.append((function, "__defaults__", by_place))
+        _clock_defaults.append((function, "__defaults__", by_place))
 
 
 def _clock(value: Any) -> str:
@@ -219,8 +215,8 @@ def _clock(value: Any) -> str:
 
 
 @contextmanager
-def running(machine: Machine) -> Iterator[None]:
-    """Production code asks this machine for the time, for chance, for its disk and its threads."""
+def install(machine: Machine) -> Iterator[None]:
+    """Make production code use the time, randomness, disk and threads of this machine."""
     ours: list[tuple[Any, str, Any]] = [
         (time, "time", machine.time),
         (time, "monotonic", machine.monotonic),
@@ -241,8 +237,8 @@ def running(machine: Machine) -> Iterator[None]:
     try:
         for thing, name, value in ours:
             setattr(thing, name, value)
-        random.seed(machine.dice.random())
-        with _errors(machine):
+        random.seed(machine.rng.random())
+        with _watch_errors(machine):
             yield
     finally:
         for thing, name, value in before:
@@ -268,9 +264,9 @@ class _Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        slow = self._machine.slow_disk >= 0.1 and "was abandoned" in text  # each write takes its time to end
+        slow = self._machine.slow_disk >= 0.1 and "was abandoned" in text  # each write is slow
         if not slow and not text.startswith("plugin ") and "as planned" not in _cause(record):
-            self._machine.blame(f"the log complains: {text} {_cause(record)}")
+            self._machine.report(f"error in the log: {text} {_cause(record)}")
 
 
 def _cause(record: logging.LogRecord) -> str:
@@ -278,13 +274,13 @@ def _cause(record: logging.LogRecord) -> str:
 
 
 @contextmanager
-def _errors(machine: Machine) -> Iterator[None]:
-    """What is logged as an error, or raised where nobody hears it, is wrong."""
+def _watch_errors(machine: Machine) -> Iterator[None]:
+    """Count logged errors as violations and hide what dropped processes raise."""
     listener, root, level = _Listener(machine), logging.getLogger(), logging.root.manager.disable
     handlers, root.handlers = root.handlers, [listener]
     logging.disable(logging.WARNING)
     hook = sys.unraisablehook
-    sys.unraisablehook = lambda _raised: None  # what a dropped process left half-way
+    sys.unraisablehook = lambda _raised: None  # raised by coroutines of a dropped process
     try:
         yield
     finally:
@@ -293,8 +289,8 @@ def _errors(machine: Machine) -> Iterator[None]:
         sys.unraisablehook = hook
 
 
-def collect() -> None:
-    """Let go of dropped processes; what their last breath raises is nobody's concern."""
+def collect_dropped() -> None:
+    """Free the tasks of dropped processes and ignore what they raise."""
     hook: Callable[[Any], Any] = sys.unraisablehook
     level = logging.root.manager.disable
     sys.unraisablehook = lambda _raised: None
@@ -302,12 +298,12 @@ def collect() -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            MORGUE.clear()
-            while gc.collect():  # some hold on to others to the last
+            DROPPED_TASKS.clear()
+            while gc.collect():  # some refer to others
                 continue
     finally:
         sys.unraisablehook = hook
         logging.disable(level)
 
 
-atexit.register(collect)
+atexit.register(collect_dropped)

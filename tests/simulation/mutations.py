@@ -27,29 +27,51 @@ from alipes.store.database.database import Database
 from alipes.store.inbox import SqliteInbox
 from alipes.store.outbox import SqliteOutbox
 from alipes.store.turns import SqliteTurns
-from tests.simulation.plan import USUAL, Taste
+from tests.simulation.plan import DEFAULT_PROFILE, PlanProfile
 
 Patch = pytest.MonkeyPatch
-STOPPED = Taste(verbs=("act", "both", "twice"), stops=0.8, dies=0.2, fails=0.0)
-KILLED = Taste(stops=0.0, dies=1.0, fails=0.0)
-KILLED_AT_WORK = Taste(verbs=("act", "twice"), stops=0.0, dies=1.0, fails=0.0)
-KILLED_ASKING = Taste(verbs=("risk",), chats=(2,), stops=0.0, dies=1.0, fails=0.0)
-UNANSWERED = Taste(verbs=("echo",), stops=0.0, dies=0.0, fails=1.0, wires=("sendMessage",))
-ASKED_IN_VAIN = Taste(verbs=("risk", "ask"), stops=0.0, dies=0.0, fails=1.0, wires=("sendMessage",))
-ASKED = Taste(verbs=("risk", "ask"), stops=0.0, dies=0.6, fails=0.2, wires=("getUpdates",))
-BROKEN = Taste(dies=1.0, fails=1.0, wires=("getUpdates",), hows=("odd",), ends=("term",), within=(150,))
-SENT = Taste(verbs=("send",), stops=0.5, dies=0.3, fails=0.0)
-KILLED_SENDING = Taste(
-    verbs=("echo",), chats=(1,), stops=0.0, dies=1.0, fails=0.0, ends=("crash",), deaths=(4,), within=(200,)
+STOPPED = PlanProfile(verbs=("act", "both", "twice"), stop_chance=0.8, crash_chance=0.2, fault_chance=0.0)
+KILLED = PlanProfile(stop_chance=0.0, crash_chance=1.0, fault_chance=0.0)
+KILLED_AT_WORK = PlanProfile(verbs=("act", "twice"), stop_chance=0.0, crash_chance=1.0, fault_chance=0.0)
+KILLED_ASKING = PlanProfile(verbs=("risk",), chats=(2,), stop_chance=0.0, crash_chance=1.0, fault_chance=0.0)
+UNANSWERED = PlanProfile(
+    verbs=("echo",), stop_chance=0.0, crash_chance=0.0, fault_chance=1.0, endpoints=("sendMessage",)
 )
-TRIPPED = Taste(verbs=("trip",), dies=0.0, fails=0.0)
-MUTATIONS: dict[str, tuple[Callable[[Patch], None], Taste]] = {}
+ASKED_IN_VAIN = PlanProfile(
+    verbs=("risk", "ask"), stop_chance=0.0, crash_chance=0.0, fault_chance=1.0, endpoints=("sendMessage",)
+)
+ASKED = PlanProfile(
+    verbs=("risk", "ask"), stop_chance=0.0, crash_chance=0.6, fault_chance=0.2, endpoints=("getUpdates",)
+)
+BROKEN = PlanProfile(
+    crash_chance=1.0,
+    fault_chance=1.0,
+    endpoints=("getUpdates",),
+    fault_kinds=("odd",),
+    exit_kinds=("term",),
+    crash_within=(150,),
+)
+SENT = PlanProfile(verbs=("send",), stop_chance=0.5, crash_chance=0.3, fault_chance=0.0)
+KILLED_SENDING = PlanProfile(
+    verbs=("echo",),
+    chats=(1,),
+    stop_chance=0.0,
+    crash_chance=1.0,
+    fault_chance=0.0,
+    exit_kinds=("crash",),
+    crash_counts=(4,),
+    crash_within=(200,),
+)
+TRIPPED = PlanProfile(verbs=("trip",), crash_chance=0.0, fault_chance=0.0)
+MUTATIONS: dict[str, tuple[Callable[[Patch], None], PlanProfile]] = {}
 """By rule: the patch that removes it, and the kind of plans in which that shows."""
 
 
-def _rule(rule: str, taste: Taste = USUAL) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+def _rule(
+    rule: str, profile: PlanProfile = DEFAULT_PROFILE
+) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     def register(mutate: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        MUTATIONS[rule] = mutate, taste
+        MUTATIONS[rule] = mutate, profile
         return mutate
 
     return register

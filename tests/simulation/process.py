@@ -1,4 +1,4 @@
-"""One process: the production code on a simulated machine, and the observers in it."""
+"""One process: production code on a simulated machine, with observers."""
 
 import asyncio
 import re
@@ -39,27 +39,27 @@ from alipes.store.summaries import SqliteCompactionStore
 from alipes.store.usage import SqliteUsageLedger
 from alipes.tools.clarify import Clarify
 from alipes.tools.delegate import DelegateTask
-from tests.simulation.fake_network import Outside
+from tests.simulation.fake_network import FakeNetwork
 from tests.simulation.machine import Machine
-from tests.simulation.observer import Ear, Witness
+from tests.simulation.observer import BusObserver, Observer
 from tests.simulation.plan import Plan
 
 HOME = Path("/nowhere")
 PLATFORM = "telegram"
-CLARIFY = 30.0
-"""Seconds that the model waits for an answer to its question."""
+CLARIFY_TIMEOUT = 30.0
+"""Seconds."""
 _SCHEMA = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}
 
 
 class Models:
-    """One model, asked over the simulated wire by the wire's own client."""
+    """One model, called through the real OpenAI client over the fake network."""
 
-    def __init__(self, outside: Outside, window: int) -> None:
+    def __init__(self, network: FakeNetwork, window: int) -> None:
         self._facts = ModelFacts(window=window or None)
         endpoint = Endpoint(
-            name="sim", api="openai_chat", base_url="https://api.openai.com/v1", key=Secret("k")
+            name="sim", api="openai-chat", base_url="https://api.openai.com/v1", key=Secret("k")
         )
-        self._provider = OpenAIChatProvider(endpoint, outside)  # type: ignore[arg-type]
+        self._provider = OpenAIChatProvider(endpoint, network)  # type: ignore[arg-type]
 
     def names(self) -> tuple[str, ...]:
         return ("sim/m",)
@@ -68,55 +68,55 @@ class Models:
         return Backend(name=name, model="m", provider=self._provider, facts=self._facts)
 
 
-class Hand:
-    """A tool that takes its time; what it writes it writes once."""
+class SimulatedTool:
+    """A slow tool that checks that each write happens once, after its intent was stored."""
 
-    def __init__(self, name: str, effect: str, witness: Witness) -> None:
+    def __init__(self, name: str, effect: str, observer: Observer) -> None:
         self.spec = ToolSpec(name, f"{name} something", _SCHEMA, effect)  # type: ignore[arg-type]
-        self._witness = witness
+        self._observer = observer
 
     async def run(self, args: Mapping[str, Any], act: ToolContext) -> str:
-        witness, what = self._witness, str(args["what"])
-        machine, writes = witness.machine, self.spec.effect == "write"
-        living = TURN.get()
-        turn = living.id if living is not None else ""
-        witness.acting[turn] += 1
-        machine.note("tool", self.spec.name, what)
+        observer, what = self._observer, str(args["what"])
+        machine, writes = observer.machine, self.spec.effect == "write"
+        current = TURN.get()
+        turn = current.id if current is not None else ""
+        observer.running_tools[turn] += 1
+        machine.record("tool", self.spec.name, what)
         if self.spec.name == "risk":
             self._risk(what)
         if writes:
-            witness.done[what] += 1
-            if witness.done[what] > 1 and not witness.retries:
-                machine.blame(f"{what} is written twice")
+            observer.writes[what] += 1
+            if observer.writes[what] > 1 and not observer.retries:
+                machine.report(f"{what} was written twice")
             sql = "SELECT 1 FROM tool_calls WHERE call_id = ? AND result IS NULL"
             if not machine.disk.rows(sql, act.call_id):
-                machine.blame(f"{what} is written before the intent is")
+                machine.report(f"{what} was written before its intent")
         try:
-            await asyncio.sleep(machine.dice.random() * machine.dice.choice((0.01, 0.5, 3.0)))
+            await asyncio.sleep(machine.rng.random() * machine.rng.choice((0.01, 0.5, 3.0)))
             if self.spec.name == "trip":
                 raise RuntimeError("as planned")
             await act.progress(f"half of {what}")
-            await asyncio.sleep(machine.dice.random() * 0.5)
+            await asyncio.sleep(machine.rng.random() * 0.5)
         finally:
             if not machine.loop.dead:
-                witness.acting[turn] -= 1
+                observer.running_tools[turn] -= 1
         return f"did {what}"
 
     def _risk(self, what: str) -> None:
-        witness = self._witness
+        observer = self._observer
         chat = int(what[1 : re.search(r"[a-z]", what[1:]).end()])  # type: ignore[union-attr]
-        witness.risked[chat] += 1
-        outside = witness.outside
-        if what not in outside.allowed and chat not in outside.worded:
-            witness.machine.blame(f"{what} is done, and nobody allowed it")
+        observer.risky_writes[chat] += 1
+        network = observer.network
+        if what not in network.allowed and chat not in network.worded:
+            observer.machine.report(f"{what} was done without approval")
         if (
-            witness.risked[chat] > outside.yes[chat] and not witness.retries
-        ):  # always allowed, and requested again
-            witness.machine.blame(f"more is done in chat {chat} than was allowed")
+            observer.risky_writes[chat] > network.approvals[chat] and not observer.retries
+        ):  # always allowed and requested again
+            observer.machine.report(f"more was done in chat {chat} than was approved")
 
 
-class House:
-    """What the gateway needs of an app."""
+class SimulatedApp:
+    """The parts of the app that the gateway uses."""
 
     def __init__(
         self, store: Store, sessions: Sessions, hooks: Hooks, *, models: Models, compaction: Compactor | None
@@ -139,40 +139,40 @@ class House:
         )
 
     async def _choice(self) -> ModelChoice:
-        return ModelChoice(model="sim/m", why="There is one.")
+        return ModelChoice(model="sim/m", why="only model")
 
 
-def _compaction(store: Store, sessions: Sessions, models: Models, patience: RetryPolicy) -> Compactor:
+def _compaction(store: Store, sessions: Sessions, models: Models, retry: RetryPolicy) -> Compactor:
     async def choice() -> str:
         return "sim/m"
 
     spending = SpendingLimits(SqliteUsageLedger(store.database), ask_approval=sessions.questions.ask_approval)
-    auxiliary = AuxiliaryModels(models, spending, choice=choice, retry=patience)
+    auxiliary = AuxiliaryModels(models, spending, choice=choice, retry=retry)
     return Compactor(auxiliary, SqliteCompactionStore(store.database))
 
 
 async def _clarify(sessions: Sessions, question: str, choices: tuple[str, ...]) -> str | None:
     turn = TURN.get()
     assert turn is not None
-    reply = await sessions.questions.ask_question(turn, question, choices, CLARIFY)
+    reply = await sessions.questions.ask_question(turn, question, choices, CLARIFY_TIMEOUT)
     if reply is not None and reply.unasked:
         raise ToolError(reply.unasked)
     return None if reply is None else reply.text
 
 
-async def live(machine: Machine, outside: Outside, witness: Witness, plan: Plan) -> None:
-    """From start to end, as `alipes serve` does it; it ends by being cancelled, or by a store that fails."""
+async def run_process(machine: Machine, network: FakeNetwork, observer: Observer, plan: Plan) -> None:
+    """Run as `alipes serve` does, until cancelled or until the store fails."""
     hooks, owner = Hooks(watch=LoopActivity(clock=machine.monotonic)), PluginOwner("witness")
-    for hook in (witness.on_event, witness.before_tool, witness.agent_loop_stopped, witness.turn_ended):
+    for hook in (observer.on_event, observer.before_tool, observer.agent_loop_stopped, observer.turn_ended):
         hooks.add(owner, hook)
-    models, outbound_policy = Models(outside, plan.window), OutboundPolicy([PLATFORM])
+    models, outbound_policy = Models(network, plan.window), OutboundPolicy([PLATFORM])
     kinds = (("see", "read"), ("do", "write"), ("trip", "read"), ("risk", "write"))
-    hands: dict[str, Any] = {name: Hand(name, effect, witness) for name, effect in kinds}
-    patience, chain = RetryPolicy(clock=machine.monotonic), ModelCooldowns()
+    tools: dict[str, Any] = {name: SimulatedTool(name, effect, observer) for name, effect in kinds}
+    retry, cooldowns = RetryPolicy(clock=machine.monotonic), ModelCooldowns()
 
     def allowed(turn: Turn) -> dict[str, Any]:
         only = turn.inbound.only
-        return {name: hand for name, hand in hands.items() if only is None or name in only}
+        return {name: tool for name, tool in tools.items() if only is None or name in only}
 
     async def names(turn: Turn) -> tuple[str, ...]:
         return tuple(allowed(turn))
@@ -183,23 +183,23 @@ async def live(machine: Machine, outside: Outside, witness: Witness, plan: Plan)
             model="sim/m",
             tools=allowed(turn),
             hooks=hooks.dispatcher,
-            retry=patience,
-            cooldowns=chain,
+            retry=retry,
+            cooldowns=cooldowns,
             ask_approval=sessions.questions.ask_approval,
             compactor=compaction,
         )
 
     settings = TelegramSettings(token=Secret("1:x"), folder=HOME, base_url="http://telegram")
-    manners = PlatformPolicy(allow=("*",), busy=plan.busy, progress=plan.progress)  # type: ignore[arg-type]
-    rules = GatewayPolicy(platforms={PLATFORM: manners}, poll_interval=5.0)
+    policy = PlatformPolicy(allow=("*",), busy=plan.busy, progress=plan.progress)  # type: ignore[arg-type]
+    rules = GatewayPolicy(platforms={PLATFORM: policy}, poll_interval=5.0)
     async with open_store(HOME) as store:
-        Ear(witness, store)
-        habits = SessionDefaults(interactive=True, outbound=outbound_policy, idle_seconds=300.0)
-        sessions = Sessions(store, hooks=hooks, agent=agent, defaults=habits)
-        compaction = _compaction(store, sessions, models, patience) if plan.window else None
+        BusObserver(observer, store)
+        defaults = SessionDefaults(interactive=True, outbound=outbound_policy, idle_seconds=300.0)
+        sessions = Sessions(store, hooks=hooks, agent=agent, defaults=defaults)
+        compaction = _compaction(store, sessions, models, retry) if plan.window else None
         delegation = Delegation(sessions, store, DelegationConfig(), models=models, tools=names)
-        hands |= {"delegate_task": DelegateTask(delegation), "clarify": Clarify(partial(_clarify, sessions))}
+        tools |= {"delegate_task": DelegateTask(delegation), "clarify": Clarify(partial(_clarify, sessions))}
         async with _serving(sessions):
-            platform = open_telegram(settings, outside)  # type: ignore[arg-type]
-            house = House(store, sessions, hooks, models=models, compaction=compaction)
-            await Gateway(house, {PLATFORM: platform}, rules, outbound=outbound_policy).run()
+            platform = open_telegram(settings, network)  # type: ignore[arg-type]
+            app = SimulatedApp(store, sessions, hooks, models=models, compaction=compaction)
+            await Gateway(app, {PLATFORM: platform}, rules, outbound=outbound_policy).run()

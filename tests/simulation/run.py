@@ -1,4 +1,4 @@
-"""One plan, run to its end through all its deaths; what was wrong on the way, and at the end."""
+"""Runs one plan through all its crashes and collects the violations."""
 
 import asyncio
 import hashlib
@@ -6,92 +6,94 @@ import hashlib
 from msgspec import Struct
 
 from alipes.kernel.errors import StoreError
-from tests.simulation.checks import judge
-from tests.simulation.fake_network import Outside
-from tests.simulation.loop import MORGUE, Crashed, SeededLoop, Stuck
-from tests.simulation.machine import Machine, collect, running
-from tests.simulation.observer import Witness
+from tests.simulation.checks import check_outcome
+from tests.simulation.fake_network import FakeNetwork
+from tests.simulation.loop import DROPPED_TASKS, Crashed, Deadlock, SeededLoop
+from tests.simulation.machine import Machine, collect_dropped, install
+from tests.simulation.observer import Observer
 from tests.simulation.plan import Fault, Plan
-from tests.simulation.process import live
+from tests.simulation.process import run_process
 
-PATIENCE = 700.0
-"""Virtual seconds after the last thing that was done, in which all must be settled."""
-LEAVING = 30.0
-"""Virtual seconds for a process to end that was asked to."""
-LIVES = 12
+SETTLE_LIMIT = 700.0
+"""Virtual seconds after the last action within which everything must settle."""
+EXIT_LIMIT = 30.0
+"""Virtual seconds that a cancelled process has to end."""
+MAX_PROCESSES = 12
 
 
 class Outcome(Struct, frozen=True):
     plan: Plan
-    wrong: tuple[str, ...]
-    """What never may be; empty: all is well."""
+    violations: tuple[str, ...]
+    """Empty if the run passed."""
     digest: str
-    """Of everything that happened: the same for the same plan."""
+    """Hash of the trace: the same for the same plan."""
     steps: int
-    lives: int
+    processes: int
     seconds: float
     """Virtual ones."""
     trace: tuple[tuple[object, ...], ...] = ()
 
 
 def run(plan: Plan) -> Outcome:
-    if len(MORGUE) > 2000:
-        collect()
+    if len(DROPPED_TASKS) > 2000:
+        collect_dropped()
     machine = Machine(plan.seed)
-    outside = Outside(machine, plan.faults)
-    run = _Run(plan, machine, outside)
-    with running(machine):
+    network = FakeNetwork(machine, plan.faults)
+    run = _Run(plan, machine, network)
+    with install(machine):
         try:
-            run.all_lives()
-        except Stuck:
-            machine.blame("nothing is left that could happen, and not all is done")
+            run.run_all()
+        except Deadlock:
+            machine.report("deadlock: nothing is scheduled, but work is left")
     trace = tuple(machine.trace)
-    digest = hashlib.sha256(repr((trace, machine.wrong)).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(repr((trace, machine.violations)).encode()).hexdigest()[:16]
     machine.disk.halt()
-    return Outcome(plan, tuple(machine.wrong), digest, run.steps, run.lives, machine.clock[0] - 100.0, trace)
+    return Outcome(
+        plan, tuple(machine.violations), digest, run.steps, run.processes, machine.clock[0] - 100.0, trace
+    )
 
 
 class _Run:
-    def __init__(self, plan: Plan, machine: Machine, outside: Outside) -> None:
-        self._plan, self._machine, self._outside = plan, machine, outside
-        self._witness = Witness(machine, outside, plan)
+    def __init__(self, plan: Plan, machine: Machine, network: FakeNetwork) -> None:
+        self._plan, self._machine, self._network = plan, machine, network
+        self._observer = Observer(machine, network, plan)
         self._ends = [each for each in plan.faults if each.kind in ("crash", "power", "term")]
         machine.full_at = next((each.nth for each in plan.faults if each.kind == "full"), 0)
         machine.disk.cuts = any(each.kind == "power" for each in plan.faults)
-        self._deeds = list(plan.deeds)
+        self._actions = list(plan.actions)
         self._over = False
         self._seen = self._stepped = -1
-        self._limit = 100.0 + max((each.at for each in plan.deeds), default=0.0) + PATIENCE
-        self.steps = self.lives = 0
+        self._limit = 100.0 + max((each.at for each in plan.actions), default=0.0) + SETTLE_LIMIT
+        self.steps = self.processes = 0
 
-    def all_lives(self) -> None:
+    def run_all(self) -> None:
         while not self._over:
-            self.lives += 1
-            if self.lives > LIVES:
-                self._machine.blame(f"it does not settle within {LIVES} processes")
+            self.processes += 1
+            if self.processes > MAX_PROCESSES:
+                self._machine.report(f"it does not settle within {MAX_PROCESSES} processes")
                 break
-            self._life(self._ends.pop(0) if self._ends else None)
-        judge(self._machine, self._outside, self._witness, self._plan)
+            self._run_one(self._ends.pop(0) if self._ends else None)
+        check_outcome(self._machine, self._network, self._observer, self._plan)
 
-    def _life(self, end: Fault | None) -> None:
+    def _run_one(self, end: Fault | None) -> None:
         machine = self._machine
-        loop = machine.loop = SeededLoop(machine.clock, machine.dice)
-        self._witness.turns.clear()
-        self._witness.acting.clear()
-        loop.on_task, loop.on_rest, loop.on_step = self._witness.on_task, self._rest, self._step
-        loop.set_exception_handler(self._unheard)
-        root = loop.create_task(live(machine, self._outside, self._witness, self._plan))
+        loop = machine.loop = SeededLoop(machine.clock, machine.rng)
+        self._observer.turns.clear()
+        self._observer.running_tools.clear()
+        loop.on_task, loop.on_idle, loop.on_step = self._observer.on_task, self._on_idle, self._on_step
+        loop.set_exception_handler(self._on_unhandled)
+        root = loop.create_task(run_process(machine, self._network, self._observer, self._plan))
         root.add_done_callback(lambda _root: loop.stop())
         if end is not None:
             loop.crash_at = end.nth
             if end.kind == "term":
                 loop.on_crash = root.cancel  # type: ignore[assignment]
-        self._outside.begin()
-        for deed in self._deeds:
-            loop.call_at(max(100.0 + deed.at, loop.time()), self._happen, deed)
+        self._network.start_process()
+        for action in self._actions:
+            loop.call_at(max(100.0 + action.at, loop.time()), self._apply, action)
         try:
             loop.run_forever()
-            if not root.done():  # all is well: it ends as by a signal
+            if not root.done():  # finished: end it as a signal would
                 root.cancel()
                 self._over = True
                 loop.crash_at = 0
@@ -102,43 +104,43 @@ class _Run:
         finally:
             self.steps += loop.steps
             if root.done() and not root.cancelled():
-                root.exception()  # it ended, and died the same moment
+                root.exception()  # it ended and crashed at the same moment
             loop.drop()
-        machine.clock[0] += machine.dice.choice((0.1, 1.0, 5.0))
+        machine.clock[0] += machine.rng.choice((0.1, 1.0, 5.0))
 
     def _wait(self, loop: SeededLoop, root: "asyncio.Task[None]") -> None:
-        until = loop.time() + LEAVING
+        until = loop.time() + EXIT_LIMIT
         while not root.done():
             if loop.time() >= until:
-                self._machine.blame(f"it does not end within {LEAVING:.0f} s of being asked to")
+                self._machine.report(f"it does not end within {EXIT_LIMIT:.0f} s of being cancelled")
                 raise Crashed
-            loop.call_later(LEAVING, loop.stop)
+            loop.call_later(EXIT_LIMIT, loop.stop)
             loop.run_forever()
 
-    def _happen(self, deed: object) -> None:
-        self._deeds.remove(deed)  # type: ignore[arg-type]
-        self._outside.happen(deed)  # type: ignore[arg-type]
+    def _apply(self, action: object) -> None:
+        self._actions.remove(action)  # type: ignore[arg-type]
+        self._network.apply(action)  # type: ignore[arg-type]
 
-    def _step(self) -> None:
+    def _on_step(self) -> None:
         """After every step that changed something outside the process."""
-        if self._machine.notes != self._stepped:
-            self._stepped = self._machine.notes
-            self._witness.look(rest=False)
+        if self._machine.changes != self._stepped:
+            self._stepped = self._machine.changes
+            self._observer.check(rest=False)
 
-    def _rest(self) -> None:
-        """At every moment at which nothing can be done at once."""
+    def _on_idle(self) -> None:
+        """Called whenever nothing is ready."""
         machine = self._machine
-        if machine.wrong:  # it is not worth waiting for the rest
+        if machine.violations:  # no need to wait for the rest
             self._limit = min(self._limit, machine.clock[0] + 60.0)
         if machine.clock[0] > self._limit and not self._over:
-            machine.blame(f"not all is done after {PATIENCE:.0f} s")
+            machine.report(f"work is left after {SETTLE_LIMIT:.0f} s")
             self._over = True
             machine.loop.stop()
-        if machine.notes == self._seen:
+        if machine.changes == self._seen:
             return
-        self._seen = machine.notes
-        self._witness.look(rest=True)
-        if not self._over and not self._deeds and not self._outside.expected and self._settled():
+        self._seen = machine.changes
+        self._observer.check(rest=True)
+        if not self._over and not self._actions and not self._network.expected and self._settled():
             self._over = True
             machine.loop.call_later(8.0, machine.loop.stop)
 
@@ -152,32 +154,32 @@ class _Run:
 
     def _ended(self, loop: SeededLoop, root: "asyncio.Task[None]", end: Fault | None) -> None:
         machine = self._machine
-        machine.note("ended")
+        machine.record("ended")
         error = None if root.cancelled() else root.exception()
         if error is not None and not (
             isinstance(error, StoreError) and machine.writes >= machine.full_at > 0
         ):
-            machine.blame(f"the process ended by {error!r}")
-        left = [each.get_name() for each in loop.everyone if not each.done()]
+            machine.report(f"the process ended by {error!r}")
+        left = [each.get_name() for each in loop.tasks if not each.done()]
         if left:
-            machine.blame(f"tasks outlive the process: {left}")
-        if +self._outside.asking:
-            machine.blame("a request to the model outlives the process")
-        if +self._witness.acting:
-            machine.blame("a tool outlives the process")
-        self._outside.crash()
+            machine.report(f"tasks outlive the process: {left}")
+        if +self._network.asking:
+            machine.report("a request to the model outlives the process")
+        if +self._observer.running_tools:
+            machine.report("a tool outlives the process")
+        self._network.crash()
 
     def _crash(self, loop: SeededLoop, end: Fault | None) -> None:
         machine = self._machine
-        machine.note("crash")
+        machine.record("crash")
         loop.dead, self._over = True, False
-        self._outside.crash()
+        self._network.crash()
         machine.alive = ""
         if end is not None and end.kind == "power":
             machine.disk.cut_power()
-            self._witness.forget()
+            self._observer.forget()
         else:
             machine.disk.halt()
 
-    def _unheard(self, _loop: object, about: dict[str, object]) -> None:
-        self._machine.blame(f"unheard: {about.get('message')} {about.get('exception')!r}")
+    def _on_unhandled(self, _loop: object, about: dict[str, object]) -> None:
+        self._machine.report(f"unhandled: {about.get('message')} {about.get('exception')!r}")

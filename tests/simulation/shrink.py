@@ -1,4 +1,4 @@
-"""A failing plan made small: what can be left out while it still fails is left out."""
+"""Shrinks a failing plan: removes everything that is not needed for the failure."""
 
 import re
 from collections.abc import Callable
@@ -8,25 +8,24 @@ from msgspec import structs
 from tests.simulation.plan import Plan, without
 from tests.simulation.run import Outcome, run
 
-_PARTICULARS = re.compile(r"\(at .*|c\d+[a-z]\d+\S*|\b[0-9a-f]{8,}\b|\d+")
+_DETAILS = re.compile(r"\(at .*|c\d+[a-z]\d+\S*|\b[0-9a-f]{8,}\b|\d+")
 
 
-def kind(wrong: str) -> str:
-    """A complaint without its particulars."""
-    return _PARTICULARS.sub("#", wrong)
+def kind(violations: str) -> str:
+    """A violation without names and numbers."""
+    return _DETAILS.sub("#", violations)
 
 
 def shrink(failed: Outcome, tries: int = 400) -> Outcome:
-    """The smallest that was found in so many tries and fails in the same way: fewer deeds and faults, plainer
-    words."""
-    left, sought = [tries], kind(failed.wrong[0])
+    """The smallest plan found in `tries` runs that fails in the same way."""
+    left, sought = [tries], kind(failed.violations[0])
 
     def attempt(plan: Plan) -> Outcome | None:
         if left[0] <= 0:
             return None
         left[0] -= 1
         outcome = run(plan)
-        return outcome if sought in map(kind, outcome.wrong) else None
+        return outcome if sought in map(kind, outcome.violations) else None
 
     while (smaller := _smaller(failed.plan, attempt)) is not None:
         failed = smaller
@@ -41,17 +40,17 @@ def _smaller(plan: Plan, attempt: Callable[[Plan], Outcome | None]) -> Outcome |
 
 
 def _candidates(plan: Plan) -> list[Plan]:
-    """The same with one thing less; large pieces first."""
-    deeds, faults = len(plan.deeds), len(plan.faults)
-    found = [without(plan, set(range(deeds)) - {each}, set()) for each in range(deeds) if deeds > 1]
+    """The plan with one entry less; large reductions first."""
+    actions, faults = len(plan.actions), len(plan.faults)
+    found = [without(plan, set(range(actions)) - {each}, set()) for each in range(actions) if actions > 1]
     found += [without(plan, set(), {each}) for each in range(faults)]
-    found += [without(plan, {each}, set()) for each in range(deeds) if deeds > 1]
-    for number, deed in enumerate(plan.deeds):
-        verb, _, token = deed.text.partition(" ")
-        if deed.kind == "say" and verb != "echo":
-            plain = structs.replace(deed, text=f"echo {token}")
-            replaced = (*plan.deeds[:number], plain, *plan.deeds[number + 1 :])
-            found.append(structs.replace(plan, deeds=replaced))
+    found += [without(plan, {each}, set()) for each in range(actions) if actions > 1]
+    for number, action in enumerate(plan.actions):
+        verb, _, token = action.text.partition(" ")
+        if action.kind == "say" and verb != "echo":
+            plain = structs.replace(action, text=f"echo {token}")
+            replaced = (*plan.actions[:number], plain, *plan.actions[number + 1 :])
+            found.append(structs.replace(plan, actions=replaced))
     if plan.busy != "queue":
         found.append(structs.replace(plan, busy="queue"))
     if plan.progress != "off":

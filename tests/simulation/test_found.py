@@ -1,4 +1,4 @@
-"""What the simulation found, as small as it goes."""
+"""Small reproductions of bugs that the simulation found."""
 
 import asyncio
 
@@ -18,8 +18,8 @@ from tests.world.fake_platform import FakePlatform
 from tests.world.gateway_harness import make_message
 
 
-async def test_who_is_in_a_chat_and_who_waits_for_it_can_be_cancelled_together():
-    """As when the process is asked to end while two updates of one chat are taken in."""
+async def test_the_holder_and_the_waiter_of_a_chat_can_be_cancelled_together():
+    """As when the process is stopped while it handles two updates of one chat."""
     order, inside = ChatOrder(), asyncio.Event()
 
     async def take():
@@ -35,7 +35,7 @@ async def test_who_is_in_a_chat_and_who_waits_for_it_can_be_cancelled_together()
     assert all(task.cancelled() for task in tasks)
 
 
-class Frail(FakePlatform):
+class FailsWhileStopping(FakePlatform):
     """Fails in its own child task at the moment it is asked to stop."""
 
     async def listen(self, take, tell):
@@ -52,8 +52,8 @@ class Frail(FakePlatform):
 
 
 async def test_a_platform_that_fails_while_stopping_still_stops():
-    """A group that is cancelled while a child of it fails tells of the child only (seed 1008752)."""
-    messenger = Frail()
+    """A group that is cancelled while a child fails raises only the error of the child (seed 1008752)."""
+    messenger = FailsWhileStopping()
     serving = asyncio.create_task(PlatformRunner(messenger).serve(lambda _arrival: None))
     await messenger.connected.wait()
     serving.cancel()
@@ -63,29 +63,29 @@ async def test_a_platform_that_fails_while_stopping_still_stops():
 
 
 async def test_a_message_whose_receiver_was_cancelled_is_merged_with_its_copy(tmp_path):
-    """As when the platform breaks while the first part of an album is being kept (seed 379)."""
-    became = []
+    """As when the platform breaks while the first part of an album is being stored (seed 379)."""
+    batches = []
 
-    async def become(arrivals):
-        became.append([each.id for each in arrivals])
+    async def on_batch(arrivals):
+        batches.append([each.id for each in arrivals])
 
     async with open_store(tmp_path) as store, asyncio.TaskGroup() as tasks:
         group = LateTaskGroup()
         group.open(tasks)
-        batcher = Batcher(store.inbox, become, window=0.05, tasks=group)
+        batcher = Batcher(store.inbox, on_batch, window=0.05, tasks=group)
         await batcher.recover(())
         first, second = make_message("a", id="1", album="x"), make_message("b", id="2", album="x")
-        await store.inbox.add(first)  # and its bringer is no more
+        await store.inbox.add(first)  # and its receiver is cancelled
         await batcher.add(first)
         await batcher.add(first)
         await batcher.add(second)
-    assert became == [["1", "2"]]
+    assert batches == [["1", "2"]]
 
 
 @pytest.mark.parametrize("follows", ["nothing", "nothing that stays", "something"])
-async def test_a_write_that_changes_nothing_takes_no_other_to_the_disk(tmp_path, follows, monkeypatch):
-    """SQLite asks the disk only where something was changed: who counted on it lost a message with the power,
-    although the messenger had been acknowledged (seed 18463)."""
+async def test_a_write_that_changes_nothing_does_not_count_as_a_sync(tmp_path, follows, monkeypatch):
+    """SQLite syncs only if something was changed: relying on an empty write lost an acknowledged message in a
+    power cut (seed 18463)."""
     synced = []
     monkeypatch.setattr(WalFile, "sync", lambda _log: synced.append(True))
 

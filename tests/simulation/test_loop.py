@@ -1,14 +1,14 @@
-"""The loop under the simulation: time that jumps, order that holds, chances that repeat, death."""
+"""The simulated event loop: virtual time, order, repeatable randomness, crashes."""
 
 import asyncio
 import random
 
 import pytest
 
-from tests.simulation.loop import Crashed, SeededLoop, Stuck, Thread
+from tests.simulation.loop import Crashed, Deadlock, SeededLoop, Thread
 
 
-def a_loop(seed=1):
+def make_loop(seed=1):
     return SeededLoop([0.0], random.Random(seed))
 
 
@@ -21,13 +21,13 @@ def finish(loop, work):
 
 
 def test_hours_pass_in_no_time():
-    loop = a_loop()
+    loop = make_loop()
     finish(loop, asyncio.sleep(7200.0))
     assert loop.time() == 7200.0
 
 
-def test_what_is_called_soon_keeps_its_order():
-    loop, order = a_loop(), []
+def test_call_soon_keeps_the_order():
+    loop, order = make_loop(), []
 
     async def work():
         for number in range(20):
@@ -38,8 +38,8 @@ def test_what_is_called_soon_keeps_its_order():
     assert order == list(range(20))
 
 
-def the_order_of_ten(seed):
-    loop, order = a_loop(seed), []
+def order_of_ten(seed):
+    loop, order = make_loop(seed), []
 
     async def work():
         for number in range(10):
@@ -50,13 +50,13 @@ def the_order_of_ten(seed):
     return order
 
 
-def test_what_is_due_at_one_moment_comes_in_any_order_and_by_one_seed_in_the_same():
-    assert the_order_of_ten(1) == the_order_of_ten(1) != the_order_of_ten(2)
-    assert sorted(the_order_of_ten(2)) == list(range(10))
+def test_timers_due_together_run_in_an_order_that_depends_on_the_seed():
+    assert order_of_ten(1) == order_of_ten(1) != order_of_ten(2)
+    assert sorted(order_of_ten(2)) == list(range(10))
 
 
-def test_a_thread_does_one_thing_after_the_other_and_tells_in_that_order():
-    loop, seen = a_loop(), []
+def test_a_thread_runs_jobs_and_reports_results_in_order():
+    loop, seen = make_loop(), []
 
     async def work():
         thread = Thread(loop)
@@ -70,24 +70,24 @@ def test_a_thread_does_one_thing_after_the_other_and_tells_in_that_order():
     assert seen == list(range(10))
 
 
-def test_what_a_thread_raises_is_raised_to_who_asked():
+def test_an_exception_in_a_thread_reaches_the_caller():
     async def work():
         with pytest.raises(ZeroDivisionError):
             await asyncio.to_thread(lambda: 1 / 0)
 
-    assert finish(a_loop(), work()).exception() is None
+    assert finish(make_loop(), work()).exception() is None
 
 
 def test_a_deadlock_is_reported():
-    loop = a_loop()
+    loop = make_loop()
     loop.create_task(asyncio.Event().wait())
-    with pytest.raises(Stuck):
+    with pytest.raises(Deadlock):
         loop.run_forever()
     loop.drop()
 
 
 def test_after_a_crash_nothing_of_the_process_happens():
-    loop, done = a_loop(), []
+    loop, done = make_loop(), []
 
     async def work():
         await asyncio.sleep(1)

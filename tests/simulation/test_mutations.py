@@ -7,16 +7,16 @@ from tests.simulation.plan import plan
 from tests.simulation.run import run
 
 SEEDS = 300
-"""Within so many it must be found; most are within ten."""
+"""The violation must appear within this many seeds; most appear within ten."""
 
 
 @pytest.mark.parametrize("rule", MUTATIONS)
-def test_without_this_rule_something_goes_wrong(rule, monkeypatch):
-    mutate, taste = MUTATIONS[rule]
+def test_the_simulation_notices_that_a_rule_is_missing(rule, monkeypatch):
+    mutate, profile = MUTATIONS[rule]
     mutate(monkeypatch)
-    outcomes = (run(plan(seed, taste)) for seed in range(SEEDS))
-    found = next((outcome.wrong for outcome in outcomes if outcome.wrong), ())
-    assert found, f"{rule}: nothing is wrong in {SEEDS} seeds"
+    outcomes = (run(plan(seed, profile)) for seed in range(SEEDS))
+    found = next((outcome.violations for outcome in outcomes if outcome.violations), ())
+    assert found, f"{rule}: no violation in {SEEDS} seeds"
     assert not any("TypeError" in each or "AttributeError" in each for each in found), (
         "the patch does not fit"
     )

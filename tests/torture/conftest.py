@@ -1,8 +1,8 @@
-"""The torture suite's budget of time and its report: scenario, seeds, violations, worst figure, and what is missing.
+"""Time budget and report of the torture suite: scenario, seeds, violations, worst figure, and what is missing.
 
-`ALIPES_TORTURE_MINUTES`: each file has its share of them, and what it does not use is the next one's; tests that
-would begin later are left out, and named, but for the first of a file. `ALIPES_TORTURE_REPORT`: the file that the
-report is written to; without it, the long pass shows it at its end.
+`ALIPES_TORTURE_MINUTES`: shared by the files; what one does not use goes to the next. Tests that would start later
+are skipped and listed, except the first of a file. `ALIPES_TORTURE_REPORT`: the file for the report; without it,
+the long pass prints the report at its end.
 """
 
 import os
@@ -25,15 +25,15 @@ SCENARIOS = {
     "5": "Burst, duplicates, restart while busy",
     "6": "Stop means stop",
     "7": "Die mid tool call, then resume",
-    "8": "Alive but deaf",
+    "8": "Running but not receiving",
     "9": "Compressed month",
-    "10": "Bad MCP citizens",
+    "10": "Misbehaving MCP servers",
     "11": "Slow world, hung plugin",
     "12": "Compaction adversary",
     "13": "Schedules under stress",
-    "14": "Hostile neighbour",
+    "14": "Hostile web pages, keys and commands",
     "15": "Canary exfiltration",
-    "spare": "Spares",
+    "spare": "Other",
 }
 FILES = {
     "background": "6",
@@ -48,27 +48,27 @@ FILES = {
     "store_bad_disk": "2",
     "store_processes": "2",
 }
-"""What files without a number in their name belong to."""
+"""The scenario of files without a number in their name."""
 MISSING = {
-    "2": "schedule workers and the page: the product has neither",
+    "2": "schedule workers and the page: not in the product",
     "6": "an MCP call: the product has no MCP client",
     "10": "all of it: the product has no MCP client",
     "13": "all of it: the product has no schedules",
-    "14": "schedules as a mode of approval, and the page: the product has neither",
-    "15": "memory, web pages, PDF, MCP descriptions and a sandbox: the product has none of them",
+    "14": "schedules as a mode of approval, and the page: not in the product",
+    "15": "memory, web pages, PDF, MCP descriptions and a sandbox: not in the product",
 }
-ELSEWHERE = {
-    "4": "tests/conformance/test_surviving.py",
-    "5": "tests/conformance/test_stopping.py",
-    "14": "tests/unit/test_approval*.py, test_guarded.py, tests/conformance/test_hostile.py, tests/e2e/test_api_keys.py",
-    "15": "tests/unit/test_masking.py, test_secrecy.py",
+OTHER_SUITES = {
+    "4": "tests/conformance/test_recovery.py",
+    "5": "tests/conformance/test_stop.py",
+    "14": "tests/unit/agent/approval, tests/conformance/test_hostile.py, tests/e2e/test_api_keys.py",
+    "15": "tests/unit/runtime/test_redaction.py, test_secrets.py",
     "spare": "tests/e2e/test_stale_clients.py, test_terminal_*.py, test_backup.py, tests/contract",
 }
-BEGAN = time.monotonic()
+STARTED_AT = time.monotonic()
 BUDGET = float(os.environ.get("ALIPES_TORTURE_MINUTES", "0")) * 60
-DUE: dict[Path, float] = {}
-"""By file, the seconds since the beginning at which its time is over."""
-BEGUN: set[Path] = set()
+DEADLINES: dict[Path, float] = {}
+"""By file, the seconds since the start at which its time is up."""
+STARTED_FILES: set[Path] = set()
 
 
 class Line(Struct):
@@ -85,7 +85,7 @@ LINES: dict[str, Line] = defaultdict(Line)
 
 
 def scenario(name: str) -> str:
-    """The number that the file of a test has, or is known by."""
+    """The scenario of a test, by its file name."""
     file = Path(name.partition("::")[0]).stem.removeprefix("test_")
     numbered = re.match(r"(\d+|spare)_", file)
     return numbered[1].lstrip("0") if numbered else FILES.get(file, "spare")
@@ -99,14 +99,14 @@ def figures(request: pytest.FixtureRequest) -> Iterator[Figures]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files = dict.fromkeys(item.path for item in items if "torture" in item.path.parts)
-    DUE.update({file: BUDGET * place / len(files) for place, file in enumerate(files, 1)})
+    DEADLINES.update({file: BUDGET * place / len(files) for place, file in enumerate(files, 1)})
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if BUDGET and item.path in DUE:
-        if item.path in BEGUN and time.monotonic() - BEGAN > DUE[item.path]:
-            pytest.skip("its share of the time is used up")
-        BEGUN.add(item.path)
+    if BUDGET and item.path in DEADLINES:
+        if item.path in STARTED_FILES and time.monotonic() - STARTED_AT > DEADLINES[item.path]:
+            pytest.skip("the time for this file is used up")
+        STARTED_FILES.add(item.path)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -114,7 +114,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         return
     line = LINES[scenario(report.nodeid)]
     if report.skipped:
-        line.left_out.append(f"{report.nodeid.partition('::')[2]}: {_why(report)}")
+        line.left_out.append(f"{report.nodeid.partition('::')[2]}: {_skip_reason(report)}")
     if report.failed:
         line.violations.append(report.nodeid)
     if report.when != "call":
@@ -128,7 +128,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             line.worst[name] = (max(figure, line.worst.get(name, (figure, ""))[0]), unit)
 
 
-def _why(report: pytest.TestReport) -> str:
+def _skip_reason(report: pytest.TestReport) -> str:
     return str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else "skipped"
 
 
@@ -147,7 +147,7 @@ def table(lines: dict[str, Line]) -> Iterable[str]:
     yield from ("", "Not tried, because the product has no such part:")
     yield from (f"- {number}: {why}" for number, why in MISSING.items())
     yield from ("", "Tried by other suites too:")
-    yield from (f"- {number}: {where}" for number, where in ELSEWHERE.items())
+    yield from (f"- {number}: {where}" for number, where in OTHER_SUITES.items())
     yield from ("", "Left out in this run:")
     yield from [f"- {each}" for line in lines.values() for each in line.left_out] or ["- none"]
 

@@ -1,4 +1,4 @@
-"""A home for the real program: its model and its messenger on loopback, a plugin, a key; and a caller at its door."""
+"""A home for the real program, with a model and a messenger on loopback, a plugin and a key; and an API client."""
 
 import os
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from tests.world.telegram_server import TelegramServer
 PLUGIN = "trial"
 
 
-def furnish(
+def write_home(
     home: Home,
     model: ModelServer,
     telegram: TelegramServer | None = None,
@@ -27,7 +27,7 @@ def furnish(
     lines: tuple[str, ...] = (),
     **messenger: object,
 ) -> None:
-    """`plugin`: the source of one. `lines` stand at the top of the settings; `messenger` joins `[telegram]`."""
+    """`plugin`: source code. `lines`: the first lines of config.toml. `messenger`: more keys of `[telegram]`."""
     home.path.mkdir(exist_ok=True, mode=0o700)
     text = ['model = "test/scripted"', f"api.rate = {0}", *lines]
     text += ["[providers.test]", 'api = "openai-chat"', f'base_url = "{model.url("openai-chat")}"']
@@ -45,28 +45,28 @@ def furnish(
 
 
 @asynccontextmanager
-async def calling(home: Home, **environment: str) -> AsyncIterator[tuple[ServeProcess, ApiClient]]:
-    """The service, and its operator in front of it."""
-    async with open_serve(home, **environment) as served, door(served) as front:
-        yield served, front
+async def open_service(home: Home, **environment: str) -> AsyncIterator[tuple[ServeProcess, ApiClient]]:
+    """The service, and an API client with the operator's key."""
+    async with open_serve(home, **environment) as served, open_client(served) as api:
+        yield served, api
 
 
 @asynccontextmanager
-async def door(served: ServeProcess) -> AsyncIterator[ApiClient]:
+async def open_client(served: ServeProcess) -> AsyncIterator[ApiClient]:
     async with httpx2.AsyncClient(base_url=served.address, trust_env=False, timeout=LIMIT_S) as client:
         yield ApiClient(client)
 
 
-def texts(telegram: TelegramServer, chat: int) -> list[str]:
-    """What the bot has standing in the chat, from top to bottom."""
+def bot_texts(telegram: TelegramServer, chat: int) -> list[str]:
+    """The messages of the bot in the chat, from top to bottom."""
     return [kept.text for kept in telegram.chats.mine(chat)]
 
 
-def words(body: dict[str, Any]) -> str:
-    """The person's last words in a request."""
+def last_user_text(body: dict[str, Any]) -> str:
+    """The last message of a person in a request."""
     seen = [each["content"] for each in body["messages"] if each["role"] == "user"]
-    spoken = [str(each) for each in seen if not str(each).startswith("<notice>")]
-    return spoken[-1] if spoken else ""
+    said = [str(each) for each in seen if not str(each).startswith("<notice>")]
+    return said[-1] if said else ""
 
 
 def open_files(pid: int) -> list[str]:
@@ -79,7 +79,7 @@ def open_files(pid: int) -> list[str]:
     return found
 
 
-def complaints(home: Home) -> list[str]:
-    """Lines of the log that tell of an error."""
+def logged_errors(home: Home) -> list[str]:
+    """Error lines of the log."""
     log = (home.path / "logs" / "alipes.log").read_text()
     return [each for each in log.splitlines() if '"level":"error"' in each or "is closed" in each]

@@ -1,4 +1,4 @@
-"""Is the loop free? Asked from outside, again and again; and the same of a process that does nothing else."""
+"""Measures loop lag from outside, next to the lag of an idle process."""
 
 import asyncio
 import sys
@@ -12,9 +12,9 @@ from tests.e2e.service import ServeProcess
 from tests.torture.trials import LONG
 
 LAG = 0.25
-"""Seconds for which the loop may stand still, for all but one of a thousand looks at it."""
+"""Seconds that the loop may be blocked, for all but one of a thousand health checks."""
 PAUSE = 0.02
-SHARE = 0.999
+QUANTILE = 0.999
 IDLE = """
 import asyncio
 
@@ -31,47 +31,47 @@ asyncio.run(main())
 """
 
 
-class Lag:
+class LoopLag:
     """Latency of each health check."""
 
     def __init__(self) -> None:
-        self.took: list[float] = []
-        self.idle: list[float] = []
-        """The same of the one that does nothing: that is this machine's doing, and ours."""
+        self.latencies: list[float] = []
+        self.idle_latencies: list[float] = []
+        """Latency of an idle process: what the machine and this test cost."""
 
     @property
     def worst(self) -> float:
-        """Of all but one of a thousand looks."""
-        return sorted(self.took)[int(len(self.took) * SHARE)]
+        """The worst, without one of a thousand."""
+        return sorted(self.latencies)[int(len(self.latencies) * QUANTILE)]
 
     @property
     def machine(self) -> float:
-        return max(self.idle)
+        return max(self.idle_latencies)
 
     def check(self, allowed: float = LAG) -> None:
-        """What the machine itself needs is not ours; where many tests run side by side it varies much."""
+        """The latency of the machine is subtracted; it varies a lot while many tests run in parallel."""
         slack = 2 * self.machine if LONG else max(5 * self.machine, LAG)
-        assert self.worst < allowed + slack, (self.worst, self.machine, len(self.took))
+        assert self.worst < allowed + slack, (self.worst, self.machine, len(self.latencies))
 
 
 @asynccontextmanager
-async def watching(served: ServeProcess) -> AsyncIterator[Lag]:
-    lag, both = Lag(), asyncio.Barrier(3)
+async def watch_lag(served: ServeProcess) -> AsyncIterator[LoopLag]:
+    lag, both = LoopLag(), asyncio.Barrier(3)
 
-    async def ask(address: str, path: str, took: list[float]) -> None:
+    async def ask(address: str, path: str, latencies: list[float]) -> None:
         async with httpx2.AsyncClient(base_url=address, trust_env=False, timeout=90) as client:
             await client.get(path)
-            await both.wait()  # to make a client is work for this loop, which would be taken for theirs
+            await both.wait()  # creating a client blocks this loop, which would be measured as lag
             while True:
                 began = time.monotonic()
                 await client.get(path)
-                took.append(time.monotonic() - began)
+                latencies.append(time.monotonic() - began)
                 await asyncio.sleep(PAUSE)
 
-    async with _idle() as address, asyncio.TaskGroup() as group:
+    async with _open_idle_server() as address, asyncio.TaskGroup() as group:
         looking = [
-            group.create_task(ask(served.address, "/health", lag.took)),
-            group.create_task(ask(address, "/", lag.idle)),
+            group.create_task(ask(served.address, "/health", lag.latencies)),
+            group.create_task(ask(address, "/", lag.idle_latencies)),
         ]
         await both.wait()
         yield lag
@@ -80,7 +80,7 @@ async def watching(served: ServeProcess) -> AsyncIterator[Lag]:
 
 
 @asynccontextmanager
-async def _idle() -> AsyncIterator[str]:
+async def _open_idle_server() -> AsyncIterator[str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", IDLE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )

@@ -1,6 +1,6 @@
-"""Turns stopped at random moments of a stream over TLS, while others in the process open and close SQLite files.
+"""Turns stopped at random moments of a TLS stream while plugin workers open and close SQLite files.
 
-What a closed connection still writes must never land in a file that was given its descriptor.
+A closed connection must never write into a file that got its descriptor.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 
 from tests.e2e.program import Home
-from tests.torture.homes import calling, complaints, door, furnish, open_files
+from tests.torture.homes import logged_errors, open_client, open_files, open_service, write_home
 from tests.torture.trials import seeds, trials
 from tests.world.api_harness import ApiClient
 from tests.world.environment import LIMIT_S
@@ -49,57 +49,61 @@ async def setup(ctx):
 '''
 
 
-def replies(dice):
-    """Stalls before it begins, in its midst, or drips; now and then it is done at once."""
+def replies(rng):
+    """Stall before or during the answer, stream slowly, or sometimes answer at once."""
 
     def reply(body):
         if not body.get("tools"):
             return Say("A title")
         kinds = (Stall(None), Stall(""), Stall("half of an answer"), Say("word " * 40, pieces=40, delay=0.02))
-        return dice.choice(kinds) if "hello" not in str(body["messages"][-1]) else Say("well")
+        return rng.choice(kinds) if "hello" not in str(body["messages"][-1]) else Say("well")
 
     return reply
 
 
-def lasting(pid: int) -> int:
-    """Open files but for those of the workers, which come and go."""
+def count_files(pid: int) -> int:
+    """Number of open files, without those of the workers."""
     return sum("/files/w" not in where for where in open_files(pid))
 
 
-async def one(front: ApiClient, dice: random.Random, lane: int, number: int, took: list[float]) -> None:
-    run = await front.begin(f"go {number}", session=f"s{lane}")
-    await asyncio.sleep(dice.choice((0.0, dice.uniform(0, 0.03), dice.uniform(0, 0.3))))
+async def run_and_stop(
+    api: ApiClient, rng: random.Random, lane: int, number: int, seconds_taken: list[float]
+) -> None:
+    run = await api.begin(f"go {number}", session=f"s{lane}")
+    await asyncio.sleep(rng.choice((0.0, rng.uniform(0, 0.03), rng.uniform(0, 0.3))))
     began = time.perf_counter()
-    for _ in range(dice.choice((1, 1, 2))):
-        assert (await front.ask("POST", f"/runs/{run}/stop")).status_code in (202, 409)
-    seen = await front.finish(run)
-    took.append(time.perf_counter() - began)
+    for _ in range(rng.choice((1, 1, 2))):
+        assert (await api.ask("POST", f"/runs/{run}/stop")).status_code in (202, 409)
+    seen = await api.finish(run)
+    seconds_taken.append(time.perf_counter() - began)
     assert seen["status"] in ("stopped", "answered"), seen
 
 
-async def lane(front: ApiClient, dice: random.Random, number: int, turns: int, took: list[float]) -> None:
+async def run_lane(
+    api: ApiClient, rng: random.Random, number: int, turns: int, seconds_taken: list[float]
+) -> None:
     for turn in range(turns):
-        await one(front, dice, number, turn, took)
+        await run_and_stop(api, rng, number, turn, seconds_taken)
 
 
 @pytest.mark.deadline(600)
 @pytest.mark.parametrize("seed", seeds(1, 5))
 async def test_no_byte_of_a_stopped_stream_lands_in_a_file(tmp_path, seed, figures):
-    dice, took, home = random.Random(seed), [], Home(tmp_path / "home")
-    async with ModelServer(replies(dice), tls=server_context()) as model:
-        furnish(home, model, plugin=STORM)
-        async with calling(home, SSL_CERT_FILE=str(ca_file(tmp_path))) as (served, front):
-            await lane(front, dice, 0, 2, [])  # everything is loaded once
-            await front.finish(await front.begin("hello"))
-            before = lasting(served.process.pid)
-            async with door(served) as crowd, asyncio.TaskGroup() as lanes:
+    rng, seconds_taken, home = random.Random(seed), [], Home(tmp_path / "home")
+    async with ModelServer(replies(rng), tls=server_context()) as model:
+        write_home(home, model, plugin=STORM)
+        async with open_service(home, SSL_CERT_FILE=str(ca_file(tmp_path))) as (served, api):
+            await run_lane(api, rng, 0, 2, [])  # warm up
+            await api.finish(await api.begin("hello"))
+            before = count_files(served.process.pid)
+            async with open_client(served) as crowd, asyncio.TaskGroup() as lanes:
                 for number in range(LANES):
-                    own = random.Random(dice.random())
-                    lanes.create_task(lane(crowd, own, number, trials(10, 64), took))
-            assert (await front.finish(await front.begin("hello")))["status"] == "answered"
+                    own = random.Random(rng.random())
+                    lanes.create_task(run_lane(crowd, own, number, trials(10, 64), seconds_taken))
+            assert (await api.finish(await api.begin("hello")))["status"] == "answered"
             async with asyncio.timeout(LIMIT_S):
                 await model.idle()
-                await until(lambda: lasting(served.process.pid) <= before + 2)
+                await until(lambda: count_files(served.process.pid) <= before + 2)
             assert await served.left() == 0
             assert await served.process.stderr.read() == b""
     assert len(list(home.path.rglob("w*.db"))) == WORKERS
@@ -107,6 +111,6 @@ async def test_no_byte_of_a_stopped_stream_lands_in_a_file(tmp_path, seed, figur
         assert path.read_bytes()[:16] == b"SQLite format 3\0", path
         with closing(sqlite3.connect(path)) as db:
             assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)], path
-    assert complaints(home) == []
-    figures.tried(len(took))
-    figures.worst("stop", max(took), "s")
+    assert logged_errors(home) == []
+    figures.tried(len(seconds_taken))
+    figures.worst("stop", max(seconds_taken), "s")

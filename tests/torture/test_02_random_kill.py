@@ -13,8 +13,8 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.e2e.service import open_serve
-from tests.torture.home_processes import ProcessGroupOnHome
-from tests.torture.homes import furnish, texts, words
+from tests.torture.home_processes import HomeProcesses
+from tests.torture.homes import bot_texts, last_user_text, write_home
 from tests.torture.test_store_bad_disk import may_mount
 from tests.torture.trials import LONG, Figures, seeds
 from tests.world.model_server import ModelServer, Say
@@ -24,65 +24,74 @@ from tests.world.wait import until
 ASKERS = 20 if LONG else 2
 SECONDS = 40.0 if LONG else 5.0
 DISK = 24_000_000
-SAID = "SELECT ending FROM turns WHERE json_extract(inbound, '$.text') = ?"
+ENDING_OF = "SELECT ending FROM turns WHERE json_extract(inbound, '$.text') = ?"
 DOUBTFUL = "SELECT json_extract(outbound, '$.text') FROM outbox WHERE uncertain_part"
 
 
-async def live(house: ProcessGroupOnHome, *more) -> None:
-    """All of them beside each other, until it is over; then the service once more, until everybody is answered."""
+async def run_all(processes: HomeProcesses, *more) -> None:
+    """Run all of them in parallel until time is up; then the service alone until everyone is answered."""
     async with asyncio.TaskGroup() as group:
-        for work in (house.serve(), house.read(), house.sit("desk"), house.call("page"), *more):
+        for work in (
+            processes.serve(),
+            processes.read_database(),
+            processes.use_terminal("desk"),
+            processes.use_api("page"),
+            *more,
+        ):
             group.create_task(work)
         for number in range(ASKERS):
-            group.create_task(house.ask(f"asker{number}"))
-        for chat in house.asked:
-            group.create_task(house.write(chat))
-    async with open_serve(house.home, within=60.0) as served:
-        for chat, count in house.asked.items():
-            await house.telegram.shows(chat, f"answer {chat}-{count}")
-        await until(lambda: not rows(house, "SELECT 1 FROM turns WHERE ending IS NULL"))
+            group.create_task(processes.run_asks(f"asker{number}"))
+        for chat in processes.asked:
+            group.create_task(processes.send_messages(chat))
+    async with open_serve(processes.home, within=60.0) as served:
+        for chat, count in processes.asked.items():
+            await processes.telegram.shows(chat, f"answer {chat}-{count}")
+        await until(lambda: not rows(processes, "SELECT 1 FROM turns WHERE ending IS NULL"))
         assert await served.left() == 0
 
 
-def rows(house: ProcessGroupOnHome, sql: str) -> list[tuple]:
-    with closing(sqlite3.connect(house.home.path / "alipes.db", timeout=5)) as db:
+def rows(processes: HomeProcesses, sql: str) -> list[tuple]:
+    with closing(sqlite3.connect(processes.home.path / "alipes.db", timeout=5)) as db:
         return db.execute(sql).fetchall()
 
 
-def judge(house: ProcessGroupOnHome, seed: int, figures: Figures) -> None:
+def check_results(processes: HomeProcesses, seed: int, figures: Figures) -> None:
     """Everything acknowledged is stored; each message is answered once, in order, or marked uncertain."""
-    assert house.stale == [] and house.reads > 0 and (house.received or not LONG)
-    with closing(sqlite3.connect(house.home.path / "alipes.db")) as db:
+    assert processes.stale == [] and processes.reads > 0 and (processes.received or not LONG)
+    with closing(sqlite3.connect(processes.home.path / "alipes.db")) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        for text in house.received:
-            endings = db.execute(SAID, (text,)).fetchall()
+        for text in processes.received:
+            endings = db.execute(ENDING_OF, (text,)).fetchall()
             # a terminal shows an answer as it streams; if it cannot be saved afterwards, the turn fails visibly
-            shown = [("failed",)] if house.refused and text.startswith("desk") else [("answered",)]
+            shown = [("failed",)] if processes.refused and text.startswith("desk") else [("answered",)]
             assert endings in ([("answered",)], shown), (
                 f"{text} was acknowledged and is not stored: {endings}"
             )
         doubtful = {row[0] for row in db.execute(DOUBTFUL)}
-    for chat, count in house.asked.items():
-        seen = [text for text in texts(house.telegram, chat) if text.startswith("answer")]
+    for chat, count in processes.asked.items():
+        seen = [text for text in bot_texts(processes.telegram, chat) if text.startswith("answer")]
         wanted = [f"answer {chat}-{n}" for n in range(1, count + 1)]
         assert list(dict.fromkeys(seen)) == wanted, (seed, seen)
         twice = {text for text in seen if seen.count(text) > 1}
         assert twice <= doubtful, (seed, seen)
-        figures.worst("answers in a chat twice, each known to be in doubt", len(twice))
+        figures.worst("answers sent twice, each marked uncertain", len(twice))
 
 
 @pytest.mark.deadline(90 + 2 * SECONDS)
 @pytest.mark.parametrize("seed", seeds(1, 5))
 async def test_acknowledged_messages_survive_random_kills(tmp_path, seed, figures):
-    home, dice = Home(tmp_path / "home"), random.Random(seed)
-    async with ModelServer(lambda body: Say(f"answer {words(body)}")) as model, TelegramServer() as telegram:
-        furnish(home, model, telegram)
+    home, rng = Home(tmp_path / "home"), random.Random(seed)
+    async with (
+        ModelServer(lambda body: Say(f"answer {last_user_text(body)}")) as model,
+        TelegramServer() as telegram,
+    ):
+        write_home(home, model, telegram)
         assert (await home.run("ask", "first")).status == 0
-        house = ProcessGroupOnHome(home, telegram, dice, SECONDS)
-        await live(house, house.kill_randomly())
-        judge(house, seed, figures)
-    assert house.kills > 0 and house.refused == []
-    figures.tried(house.kills)
+        processes = HomeProcesses(home, telegram, rng, SECONDS)
+        await run_all(processes, processes.kill_randomly())
+        check_results(processes, seed, figures)
+    assert processes.kills > 0 and processes.refused == []
+    figures.tried(processes.kills)
 
 
 @contextmanager
@@ -95,13 +104,13 @@ def small_disk(where: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", where], check=True)
 
 
-async def fill(house: ProcessGroupOnHome, disk: Path) -> None:
-    """To the last byte, for a while, and again: what was freed meanwhile is taken too. Until it was felt."""
-    await asyncio.sleep(house.rest * house.dice.uniform(0.2, 0.5))
+async def fill_disk(processes: HomeProcesses, disk: Path) -> None:
+    """Fill the disk to the last byte for a while, until some process was refused."""
+    await asyncio.sleep(processes.seconds_left * processes.rng.uniform(0.2, 0.5))
     ballast = disk / "ballast"
     with ballast.open("ab", buffering=0) as file:
-        until = time.monotonic() + house.dice.uniform(1, 3)
-        while time.monotonic() < until or not house.refused:
+        until = time.monotonic() + processes.rng.uniform(1, 3)
+        while time.monotonic() < until or not processes.refused:
             try:
                 while True:
                     file.write(bytes(4096))
@@ -115,17 +124,17 @@ async def fill(house: ProcessGroupOnHome, disk: Path) -> None:
 async def test_acknowledged_messages_survive_a_full_disk(tmp_path, seed, figures):
     if not may_mount():
         pytest.skip("only root may mount a small disk")
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     with small_disk(tmp_path / "disk") as disk:
         home = Home(disk / "home")
         async with (
-            ModelServer(lambda body: Say(f"answer {words(body)}")) as model,
+            ModelServer(lambda body: Say(f"answer {last_user_text(body)}")) as model,
             TelegramServer() as telegram,
         ):
-            furnish(home, model, telegram)
+            write_home(home, model, telegram)
             assert (await home.run("ask", "first")).status == 0
-            house = ProcessGroupOnHome(home, telegram, dice, SECONDS)
-            await live(house, fill(house, disk))
-            judge(house, seed, figures)
-        assert house.refused, "the disk was never full"
+            processes = HomeProcesses(home, telegram, rng, SECONDS)
+            await run_all(processes, fill_disk(processes, disk))
+            check_results(processes, seed, figures)
+        assert processes.refused, "the disk was never full"
     figures.tried(1)

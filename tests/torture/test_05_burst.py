@@ -1,4 +1,4 @@
-"""A burst while a turn runs, some of it delivered again, and a restart in its midst: each once, in order."""
+"""Messages sent while a turn runs, some delivered twice, with a restart in between: each is answered once, in order."""
 
 import asyncio
 import random
@@ -10,7 +10,7 @@ import pytest
 from alipes.store.store import open_store
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, open_serve
-from tests.torture.homes import furnish, texts, words
+from tests.torture.homes import bot_texts, last_user_text, write_home
 from tests.torture.trials import seeds
 from tests.world.model_server import Call, Calls, ModelServer, Say
 from tests.world.model_validation import since_user
@@ -23,22 +23,22 @@ def reply(body):
     if seen.startswith("message 1") and not said:
         calls = [Call("terminal", {"command": f"echo tool {n}; sleep 0.6"}, id=f"c{n}") for n in range(3)]
         return Calls(tuple(calls), "I look.")
-    return Say(f"answer to {words(body)}")
+    return Say(f"answer to {last_user_text(body)}")
 
 
-async def burst(telegram: TelegramServer, dice: random.Random, numbers) -> list:
+async def burst(telegram: TelegramServer, rng: random.Random, numbers) -> list:
     """Messages within a second, the third delivered twice more, as after a lost confirmation."""
     said = []
     for number in numbers:
         said.append(telegram.chats.say(f"message {number}", chat=OWNER))
         for _ in range(2 * (number == 3)):
             telegram._queue_update("message", said[-1])
-        await asyncio.sleep(dice.uniform(0, 0.2))
+        await asyncio.sleep(rng.uniform(0, 0.2))
     return said
 
 
 async def transcript(home: Home) -> tuple[list[str], list[str]]:
-    """What people said as the store has it, and how the turns ended."""
+    """The stored messages of people, and the endings of the turns."""
     async with open_store(home.path) as store:
         (session,) = await store.archive.sessions()
         messages = await store.archive.messages(session.id)
@@ -49,28 +49,28 @@ async def transcript(home: Home) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.deadline(60)
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "left"])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "terminated"])
 @pytest.mark.parametrize("seed", seeds(1, 10))
 async def test_queued_messages_are_answered_once_and_in_order(tmp_path, seed, how, figures):
-    dice, home = random.Random(seed), Home(tmp_path / "home")
+    rng, home = random.Random(seed), Home(tmp_path / "home")
     async with ModelServer(reply) as model, TelegramServer() as telegram:
-        furnish(home, model, telegram, lines=("serve.drain = 1",))
+        write_home(home, model, telegram, lines=("serve.drain = 1",))
         async with open_serve(home) as served:
             await served.ready()
             telegram.chats.say("message 1", chat=OWNER)
             await model.asked()
-            said = await burst(telegram, dice, (2, 3, 4))
+            said = await burst(telegram, rng, (2, 3, 4))
             await served.left(by=how)
-        for wire in said:  # who was restarted must know them still
+        for wire in said:  # delivered again after the restart
             telegram._queue_update("message", wire)
-        await burst(telegram, dice, (5,))
+        await burst(telegram, rng, (5,))
         began = time.monotonic()
         async with open_serve(home) as served:
             await telegram.shows(OWNER, "answer to message 5")
             figures.worst("from the restart to the last answer", time.monotonic() - began, "s")
             await telegram.confirmed()
             assert await served.left() == 0
-        answers = [text for text in texts(telegram, OWNER) if text.startswith(("answer", "I look"))]
+        answers = [text for text in bot_texts(telegram, OWNER) if text.startswith(("answer", "I look"))]
         assert answers == ["I look.", *(f"answer to message {number}" for number in range(1, 6))]
         said, endings = await transcript(home)
         assert said == [f"message {number}" for number in range(1, 6)]
@@ -79,14 +79,12 @@ async def test_queued_messages_are_answered_once_and_in_order(tmp_path, seed, ho
 
 @pytest.mark.deadline(60)
 @pytest.mark.parametrize("seed", seeds(1, 10))
-async def test_what_tools_make_at_once_is_sent_in_the_order_of_the_calls_and_before_the_answer(
-    tmp_path, seed
-):
-    dice, home = random.Random(seed), Home(tmp_path / "home")
+async def test_files_of_parallel_tools_are_sent_in_call_order_before_the_answer(tmp_path, seed):
+    rng, home = random.Random(seed), Home(tmp_path / "home")
 
     def make(number: int) -> Call:
         command = (
-            f"sleep {dice.uniform(0, 0.4):.2f}; echo {number} > f{number}.txt; echo MEDIA:$PWD/f{number}.txt"
+            f"sleep {rng.uniform(0, 0.4):.2f}; echo {number} > f{number}.txt; echo MEDIA:$PWD/f{number}.txt"
         )
         return Call("terminal", {"command": command}, id=f"c{number}")
 
@@ -94,16 +92,16 @@ async def test_what_tools_make_at_once_is_sent_in_the_order_of_the_calls_and_bef
         said, reported = since_user("openai-chat", body)
         if reported.startswith("message 1") and not said:
             return Calls(tuple(make(n) for n in range(3)), "I look.")
-        return Say(f"answer to {words(body)}")
+        return Say(f"answer to {last_user_text(body)}")
 
     async with ModelServer(reply) as model, TelegramServer() as telegram:
         (tmp_path / "work").mkdir()
-        furnish(home, model, telegram, lines=(f'workdir = "{tmp_path / "work"}"',))
+        write_home(home, model, telegram, lines=(f'workdir = "{tmp_path / "work"}"',))
         async with open_serve(home) as served:
             await served.ready()
             telegram.chats.say("message 1", chat=OWNER)
             await model.asked()
-            await burst(telegram, dice, (2, 3))
+            await burst(telegram, rng, (2, 3))
             await telegram.shows(OWNER, "answer to message 3")
             assert await served.left() == 0
         seen = [kept.text or kept.wire["document"]["file_name"] for kept in telegram.chats.mine(OWNER)]
@@ -119,40 +117,40 @@ async def test_what_tools_make_at_once_is_sent_in_the_order_of_the_calls_and_bef
 
 @pytest.mark.deadline(60)
 @pytest.mark.parametrize("seed", seeds(1, 10))
-async def test_a_burst_that_interrupts_ends_each_turn_before_it_and_is_answered_last(tmp_path, seed):
-    dice, home = random.Random(seed), Home(tmp_path / "home")
+async def test_interrupting_messages_stop_earlier_turns_and_the_last_is_answered(tmp_path, seed):
+    rng, home = random.Random(seed), Home(tmp_path / "home")
     async with ModelServer(reply) as model, TelegramServer() as telegram:
-        furnish(home, model, telegram, busy='"interrupt"')
+        write_home(home, model, telegram, busy='"interrupt"')
         async with open_serve(home) as served:
             await served.ready()
             telegram.chats.say("message 1", chat=OWNER)
             await model.asked()
-            await burst(telegram, dice, (2, 3, 4, 5))
+            await burst(telegram, rng, (2, 3, 4, 5))
             await telegram.shows(OWNER, "answer to message 5")
             await telegram.confirmed()
             assert await served.left() == 0
         said, endings = await transcript(home)
         assert said == list(dict.fromkeys(said)) and said[0] == "message 1" and said[-1] == "message 5"
         assert endings[0] == "stopped" and endings[-1] == "answered" and len(endings) == 5
-        answers = [text for text in texts(telegram, OWNER) if text.startswith("answer")]
+        answers = [text for text in bot_texts(telegram, OWNER) if text.startswith("answer")]
         assert answers == sorted(set(answers)) and answers[-1] == "answer to message 5"
 
 
 @pytest.mark.deadline(60)
 @pytest.mark.parametrize("seed", seeds(1, 10))
-async def test_a_burst_that_steers_is_taken_in_by_the_turn_that_runs(tmp_path, seed):
-    dice, home = random.Random(seed), Home(tmp_path / "home")
+async def test_steering_messages_reach_the_running_turn(tmp_path, seed):
+    rng, home = random.Random(seed), Home(tmp_path / "home")
     async with ModelServer(reply) as model, TelegramServer() as telegram:
-        furnish(home, model, telegram, busy='"steer"')
+        write_home(home, model, telegram, busy='"steer"')
         async with open_serve(home) as served:
             await served.ready()
             telegram.chats.say("message 1", chat=OWNER)
             await model.asked()
-            await burst(telegram, dice, (2, 3, 4, 5))
+            await burst(telegram, rng, (2, 3, 4, 5))
             await telegram.shows(OWNER, "answer to")
             await telegram.confirmed()
             assert await served.left() == 0
         asked = str(model.bodies[-1]["messages"])
         places = [asked.index(f"message {number}") for number in range(1, 6)]
         assert places == sorted(places) and asked.count("message 3") == 1
-        assert len([text for text in texts(telegram, OWNER) if text.startswith("answer")]) == 1
+        assert len([text for text in bot_texts(telegram, OWNER) if text.startswith("answer")]) == 1

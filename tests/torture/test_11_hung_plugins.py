@@ -1,4 +1,4 @@
-"""Plugins that never return, hang and break, in the real service: each is named and switched off, the loop is free."""
+"""Plugins that block, hang or raise in the real service: each is named and disabled, and the loop stays free."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.e2e.service import ServeProcess, open_serve
-from tests.torture.homes import furnish, texts, words
-from tests.torture.probes import watching
+from tests.torture.homes import bot_texts, last_user_text, write_home
+from tests.torture.probes import watch_lag
 from tests.torture.trials import LONG
 from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
 from tests.world.model_validation import since_user
@@ -15,7 +15,7 @@ from tests.world.plugin_sources import hermes, native
 from tests.world.telegram_server import TelegramServer
 from tests.world.wait import until
 
-SUFFERING, OTHER = 10, 20
+AFFECTED, OTHER = 10, 20
 HEAD = """
 import asyncio, queue, re, socket, subprocess, threading, time
 
@@ -37,7 +37,7 @@ def loops():
         pass
 
 """
-HOLDS = {
+BLOCKERS = {
     "sleep": "time.sleep(10**6)",
     "lock": "LOCK.acquire()",
     "queue": "queue.Queue().get()",
@@ -48,7 +48,7 @@ HOLDS = {
     "await": "await asyncio.sleep(10**6)",
     "raise": 'raise RuntimeError("I break")',
 }
-"""What a plugin does, by the word that it waits for."""
+"""What a plugin does, by the word in the message that triggers it."""
 SHORT = {
     "context": ("sleep", "loop", "stubborn", "await", "raise"),
     "event": ("sleep", "lock", "receive"),
@@ -67,11 +67,11 @@ CALLBACKS = {
 }
 
 
-def hung(kind: str, hold: str) -> str:
-    return f"{HEAD}\n{HOOKS[kind]}\n    if {kind + hold!r} in turn.inbound.text:\n        {HOLDS[hold]}\n"
+def blocking_plugin(kind: str, blocker: str) -> str:
+    return f"{HEAD}\n{HOOKS[kind]}\n    if {kind + blocker!r} in turn.inbound.text:\n        {BLOCKERS[blocker]}\n"
 
 
-def hung_of_hermes(name: str) -> str:
+def blocking_hermes_plugin(name: str) -> str:
     hook, said = CALLBACKS[name]
     taken = said.partition(".")[0].removeprefix("str(").rstrip(")")
     return (
@@ -82,11 +82,11 @@ def hung_of_hermes(name: str) -> str:
 
 def reply(body):
     said, _ = since_user("openai-chat", body)
-    if "stalls" in words(body):
+    if "stalls" in last_user_text(body):
         return Stall()
-    if words(body).startswith(("gate", "ruling")) and not said:
-        return Calls((Call("terminal", {"command": f"echo {words(body)} > gate.txt"}),))
-    return Say(f"answer {words(body)}")
+    if last_user_text(body).startswith(("gate", "ruling")) and not said:
+        return Calls((Call("terminal", {"command": f"echo {last_user_text(body)} > gate.txt"}),))
+    return Say(f"answer {last_user_text(body)}")
 
 
 def enable(home: Home, *names: str) -> None:
@@ -95,131 +95,133 @@ def enable(home: Home, *names: str) -> None:
         file.write(f"[plugins]\nenabled = {list(names)}\ndeadline = 0.4\n[plugins.deadlines]\n{quick}\n")
 
 
-async def warm(served: ServeProcess, telegram: TelegramServer) -> None:
-    """What is slow the first time, in any chat, is no plugin's doing."""
+async def warm_up(served: ServeProcess, telegram: TelegramServer) -> None:
+    """The first turn of a chat is slow without any plugin."""
     await served.ready()
-    for chat in (SUFFERING, OTHER):
+    for chat in (AFFECTED, OTHER):
         telegram.chats.say("hello", chat=chat)
         await telegram.shows(chat, "answer hello")
 
 
-def log(home: Home) -> str:
+def read_log(home: Home) -> str:
     return (home.path / "logs" / "alipes.log").read_text()
 
 
-def off(home: Home, name: str) -> bool:
-    return f"plugin {name} is disabled" in log(home)
+def is_disabled(home: Home, name: str) -> bool:
+    return f"plugin {name} is disabled" in read_log(home)
 
 
-def denials(model: ModelServer) -> list[str]:
+def tool_results(model: ModelServer) -> list[str]:
     last = [body["messages"][-1] for body in model.bodies]
     return [str(each["content"]) for each in last if each["role"] == "tool"]
 
 
 @pytest.mark.deadline(180)
 @pytest.mark.parametrize("kind", HOOKS)
-async def test_a_hook_that_never_returns_holds_nobody_and_its_plugin_is_switched_off(tmp_path, kind, figures):
-    home, holds = Home(tmp_path / "home"), tuple(HOLDS) if LONG else SHORT[kind]
+async def test_a_hook_that_never_returns_blocks_no_one_and_its_plugin_is_disabled(tmp_path, kind, figures):
+    home, blockers = Home(tmp_path / "home"), tuple(BLOCKERS) if LONG else SHORT[kind]
     async with ModelServer(reply) as model, TelegramServer() as telegram:
-        furnish(home, model, telegram)
-        for hold in holds:
-            native(home.path / "plugins" / hold, hold, code=hung(kind, hold))
-        enable(home, *holds)
+        write_home(home, model, telegram)
+        for blocker in blockers:
+            native(home.path / "plugins" / blocker, blocker, code=blocking_plugin(kind, blocker))
+        enable(home, *blockers)
         async with open_serve(home) as served:
-            await warm(served, telegram)
-            async with watching(served) as lag:
-                for hold in holds:
+            await warm_up(served, telegram)
+            async with watch_lag(served) as lag:
+                for blocker in blockers:
                     for number in range(1 if kind == "event" else 3):
-                        telegram.chats.say(f"{kind}{hold} {number}", chat=SUFFERING)
-                        telegram.chats.say(f"well {hold} {number}", chat=OTHER)
-                        await telegram.shows(OTHER, f"answer well {hold} {number}")
-                        await telegram.shows(SUFFERING, f"answer {kind}{hold} {number}")
-                    await until(lambda hold=hold: off(home, hold), 10)
-                telegram.chats.say("and now?", chat=SUFFERING)
-                await telegram.shows(SUFFERING, "answer and now?")
+                        telegram.chats.say(f"{kind}{blocker} {number}", chat=AFFECTED)
+                        telegram.chats.say(f"well {blocker} {number}", chat=OTHER)
+                        await telegram.shows(OTHER, f"answer well {blocker} {number}")
+                        await telegram.shows(AFFECTED, f"answer {kind}{blocker} {number}")
+                    await until(lambda blocker=blocker: is_disabled(home, blocker), 10)
+                telegram.chats.say("and now?", chat=AFFECTED)
+                await telegram.shows(AFFECTED, "answer and now?")
             assert await served.left() == 0
         hook = HOOKS[kind].split()[2].partition("(")[0]
-        for hold in holds:
-            assert f"plugin {hold} failed in {hook}: " in log(home), "it is named"
+        for blocker in blockers:
+            assert f"plugin {blocker} failed in {hook}: " in read_log(home), "the log names it"
         if kind == "gate":
-            assert len(denials(model)) == 3 * len(holds)
-            for denied in denials(model):
-                assert denied.startswith("not run: plugin "), "a gate that fails is closed"
+            assert len(tool_results(model)) == 3 * len(blockers)
+            for denied in tool_results(model):
+                assert denied.startswith("not run: plugin "), "a failing check denies the call"
             assert not Path(home.path.parent, "gate.txt").exists()
         figures.worst("loop lag with hung hooks, 99.9 of 100", lag.worst, "s")
-        figures.tried(len(holds))
+        figures.tried(len(blockers))
         lag.check()
 
 
 @pytest.mark.deadline(60)
-async def test_plain_callbacks_of_hermes_plugins_that_never_return_hold_nobody(tmp_path, figures):
+async def test_sync_callbacks_of_hermes_plugins_that_never_return_block_no_one(tmp_path, figures):
     home = Home(tmp_path / "home")
     async with ModelServer(reply) as model, TelegramServer() as telegram:
-        furnish(home, model, telegram)
+        write_home(home, model, telegram)
         for name in CALLBACKS:
-            hermes(home.path / "plugins" / name, name, code=hung_of_hermes(name))
+            hermes(home.path / "plugins" / name, name, code=blocking_hermes_plugin(name))
         enable(home, *CALLBACKS)
         async with open_serve(home) as served:
-            await warm(served, telegram)
-            async with watching(served) as lag:
+            await warm_up(served, telegram)
+            async with watch_lag(served) as lag:
                 for name in CALLBACKS:
                     for number in range(3):
-                        telegram.chats.say(f"{name} {number}", chat=SUFFERING)
+                        telegram.chats.say(f"{name} {number}", chat=AFFECTED)
                         telegram.chats.say(f"well {name} {number}", chat=OTHER)
                         await telegram.shows(OTHER, f"answer well {name} {number}")
-                        await telegram.shows(SUFFERING, f"answer {name} {number}")
-                    await until(lambda name=name: off(home, name), 10)
+                        await telegram.shows(AFFECTED, f"answer {name} {number}")
+                    await until(lambda name=name: is_disabled(home, name), 10)
             assert await served.left() == 0
         for name, (hook, _) in CALLBACKS.items():
-            assert f"plugin {name} failed in {hook}: " in log(home)
-        assert [each.startswith("not run: plugin ruling failed") for each in denials(model)] == [True] * 3
+            assert f"plugin {name} failed in {hook}: " in read_log(home)
+        assert [each.startswith("not run: plugin ruling failed") for each in tool_results(model)] == [
+            True
+        ] * 3
         figures.worst("loop lag with hung callbacks, 99.9 of 100", lag.worst, "s")
         lag.check()
 
 
 @pytest.mark.deadline(60)
-async def test_a_stop_works_whatever_is_hung_and_the_next_message_is_answered(tmp_path, figures):
+async def test_a_stop_works_despite_hung_plugins_and_the_next_message_is_answered(tmp_path, figures):
     """Four plugins block the stop in different ways, while another blocks turns that are not stopped."""
     home = Home(tmp_path / "home")
-    hold = "async def agent_loop_stopped(reason):\n    "
+    blocker = "async def agent_loop_stopped(reason):\n    "
     code = {
-        "sleeping": f"{HEAD}\n{hold}time.sleep(10**6)\n",
-        "looping": f"{HEAD}\n{hold}loops()\n",
-        "waiting": f"{HEAD}\n{hold}await asyncio.sleep(10**6)\n",
-        "context": hung("context", "sleep"),
+        "sleeping": f"{HEAD}\n{blocker}time.sleep(10**6)\n",
+        "looping": f"{HEAD}\n{blocker}loops()\n",
+        "waiting": f"{HEAD}\n{blocker}await asyncio.sleep(10**6)\n",
+        "context": blocking_plugin("context", "sleep"),
     }
     plain = (
         f"{HEAD}\ndef hang(reason, **more):\n    time.sleep(10**6)\n\n"
         "def register(ctx):\n    ctx.register_hook('agent_loop_stopped', hang)\n"
     )
     async with ModelServer(reply) as model, TelegramServer() as telegram:
-        furnish(home, model, telegram)
+        write_home(home, model, telegram)
         for name in code:
             native(home.path / "plugins" / name, name, code=code[name])
         hermes(home.path / "plugins" / "plain", "plain", code=plain)
         enable(home, *code, "plain")
         async with open_serve(home) as served:
-            await warm(served, telegram)
-            async with watching(served) as lag:
+            await warm_up(served, telegram)
+            async with watch_lag(served) as lag:
                 for number in range(3):
-                    telegram.chats.say(f"stalls {number}", chat=SUFFERING)
+                    telegram.chats.say(f"stalls {number}", chat=AFFECTED)
                     await model.asked(3 + 3 * number)
                     telegram.chats.say(f"contextsleep {number}", chat=OTHER)
-                    telegram.chats.say("/stop", chat=SUFFERING)
-                    telegram.chats.say(f"next {number}", chat=SUFFERING)
-                    await telegram.shows(SUFFERING, f"answer next {number}")
+                    telegram.chats.say("/stop", chat=AFFECTED)
+                    telegram.chats.say(f"next {number}", chat=AFFECTED)
+                    await telegram.shows(AFFECTED, f"answer next {number}")
                     await telegram.shows(OTHER, f"answer contextsleep {number}")
             assert await served.left() == 0
-        assert not [each for each in texts(telegram, SUFFERING) if "answer stalls" in each]
+        assert not [each for each in bot_texts(telegram, AFFECTED) if "answer stalls" in each]
         for name in ("sleeping", "looping", "waiting", "plain"):
-            assert f"plugin {name} failed in agent_loop_stopped: " in log(home)
-            assert off(home, name)
+            assert f"plugin {name} failed in agent_loop_stopped: " in read_log(home)
+            assert is_disabled(home, name)
         figures.worst("loop lag while stopping, 99.9 of 100", lag.worst, "s")
         lag.check()
 
 
 @pytest.mark.deadline(60)
-async def test_a_tool_a_command_and_a_task_that_never_return_are_broken_off(tmp_path, figures):
+async def test_a_tool_a_command_and_a_task_that_never_return_are_interrupted(tmp_path, figures):
     home = Home(tmp_path / "home")
     code = f"""{HEAD}
 from alipes.plugin import tool
@@ -227,7 +229,7 @@ from alipes.plugin import tool
 
 @tool(effect="read")
 async def hold() -> str:
-    "Hold everybody."
+    "Block the loop."
     time.sleep(10**6)
 
 
@@ -247,25 +249,25 @@ async def later():
 
     def uses(body):
         said, _ = since_user("openai-chat", body)
-        if "use it" in words(body) and not said:
+        if "use it" in last_user_text(body) and not said:
             return Calls((Call("hold", {}),))
-        return Say(f"answer {words(body)}")
+        return Say(f"answer {last_user_text(body)}")
 
     async with ModelServer(uses) as model, TelegramServer() as telegram:
-        furnish(home, model, telegram, plugin=code)
+        write_home(home, model, telegram, plugin=code)
         async with open_serve(home) as served:
-            await warm(served, telegram)
-            async with watching(served) as lag:
-                telegram.chats.say("use it", chat=SUFFERING)
+            await warm_up(served, telegram)
+            async with watch_lag(served) as lag:
+                telegram.chats.say("use it", chat=AFFECTED)
                 telegram.chats.say("well", chat=OTHER)
-                await telegram.shows(SUFFERING, "answer use it")
+                await telegram.shows(AFFECTED, "answer use it")
                 await telegram.shows(OTHER, "answer well")
-                telegram.chats.say("/hold", chat=SUFFERING)
-                await telegram.shows(SUFFERING, "blocked the event loop")
-                await until(lambda: off(home, "trial"), 15)
+                telegram.chats.say("/hold", chat=AFFECTED)
+                await telegram.shows(AFFECTED, "blocked the event loop")
+                await until(lambda: is_disabled(home, "trial"), 15)
                 telegram.chats.say("and now?", chat=OTHER)
                 await telegram.shows(OTHER, "answer and now?")
             assert await served.left() == 0
-        assert "blocked the event loop" in denials(model)[0]
+        assert "blocked the event loop" in tool_results(model)[0]
         figures.worst("loop lag with hung tools, 99.9 of 100", lag.worst, "s")
-        lag.check(1.25)  # the second that they have, and what comes to it
+        lag.check(1.25)  # tools may block for a second

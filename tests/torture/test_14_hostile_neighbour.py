@@ -1,4 +1,4 @@
-"""Hostile neighbours: other pages, rebound names, wrong keys, at every route; shell tricks, alike in every mode."""
+"""Hostile web pages, rebound names and wrong keys at every route; shell tricks in every mode."""
 
 import asyncio
 import re
@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, open_serve
-from tests.torture.homes import calling, furnish
+from tests.torture.homes import open_service, write_home
 from tests.torture.trials import LONG
 from tests.world.environment import LIMIT_S
 from tests.world.model_server import Call, Calls, ModelServer, Say
@@ -32,14 +32,14 @@ RISKY = (
     "eval 'git push --force; touch {}'",
     "nohup git push --force & touch {}",
 )
-"""None of these does harm in an empty folder, should one of them run all the same."""
+"""Harmless in an empty folder, in case one of them runs after all."""
 TRICKY = tuple(f"{each}\ntouch {{}}" for each in TRICKS if "git push --force" in each and "{" not in each)
-"""The same from the corpus, each in a way of its own."""
+"""More of them, from the corpus of shell tricks."""
 HARMLESS = ("echo push --force; touch {}", "grep -r 'rm -rf' . ; touch {}", "# git push --force\ntouch {}")
-FREE = {"/health"}
-"""Tell that the process lives, and nothing else."""
-OPEN_HERE = ("/ready", "/metrics", "/openapi.json")
-"""Ask for a key only where others than this machine can reach them."""
+PUBLIC = {"/health"}
+"""Routes without a key."""
+LOCAL_WITHOUT_KEY = ("/ready", "/metrics", "/openapi.json")
+"""Routes that need a key only if other machines can reach them."""
 
 
 def commands(corpus: tuple[str, ...]) -> list[str]:
@@ -47,7 +47,7 @@ def commands(corpus: tuple[str, ...]) -> list[str]:
 
 
 def script(corpus: tuple[str, ...]):
-    """All of them in one answer."""
+    """A model that calls all of them in one answer."""
     calls = tuple(Call("terminal", {"command": each}, id=f"c{n}") for n, each in enumerate(commands(corpus)))
 
     def reply(body):
@@ -58,8 +58,8 @@ def script(corpus: tuple[str, ...]):
     return reply
 
 
-def ran(folder, corpus: tuple[str, ...]) -> list[str]:
-    """Which of them were run; their marks are taken away."""
+def take_executed(folder, corpus: tuple[str, ...]) -> list[str]:
+    """The commands that were run; removes their marker files."""
     marks = [path for path in folder.iterdir() if re.fullmatch(r"ran\d+", path.name)]
     numbers = sorted(int(path.name[3:]) for path in marks)
     for path in marks:
@@ -67,60 +67,60 @@ def ran(folder, corpus: tuple[str, ...]) -> list[str]:
     return [corpus[number] for number in numbers]
 
 
-def tried(few: int) -> tuple[str, ...]:
-    """All in the long pass; in the short one those above and some of the corpus, others in every part of it."""
+def choose_commands(few: int) -> tuple[str, ...]:
+    """All of them in the long pass; otherwise the risky ones and every n-th trick."""
     step = max(len(TRICKY) // few, 1)
     return (*RISKY, *(TRICKY if LONG else TRICKY[::step]))
 
 
 @pytest.mark.deadline(180)
 async def test_the_same_commands_are_refused_in_every_mode(tmp_path, figures):
-    risky = tried(10)
+    risky = choose_commands(10)
     home, corpus = Home(tmp_path / "home"), (*risky, *HARMLESS)
     figures.tried(len(corpus) * 4)
     async with ModelServer(script(corpus)) as model, TelegramServer() as telegram:
-        furnish(home, model, telegram)
+        write_home(home, model, telegram)
         assert (await home.run("ask", "go")).status == 0
-        assert ran(tmp_path, corpus) == list(HARMLESS), "one-shot"
+        assert take_executed(tmp_path, corpus) == list(HARMLESS), "one-shot"
         assert (await home.run("webhook", "add", "push", "--prompt", "go")).status == 0
-        async with calling(home) as (served, front):
-            run = await front.begin("go")
-            async with front.listening(run) as listener:
+        async with open_service(home) as (served, api):
+            run = await api.begin("go")
+            async with api.listening(run) as listener:
                 asked = 0
                 async for heard in listener:
                     if heard.name == "approval_asked":
                         asked += 1
-                        seen = await front.ask("POST", f"/runs/{run}/approval", {"choice": "no"})
+                        seen = await api.ask("POST", f"/runs/{run}/approval", {"choice": "no"})
                         assert seen.status_code == 202, seen.text
-            assert asked == len(risky) and ran(tmp_path, corpus) == list(HARMLESS), "API"
+            assert asked == len(risky) and take_executed(tmp_path, corpus) == list(HARMLESS), "API"
             await served.ready()
-            before = ends(model)
+            before = count_result_requests(model)
             assert (await home.run("webhook", "test", "push")).status == 0
-            await until(lambda: ends(model) > before)
-            assert ran(tmp_path, corpus) == list(HARMLESS), "webhook"
+            await until(lambda: count_result_requests(model) > before)
+            assert take_executed(tmp_path, corpus) == list(HARMLESS), "webhook"
             telegram.chats.say("go", chat=OWNER)
             for number in range(len(risky)):
                 await telegram.until(lambda number=number: len(questions(telegram)) > number)
                 telegram.chats.say("no", chat=OWNER)
             await telegram.shows(OWNER, "All done.")
             assert len(questions(telegram)) == len(risky)
-            assert ran(tmp_path, corpus) == list(HARMLESS), "gateway"
+            assert take_executed(tmp_path, corpus) == list(HARMLESS), "gateway"
             assert await served.left() == 0
 
 
-def ends(model: ModelServer) -> int:
-    """How often the results of all the calls were brought."""
+def count_result_requests(model: ModelServer) -> int:
+    """Number of requests that contain the results of all calls."""
     return sum(body["messages"][-1]["role"] == "tool" for body in model.bodies if body.get("tools"))
 
 
 def questions(telegram: TelegramServer) -> set[int]:
-    """Messages that ever had buttons to allow something, by their number."""
+    """Numbers of the messages that were sent with approval buttons."""
     calls = [call for call in telegram.of("sendMessage") if call.code == 200 and "reply_markup" in call.given]
     return {number for number, _ in enumerate(calls)}
 
 
 @pytest.mark.deadline(90)
-async def test_the_terminal_refuses_what_the_others_refuse(tmp_path):
+async def test_the_terminal_refuses_the_same_commands(tmp_path):
     home, corpus = Home(tmp_path / "home"), (*(RISKY if LONG else RISKY[2::4]), *HARMLESS)
     async with ModelServer(script(corpus)) as model:
         home.use(model)
@@ -131,14 +131,14 @@ async def test_the_terminal_refuses_what_the_others_refuse(tmp_path):
                 await terminal.until(
                     lambda number=number: f"ran{number}" in terminal.text and "once" in terminal.text
                 )
-                await asyncio.sleep(0.8)  # the quiet that a question wants before a key answers it
+                await asyncio.sleep(0.8)  # a key answers a question only after a pause
                 terminal.type("n")
             await terminal.until("All done.")
-    assert ran(tmp_path, corpus) == list(HARMLESS)
+    assert take_executed(tmp_path, corpus) == list(HARMLESS)
 
 
 @pytest.mark.deadline(60)
-async def test_always_allows_what_was_allowed_and_no_more(tmp_path):
+async def test_always_allows_exactly_the_approved_command(tmp_path):
     home = Home(tmp_path / "home")
     first = "git push --force; touch ran0"
     others = (
@@ -156,24 +156,24 @@ async def test_always_allows_what_was_allowed_and_no_more(tmp_path):
         return Calls((Call("terminal", {"command": said[-1]}),))
 
     async with ModelServer(reply) as model:
-        furnish(home, model)
-        async with calling(home) as (_served, front):
+        write_home(home, model)
+        async with open_service(home) as (_served, api):
 
             async def asked(command: str, answer: str) -> bool:
                 said.append(command)
-                run = await front.begin("go", session="s")
-                async with front.listening(run) as listener:
+                run = await api.begin("go", session="s")
+                async with api.listening(run) as listener:
                     async for heard in listener:
                         if heard.name == "approval_asked":
                             body = {"choice": answer}
-                            seen = await front.ask("POST", f"/runs/{run}/approval", body)
+                            seen = await api.ask("POST", f"/runs/{run}/approval", body)
                             assert seen.status_code == 202, seen.text
                             await listener.rest()
                             return True
                 return False
 
             assert await asked(first, "always")
-            assert not await asked(first, "no"), "it was always allowed"
+            assert not await asked(first, "no"), "it is always allowed now"
             for each in others:
                 assert await asked(each, "no"), each
 
@@ -183,7 +183,7 @@ async def test_every_route_refuses_strangers_other_pages_and_rebound_names(tmp_p
     home = Home(tmp_path / "home")
     async with ModelServer(lambda body: Say("well")) as model, TelegramServer() as telegram:
         brought = {"mode": '"webhook"', "webhook_url": '"https://bot.example/telegram"'}
-        furnish(home, model, telegram, **brought)
+        write_home(home, model, telegram, **brought)
         keys = await _keys(home)
         assert (await home.run("webhook", "add", "push", "--prompt", "Look at it.")).status == 0
         async with open_serve(home) as served:
@@ -193,9 +193,9 @@ async def test_every_route_refuses_strangers_other_pages_and_rebound_names(tmp_p
                 routes = await _routes(client)
                 assert len(routes) > 20
                 for method, path in routes:
-                    await _strangers(client, method, path, *keys)
+                    await _check_refused(client, method, path, *keys)
                 for path in ("/hooks/push", "/telegram"):
-                    await _unsigned(client, path)
+                    await _check_unsigned(client, path)
     assert len(model.requests) == 0
     figures.tried(len(routes))
 
@@ -211,7 +211,7 @@ async def _keys(home: Home) -> tuple[str, tuple[str, ...]]:
 
 
 async def _routes(client: httpx2.AsyncClient) -> list[tuple[str, str]]:
-    """Those of the document, and those that have no place in it."""
+    """The routes of the OpenAPI document, and those that are not in it."""
     document = (await client.get("/openapi.json", headers={"authorization": "Bearer key-ann"})).json()
     seen = [
         (method.upper(), re.sub(r"\{\w+\}", "x", path))
@@ -228,8 +228,8 @@ async def _routes(client: httpx2.AsyncClient) -> list[tuple[str, str]]:
     ]
 
 
-async def _unsigned(client: httpx2.AsyncClient, path: str) -> None:
-    """What is brought without the secret of who may bring it is nobody's, and a key is no such secret."""
+async def _check_unsigned(client: httpx2.AsyncClient, path: str) -> None:
+    """Webhook calls without the right signature are refused; an API key does not replace it."""
     body = (
         b'{"update_id": 1, "message": {"message_id": 1, "chat": {"id": 7, "type": "private"}, "text": "hi"}}'
     )
@@ -251,10 +251,10 @@ async def _unsigned(client: httpx2.AsyncClient, path: str) -> None:
 
 
 @pytest.mark.deadline(60)
-async def test_what_can_be_reached_from_elsewhere_wants_a_key_for_everything_but_being_alive(tmp_path):
+async def test_a_service_reachable_from_other_machines_needs_a_key_for_all_but_health(tmp_path):
     home = Home(tmp_path / "home")
     async with ModelServer(lambda body: Say("well")) as model:
-        furnish(home, model)
+        write_home(home, model)
         kept = (home.path / ".env").read_text()
         (home.path / ".env").write_text("")
         refused = await home.run("serve", "--host", "0.0.0.0", "--port", "0")
@@ -267,13 +267,13 @@ async def test_what_can_be_reached_from_elsewhere_wants_a_key_for_everything_but
             ) as client:
                 for method, path in await _routes(client):
                     seen = await client.request(method, path, content=b"{}")
-                    assert (seen.status_code < 300) is (path in FREE), (method, path, seen.status_code)
+                    assert (seen.status_code < 300) is (path in PUBLIC), (method, path, seen.status_code)
                     rebound = await client.request(method, path, headers={"host": "rebound.example"})
                     assert rebound.status_code == 421, (method, path)
             assert await served.left() == 0
 
 
-async def _strangers(client, method: str, path: str, reader: str, gone: tuple[str, ...]) -> None:
+async def _check_refused(client, method: str, path: str, reader: str, expired_keys: tuple[str, ...]) -> None:
     body = {"content": b'{"input":"x"}', "headers": {"content-type": "application/json"}}
 
     async def ask(**headers: str) -> httpx2.Response:
@@ -286,12 +286,12 @@ async def _strangers(client, method: str, path: str, reader: str, gone: tuple[st
     assert "access-control-allow-origin" not in other.headers, where
     if method != "GET":
         assert other.status_code == 403, (where, other.status_code)
-    if path in FREE or path in OPEN_HERE:
+    if path in PUBLIC or path in LOCAL_WITHOUT_KEY:
         return
     wrong = ("Bearer", "Bearer wrong", "key-ann", "Basic key-ann")
     for shown in (
         "",
-        *(f"Bearer {key}" for key in gone),
+        *(f"Bearer {key}" for key in expired_keys),
         *(wrong if LONG else (wrong[len(path) % len(wrong)],)),
     ):
         seen = await ask(**({"authorization": shown} if shown else {}))
@@ -299,12 +299,12 @@ async def _strangers(client, method: str, path: str, reader: str, gone: tuple[st
         assert seen.status_code != 404 or path == "/hooks/x", where
     if method != "GET":
         narrow = await ask(authorization=f"Bearer {reader}")
-        own = (401,) if path in ("/hooks/push", "/telegram") else ()  # they know no keys
+        own = (401,) if path in ("/hooks/push", "/telegram") else ()  # they use signatures instead of keys
         assert narrow.status_code in (403, 404, 405, *own), (where, narrow.status_code)
 
 
 @pytest.mark.deadline(60)
-async def test_tricks_in_addresses_lead_nowhere(tmp_path):
+async def test_path_tricks_in_urls_are_refused(tmp_path):
     home = Home(tmp_path / "home")
     tricks = (
         "/../.env",
@@ -315,7 +315,7 @@ async def test_tricks_in_addresses_lead_nowhere(tmp_path):
         "/v1/../.env",
     )
     async with ModelServer() as model:
-        furnish(home, model)
+        write_home(home, model)
         async with open_serve(home) as served:
             host, port = served.address.removeprefix("http://").split(":")
             for trick in tricks:

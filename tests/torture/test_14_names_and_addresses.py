@@ -1,4 +1,4 @@
-"""Hostile names and addresses in every tool that takes one: no secret is read, nothing of ours changed, no one called."""
+"""Hostile paths and URLs in every tool that takes one: no secret is read, nothing changed, no internal host called."""
 
 import asyncio
 import base64
@@ -12,7 +12,7 @@ import pytest
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import FetchError, PublicFetcher
 from tests.e2e.program import Home
-from tests.torture.homes import furnish
+from tests.torture.homes import write_home
 from tests.world.model_server import Call, Calls, ModelServer, Say
 
 CANARY = "canary-of-names-44d1e0"
@@ -38,12 +38,12 @@ NAMES = (
     "/proc/self/environ",
     "/proc/self/task/self/environ",
 )
-"""Of what nobody may read. `~` is the folder that the home lies in."""
+"""Paths that must not be readable. `~` is the parent of the home."""
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
 
 
 def calls_for(name: str) -> list[Call]:
-    """Every tool that takes a name, with this one."""
+    """A call of every tool that takes a path."""
     return [
         Call("read_file", {"path": name}),
         Call("search_files", {"pattern": "canary", "path": name}),
@@ -57,7 +57,7 @@ def calls_for(name: str) -> list[Call]:
     ]
 
 
-def all_at_once(calls: list[Call]):
+def model_that_calls(calls: list[Call]):
     def reply(body):
         if not body.get("tools"):
             return Say("A title")
@@ -67,18 +67,18 @@ def all_at_once(calls: list[Call]):
 
 
 @pytest.mark.deadline(120)
-async def test_no_name_in_any_tool_leads_to_a_secret(tmp_path, figures):
+async def test_no_path_in_any_tool_leads_to_a_secret(tmp_path, figures):
     home = Home(tmp_path / "home")
     names = [each.format(home=home.path, name=tmp_path.name) for each in NAMES]
     calls = [
         Call(each.name, each.args, id=f"c{n}")
         for n, each in enumerate(c for name in names for c in calls_for(name))
     ]
-    async with ModelServer(all_at_once(calls)) as model:
-        furnish(home, model, lines=('images.model = "test/painter"',))
+    async with ModelServer(model_that_calls(calls)) as model:
+        write_home(home, model, lines=('images.model = "test/painter"',))
         with (home.path / ".env").open("a") as file:
             file.write(f"OPENAI_API_KEY={CANARY}\n")
-        plant(home.path, tmp_path)
+        make_links(home.path, tmp_path)
         before = (home.path / ".env").read_bytes(), (home.path / "config.toml").read_bytes()
         done = await home.run("ask", "go")
         assert done.status == 0, done.err
@@ -91,7 +91,7 @@ async def test_no_name_in_any_tool_leads_to_a_secret(tmp_path, figures):
     figures.tried(len(calls))
 
 
-def plant(home: Path, work: Path) -> None:
+def make_links(home: Path, work: Path) -> None:
     (work / "sub").mkdir()
     (work / "link").symlink_to(home / ".env")
     (work / "chain").symlink_to("link")
@@ -100,8 +100,10 @@ def plant(home: Path, work: Path) -> None:
 
 
 @asynccontextmanager
-async def listening(redirect: str = "", host: str = "127.0.0.1") -> AsyncIterator[tuple[int, list[bytes]]]:
-    """Somebody inside who must not be called: the port, and what was asked. `redirect`: where it leads on to."""
+async def open_listener(
+    redirect: str = "", host: str = "127.0.0.1"
+) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """An internal server: its port and the requests it received. `redirect`: where it redirects to."""
     asked: list[bytes] = []
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -156,42 +158,47 @@ ADDRESSES = (
 
 
 @pytest.mark.deadline(90)
-async def test_no_address_leads_inside_neither_straight_nor_by_a_redirect(tmp_path, figures):
+async def test_no_url_reaches_an_internal_host_directly_or_by_a_redirect(tmp_path, figures):
     home = Home(tmp_path / "home")
-    async with listening() as (port, asked), listening(f"http://127.0.0.1:{port}/x.png") as (stair, climbed):
-        names = {"port": port, "stair": stair, "hostname": socket.gethostname()}
+    async with (
+        open_listener() as (port, asked),
+        open_listener(f"http://127.0.0.1:{port}/x.png") as (redirect_port, redirects),
+    ):
+        names = {"port": port, "stair": redirect_port, "hostname": socket.gethostname()}
         places = [each.format(**names) for each in ADDRESSES]
         calls = [Call("vision_analyze", {"question": "?", "image_url": each}) for each in places]
         calls += [Call("image_generate", {"prompt": "x", "image_url": each}) for each in places]
         calls += [Call("image_generate", {"prompt": "x", "reference_image_urls": places[:8]})]
         async with ModelServer(
-            all_at_once([Call(c.name, c.args, id=f"c{n}") for n, c in enumerate(calls)])
+            model_that_calls([Call(c.name, c.args, id=f"c{n}") for n, c in enumerate(calls)])
         ) as model:
-            furnish(
-                home, model, lines=(f'fetch.allow = ["127.0.0.1:{stair}"]', 'images.model = "test/painter"')
+            write_home(
+                home,
+                model,
+                lines=(f'fetch.allow = ["127.0.0.1:{redirect_port}"]', 'images.model = "test/painter"'),
             )
             done = await home.run("ask", "go")
             assert done.status == 0, done.err
             seen = [each["content"] for each in model.bodies[-1]["messages"] if each["role"] == "tool"]
-        assert asked == [] and climbed, (asked, "only the stair itself was allowed")
+        assert asked == [] and redirects, (asked, "only the redirecting server was allowed")
         assert len(seen) == len(calls) and not any("no tool" in each for each in seen)
     figures.tried(len(calls))
 
 
-class Turncoat(asyncio.SelectorEventLoop):
-    """Looks names up with somebody who answers otherwise every time: first the world, then this machine."""
+class RebindingLoop(asyncio.SelectorEventLoop):
+    """Resolves a name to a public address and to this machine in turn."""
 
     lookups = 0
 
     async def getaddrinfo(self, host, port, **more):
-        Turncoat.lookups += 1
-        seen = "192.88.99.1" if Turncoat.lookups % 2 else "127.0.0.1"  # public, and nobody lives there
+        RebindingLoop.lookups += 1
+        seen = "192.88.99.1" if RebindingLoop.lookups % 2 else "127.0.0.1"  # public and unused
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (seen, port))]
 
 
-def test_a_name_that_changes_its_mind_is_connected_to_where_it_was_looked_at():
+def test_a_rebound_name_is_connected_to_the_address_that_was_checked():
     async def main() -> list[bytes]:
-        async with listening() as (port, asked), ClientScope() as scope:
+        async with open_listener() as (port, asked), ClientScope() as scope:
             for _ in range(4):
                 with pytest.raises(FetchError):
                     await PublicFetcher(scope).fetch(
@@ -199,7 +206,7 @@ def test_a_name_that_changes_its_mind_is_connected_to_where_it_was_looked_at():
                     )
             return asked
 
-    Turncoat.lookups = 0
-    with asyncio.Runner(loop_factory=Turncoat) as runner:
+    RebindingLoop.lookups = 0
+    with asyncio.Runner(loop_factory=RebindingLoop) as runner:
         assert runner.run(main()) == []
-    assert Turncoat.lookups == 4, "one look for each, and no second one that could differ"
+    assert RebindingLoop.lookups == 4, "one lookup per fetch"

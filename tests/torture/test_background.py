@@ -1,4 +1,4 @@
-"""Background trees that resist: begun and ended at random moments, by session, by scope and by a killed host."""
+"""Stubborn background process trees: started and stopped at random, with their session, scope or host."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.process import ProcessTool
 from alipes.tools.shell.terminal import TerminalTool
-from tests.torture.test_children import TRIALS, living, tree, unique
+from tests.torture.test_children import TRIALS, find_running, tree, unique_name
 from tests.world.wait import until
 
 ENV = child_environment({"PATH": os.environ["PATH"], "LANG": "C.UTF-8"})
@@ -62,15 +62,15 @@ def children() -> set[int]:
     return {int(pid) for listed in lists for pid in listed.split()}
 
 
-async def turn(
-    background: BackgroundProcesses, spill: SpillFolder, session: str, name: str, dice: random.Random
+async def run_turn(
+    background: BackgroundProcesses, spill: SpillFolder, session: str, name: str, rng: random.Random
 ) -> None:
-    """What a model may do in a turn: begin some, talk to them, run something beside them, wait."""
+    """What a model may do in a turn: start processes, write to them, run another command, wait."""
     places = Places(home="/nonexistent", alipes_home="/nonexistent")
     terminal, process = TerminalTool(places, ENV, spill, background=background), ProcessTool(background)
     call = Call(session)
     for command in f"echo {name}; cat", f"trap '' TERM; yes {name}", f"echo; {tree(name)}":
-        await terminal.run({"command": command, "background": True, "pty": dice.random() < 0.5}, call)
+        await terminal.run({"command": command, "background": True, "pty": rng.random() < 0.5}, call)
     for job in background.running(session):
         if not job.child.input.closed and "cat" in job.command:
             await process.run({"action": "write", "session_id": job.name, "data": "hello\n"}, call)
@@ -80,17 +80,17 @@ async def turn(
 
 
 @pytest.mark.deadline(600)
-async def test_whatever_a_stopped_turn_began_is_gone_with_its_session(tmp_path, figures, seed=3):
-    dice = random.Random(seed)
-    took, survived = [], 0
+async def test_processes_of_a_stopped_turn_are_gone_with_its_session(tmp_path, figures, seed=3):
+    rng = random.Random(seed)
+    seconds_taken, survived = [], 0
     spill = SpillFolder(tmp_path / "spill")
-    await asyncio.to_thread(time.sleep, 0)  # the pool's first thread is no leak
+    await asyncio.to_thread(time.sleep, 0)  # start the first thread of the pool before counting
     baseline, before = fds(), children()
     async with BackgroundProcesses(spill) as background:
         for trial in range(TRIALS):
-            name, session = unique(dice), f"s{trial}"
-            moment = dice.choice([0, dice.uniform(0, 1.2), dice.uniform(0, 1.2)])
-            task = asyncio.create_task(turn(background, spill, session, name, dice))
+            name, session = unique_name(rng), f"s{trial}"
+            moment = rng.choice([0, rng.uniform(0, 1.2), rng.uniform(0, 1.2)])
+            task = asyncio.create_task(run_turn(background, spill, session, name, rng))
             await asyncio.sleep(moment)
             task.cancel()
             await asyncio.wait([task])
@@ -99,39 +99,39 @@ async def test_whatever_a_stopped_turn_began_is_gone_with_its_session(tmp_path, 
             began = time.perf_counter()
             await background.stop_session(session)
             if outlived:
-                took.append(time.perf_counter() - began)
-            assert living(name) == [], f"trial {trial} of seed {seed}, stopped after {moment:.3f} s"
+                seconds_taken.append(time.perf_counter() - began)
+            assert find_running(name) == [], f"trial {trial} of seed {seed}, stopped after {moment:.3f} s"
             assert background.processes_of(session) == ()
         assert fds() <= baseline + 2
     assert survived > 0
     figures.tried(TRIALS)
-    figures.worst("end of a session with background trees", max(took), "s")
+    figures.worst("end of a session with background trees", max(seconds_taken), "s")
     assert (fds(), children()) == (baseline, before)
 
 
 @pytest.mark.deadline(300)
-async def test_whatever_lives_is_gone_when_the_scope_is_left_at_any_moment(tmp_path, seed=4):
-    dice = random.Random(seed)
+async def test_all_processes_are_gone_when_the_scope_is_left_at_any_moment(tmp_path, seed=4):
+    rng = random.Random(seed)
     spill = SpillFolder(tmp_path / "spill")
     await asyncio.to_thread(time.sleep, 0)
     baseline, before = fds(), children()
     for trial in range(max(5, TRIALS // 10)):
-        names = [unique(dice) for _ in range(3)]
+        names = [unique_name(rng) for _ in range(3)]
 
         async def scope(names=names):
             async with BackgroundProcesses(spill) as background, asyncio.TaskGroup() as turns:
                 for name in names:
-                    turns.create_task(turn(background, spill, name, name, dice))
+                    turns.create_task(run_turn(background, spill, name, name, rng))
 
-        task, moment = asyncio.create_task(scope()), dice.uniform(0, 1.5)
+        task, moment = asyncio.create_task(scope()), rng.uniform(0, 1.5)
         await asyncio.sleep(moment)
         task.cancel()
-        if dice.random() < 0.5:
-            await asyncio.sleep(dice.uniform(0, 0.3))
+        if rng.random() < 0.5:
+            await asyncio.sleep(rng.uniform(0, 0.3))
             task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
-        left = [line for name in names for line in living(name)]
+        left = [line for name in names for line in find_running(name)]
         assert left == [], f"trial {trial} of seed {seed}, left after {moment:.3f} s"
     assert (fds(), children()) == (baseline, before)
 
@@ -139,7 +139,7 @@ async def test_whatever_lives_is_gone_when_the_scope_is_left_at_any_moment(tmp_p
 @pytest.mark.deadline(60)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
 async def test_background_trees_die_with_their_host(number, tmp_path):
-    name = unique(random.Random())
+    name = unique_name(random.Random())
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": "src"}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -153,7 +153,7 @@ async def test_background_trees_die_with_their_host(number, tmp_path):
         stderr=asyncio.subprocess.DEVNULL,
     )
     assert await process.stdout.readline() == b"up\n"
-    await until(lambda: sum(line.startswith("sleep") for line in living(name)) >= 6)
+    await until(lambda: sum(line.startswith("sleep") for line in find_running(name)) >= 6)
     process.send_signal(number)
     await process.wait()
-    await until(lambda: not living(name))
+    await until(lambda: not find_running(name))

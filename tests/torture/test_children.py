@@ -1,4 +1,4 @@
-"""Stop means stop, for processes: trees that resist, stopped at random moments, and a host that is killed."""
+"""Stop means stop for processes: stubborn trees stopped at random moments, and a killed host."""
 
 import asyncio
 import os
@@ -25,8 +25,8 @@ STUBBORN = textwrap.dedent("""
     (env -i setsid -f bash -c 'trap "" TERM; sleep 300.{name}; sleep 300.{name}' {name} >/dev/null 2>&1)
 """)
 CHAINS = "{python} -Sc '{chain}' {name} & {python} -Sc '{chain}' {name} &"
-"""Each link dies as its child is born; a chain lasts longer than a trial, and ends before it fills the
-process table, which other tests need too."""
+"""Each process exits as soon as it has forked. A chain lasts longer than a trial, but ends before it fills the
+process table."""
 HOST = """
 import asyncio, sys
 from pathlib import Path
@@ -48,8 +48,8 @@ def tree(name: str, *, chains: bool = True) -> str:
     return text.format(name=name, python=sys.executable, chain=CHAIN)
 
 
-def bearing(name: str) -> dict[int, str]:
-    """The command lines of all processes that bear the name, but for ours, by number."""
+def find_processes(name: str) -> dict[int, str]:
+    """The command lines of all other processes that contain `name`, by pid."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -61,55 +61,55 @@ def bearing(name: str) -> dict[int, str]:
     return found
 
 
-def living(name: str) -> list[str]:
-    return list(bearing(name).values())
+def find_running(name: str) -> list[str]:
+    return list(find_processes(name).values())
 
 
-def unique(random_: random.Random) -> str:
+def unique_name(random_: random.Random) -> str:
     return f"{random_.randrange(10**9):09d}{os.getpid():07d}"
 
 
 @pytest.mark.deadline(300)
-async def test_a_resisting_tree_is_gone_when_its_scope_is_left_at_any_moment(figures, seed=2026):
-    dice = random.Random(seed)
-    took = []
+async def test_a_stubborn_tree_is_gone_when_its_scope_is_left_at_any_moment(figures, seed=2026):
+    rng = random.Random(seed)
+    seconds_taken = []
     for trial in range(TRIALS):
-        name, moment = unique(dice), dice.uniform(0, 0.25)
+        name, moment = unique_name(rng), rng.uniform(0, 0.25)
 
-        async def scope(name=name):
+        async def run_child(name=name):
             async with open_child(tree(name), cwd="/", env=ENV) as child:
                 await child.wait()
 
-        task = asyncio.create_task(scope())
+        task = asyncio.create_task(run_child())
         await asyncio.sleep(moment)
         began = time.perf_counter()
         task.cancel()
         await asyncio.wait([task])
-        took.append(time.perf_counter() - began)
-        assert living(name) == [], f"trial {trial} of seed {seed}, stopped after {moment:.3f} s"
+        seconds_taken.append(time.perf_counter() - began)
+        assert find_running(name) == [], f"trial {trial} of seed {seed}, stopped after {moment:.3f} s"
     figures.tried(TRIALS)
-    figures.worst("end of a resisting tree", max(took), "s")
-    assert statistics.median(took) < LIMIT_S / 6
+    figures.worst("end of a stubborn tree", max(seconds_taken), "s")
+    assert statistics.median(seconds_taken) < LIMIT_S / 6
 
 
 @pytest.mark.deadline(120)
-async def test_many_resisting_trees_are_stopped_at_once():
-    dice = random.Random(7)
-    names = [unique(dice) for _ in range(4)]
+async def test_many_stubborn_trees_are_stopped_at_once():
+    rng = random.Random(7)
+    names = [unique_name(rng) for _ in range(4)]
 
-    async def scope(name):
+    async def run_child(name):
         async with open_child(tree(name), cwd="/", env=ENV) as child:
             await child.wait()
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1), asyncio.TaskGroup() as group:
             for name in names:
-                group.create_task(scope(name))
-    assert [line for name in names for line in living(name)] == []
+                group.create_task(run_child(name))
+    assert [line for name in names for line in find_running(name)] == []
 
 
-async def host(run: Path, name: str) -> tuple[asyncio.subprocess.Process, int]:
-    """A process that keeps a resisting tree, and its owner number; returns when the tree is up."""
+async def start_host(run: Path, name: str) -> tuple[asyncio.subprocess.Process, int]:
+    """Start a process with a stubborn tree; returns it and its owner number once the tree runs."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", HOST, str(run), tree(name, chains=False), ENV["PATH"]),
         env=ENV,
@@ -117,41 +117,41 @@ async def host(run: Path, name: str) -> tuple[asyncio.subprocess.Process, int]:
         stderr=asyncio.subprocess.DEVNULL,
     )
     owner = int(await process.stdout.readline())
-    await until(lambda: sum(line.startswith("sleep") for line in living(name)) == 3)
+    await until(lambda: sum(line.startswith("sleep") for line in find_running(name)) == 3)
     return process, owner
 
 
 @pytest.mark.deadline(60)
-async def test_a_tree_dies_when_its_host_is_killed(tmp_path):
-    name = unique(random.Random())
-    process, owner = await host(tmp_path, name)
+async def test_a_tree_is_killed_when_its_host_is_killed(tmp_path):
+    name = unique_name(random.Random())
+    process, owner = await start_host(tmp_path, name)
     process.kill()
     await process.wait()
-    await until(lambda: not living(name))
-    await until(lambda: not living(f"alipes-watchdog\0{owner}"))
+    await until(lambda: not find_running(name))
+    await until(lambda: not find_running(f"alipes-watchdog\0{owner}"))
 
 
 @pytest.mark.deadline(60)
-async def test_a_tree_whose_host_and_watchdog_were_killed_dies_at_the_next_start(tmp_path):
-    name = unique(random.Random())
-    process, owner = await host(tmp_path, name)
-    (watchdog,) = bearing(f"alipes-watchdog\0{owner}")
+async def test_a_tree_without_host_and_watchdog_is_killed_at_the_next_start(tmp_path):
+    name = unique_name(random.Random())
+    process, owner = await start_host(tmp_path, name)
+    (watchdog,) = find_processes(f"alipes-watchdog\0{owner}")
     os.kill(watchdog, signal.SIGKILL)
-    assert kill_orphans(tmp_path) == 0, "its host lives"
+    assert kill_orphans(tmp_path) == 0, "its host is running"
     process.kill()
     await process.wait()
-    assert living(name) != []
+    assert find_running(name) != []
     assert await asyncio.to_thread(kill_orphans, tmp_path) >= 2
-    await until(lambda: not living(name))
+    await until(lambda: not find_running(name))
     assert list((tmp_path / "children").iterdir()) == []
 
 
 @pytest.mark.deadline(60)
-async def test_a_host_that_is_asked_to_end_leaves_nothing(tmp_path):
-    name = unique(random.Random())
-    process, owner = await host(tmp_path, name)
+async def test_an_interrupted_host_leaves_nothing_running(tmp_path):
+    name = unique_name(random.Random())
+    process, owner = await start_host(tmp_path, name)
     process.send_signal(signal.SIGINT)
     await process.wait()
-    assert living(name) == []
-    assert living(f"alipes-watchdog\0{owner}") == []
+    assert find_running(name) == []
+    assert find_running(f"alipes-watchdog\0{owner}") == []
     assert list((tmp_path / "children").iterdir()) == []

@@ -1,4 +1,4 @@
-"""`alipes serve` killed with -9 while people write to it, also while it is down: nothing lost, doubled, left over."""
+"""`alipes serve` killed with SIGKILL while people write to it: nothing is lost, duplicated or left over."""
 
 import os
 
@@ -14,9 +14,9 @@ KILLS = min(int(os.environ.get("ALIPES_TORTURE_TRIALS", "3")), 50)
 async def test_every_message_is_answered_once_and_in_order_however_often_it_is_killed(
     seed, tmp_path, figures
 ):
-    toll = await kill_repeatedly(tmp_path, seed, kills=KILLS, chats=10)
-    assert toll.messages > 0 and len(toll.again) == KILLS
-    assert toll.clean, toll
+    result = await kill_repeatedly(tmp_path, seed, kills=KILLS, chats=10)
+    assert result.messages > 0 and len(result.again) == KILLS
+    assert result.clean, result
     figures.tried(KILLS)
-    figures.worst("from a start to the first answer", max(toll.again), "s")
-    figures.worst("answers of one run twice, each known to be in doubt", len(toll.marked))
+    figures.worst("from a start to the first answer", max(result.again), "s")
+    figures.worst("answers sent twice, each marked uncertain", len(result.marked))

@@ -15,13 +15,13 @@ from tests.world.model_server import serve
 async def test_a_killed_turn_is_finished_by_the_next_process_and_no_finished_step_is_repeated(
     seed, tmp_path, figures
 ):
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     async with serve(json.dumps(PLAN), tmp_path) as server:
         for n in range(3):
-            seen = await run_trial(tmp_path / str(n), server, dice.random() * 0.4)
+            seen = await run_trial(tmp_path / str(n), server, rng.random() * 0.4)
             assert seen.ending == "answered", seen
             assert seen.repeated == (), seen
             assert seen.unknown <= 1, seen
             assert seen.rejected == 0, seen
-            figures.worst("calls of one turn that nobody knows of", seen.unknown)
+            figures.worst("calls with unknown result in one turn", seen.unknown)
     figures.tried(3)

@@ -1,4 +1,4 @@
-"""`alipes serve` killed with -9 while people write, also while it is down and the messenger's answers get lost."""
+"""`alipes serve` killed with SIGKILL while people write and responses of the messenger get lost."""
 
 import asyncio
 import os
@@ -25,11 +25,11 @@ class OnDiscord:
         return f"DISCORD_BOT_TOKEN={server.token}\n"
 
     @staticmethod
-    def upset(server, who, message, dice):
-        """Now and then it takes an answer, and we are not told that it did; or it tells of a message twice."""
-        if dice.random() < 0.2:
+    def inject_faults(server, who, message, rng):
+        """Sometimes it loses the response to a send, or delivers a message twice."""
+        if rng.random() < 0.2:
             server.again(message)
-        if dice.random() < 0.2:
+        if rng.random() < 0.2:
             server.trouble("lost", "POST", f"/channels/{server.place('', who)}/messages")
 
 
@@ -42,13 +42,13 @@ class OnSlack:
         return f"SLACK_BOT_TOKEN={server.token}\nSLACK_APP_TOKEN={server.app_token}\n"
 
     @staticmethod
-    def upset(server, who, _message, dice):
-        if dice.random() < 0.2:
-            # not `late`: what is taken only after the next process has looked for it, nobody can know of
+    def inject_faults(server, who, _message, rng):
+        if rng.random() < 0.2:
+            # not `late`: a message accepted after the next process has checked cannot be detected
             server.trouble("lost", "chat.postMessage", server.place("", who)[0])
 
 
-def settle(home, messenger, server):
+def write_home(home, messenger, server):
     home.path.mkdir(mode=0o700)
     allowed = [server.world.person(name).id for name in PEOPLE]
     here = [f"[{messenger.name}]", f'base_url = "{server.base_url}"', f"allow = {allowed}", 'busy = "queue"']
@@ -62,33 +62,33 @@ def settle(home, messenger, server):
 async def test_every_message_is_answered_once_and_in_order_however_often_it_is_killed(
     messenger, tmp_path, figures
 ):
-    dice, said, over = random.Random(7), {who: [] for who in PEOPLE}, asyncio.Event()
+    rng, said, over = random.Random(7), {who: [] for who in PEOPLE}, asyncio.Event()
 
     async def talk(who):
         while not over.is_set():
             said[who].append(f"{who}n{len(said[who])}.")
-            messenger.upset(server, who, server.say(said[who][-1], who), dice)
-            await asyncio.sleep(dice.uniform(0.1, 0.6))
+            messenger.inject_faults(server, who, server.say(said[who][-1], who), rng)
+            await asyncio.sleep(rng.uniform(0.1, 0.6))
 
     def answers(who):
         seen = "\n".join(post.text for post in server.posts("", who))
         return re.findall(r"You said: (\w+\.)", seen)
 
     async with messenger.server() as server, asyncio.TaskGroup() as tasks:
-        settle(home := Home(tmp_path / "home"), messenger, server)
+        write_home(home := Home(tmp_path / "home"), messenger, server)
         async with open_serve(home) as served:
             await served.ready()
             for who in PEOPLE:
                 tasks.create_task(talk(who))
-            await asyncio.sleep(dice.uniform(0.2, 1.0))
+            await asyncio.sleep(rng.uniform(0.2, 1.0))
             await served.left(by=signal.SIGKILL)
         for _ in range(KILLS - 1):
             async with open_serve(home) as served:
-                await asyncio.sleep(dice.uniform(0.0, 2.0))
+                await asyncio.sleep(rng.uniform(0.0, 2.0))
                 await served.left(by=signal.SIGKILL)
         over.set()
         async with open_serve(home) as served:
-            server.troubles.clear()  # of those that nobody met
+            server.troubles.clear()  # those that did not occur
             await server.until(lambda: all(set(said[who]) <= set(answers(who)) for who in PEOPLE))
             assert await served.left() == 0
         assert {who: answers(who) for who in PEOPLE} == said

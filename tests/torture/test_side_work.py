@@ -1,4 +1,4 @@
-"""Side work, much of it failing or stopped: nothing of it is left, and one pool serves each endpoint."""
+"""Auxiliary work, much of it failing or stopped: nothing is left over, with one connection pool per endpoint."""
 
 import os
 
@@ -11,7 +11,7 @@ ROUNDS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "12")) * 5
 
 @pytest.mark.deadline(600)
 @pytest.mark.parametrize("seed", [1])
-async def test_rounds_of_side_work_leave_nothing_behind(tmp_path, seed, capfd, figures):
+async def test_rounds_of_auxiliary_work_leave_nothing_behind(tmp_path, seed, capfd, figures):
     left = await run_rounds(tmp_path / "w", rounds=ROUNDS, seed=seed)
     assert at_baseline(left.before, left.after), (left.before, left.after)
     assert left.complaints == [] and capfd.readouterr().err == ""
@@ -22,7 +22,7 @@ async def test_rounds_of_side_work_leave_nothing_behind(tmp_path, seed, capfd, f
 
 @pytest.mark.deadline(600)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_each_of_them_stopped_at_random_points_leaves_nothing_alive(tmp_path, kind):
+async def test_each_kind_stopped_at_random_points_leaves_nothing_running(tmp_path, kind):
     left = await run_rounds(tmp_path / "w", rounds=max(8, ROUNDS // 12), seed=3, kinds=(kind,), stops=1.0)
     assert at_baseline(left.before, left.after), (left.before, left.after)
     assert left.complaints == []

@@ -1,4 +1,4 @@
-"""A short soak of `alipes serve`: after each lap of load it is as small as before. `make soak` is the long one."""
+"""A short soak test of `alipes serve`: it does not grow under load. `make soak` is the long one."""
 
 import pytest
 
@@ -13,7 +13,7 @@ async def test_nothing_grows_under_mixed_load_with_stops_failures_and_lost_conne
     assert soaked.looks[-1].turns > 20, soaked
     assert seen["fds"][1] <= 6 and seen["threads"][1] <= 2 and seen["children"][1] <= 0, soaked
     assert seen["megabytes"][1] <= 20, soaked
-    assert [look.held for look in soaked.looks] == [0] * 7, soaked  # nothing holds a turn that is over
+    assert [look.held for look in soaked.looks] == [0] * 7, soaked  # no finished turn is kept in memory
     assert seen["things"][1] <= 1500, soaked
 
 

@@ -1,4 +1,4 @@
-"""Spares: streams that die, a switch that fails, clients that leave, a backup of a busy store without room beside it."""
+"""Broken streams, failed model switches, clients that disconnect, and a backup of a busy store without temp space."""
 
 import asyncio
 import random
@@ -8,12 +8,12 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, open_serve
-from tests.torture.homes import calling, complaints, furnish, texts, words
+from tests.torture.homes import bot_texts, last_user_text, logged_errors, open_service, write_home
 from tests.torture.trials import seeds, trials
 from tests.world.model_server import Broken, Call, Calls, Cut, ModelServer, Say, Stall
 from tests.world.telegram_server import TelegramServer
 
-DEATHS = (
+BROKEN_STREAMS = (
     Cut(where="head"),
     Cut("", where="text"),
     Cut("half an ans", where="text"),
@@ -26,10 +26,10 @@ DEATHS = (
 
 @pytest.mark.deadline(60)
 @pytest.mark.parametrize("seed", seeds(2, 20))
-async def test_a_stream_that_died_is_never_done_and_no_act_is_repeated(tmp_path, seed):
-    """Before the act, and again after it; each time the same question is asked again."""
-    dice, home, acts = random.Random(seed), Home(tmp_path / "home"), tmp_path / "acts"
-    before, after = dice.sample(DEATHS, 2), dice.sample(DEATHS, 2)
+async def test_a_broken_stream_is_retried_and_no_tool_call_is_repeated(tmp_path, seed):
+    """Once before the tool call and once after it; each time the same request is sent again."""
+    rng, home, acts = random.Random(seed), Home(tmp_path / "home"), tmp_path / "acts"
+    before, after = rng.sample(BROKEN_STREAMS, 2), rng.sample(BROKEN_STREAMS, 2)
     act = Calls((Call("terminal", {"command": f"echo done >> {acts}"}),))
     script = [*before[:1], act, *after[:1], Say("All is done.")]
     async with ModelServer(script) as model:
@@ -42,13 +42,13 @@ async def test_a_stream_that_died_is_never_done_and_no_act_is_repeated(tmp_path,
 
 
 @pytest.mark.deadline(60)
-async def test_a_switch_that_fails_leaves_the_old_model_at_work(tmp_path):
+async def test_a_failed_switch_keeps_the_old_model(tmp_path):
     home = Home(tmp_path / "home")
     async with (
         ModelServer(lambda body: Say(f"{body['model']} says well")) as model,
         TelegramServer() as telegram,
     ):
-        furnish(home, model, telegram)
+        write_home(home, model, telegram)
         async with open_serve(home) as served:
             await served.ready()
             for wrong in ("/model nobody/knows", "/model openai/gpt-unknown", "/model test/"):
@@ -57,14 +57,17 @@ async def test_a_switch_that_fails_leaves_the_old_model_at_work(tmp_path):
                 await telegram.heard(OWNER, before + 1)
                 telegram.chats.say("hello", chat=OWNER)
                 await telegram.heard(OWNER, before + 2)
-                assert texts(telegram, OWNER)[-1] == "scripted says well", (wrong, texts(telegram, OWNER))
+                assert bot_texts(telegram, OWNER)[-1] == "scripted says well", (
+                    wrong,
+                    bot_texts(telegram, OWNER),
+                )
             assert await served.left() == 0
 
 
 @pytest.mark.deadline(120)
 @pytest.mark.parametrize("seed", seeds(1, 5))
-async def test_who_leaves_or_is_stopped_disturbs_nobody_else(tmp_path, seed, figures):
-    dice, home = random.Random(seed), Home(tmp_path / "home")
+async def test_disconnects_and_stops_do_not_disturb_other_runs(tmp_path, seed, figures):
+    rng, home = random.Random(seed), Home(tmp_path / "home")
     whole = " ".join(f"w{n}" for n in range(60))
 
     def reply(body):
@@ -72,24 +75,24 @@ async def test_who_leaves_or_is_stopped_disturbs_nobody_else(tmp_path, seed, fig
             return Say("A title")
         return (
             Say(whole, pieces=60, delay=0.05)
-            if "story" in words(body)
-            else dice.choice((Stall("h"), Stall(None)))
+            if "story" in last_user_text(body)
+            else rng.choice((Stall("h"), Stall(None)))
         )
 
     async with ModelServer(reply) as model:
-        furnish(home, model)
-        async with calling(home) as (_served, front):
+        write_home(home, model)
+        async with open_service(home) as (_served, api):
 
             async def leave(number: int) -> None:
                 for turn in range(trials(4, 40)):
-                    run = await front.begin(f"stall {turn}", session=f"s{number}")
-                    async with front.listening(run):
-                        await asyncio.sleep(dice.uniform(0, 0.15))
-                    await front.ask("POST", f"/runs/{run}/stop")
+                    run = await api.begin(f"stall {turn}", session=f"s{number}")
+                    async with api.listening(run):
+                        await asyncio.sleep(rng.uniform(0, 0.15))
+                    await api.ask("POST", f"/runs/{run}/stop")
 
             async def listen(number: int) -> str:
-                run = await front.begin("story", session=f"story{number}")
-                async with front.listening(run) as listener:
+                run = await api.begin("story", session=f"story{number}")
+                async with api.listening(run) as listener:
                     said = [each for each in await listener.rest() if each.name == "said"]
                 return said[-1].text
 
@@ -98,22 +101,22 @@ async def test_who_leaves_or_is_stopped_disturbs_nobody_else(tmp_path, seed, fig
                 for number in range(4):
                     group.create_task(leave(number))
             assert [story.result() for story in stories] == [whole] * 4, seed
-        assert complaints(home) == []
+        assert logged_errors(home) == []
     figures.tried(4 * trials(4, 40))
 
 
 @pytest.mark.deadline(60)
-async def test_a_busy_store_is_backed_up_where_there_is_no_room_for_temporary_files(tmp_path):
+async def test_a_busy_store_is_backed_up_without_space_for_temporary_files(tmp_path):
     home, elsewhere = Home(tmp_path / "home"), Home(tmp_path / "elsewhere")
-    async with ModelServer(lambda body: Say(f"answer {words(body)}")) as model:
-        furnish(home, model)
-        async with calling(home) as (served, front):
+    async with ModelServer(lambda body: Say(f"answer {last_user_text(body)}")) as model:
+        write_home(home, model)
+        async with open_service(home) as (served, api):
             seen, over = [], asyncio.Event()
 
             async def talk(number: int) -> None:
                 while not over.is_set():
                     text = f"{number}-{len(seen)}"
-                    assert (await front.finish(await front.begin(text, session=f"s{number}")))[
+                    assert (await api.finish(await api.begin(text, session=f"s{number}")))[
                         "status"
                     ] == "answered"
                     seen.append(text)
@@ -134,8 +137,8 @@ async def test_a_busy_store_is_backed_up_where_there_is_no_room_for_temporary_fi
         assert done.status == 0, done.err
         (elsewhere.path / ".env").write_text("ALIPES_API_KEY=key-ann\n")
         (elsewhere.path / ".env").chmod(0o600)
-        async with calling(elsewhere) as (_served, front):
+        async with open_service(elsewhere) as (_served, api):
             kept = ""
             for number in range(4):
-                kept += (await front.ask("GET", f"/sessions/s{number}/messages")).text
+                kept += (await api.ask("GET", f"/sessions/s{number}/messages")).text
         assert [text for text in before if f"answer {text}" not in kept] == []

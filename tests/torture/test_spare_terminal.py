@@ -1,4 +1,4 @@
-"""The terminal while its window changes, wide letters stream in and 10,000 lines are pasted; and when nothing happens."""
+"""The terminal while it is resized, wide characters stream in and 10,000 lines are pasted; and while it is idle."""
 
 import asyncio
 import random
@@ -15,34 +15,34 @@ PASTE = "".join(f"line {number} 行\r" for number in range(10_000))
 IDLE = 60.0 if LONG else 3.0
 
 
-def story(dice: random.Random) -> str:
-    return " ".join(dice.choice(WORDS) for _ in range(150)) + "\n\nThe end of it."
+def make_story(rng: random.Random) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(150)) + "\n\nThe end of it."
 
 
-async def shake(terminal: TerminalProcess, dice: random.Random, over: asyncio.Event) -> int:
-    """Sizes that people drag a window through, quickly."""
+async def resize_randomly(terminal: TerminalProcess, rng: random.Random, over: asyncio.Event) -> int:
+    """Resize the window quickly, as when it is dragged; returns how often."""
     times = 0
     while not over.is_set():
-        terminal.resize(dice.randint(20, 160), dice.randint(5, 50))
+        terminal.resize(rng.randint(20, 160), rng.randint(5, 50))
         times += 1
-        await asyncio.sleep(dice.choice((0.0, 0.01, dice.uniform(0, 0.15))))
+        await asyncio.sleep(rng.choice((0.0, 0.01, rng.uniform(0, 0.15))))
     terminal.resize(100, 30)
     return times
 
 
 @pytest.mark.deadline(120)
 @pytest.mark.parametrize("seed", seeds(1, 20))
-async def test_no_word_is_lost_however_the_window_is_shaken(tmp_path, seed, figures):
-    """Half of the answers are stopped in their midst; what was pasted meanwhile is sent whole all the same."""
-    dice, home = random.Random(seed), Home(tmp_path / "home")
-    stopped = dice.random() < 0.5
-    first = Stall(story(dice)) if stopped else Say(story(dice), pieces=80, delay=0.02)
+async def test_no_text_is_lost_while_the_window_is_resized(tmp_path, seed, figures):
+    """Half of the answers are stopped; the pasted text is sent complete either way."""
+    rng, home = random.Random(seed), Home(tmp_path / "home")
+    stopped = rng.random() < 0.5
+    first = Stall(make_story(rng)) if stopped else Say(make_story(rng), pieces=80, delay=0.02)
     async with ModelServer([first, Say("It was all there.")]) as server:
         home.use(server)
         async with TerminalProcess.of(home, size=(100, 30)) as terminal, asyncio.TaskGroup() as group:
             await terminal.until("(from ")
             over = asyncio.Event()
-            shaking = group.create_task(shake(terminal, dice, over))
+            resizing = group.create_task(resize_randomly(terminal, rng, over))
             terminal.type("tell me a story" + ENTER)
             await server.asked()
             await terminal.feed(f"sum up \x1b[200~{PASTE}\x1b[201~")
@@ -50,9 +50,9 @@ async def test_no_word_is_lost_however_the_window_is_shaken(tmp_path, seed, figu
                 await terminal.until("The end of it.")
                 terminal.type(CTRL_C)
             await server.idle()
-            await asyncio.sleep(dice.uniform(0, 0.3))
+            await asyncio.sleep(rng.uniform(0, 0.3))
             over.set()
-            figures.tried(await shaking)
+            figures.tried(await resizing)
             await terminal.until(lambda: "10,000 lines]" in "".join(terminal.rows))
             terminal.type(ENTER)
             await terminal.until("It was all there.")
@@ -65,7 +65,7 @@ async def test_no_word_is_lost_however_the_window_is_shaken(tmp_path, seed, figu
 
 
 @pytest.mark.deadline(120)
-async def test_not_a_byte_is_written_and_hardly_any_time_is_used_while_nothing_happens(tmp_path, figures):
+async def test_an_idle_terminal_writes_nothing_and_uses_almost_no_cpu(tmp_path, figures):
     async with TerminalProcess.of(Home(tmp_path / "home"), "-m", "scripted") as terminal:
         terminal.type("hello" + ENTER)
         await terminal.until("You said: hello\n\n›")

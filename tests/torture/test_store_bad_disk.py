@@ -96,7 +96,7 @@ def kept_and_refused(lines: list[str], path: Path) -> tuple[set[str], list[str]]
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         stored = {id for (id,) in db.execute("SELECT id FROM turns")}
-    assert kept <= stored, "acknowledged and not there"
+    assert kept <= stored, "acknowledged but not stored"
     return kept, refused
 
 
@@ -114,7 +114,7 @@ def may_mount() -> bool:
 
 def test_a_full_disk_refuses_and_recovers(tmp_path):
     if not may_mount():
-        pytest.skip("only root may mount a small disk; the file limit above says the same")
+        pytest.skip("only root may mount a small disk; the test of the file limit covers the same")
     home, copy = tmp_path / "small", tmp_path / "copy.db"
     home.mkdir()
     script = (

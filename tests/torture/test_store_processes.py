@@ -1,4 +1,4 @@
-"""The store among real processes: who is killed frees its sessions, what was acknowledged is there."""
+"""The store with real processes: a killed one frees its sessions, and nothing acknowledged is lost."""
 
 import asyncio
 import os
@@ -118,7 +118,7 @@ async def test_the_sessions_of_a_killed_process_are_free_at_once(tmp_path):
 
 
 @pytest.mark.deadline(60)
-async def test_what_a_killed_process_left_lying_is_swept_by_the_next(tmp_path):
+async def test_files_of_a_killed_process_are_removed_by_the_next(tmp_path):
     async with child(HOLD, tmp_path) as holder:
         await line(holder)
         run = tmp_path / "run"
@@ -140,7 +140,9 @@ async def test_a_stopped_process_is_alive_and_keeps_its_sessions(tmp_path):
         await store.dispatcher.wake(HERE.key)
         async with store.bus.subscribe(HERE.key), open_store(tmp_path, peer_timeout_s=600) as other:
             assert await other.turns.holder(HERE.key) == host
-            assert await other.turns.claim_next("something else") is None, "nobody waited for its answer"
+            assert await other.turns.claim_next("something else") is None, (
+                "no call waited for the suspended process"
+            )
         holder.send_signal(signal.SIGCONT)
         assert await line(holder) == [HERE.key, "Wake"]
 
@@ -168,7 +170,7 @@ async def test_a_watcher_hears_the_other_process_until_it_is_killed(tmp_path):
         assert await store.turns.list_orphans() == (HERE.key,)
 
 
-async def wake_until_it_is_ours(store, ops):
+async def wake_until_received(store, ops):
     while ops.empty():
         await store.dispatcher.wake(HERE.key)
 
@@ -180,7 +182,7 @@ async def test_a_process_that_wakes_a_session_while_its_holder_is_killed_gets_th
         serving = group.create_task(store.dispatcher.run(lambda key, op: ops.put_nowait((key, op))))
         async with child(HOLD, tmp_path) as holder:
             await line(holder)
-            waking = group.create_task(wake_until_it_is_ours(store, ops))
+            waking = group.create_task(wake_until_received(store, ops))
             holder.kill()
             await waking
         assert await ops.get() == (HERE.key, Wake())
@@ -191,13 +193,13 @@ async def test_a_process_that_wakes_a_session_while_its_holder_is_killed_gets_th
 @pytest.mark.deadline(120)
 @pytest.mark.parametrize("seed", seeds(3, 20))
 async def test_nothing_acknowledged_is_lost_by_killing_writers_at_any_moment(tmp_path, seed):
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     acknowledged = []
 
     async def kill_randomly():
         async with child(ACCEPT, tmp_path) as writer:
             acknowledged.append((await writer.stdout.readline()).decode())
-            asyncio.get_running_loop().call_later(dice.uniform(0.05, 0.5), writer.kill)
+            asyncio.get_running_loop().call_later(rng.uniform(0.05, 0.5), writer.kill)
             while text := await writer.stdout.readline():
                 if text.endswith(b"\n"):
                     acknowledged.append(text.decode())
@@ -237,7 +239,7 @@ async def test_many_processes_may_open_a_new_home_at_once(tmp_path):
     async with open_store(home) as store:
         for id in printed:
             assert (await store.archive.turn(id)).ending is None
-        assert len(await store.archive.sessions()) == 1, "all six spoke in one conversation"
+        assert len(await store.archive.sessions()) == 1, "all six used one conversation"
 
 
 @pytest.mark.deadline(60)

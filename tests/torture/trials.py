@@ -10,17 +10,17 @@ LONG = int(os.environ.get("ALIPES_TORTURE_TRIALS", "0"))
 
 
 def seeds(short: int, long: int = 20) -> Sequence[int]:
-    """For `parametrize`: a seed that fails is in the name of its test, and reruns alone by it."""
+    """For `parametrize`: the name of a failed test contains its seed."""
     return range(max(short, min(long, LONG)))
 
 
 def trials(short: int, long: int) -> int:
-    """How often within one test."""
+    """Repetitions within one test."""
     return max(short, min(long, LONG * long // 200))
 
 
 class Figures:
-    """What a test tells the report of itself."""
+    """Figures of one test for the report."""
 
     def __init__(self, node: pytest.Item) -> None:
         self._received = node.user_properties
@@ -29,5 +29,5 @@ class Figures:
         self._received.append(("tried", times))
 
     def worst(self, name: str, value: float, unit: str = "") -> None:
-        """The highest of all tests is the one that counts."""
+        """The report shows the highest value of all tests."""
         self._received.append(("worst", [name, round(value, 3), unit]))

@@ -12,19 +12,19 @@ from tests.world.serve_process import ServeProcess
 ASK = signal.SIGRTMAX - 3
 PLUGIN = f"""
 import gc, json, os, signal
-from alipes.sessions.turn_runner import Course
-from alipes.sessions.turn_state import Living
+from alipes.sessions.turn_runner import TurnRunner
+from alipes.sessions.turn_state import RunningTurn
 
-PLACE = os.path.join(os.environ["ALIPES_HOME"], "census.json")
+REPORT = os.path.join(os.environ["ALIPES_HOME"], "objects.json")
 
 
 def count(*_):
     gc.collect()
     things = gc.get_objects()
-    turns = sum(isinstance(each, Living | Course) for each in things)
-    with open(PLACE + ".new", "w") as file:
+    turns = sum(isinstance(each, RunningTurn | TurnRunner) for each in things)
+    with open(REPORT + ".new", "w") as file:
         json.dump({{"things": len(things), "turns": turns}}, file)
-    os.replace(PLACE + ".new", PLACE)
+    os.replace(REPORT + ".new", REPORT)
 
 
 async def setup(ctx):
@@ -51,7 +51,7 @@ async def count(service: ServeProcess) -> ObjectCounts:
 
 
 async def _ask(service: ServeProcess) -> ObjectCounts:
-    place = service.home / "census.json"
+    place = service.home / "objects.json"
     place.unlink(missing_ok=True)
     os.kill(service.pid, ASK)
     while not place.exists():

@@ -136,6 +136,6 @@ def _literal(path: KeyPath) -> ConfigProblem:
     variable = f"{owner}_{what}"
     return ConfigProblem(
         path,
-        f'{toml_path(path)} = "***" is a secret and does not belong in this file: move it to .env (run `alipes '
+        f'{toml_path(path)} = "***" is a secret and does not belong here: move it to .env (run `alipes '
         f'config set {variable} -`), and write {setting} = "{variable}" here.',
     )

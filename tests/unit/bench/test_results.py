@@ -3,7 +3,7 @@
 import pytest
 from bench import plots, results
 from bench.measure import Row
-from bench.results import Figure, Kept, Name, figure, named, worse
+from bench.results import Figure, Name, Results, figure, named, worse
 
 
 def row(what="it", ours="2.00 ms", ratio="", reach="<= 5 ms"):
@@ -56,11 +56,11 @@ def test_on_another_machine_seconds_are_not_compared_but_ratios_are():
 
 def test_what_is_kept_is_read_back_and_a_figure_stays_in_its_place(tmp_path):
     file = tmp_path / "last.json"
-    kept = Kept(rivals={"date": "2026-01-01", "load": "1.0", "alipes": {"cpu": 0.3}})
+    last = Results(rivals={"date": "2026-01-01", "load": "1.0", "alipes": {"cpu": 0.3}})
     for name, value in (("a", 1.0), ("b", 2.0), ("a", 3.0)):
-        kept.put(Figure(name, value, "ms", "2026-01-01", 0.1))
-    results.save(kept, file)
-    assert results.load(file) == kept and [each.figure for each in kept.figures] == ["a", "b"]
+        last.put(Figure(name, value, "ms", "2026-01-01", 0.1))
+    results.save(last, file)
+    assert results.load(file) == last and [each.figure for each in last.figures] == ["a", "b"]
 
 
 def test_the_pictures_show_every_contestant_and_leave_out_crowds_that_were_not_all_answered():

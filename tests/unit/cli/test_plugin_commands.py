@@ -397,11 +397,11 @@ CHILD = """
 import asyncio, sys
 from pathlib import Path
 from alipes.app import open_app
-from alipes.config.settings import load
-from alipes.providers.scripted import Scripted
+from alipes.config.loader import load_settings
+from alipes.providers.scripted import ScriptedProvider
 
 async def main(home):
-    settings = load(Path(home), {"ALIPES_MODEL": "scripted", **dict(a.split("=") for a in sys.argv[2:])})
+    settings = load_settings(Path(home), {"ALIPES_MODEL": "scripted", **dict(a.split("=") for a in sys.argv[2:])})
     settings.paths.make()
     async with open_app(settings) as app:
         print([each.state for each in app.plugins.statuses()])
@@ -431,11 +431,11 @@ def test_a_start_without_plugins_loads_nothing_for_them(tmp_path, variables, sta
 LOOK = """
 import sys
 from pathlib import Path
-from alipes.config.settings import load
-from alipes.plugins.discovery import anything_wanted, wanted
+from alipes.config.loader import load_settings
+from alipes.plugins.discovery import enabled_plugins, has_plugins
 
-settings = load(Path(sys.argv[1]), {"ALIPES_PLUGINS_ENABLED": sys.argv[2]})
-found = [each.name for each in wanted(settings)[0]] if anything_wanted(settings) else []
+settings = load_settings(Path(sys.argv[1]), {"ALIPES_PLUGINS_ENABLED": sys.argv[2]})
+found = [each.name for each in enabled_plugins(settings)[0]] if has_plugins(settings) else []
 print(*found, "importlib.metadata" in sys.modules)
 """
 

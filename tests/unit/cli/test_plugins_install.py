@@ -328,8 +328,8 @@ def test_entry_chooses_one_plugin_of_a_package(home, plugins, tmp_path):
 LOADING = """\
 import asyncio, sys
 from pathlib import Path
-from alipes.plugins.discovery import fresh
-module = fresh("ways", Path(sys.argv[1]))
+from alipes.plugins.discovery import import_fresh
+module = import_fresh("ways", Path(sys.argv[1]))
 print(asyncio.run(module.{what}))
 """
 

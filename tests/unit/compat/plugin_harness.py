@@ -42,7 +42,7 @@ class RecordingHost:
     def __init__(self) -> None:
         self.submitted: list[Inbound] = []
         self.asked: list[tuple[tuple[Message, ...], dict[str, Any]]] = []
-        self.count_delivery: list[tuple[str, Mapping[str, Any], Turn | None]] = []
+        self.tool_calls: list[tuple[str, Mapping[str, Any], Turn | None]] = []
         self.reply = ModelReply(assistant(Text("an answer")), Usage(input=10, output=3))
         self.result = ToolResult("x", "done")
         self.refusal: Exception | None = None
@@ -67,7 +67,7 @@ class RecordingHost:
 
     async def run_tool(self, name: str, args: Mapping[str, Any], *, turn: Turn | None = None) -> ToolResult:
         await asyncio.sleep(0)
-        self.count_delivery.append((name, args, turn))
+        self.tool_calls.append((name, args, turn))
         return self.result
 
     def current_turn(self) -> Turn | None:

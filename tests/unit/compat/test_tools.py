@@ -133,7 +133,7 @@ async def test_a_plain_handler_runs_in_a_thread_that_knows_the_loop(harness):
         TURN.set(TURN_HERE)
         assert json.loads(await harness.tool("greet").run({}, Act())) == ["on the loop", "done", True]
         await harness.host.received.wait()
-        assert harness.host.count_delivery == [("terminal", {"command": "ls"}, TURN_HERE)]
+        assert harness.host.tool_calls == [("terminal", {"command": "ls"}, TURN_HERE)]
         assert harness.host.submitted[0].text == "hello"
 
 

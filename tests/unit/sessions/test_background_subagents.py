@@ -132,13 +132,13 @@ async def test_no_more_is_sent_off_than_the_limit_says(tmp_path):
 async def test_what_a_person_has_done_beside_is_shown_at_once_and_only_kept_for_the_model(tmp_path):
     owed, gate = [], Gate()
 
-    def owes(turn, event):
+    def enqueue_answer(turn, event):
         if turn.inbound.address == HERE and isinstance(event, Notice):
             owed.append(event.text)
             return (Outbound(f"{turn.id}:reported", HERE, event.text),)
         return ()
 
-    async with open_subagents(tmp_path, gate.mind, outbound=owes) as family:
+    async with open_subagents(tmp_path, gate.mind, outbound=enqueue_answer) as family:
         standing = await family.store.sessions.open(HERE)
         asked = background_task(message("1", "look it up"), standing.session)
         assert await family.sessions.submit(asked, "queue", ruled=True)

@@ -25,7 +25,7 @@ PLACE = Address("terminal", "here")
 ANSWER = Message("assistant", (Text("the answer"),))
 
 
-class Lobby:
+class FakeSessions:
     """Notes who is woken."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Seen:
     """A watch on a real store, and what it reported."""
 
     def __init__(self, store) -> None:
-        self.store, self.sessions = store, Lobby()
+        self.store, self.sessions = store, FakeSessions()
         self.received: list[object] = []
         self.waiting: list[str] = []
         self._watch = SessionFollower(PLACE.key, self.sessions, store, self._tell)

@@ -106,7 +106,7 @@ async def test_who_is_at_work_is_listed_looked_at_and_stopped(tmp_path):
         assert "Stopping" in (await desk.type("/agents stop all")).text
 
 
-async def test_conversations_of_others_are_none_of_ours(tmp_path):
+async def test_conversations_of_other_people_are_not_visible(tmp_path):
     held = Held()
     async with at_desk(tmp_path, held.mind) as desk:
         await desk.say("go")

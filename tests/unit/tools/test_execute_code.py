@@ -25,14 +25,14 @@ class Call:
 
     def __init__(self, workdir, gives="seen"):
         self.call_id, self.session, self.workdir = "c1", "s1", str(workdir)
-        self.count_delivery, self.shown, self.gives = [], [], gives
+        self.calls, self.shown, self.gives = [], [], gives
         self.first = asyncio.Event()
 
     async def progress(self, text):
         self.shown.append(text)
 
     async def run_tool(self, name, args):
-        self.count_delivery.append((name, args))
+        self.calls.append((name, args))
         self.first.set()
         if isinstance(self.gives, asyncio.Event):
             await self.gives.wait()
@@ -68,7 +68,7 @@ async def test_tools_take_positional_and_named_arguments(tmp_path):
     call = Call(tmp_path)
     code = "print(look('here'), look(at='there', long=True), look('x', None))"
     assert await run(tmp_path, code, call) == "seen seen seen\n[exit code 0]"
-    assert call.count_delivery == [
+    assert call.calls == [
         ("look", {"at": "here"}),
         ("look", {"at": "there", "long": True}),
         ("look", {"at": "x"}),
@@ -87,7 +87,7 @@ async def test_tool_calls_are_limited(tmp_path):
     call = Call(tmp_path)
     code = "n = 0\ntry:\n    while True:\n        look(); n += 1\nexcept ToolError as error:\n    print(n, error)"
     seen = await run(tmp_path, code, call, limits=CodeLimits(calls=3))
-    assert seen.startswith("3 tool call limit (3) reached") and len(call.count_delivery) == 3
+    assert seen.startswith("3 tool call limit (3) reached") and len(call.calls) == 3
 
 
 async def test_timeout_kills_the_whole_process_tree(tmp_path):

@@ -72,12 +72,12 @@ def test_tools_of_the_client_are_none_of_our_progress_and_long_results_are_cut()
     assert seen is not None and len(seen["text"]) == MAX_RESULT_CHARS + 1
 
 
-def ended(ending, *said, detail="", mishap=None, usage=None):
+def ended(ending, *said, detail="", error_of_request=None, usage=None):
     seen = TurnRecord()
     for message in said:
         seen.add(Said(message))
     seen.add(TurnEnded("t", ending, detail, usage))
-    return build_outcome(seen, OFFERED, mishap)
+    return build_outcome(seen, OFFERED, error_of_request)
 
 
 def test_an_answer_is_all_that_the_model_said_in_the_turn():
@@ -104,7 +104,7 @@ def test_a_turn_that_ends_with_results_has_calls_for_the_client():
 
 
 @pytest.mark.parametrize(
-    ("ending", "mishap", "finish", "status"),
+    ("ending", "error_of_request", "finish", "status"),
     [
         ("out_of_steps", None, "length", 0),
         ("failed", Refused("no"), "content_filter", 0),
@@ -113,8 +113,8 @@ def test_a_turn_that_ends_with_results_has_calls_for_the_client():
         ("stopped", None, "stop", 409),
     ],
 )
-def test_every_ending_has_its_word(ending, mishap, finish, status):
-    result = ended(ending, assistant(Text("half")), detail="why", mishap=mishap)
+def test_every_ending_has_its_word(ending, error_of_request, finish, status):
+    result = ended(ending, assistant(Text("half")), detail="why", error_of_request=error_of_request)
     assert result.finish == finish
     assert (result.problem.status if result.problem else 0) == status
 
@@ -123,27 +123,27 @@ def test_a_turn_that_never_ended_is_trouble():
     assert build_outcome(TurnRecord(), OFFERED).problem is not None
 
 
-async def test_mishaps_are_remembered_for_callers_only_and_not_for_ever():
-    mishaps, error = ProviderErrors(), Transient("away")
+async def test_errors_are_kept_for_api_callers_only_and_not_forever():
+    errors, error = ProviderErrors(), Transient("away")
     ours, api = turn(), turn_of_a_caller()
-    await mishaps.request_failed(error, False, ours)
-    assert mishaps.take(ours.id) is None
-    await mishaps.request_failed(error, True, api)
-    assert mishaps.take(api.id) is None
+    await errors.request_failed(error, False, ours)
+    assert errors.take(ours.id) is None
+    await errors.request_failed(error, True, api)
+    assert errors.take(api.id) is None
     for number in range(MAX_ERRORS + 5):
-        await mishaps.request_failed(error, False, msgspec.structs.replace(api, id=str(number)))
-    assert mishaps.take("0") is None
-    assert str(mishaps.take(str(MAX_ERRORS))) == "away" and mishaps.take(str(MAX_ERRORS)) is None
+        await errors.request_failed(error, False, msgspec.structs.replace(api, id=str(number)))
+    assert errors.take("0") is None
+    assert str(errors.take(str(MAX_ERRORS))) == "away" and errors.take(str(MAX_ERRORS)) is None
 
 
-async def test_a_mishap_that_is_remembered_holds_nothing_of_its_turn():
-    mishaps, api = ProviderErrors(), turn_of_a_caller()
+async def test_an_error_that_is_remembered_holds_nothing_of_its_turn():
+    errors, api = ProviderErrors(), turn_of_a_caller()
     try:
         raise Transient("away", 7.0) from OSError("a connection")
     except Transient as raised:
         raised.status = 503
-        await mishaps.request_failed(raised, False, api)
-    kept = mishaps.take(api.id)
+        await errors.request_failed(raised, False, api)
+    kept = errors.take(api.id)
     assert isinstance(kept, Transient) and (str(kept), kept.retry_after, kept.status) == ("away", 7.0, 503)
     assert kept.__traceback__ is None and kept.__cause__ is None and kept.__context__ is None
 

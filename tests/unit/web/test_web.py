@@ -1,4 +1,4 @@
-"""The HTTP door over real sockets: who is let in, what is reported, and that it leaves nothing behind."""
+"""The HTTP server over real sockets: authentication, responses, and no leaks."""
 
 import asyncio
 import signal

@@ -64,7 +64,7 @@ class TerminalCommands:
         standing = await store.sessions.active(key)
         if standing is not None:
             spent = await store.archive.usage(session=standing.session)
-            status.count_delivery = await store.archive.context_tokens(standing.session) or 0
+            status.context_tokens = await store.archive.context_tokens(standing.session) or 0
             status.cost = None if spent.unpriced else spent.usage.cost or 0.0
         chosen = standing.model if standing else ""
         await self.set_model(chosen or (await self._app.choice()).model)

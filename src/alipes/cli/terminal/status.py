@@ -43,7 +43,7 @@ class StatusLine:
         self.hint = ""
         """Shown instead of everything else while it is set."""
         self._began: float | None = None
-        self.count_delivery = 0
+        self.context_tokens = 0
         """Input and output tokens of the last model call."""
         self._tools: dict[str, str] = {}
         self._retry_at = 0.0
@@ -75,7 +75,7 @@ class StatusLine:
 
     def reset_usage(self) -> None:
         """Start counting for another conversation."""
-        self.cost, self.count_delivery = 0.0, 0
+        self.cost, self.context_tokens = 0.0, 0
 
     def render(self, columns: int, style: TerminalStyle) -> str:
         """The line, shortened to what fits."""
@@ -118,7 +118,7 @@ class StatusLine:
             self.activity = "thinking"
         self.model = said.model or self.model
         if said.usage is not None:
-            self.count_delivery = said.usage.input + said.usage.output
+            self.context_tokens = said.usage.input + said.usage.output
             unknown = self.cost is None or said.usage.cost is None
             self.cost = None if unknown else (self.cost or 0.0) + (said.usage.cost or 0.0)
 
@@ -134,16 +134,16 @@ class StatusLine:
         return " · ".join(parts)
 
     def _format_context(self) -> str:
-        if not self.count_delivery:
+        if not self.context_tokens:
             return ""
         if not self.window:
-            return f"{_format_tokens(self.count_delivery)} tokens"
+            return f"{_format_tokens(self.context_tokens)} tokens"
         return (
-            f"{min(999, round(100 * self.count_delivery / self.window))} % of {_format_tokens(self.window)}"
+            f"{min(999, round(100 * self.context_tokens / self.window))} % of {_format_tokens(self.window)}"
         )
 
     def _format_price(self) -> str:
-        return format_cost(self.cost) if self.count_delivery and self.cost != 0.0 else ""
+        return format_cost(self.cost) if self.context_tokens and self.cost != 0.0 else ""
 
 
 def _format_elapsed(seconds: float) -> str:
