@@ -88,7 +88,7 @@ async def _stops() -> list[Row]:
     for what, call in (("nested subagents", NESTED), ("a mixture", MIX)):
         model = RuleModel(_never_finishing(call))
         async with _open_app(model) as app:
-            await _stopped(app, f"{what} first", 0.2)  # warm up
+            await _stopped(app, f"{what} first", 1.0)  # warm up
             await app.sessions.wait_idle()
             before, left, took = take_snapshot(), 0, []
             for lap in range(STOPS):

@@ -53,21 +53,20 @@ from alipes.store.store import Store, open_store
 from alipes.store.summaries import SqliteCompactionStore
 from alipes.store.usage import SqliteUsageLedger
 from alipes.tools.clarify import Clarify
-from alipes.tools.code.execute_code import CodeLimits, ExecuteCode
 from alipes.tools.common import Places, child_environment, is_secret_variable
-from alipes.tools.delegate import DelegateTask
+from alipes.tools.delegate import DelegateTask, MixtureOfAgents
+from alipes.tools.execute_code import CodeLimits, ExecuteCode
 from alipes.tools.files.patch import Patch
 from alipes.tools.files.read_file import ReadFile
 from alipes.tools.files.write_file import WriteFile
-from alipes.tools.media.image_generate import ImageGenerate
-from alipes.tools.media.vision import ImageLoader, VisionAnalyze
-from alipes.tools.mixture import MixtureOfAgents
+from alipes.tools.image_generate import ImageGenerate
 from alipes.tools.search.search_files import SearchFiles
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.process import ProcessTool
 from alipes.tools.shell.terminal import TerminalTool
 from alipes.tools.todo import Todo
+from alipes.tools.vision import ImageLoader, VisionAnalyze
 
 HERMES = "alipes.compat.hermes.loader"
 """Imported only if a Hermes plugin or hook is to be loaded."""

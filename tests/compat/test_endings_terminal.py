@@ -153,7 +153,7 @@ async def test_a_turn_that_is_being_set_up_and_one_that_resumes_after_kill_9(hom
 
 
 async def test_a_turn_in_which_nothing_happens_for_long(home, hook_log, saw):
-    async with open_desk(home, hook_log, max_silence=2.5) as desk, desk.at():
+    async with open_desk(home, hook_log, silence=2.5) as desk, desk.at():
         await desk.walk("timeout")
         await desk.leave()
         saw("terminal", "timeout")

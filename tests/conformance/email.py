@@ -21,11 +21,11 @@ class Email(NoEditsMessenger):
     remembers = False
     cannot: ClassVar = {
         "drafts": NO_DRAFTS,
-        "groups": "a mail is answered to who wrote it, and to nobody else who may read along",
-        "threads": "a thread is one person's conversation, not a group's (tests/unit/test_email.py)",
-        "edits": "a mail that was sent stays as it is",
+        "groups": "a mail is answered only to its sender",
+        "threads": "a thread is one person's conversation, not a group's (tests/unit/platforms/email/test_email.py)",
+        "edits": "a sent mail cannot be changed",
         "menus": "there are none; /help lists the commands",
-        "limits": "a smarthost that has enough names no time; what it refuses: tests/unit/test_email_sending.py",
+        "limits": "an SMTP server names no time to wait; rejections: tests/unit/platforms/email/test_send.py",
     }
 
     def __init__(self, folder: Path) -> None:

@@ -23,11 +23,11 @@ class Irc(NoEditsMessenger):
     cannot: ClassVar = {
         "drafts": NO_DRAFTS,
         "threads": "a channel is one conversation for all in it",
-        "repeats": "a line has no id here and is brought once; ids of servers that have them: tests/unit/test_irc_doors.py",
-        "edits": "what was said stays as it was said",
-        "limits": "a server that has enough does not say so but reads more slowly; tests/unit/test_irc_doors.py",
-        "menus": "there are none; `!help` lists the commands (tests/unit/test_irc.py)",
-        "files": "it carries lines of text alone",
+        "repeats": "lines have no id here; servers with ids: tests/unit/platforms/irc/test_connect.py",
+        "edits": "a sent line cannot be changed",
+        "limits": "a server reports no limit, it reads more slowly (tests/unit/platforms/irc/test_connect.py)",
+        "menus": "there are none; `!help` lists the commands (tests/unit/platforms/irc/test_irc.py)",
+        "files": "IRC transports only lines of text",
         "absence": "IRC servers keep no messages for absent people",
     }
 
@@ -80,13 +80,13 @@ class Query(NoEditsRoom):
         self._surface, self._viewer, self._channel = surface, viewer, channel
         self.fake_model = surface.fake_model
         self._numbers = itertools.count(1)
-        self._send: list[tuple[str, str, int]] = []
+        self._sent: list[tuple[str, str, int]] = []
 
     async def say(self, text: str, *, who: str = "", file: File | None = None) -> str:
         speaker = await self._surface.person(who.title()) if who else self._viewer
         id = f"{speaker.nick}-{next(self._numbers)}"
-        self._send.append((speaker.nick, id, len(self.seen())))
-        speaker.send(self._channel or "alipes", text)
+        self._sent.append((speaker.nick, id, len(self.seen())))
+        speaker.say(self._channel or "alipes", text)
         await speaker.settled()
         return id
 
@@ -101,6 +101,6 @@ class Query(NoEditsRoom):
         found = []
         for number, line in enumerate(self._lines()):
             called = CALLED.match(line)
-            theirs = [id for who, id, when in self._send if called and who == called[1] and when <= number]
+            theirs = [id for who, id, when in self._sent if called and who == called[1] and when <= number]
             found.append(theirs[-1] if theirs else "")
         return found

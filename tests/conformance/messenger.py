@@ -73,7 +73,7 @@ class Messenger(Surface):
         return [f"{partial} …"]
 
     def renewed(self, partial: str) -> list[str]:
-        return [f"{partial} …", "A new conversation. Ended: what was running."]
+        return [f"{partial} …", "Started a new conversation. Stopped: the running turn."]
 
     def worked(self, command: str, output: str) -> list[str]:
         return [f"✓ terminal {command}"]

@@ -9,7 +9,7 @@ from tests.conformance.messenger import Messenger
 from tests.conformance.scripted_model import ScriptedModel
 from tests.conformance.surface import Room
 
-NO_DRAFTS = "what is said cannot be changed there, so an answer comes when it is whole"
+NO_DRAFTS = "messages cannot be edited there, so an answer arrives complete"
 TOOL = "terminal sh "
 
 
@@ -45,7 +45,7 @@ class NoEditsMessenger(Messenger):
         return []
 
     def renewed(self, partial: str) -> list[str]:
-        return ["A new conversation. Ended: what was running."]
+        return ["Started a new conversation. Stopped: the running turn."]
 
     def worked(self, command: str, output: str) -> list[str]:
         return []

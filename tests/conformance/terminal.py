@@ -97,7 +97,7 @@ class Terminal(Surface):
 
     def renewed(self, partial: str) -> list[str]:
         gone = "· switched to another conversation"
-        return ["A new conversation. Ended: what was running.", gone, partial, "· stopped"]
+        return ["Started a new conversation. Stopped: the running turn.", gone, partial, "· stopped"]
 
     def worked(self, command: str, output: str) -> list[str]:
         return [f"✓ terminal {command}\n  │ {output}"]
@@ -106,7 +106,7 @@ class Terminal(Surface):
         if yes:
             return ["· approved once", f"✓ terminal {command}"]
         why = "it force-pushes or deletes, which can overwrite work on the remote (rule: git); denied by the user."
-        return [f"⊘ terminal {command}  not allowed\n  │ Not run: {why} Do not try to work around this."]
+        return [f"⊘ terminal {command}  denied\n  │ Not run: {why} Do not try to work around this."]
 
     def restarted(self, answer: str) -> list[str]:
         return ["· resuming an interrupted turn", answer]

@@ -18,7 +18,7 @@ async def test_unauthorised(surface, room, fake_model):
     await room.shows(STORY.begun)
     for text in ("hello?", "/stop", "/restart", "/pair AAAA-BBBB owner", "hello?"):
         await elsewhere.say(text)
-    await elsewhere.shows("You don't have access yet. Your code is ")
+    await elsewhere.shows("You don't have access yet. Your pairing code is ")
     fake_model.release()
     await room.sees(STORY.text)
     await room.say("are you there?")

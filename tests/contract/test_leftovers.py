@@ -81,7 +81,7 @@ ACKNOWLEDGED = {
     "task": r"tasks +the poller",
     "client": r"clients +httpx2.AsyncClient http://127.0.0.1:9/left",
     "child": r"processes +\d+: sleep 63",
-    "zombie": r"processes +\d+: \(ended, and nobody waited for it\)",
+    "zombie": r"processes +\d+: \(exited, but not waited for\)",
     "orphan": r"strays +\d+: sleep 640",
     "descriptor": r"fds +\d+ -> \S+/notes",
     "socket": r"fds +\d+ -> socket:\[\d+\] \('127.0.0.1', \d+\)",

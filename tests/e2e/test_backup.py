@@ -128,7 +128,7 @@ async def test_restored_running_turns_are_ended_and_their_calls_answered(home, t
             living.kill()
         other = Home(tmp_path / "other")
         done = await other.run("restore", str(tmp_path / "all.tgz"))
-        assert "1 turn;" in done.out
+        assert "ended 1 turn still running at backup time; use /retry" in done.out
         assert (await other.run("ask", "--session", "trip", "are you there?")).out == "Here I am.\n"
         assert len(server.bodies) == 3  # it was not run again
         roles = [each["role"] for each in server.bodies[-1]["messages"]]

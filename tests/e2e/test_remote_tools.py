@@ -287,7 +287,7 @@ async def test_builtin_tool_names_are_rejected(tmp_path):
     async with open_remote(tmp_path) as remote, open_client(remote) as wire:
         refused = await wire.register("terminal")
         assert refused["code"] == "name_taken"
-        assert "a built-in tool has this name" in refused["message"]
+        assert "this tool is built in" in refused["message"]
 
 
 async def test_a_reconnecting_instance_replaces_its_old_connection(tmp_path):

@@ -218,7 +218,7 @@ async def test_the_outbox_is_listed_and_edited_by_number(home):
         (("serve", "nothing"), "unknown action"),
         (("serve", "--port", "99999"), "not a port"),
         (("pair", "revoke", "telegram:1"), "not paired"),
-        (("pair", "ABCD-EFGH", "--owner", "--user"), "contradict"),
+        (("pair", "ABCD-EFGH", "--owner", "--user"), "either --owner or --user"),
     ],
 )
 async def test_usage_errors_are_one_sentence(home, words, said):

@@ -89,7 +89,7 @@ async def test_send_delivers_without_a_model_and_reports_the_result(home):
             await telegram.shows(OWNER, "from a pipe")
             telegram.chats.block(8)
             gone = await home.run("send", "--wait", "20", "telegram:8", "are you there?")
-            assert gone.status == 1 and "given up" in gone.err
+            assert gone.status == 1 and "failed: Telegram does not allow" in gone.err
             assert "are you there?" in (await home.run("serve", "outbox")).out
         assert not model.requests
 

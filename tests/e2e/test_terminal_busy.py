@@ -15,6 +15,8 @@ pytestmark = pytest.mark.deadline(90)
 PAUSE = 0.7
 """Longer than the pause in typing that a question requires before a key answers it."""
 DANGEROUS = "git push --force; touch done"
+WRITING = "  writing · "
+"""The start of the status line while the model writes."""
 
 
 @pytest.fixture
@@ -52,10 +54,10 @@ async def test_in_queue_mode_messages_are_answered_in_order(home):
             terminal.type("first" + ENTER)
             await server.asked()
             terminal.type("second" + ENTER + "third" + ENTER)
-            await terminal.until("· waits: second\n· waits: third\n›")
-            await terminal.until("2 waiting")
+            await terminal.until("· queued: second\n· queued: third\n›")
+            await terminal.until("2 queued")
             await terminal.until("› first\n\none\n\n› second\n\ntwo\n\n› third\n\nthree\n\n›")
-            assert "waits" not in terminal.text and "waiting" not in terminal.text
+            assert "queued" not in terminal.text
     assert asked(server) == ["first", "second", "third"]
 
 
@@ -69,10 +71,10 @@ async def test_in_steer_mode_the_running_turn_gets_the_message(home, tmp_path):
             terminal.type("do this" + ENTER)
             await terminal.until("running terminal")
             terminal.type("and that" + ENTER)
-            await terminal.until("· waits: and that")
+            await terminal.until("· queued: and that")
             (tmp_path / "go").touch()
             await terminal.until("› and that\n\nBoth done.\n\n›")
-            await terminal.until(lambda: "waits" not in terminal.text)
+            await terminal.until(lambda: "queued" not in terminal.text)
     assert len(server.requests) == 2 and server.bodies[1]["messages"][-1]["content"] == "and that"
 
 
@@ -83,25 +85,25 @@ async def test_every_command_works_while_a_turn_runs(home, tmp_path):
         "status": "busy mode",
         "model": "Model: test/scripted",
         "usage": "this conversation",
-        "sessions": "continues with one",
+        "sessions": "Use /resume ID",
         "title": "This conversation",
-        "search": "What for?",
-        "queue": "What should be said?",
-        "steer": "What should be said?",
+        "search": "Usage: /search",
+        "queue": "Usage: /queue",
+        "steer": "Usage: /steer",
         "busy": "interrupt: ",
-        "compress": "It will be summed up",
-        "agents": "Nobody is at work",
-        "background": "What should be done?",
-        "moa": "No models are set up",
-        "copy": "copied 4 characters",
+        "compress": "The conversation will be compacted",
+        "agents": "No subagents running.",
+        "background": "Usage: /background",
+        "moa": "No mixture is configured",
+        "copy": "Copied",
         "export": "Written to",
-        "plugins": "There is no plugin.",
-        "resume": "Which one?",
+        "plugins": "No plugins.",
+        "resume": "Usage: /resume",
         "undo": "Undone: “stall",
-        "branch": "A branch",
-        "retry": "Asking again",
+        "branch": "Created a branch",
+        "retry": "Retrying:",
         "stop": "Stopping.",
-        "new": "A new conversation.",
+        "new": "Started a new conversation.",
         "quit": "",
     }
     assert set(done) == {command.name for command in COMMANDS}
@@ -111,11 +113,9 @@ async def test_every_command_works_while_a_turn_runs(home, tmp_path):
             terminal.type("hello" + ENTER)
             await terminal.until("fine")
             for number, (name, words) in enumerate(done.items()):
-                if "answering" not in terminal.rows[-1] and not any(
-                    "answering" in row for row in terminal.rows
-                ):
+                if not any(row.startswith(WRITING) for row in terminal.rows):
                     terminal.type(f"stall {number}" + ENTER)
-                    await terminal.until(lambda: any("answering" in row for row in terminal.rows))
+                    await terminal.until(lambda: any(row.startswith(WRITING) for row in terminal.rows))
                 before = terminal.text.count(words) if words else 0
                 terminal.type(f"/{name}" + ENTER)
                 if name == "quit":
@@ -191,7 +191,7 @@ async def test_ctrl_c_kills_a_command_and_its_grandchildren(home, tmp_path):
 
 @pytest.mark.parametrize(
     ("key", "shown", "done"),
-    [("o", "approved once", True), ("n", "not allowed", False), (ESCAPE, "not allowed", False)],
+    [("o", "approved once", True), ("n", "denied", False), (ESCAPE, "denied", False)],
     ids=["once", "no", "escape"],
 )
 async def test_a_dangerous_command_needs_approval(home, tmp_path, key, shown, done):
@@ -201,7 +201,7 @@ async def test_a_dangerous_command_needs_approval(home, tmp_path, key, shown, do
             terminal.type("tidy up" + ENTER)
             await terminal.until("? Run this command?\n    git push --force; touch done\n")
             await terminal.until("waiting for approval")
-            assert "o once  s in this conversation  a always exactly this  n no" in terminal.text
+            assert "o once  s this session  a always  n no" in terminal.text
             await asyncio.sleep(PAUSE)
             terminal.type(key)
             await terminal.until(shown)
@@ -228,7 +228,7 @@ async def test_typing_does_not_answer_a_question_by_accident(home, tmp_path):
             await terminal.until("  o once")
             await asyncio.sleep(PAUSE)
             terminal.type("n")
-            await terminal.until("not allowed")
+            await terminal.until("denied")
     assert not (tmp_path / "done").exists()
 
 

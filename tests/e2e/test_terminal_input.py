@@ -110,7 +110,7 @@ async def test_commands_models_and_files_are_completed(home, tmp_path):
         terminal.type(TAB)
         await terminal.until("› /model scripted/echo")
         terminal.type(ENTER)
-        await terminal.until("scripted/echo answers in this conversation")
+        await terminal.until("Switched to scripted/echo")
         terminal.type("read @cha")
         await terminal.until("chapter one.md")
         terminal.type("pters" + TAB)

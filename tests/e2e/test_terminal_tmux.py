@@ -99,7 +99,7 @@ async def test_a_resize_in_tmux_reflows_and_duplicates_nothing(home, tmp_path):
                 await tmux.until(f"word{60 + 35 * number}")
                 text = await tmux.text()
                 assert text.count("› a draft") == 1, text
-                assert text.count("answering") <= 1, text
+                assert text.count("writing") <= 1, text
             await tmux.until("word199")
             text = await tmux.text("-J")
             assert [word for word in text.split() if word.startswith("word")] == words.split()

@@ -67,7 +67,7 @@ class PlanProfile(Struct, frozen=True):
     verbs: tuple[str, ...] = VERBS
     chats: tuple[int, ...] = (1, 1, 2)
     stop_chance: float = 0.2
-    """Chance that somebody writes /stop after a message."""
+    """Chance that a person writes /stop after a message."""
     crash_chance: float = 0.6
     """Chance that the process dies at least once."""
     fault_chance: float = 0.5

@@ -30,7 +30,7 @@ class Outcome(Struct, frozen=True):
     steps: int
     processes: int
     seconds: float
-    """Virtual ones."""
+    """Virtual seconds."""
     trace: tuple[tuple[object, ...], ...] = ()
 
 

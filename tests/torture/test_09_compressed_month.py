@@ -85,7 +85,7 @@ class Conversations:
                     await self._run_command(chat, "/new")
                 case 1:
                     await self._run_command(
-                        chat, f"/model test/{self._dice.choice(('scripted', 'scripted-large'))}"
+                        chat, f"/model test/{self._rng.choice(('scripted', 'scripted-large'))}"
                     )
             self._seen[chat] = len(self._telegram.chats.mine(chat))
             loud = "loud" if self._rng.random() < 0.2 else "quiet"

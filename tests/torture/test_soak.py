@@ -23,7 +23,7 @@ def test_a_slope_is_reported_per_hour_and_noise_has_none():
     assert growth([5, 5, 9, 5, 5, 5, 5, 5, 5]) == 0
 
 
-def test_what_is_warming_up_is_not_judged():
+def test_the_warm_up_phase_does_not_count():
     looks = [
         Sample(float(n), fds=10 + min(n, 3), threads=3, children=1, megabytes=50, turns=n) for n in range(12)
     ]

@@ -35,7 +35,7 @@ FILL = """
 async def fill(store):
     "Accept messages until one is refused; each that is acknowledged is printed."
     async with asyncio.TaskGroup() as group:
-        async def visitor(n):
+        async def client(n):
             for message in range(10_000):
                 try:
                     tell("kept", await store.turns.accept(inbound(f"{n} {message}", "x" * 3000)))
@@ -43,7 +43,7 @@ async def fill(store):
                     tell("refused", error)
                     return
         for n in range(8):
-            group.create_task(visitor(n))
+            group.create_task(client(n))
 """
 
 FULL = """
@@ -136,7 +136,7 @@ def shared_home():
     shutil.rmtree(home)
 
 
-def test_a_read_only_file_is_named_with_the_way_out(shared_home):
+def test_a_read_only_file_is_reported_with_a_fix(shared_home):
     assert run(AS_NOBODY, shared_home) == ["kept"]
     (shared_home / "alipes.db").chmod(0o444)
     if os.getuid() == 0:
@@ -145,7 +145,7 @@ def test_a_read_only_file_is_named_with_the_way_out(shared_home):
     assert "alipes.db" in line and "read-only" in line and "make it writable or use another home" in line
 
 
-def test_a_read_only_home_is_named_with_the_way_out(shared_home):
+def test_a_read_only_home_is_reported_with_a_fix(shared_home):
     shared_home.chmod(0o555)
     if os.getuid() == 0:
         shutil.chown(shared_home, 0)
@@ -159,7 +159,7 @@ def test_a_home_below_a_file_is_refused(tmp_path):
     assert "cannot be used" in line
 
 
-def test_a_last_good_backup_can_take_the_place_of_a_damaged_store(tmp_path):
+def test_a_backup_can_replace_a_damaged_store(tmp_path):
     script = """
 async def main():
     async with open_store(home) as store:

@@ -56,7 +56,7 @@ asyncio.run(main())
 ACCEPT = """
 async def main():
     async with open_store(home) as store, asyncio.TaskGroup() as group:
-        async def visitor(n):
+        async def client(n):
             address = Address("cli", f"{os.getpid()} {n}")
             for message in range(10_000):
                 id = await store.turns.accept(inbound(f"{address.chat} {message}", address))
@@ -66,7 +66,7 @@ async def main():
                 await store.turns.finish(turn, "answered", "")
                 tell("ended", turn.id)
         for n in range(8):
-            group.create_task(visitor(n))
+            group.create_task(client(n))
 asyncio.run(main())
 """
 
@@ -133,7 +133,7 @@ async def test_files_of_a_killed_process_are_removed_by_the_next(tmp_path):
 
 
 @pytest.mark.deadline(60)
-async def test_a_stopped_process_is_alive_and_keeps_its_sessions(tmp_path):
+async def test_a_suspended_process_keeps_its_sessions(tmp_path):
     async with open_store(tmp_path, peer_timeout_s=600) as store, child(HOLD, tmp_path) as holder:
         _, host = await line(holder)
         holder.send_signal(signal.SIGSTOP)
@@ -158,7 +158,7 @@ async def test_a_stop_and_a_wake_reach_the_other_process(tmp_path):
 
 
 @pytest.mark.deadline(60)
-async def test_a_watcher_hears_the_other_process_until_it_is_killed(tmp_path):
+async def test_a_subscriber_gets_events_of_another_process_until_it_is_killed(tmp_path):
     async with open_store(tmp_path) as store, child(HOLD, tmp_path) as holder:
         await line(holder)
         async with store.bus.subscribe(HERE.key) as events:
@@ -263,19 +263,19 @@ async def test_a_home_with_a_long_path_has_its_sockets_in_it_too(tmp_path):
 
 
 @pytest.mark.deadline(60)
-async def test_processes_that_come_and_go_leave_nothing_behind(tmp_path):
+async def test_short_lived_processes_leave_nothing_behind(tmp_path):
     def held() -> int:
         return len(os.listdir("/proc/self/fd"))
 
     async with open_store(tmp_path) as store, store.bus.subscribe(HERE.key) as events:
         baseline = held()
         for n in range(30):
-            async with open_store(tmp_path) as visitor:
-                await visitor.turns.accept(Inbound(id=str(n), address=HERE, sender="me", text="hello"))
-                turn = await visitor.turns.claim_next(HERE.key)
-                await visitor.turns.record(turn, Said(user("hello")))
-                visitor.bus.publish(Envelope(HERE.key, turn.id, TextDelta(str(n))))
-                await visitor.turns.finish(turn, "answered", "")
+            async with open_store(tmp_path) as other:
+                await other.turns.accept(Inbound(id=str(n), address=HERE, sender="me", text="hello"))
+                turn = await other.turns.claim_next(HERE.key)
+                await other.turns.record(turn, Said(user("hello")))
+                other.bus.publish(Envelope(HERE.key, turn.id, TextDelta(str(n))))
+                await other.turns.finish(turn, "answered", "")
             if n == 0:
                 assert [e.event.text async for e in events] == ["0"]
         async with asyncio.timeout(LIMIT_S):  # SQLite keeps one descriptor of a file that is open twice

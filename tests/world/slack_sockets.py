@@ -87,12 +87,19 @@ class SocketMode:
             self.lines.remove(line)
             line.abort()
 
-    def refresh(self, reason: str = "refresh_requested", *, closes: float = 0.3) -> None:
-        """Ask connections to disconnect, and close them a little later."""
+    def refresh(self, reason: str = "refresh_requested", *, closes: float | None = 0.3) -> None:
+        """Ask connections to disconnect, and close them after `closes` seconds; None: at `close_leaving`."""
         for line in self.lines:
             line.leaving = True
             line.put({"type": "disconnect", "reason": reason, "debug_info": {"host": "house"}})
-            self._later(closes, line.close)
+            if closes is not None:
+                self._later(closes, line.close)
+
+    def close_leaving(self) -> None:
+        """Close the connections that were asked to disconnect."""
+        for line in self.lines:
+            if line.leaving:
+                line.close()
 
     def deafen(self) -> None:
         """Freeze present connections: they stay open, without pongs or events."""

@@ -21,9 +21,9 @@ from alipes.providers.image_generation import ImageModel
 from alipes.providers.registry import open_http_client, resolve_model
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import FetchError, PublicFetcher
-from alipes.store.todos import SqliteTodos
-from alipes.tools.media.vision import MAX_IMAGE_BYTES, VisionAnalyze
+from alipes.store.conversations import SqliteTodos
 from alipes.tools.todo import TodoItem, TodoItems
+from alipes.tools.vision import MAX_IMAGE_BYTES, VisionAnalyze
 
 IMAGE_PROVIDER = "image_gen"
 """`ctx.provide("image_gen", name, thing)`; see docs/tools.md."""

@@ -7,8 +7,7 @@ from msgspec import Struct, field
 
 from alipes.agent import limits, plugin_edits, tool_calls
 from alipes.agent.budget import BudgetExceeded, SpendingLimits, TurnBudget
-from alipes.agent.compaction.compaction import Compactor
-from alipes.agent.compaction.turn import ContextFitter
+from alipes.agent.compaction.compaction import Compactor, ContextFitter
 from alipes.agent.model_call import FallbackModels, ModelCallContext, ModelCooldowns, ModelOpener, RetryPolicy
 from alipes.agent.tool_calls import RESULT_LIMIT, AskApproval, ToolRunner, never_stopped, run_calls
 from alipes.agent.transcript_repair import known_results, opening_messages, with_unique_call_ids

@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from alipes import __version__
-from alipes.cli import checks, render
-from alipes.cli.checks import CheckResult
-from alipes.cli.common import print_json
+from alipes.cli import common, render
+from alipes.cli.common import CheckResult, print_json
 from alipes.cli.options import DoctorOptions, parse_doctor
 from alipes.cli.plugins.list import check_plugins_state
 from alipes.config.loader import load_settings
@@ -126,8 +125,8 @@ def _check_log(settings: Settings) -> CheckResult:
 
 
 def _check_programs() -> list[CheckResult]:
-    gone = checks.missing_programs()
-    found = [program.name for program in checks.PROGRAMS if program not in gone]
+    gone = common.missing_programs()
+    found = [program.name for program in common.PROGRAMS if program not in gone]
     findings = [CheckResult("programs", "ok", ", ".join(found))] if found else []
     for program in gone:
         says = f"{program.package} is not installed (optional, for {program.benefit})"
@@ -310,8 +309,8 @@ async def _check_services(settings: Settings, live: bool) -> tuple[list[CheckRes
 
 def _print_report(report: DoctorReport) -> None:
     print(f"alipes {report.version}, Python {report.python}\n")
-    indent = checks.print_checks(report.findings)
+    indent = common.print_checks(report.findings)
     for client in report.clients:
         where = f" {client.base_url}" if client.base_url else ""
         print(f"{'client':>{indent - 2}}  {client.name} ({client.kind}){where}: {client.requests} requests")
-    checks.print_verdict(report.findings)
+    common.print_verdict(report.findings)

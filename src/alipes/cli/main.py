@@ -23,7 +23,7 @@ COMMANDS = {
     "plugins": "plugins.command",
     "skills": "commands.skills",
     "doctor": "doctor",
-    "usage": "commands.usage",
+    "usage": "commands.sessions:run_usage",
     "backup": "commands.backup:run_backup",
     "restore": "commands.backup:run_restore",
     "serve": "serve.command",
@@ -44,7 +44,7 @@ def run_and_exit() -> None:
     """The `alipes` command: run `main` and exit even if a thread of a plugin still waits."""
     status = main()
     if "concurrent.futures.thread" in sys.modules:
-        from alipes.runtime.threads import exit_process  # noqa: PLC0415
+        from alipes.runtime.tasks import exit_process  # noqa: PLC0415
 
         exit_process(status)
     sys.exit(status)

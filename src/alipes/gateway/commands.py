@@ -1,7 +1,7 @@
 """Commands that exist only in chats, and built-in commands that show less in a chat."""
 
 from alipes.gateway.access import Access
-from alipes.gateway.live.view import LiveViews
+from alipes.gateway.live_view import LiveViews
 from alipes.gateway.platform_runner import PlatformState
 from alipes.gateway.questions import ChatQuestions
 from alipes.kernel.formatting import did_you_mean, format_ago, format_columns, format_excerpt

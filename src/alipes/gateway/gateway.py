@@ -8,9 +8,8 @@ from functools import partial
 
 from alipes.gateway.access import Access
 from alipes.gateway.commands import ChatCommands
-from alipes.gateway.inbound.pipeline import GatewayApp, InboundPipeline
-from alipes.gateway.inbound.transcription import Transcribe
-from alipes.gateway.live.view import LiveViews
+from alipes.gateway.inbound.pipeline import GatewayApp, InboundPipeline, Transcribe
+from alipes.gateway.live_view import LiveViews
 from alipes.gateway.outbound.delivery import OutboxWorker
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.outbound.replies import ResumeNotices, delete_old_files

@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Struct, structs
 
 from alipes.gateway.access import Access
-from alipes.gateway.live.drafts import escape_markdown
 from alipes.gateway.outbound import replies
 from alipes.gateway.outbound.delivery import OutboxWorker
 from alipes.gateway.platform_runner import PlatformRunner
 from alipes.kernel.errors import DeliveryError
+from alipes.kernel.formatting import escape_markdown
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.outbox import Button, Outbound, lane
 from alipes.kernel.platform import IncomingMessage

@@ -86,3 +86,8 @@ def format_columns(rows: list[tuple[str, str]]) -> str:
     rows = [row for row in rows if row[1]]
     width = max((len(name) for name, _ in rows), default=0)
     return "\n".join(f"{name:{width}}  {text}".rstrip() for name, text in rows)
+
+
+def escape_markdown(text: str) -> str:
+    """Markdown that shows `text` literally."""
+    return "".join(f"\\{char}" if char in "\\`*_[]<>#|~" else char for char in text)

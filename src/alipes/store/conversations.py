@@ -364,3 +364,30 @@ def _make_undone(id: str, inbound: str, unfinished: bool) -> UndoneTurn:
 def _copy_inbound(text: str, address: Address, id: str, now: float) -> turn_rows.TurnRow:
     inbound: Inbound = codec.inbound_decoder.decode(text)
     return turn_rows.make_turn_row(structs.replace(inbound, id=id, address=address), now)
+
+
+_FIND = """
+    SELECT items FROM todos WHERE session_id = :session
+    UNION ALL
+    SELECT items FROM todos WHERE session_id = (SELECT parent_id FROM sessions WHERE id = :session)
+    LIMIT 1"""
+"""Its own list; a branch without one uses that of its parent."""
+
+
+class SqliteTodos:
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        self._database, self._clock = database, clock
+
+    async def read(self, session: str) -> str:
+        """The list as it was written; empty if there is none."""
+
+        def work(db: sqlite3.Connection) -> str:
+            row = db.execute(_FIND, {"session": session}).fetchone()
+            return "" if row is None else str(row[0])
+
+        return await self._database.read(work)
+
+    async def write(self, session: str, items: str) -> None:
+        """Replace the list."""
+        row, sql = (session, items, self._clock()), "INSERT OR REPLACE INTO todos VALUES (?, ?, ?)"
+        await self._database.run(lambda db: db.execute(sql, row).rowcount)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from alipes.kernel.errors import StoreError
 from alipes.store.archive import Archive
-from alipes.store.conversations import SqliteGrants, SqliteSessions
+from alipes.store.conversations import SqliteGrants, SqliteSessions, SqliteTodos
 from alipes.store.database.database import Database, open_database
 from alipes.store.database.migrations import SCHEMA, schema_version
 from alipes.store.inbox import SqliteInbox
@@ -20,7 +20,6 @@ from alipes.store.peers.peers import Processes, open_processes
 from alipes.store.peers.server import LocalDispatcher, PeerServer, StoreTasks
 from alipes.store.people import SqlitePeople
 from alipes.store.subagents import SqliteSubagents
-from alipes.store.todos import SqliteTodos
 from alipes.store.turns import SqliteTurns
 
 DATABASE_FILE = "alipes.db"

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from alipes.agent.after_turn import AfterTurn, BackgroundTasks, parse_title
 from alipes.agent.model_call import RetryPolicy
-from alipes.cli.commands import usage
+from alipes.cli.commands import sessions
 from alipes.config.loader import load_settings, parse_amount
 from alipes.config.settings import Amount, AuxiliaryConfig, CompactionConfig, SpendConfig
 from alipes.config.urls import InvalidValue
@@ -247,7 +247,7 @@ async def test_the_report_tells_by_what_and_which_prices_are_unknown(tmp_path, c
     for words in ("p/eye", "vision_analyze", "no tool", "compaction", "“draw a cat”", "price unknown", "#"):
         assert words in text
     assert "$0.2500 and 1 call of unknown price" in text
-    code = await asyncio.to_thread(usage.run, ["--days", "3", "--json"])
+    code = await asyncio.to_thread(sessions.run_usage, ["--days", "3", "--json"])
     document = json.loads(capsys.readouterr().out)
     assert code == 0 and document["total"]["unpriced"] == 1 and len(document["by_day"]) == 3
 

@@ -1,4 +1,4 @@
-"""The last results of the bench: a file that is read back as it was, names that stay, and what counts as worse."""
+"""The saved results of the bench: file format, stable names, and what counts as worse."""
 
 import pytest
 from bench import plots, results
@@ -10,7 +10,7 @@ def row(what="it", ours="2.00 ms", ratio="", reach="<= 5 ms"):
     return Row(what, ours, "", ratio, reach, True)
 
 
-def test_a_figure_keeps_its_name_whatever_was_measured_on_the_way():
+def test_the_name_of_a_figure_contains_no_measured_value():
     rows = [
         row("stop, p99 of 187 (p50 3.1 ms)"),
         row("stop, p99 of 12 (p50 2 ms)"),
@@ -19,7 +19,7 @@ def test_a_figure_keeps_its_name_whatever_was_measured_on_the_way():
     assert [name.words for name in named("x", rows)] == ["stop, p99", "stop, p99 2", "kill -9 at 200 moments"]
 
 
-def test_of_a_ratio_the_ratio_is_kept_and_of_words_nothing():
+def test_a_figure_is_the_ratio_or_our_value_and_text_has_none():
     name = Name("oneshot", "it")
     ours = figure(name, row(ours="120 ms CPU", ratio="1.20"), 0.5)
     assert ours is not None and (ours.value, ours.unit, ours.load) == (1.2, "x", 0.5)
@@ -40,13 +40,13 @@ def test_of_a_ratio_the_ratio_is_kept_and_of_words_nothing():
         (0, 1, "modules", False, True),
     ],
 )
-def test_worse_is_what_is_beyond_noise_in_the_wrong_direction(before, now, unit, more, bad):
+def test_a_figure_is_worse_only_beyond_noise(before, now, unit, more, bad):
     noise = results.NOISE.get(unit, (0.0, 0.0))[0]
     old, new = (Figure("f", value, unit, "2026-01-01", 0.1, noise, more) for value in (before, now))
     assert worse(old, new, same_machine=True) == bad
 
 
-def test_on_another_machine_seconds_are_not_compared_but_ratios_are():
+def test_between_machines_only_comparable_units_count():
     def pair(unit):
         return [Figure("f", value, unit, "2026-01-01", 0.1) for value in (1.0, 9.0)]
 
@@ -54,7 +54,7 @@ def test_on_another_machine_seconds_are_not_compared_but_ratios_are():
     assert worse(*pair("x"), same_machine=False)
 
 
-def test_what_is_kept_is_read_back_and_a_figure_stays_in_its_place(tmp_path):
+def test_saved_results_are_read_back_in_the_same_order(tmp_path):
     file = tmp_path / "last.json"
     last = Results(rivals={"date": "2026-01-01", "load": "1.0", "alipes": {"cpu": 0.3}})
     for name, value in (("a", 1.0), ("b", 2.0), ("a", 3.0)):
@@ -63,7 +63,7 @@ def test_what_is_kept_is_read_back_and_a_figure_stays_in_its_place(tmp_path):
     assert results.load(file) == last and [each.figure for each in last.figures] == ["a", "b"]
 
 
-def test_the_pictures_show_every_contestant_and_leave_out_crowds_that_were_not_all_answered():
+def test_pictures_show_each_contestant_without_crowds_that_lost_answers():
     def seen(wait):
         points = {str(n): {"answered": n, "p50": wait * n} for n in (1, 16, 256)}
         return {"first": wait, "ready": wait, "crowd": points}

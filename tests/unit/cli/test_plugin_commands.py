@@ -118,7 +118,7 @@ async def test_a_running_turn_finishes_with_the_old_code_and_the_next_has_the_ne
         await sys.modules["alipes_plugins.one"].reached.wait()
         version(home, 2)  # in the same second, and of the same size
         reply = await table.type("/plugins reload one")
-        assert not reply.trouble and "loaded again" in reply.text
+        assert not reply.failed and "was reloaded" in reply.text
         assert (await table.type("/which x")).text == "command 2 x me"
         assert not (closed / "closed-1").exists()
         sys.modules["alipes_plugins.one"].go_on.set()
@@ -142,11 +142,11 @@ async def test_a_new_version_that_fails_leaves_the_old_one_as_it_was(tmp_path):
         for broken, why in (
             ("from .nowhere import x", "alipes_plugins.one_2.nowhere"),
             ("async def befor_tool(): ...", "Did you mean before_tool?"),
-            ("async def setup(ctx):\n    ctx.command('stop', None)", "is built in command"),
+            ("async def setup(ctx):\n    ctx.command('stop', None)", "this command name is built in"),
         ):
             write_plugin(home, "one", broken)
             reply = await table.type("/plugins reload one")
-            assert reply.trouble and "the one before continues" in reply.text and why in reply.text
+            assert reply.failed and "the previous version stays active" in reply.text and why in reply.text
         assert (await table.type("/which x")).text == "command 1 x me"
         await table.say("hello")
         assert table.results() == ["tool 1"]
@@ -161,14 +161,14 @@ async def test_plugins_are_enabled_and_disabled_at_run_time_and_for_the_next_sta
         await table.say("before")
         assert "which" not in [spec.name for spec in table.provider.asked[-1].tools]
         assert commands.parse("/which", table.app.contributions) is None
-        assert "loaded, and will be" in (await table.type("/plugins enable one")).text
+        assert "is enabled and loaded" in (await table.type("/plugins enable one")).text
         assert "2 tools" in (await table.type("/plugins")).text
         await table.say("after")
         assert "which" in [spec.name for spec in table.provider.asked[-1].tools]
         assert "/which WORD" in (await table.type("/help")).text
         assert (await table.type("/help which")).text == "/which WORD: tell which"
         assert load_settings(home, {}).plugins.enabled == ("one",)
-        assert not (await table.type("/plugins disable one")).trouble
+        assert not (await table.type("/plugins disable one")).failed
         assert commands.parse("/which", table.app.contributions) is None
         await until((home / "plugin-data" / "one" / "closed-1").exists)
         assert load_settings(home, {}).plugins.enabled == ()
@@ -180,12 +180,12 @@ async def test_wrong_plugin_commands_are_reported(tmp_path):
     async with at_table(home, enabled=["one"]) as table:
         for text, said in (
             ("/plugins relod one", "Did you mean reload?"),
-            ("/plugins reload", "Which one?"),
+            ("/plugins reload", "Usage: /plugins reload NAME"),
             ("/plugins reload on", "Did you mean one?"),
             ("/plugins disable other", "it is not loaded"),
         ):
             reply = await table.type(text)
-            assert reply.trouble and said in reply.text, reply.text
+            assert reply.failed and said in reply.text, reply.text
 
 
 async def test_a_new_setting_is_seen_by_a_reload(tmp_path):
@@ -210,7 +210,7 @@ async def test_a_new_setting_is_seen_by_a_reload(tmp_path):
         assert (await table.type("/word")).text == "new"
         config.write_text(config.read_text().replace('"new"', "3"))
         reply = await table.type("/plugins reload one")
-        assert reply.trouble and f"{config}:6: word of [plugins.entries.one]" in reply.text
+        assert reply.failed and f"{config}:6: word of [plugins.entries.one]" in reply.text
         assert (await table.type("/word")).text == "new"
 
 
@@ -233,11 +233,11 @@ async def test_a_command_that_fails_or_hangs_is_reported_and_counted(tmp_path):
     async with at_table(home, enabled=["one"]) as table:
         assert (await table.type("/silent")).text == ""
         reply = await table.type("/bad")
-        assert reply.trouble and "plugin one: /bad: ValueError: no luck" in reply.text
+        assert reply.failed and "plugin one: /bad: ValueError: no luck" in reply.text
         reply = await table.type("/slow and more", deadline=0.1)
-        assert reply.trouble and "took longer than 0.1 s" in reply.text
+        assert reply.failed and "took longer than 0.1 s" in reply.text
         reply = await table.type("/plain")
-        assert reply.trouble
+        assert reply.failed
         await until(lambda: table.app.plugins.statuses()[0].state == "off")
         assert commands.parse("/silent", table.app.contributions) is None
 
@@ -290,21 +290,21 @@ async def test_requests_of_a_plugin_take_the_normal_path(tmp_path):
         async def setup(ctx):
             async def try_all(args, inbound):
                 seen["reply"] = await ctx.host.ask((user("what?"),), system="S", max_tokens=5)
-                seen["read"] = await ctx.host.use("read_file", {"path": __file__})
-                seen["denied"] = await ctx.host.use("terminal", {"command": "forbidden"})
-                seen["wrong"] = await ctx.host.use("terminl", {})
-                seen["risky"] = await ctx.host.use("terminal", {"command": "rm -rf /"})
+                seen["read"] = await ctx.host.run_tool("read_file", {"path": __file__})
+                seen["denied"] = await ctx.host.run_tool("terminal", {"command": "forbidden"})
+                seen["wrong"] = await ctx.host.run_tool("terminl", {})
+                seen["risky"] = await ctx.host.run_tool("terminal", {"command": "rm -rf /"})
                 seen["turn"] = await ctx.host.submit(Inbound("x1", Address("test", "side"), "one", "hello"))
                 seen["settings"] = [ctx.host.setting(key) for key in
                     ("model", "serve.port", "plugins.enabled", "serve.key", "nothing", "providers.openai.headers")]
                 seen["mine"] = len(tasks_of(ctx.owner))
-                seen["living"] = ctx.host.living()
+                seen["living"] = ctx.host.current_turn()
                 return "tried"
             ctx.command("try", try_all)
 
             @tool()
             async def living() -> str:
-                return ctx.host.living().id
+                return ctx.host.current_turn().id
             ctx.tool(living)
         """,
     )

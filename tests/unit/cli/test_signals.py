@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from alipes.cli.signals import InterruptSignals
+from alipes.cli.ask import InterruptSignals
 from alipes.kernel.turns import Stop
 
 

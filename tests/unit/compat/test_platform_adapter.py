@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alipes.compat.hermes.platform import media_cache as media
+from alipes.compat.hermes.platform import values as media
 from alipes.compat.hermes.platform.adapter import BasePlatformAdapter, call_plugin, split_text
-from alipes.compat.hermes.platform.approvals import OpenApprovals
+from alipes.compat.hermes.platform.platform import OpenApprovals
 from alipes.compat.hermes.platform.values import (
     MessageEvent,
     MessageType,

@@ -239,9 +239,9 @@ async def test_a_thread_of_a_group_is_answered_there_and_each_person_on_their_ow
         await chat.say("hello", chat_type="group", chat="g", id="b")
         await chat.hear(2)
         assert chat.adapter.received == [("a", {"thread_id": "5"}), ("b", None)]
-        standing = chat.agent.app.store.sessions.standing
-        assert await standing("agent:main:oldchat:group:g:5") is not None
-        assert await standing("agent:main:oldchat:group:g:7") is not None
+        active = chat.agent.app.store.sessions.active
+        assert await active("agent:main:oldchat:group:g:5") is not None
+        assert await active("agent:main:oldchat:group:g:7") is not None
 
 
 async def test_stop_ends_the_turn_and_the_next_message_is_answered(tmp_path):

@@ -79,6 +79,7 @@ async def test_an_answered_turn_is_described_in_order(plugin):
         reply = await agent.say("greet her")
         assert reply.text == "done"
         assert reply.result("greet").text == '{"hello": "Ada", "task": "greet her"}'
+        await heard("post_llm_call")  # called in parallel with the next
         await heard("on_session_end")
         assert [name for name in names() if name not in ("post_llm_call", "on_session_end")] == [
             *("pre_gateway_dispatch", "on_session_start", "pre_llm_call"),

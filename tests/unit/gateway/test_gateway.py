@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from alipes.gateway.inbound.transcription import command_transcriber
+from alipes.gateway.inbound.pipeline import command_transcriber
 from alipes.gateway.outbound.replies import delete_old_files
 from alipes.gateway.policy import PlatformPolicy
 from alipes.kernel.errors import MessageRejected, StoreError

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from alipes.gateway.live.drafts import ToolProgressView
+from alipes.gateway.live_view import ToolProgressView
 from alipes.gateway.policy import EditRateLimiter, PlatformPolicy
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.messages import ToolCall, ToolResult

@@ -18,7 +18,7 @@ def desk(request):
 
 
 async def test_people_may_have_their_own_conversation_in_a_channel(tmp_path, desk):
-    async with desk.is_busy(tmp_path, per_user=True) as (server, _, ears):
+    async with desk.at_work(tmp_path, per_user=True) as (server, _, ears):
         server.say("@alipes hi", who="bob", where="general")
         server.say("hi", who="bob")
         await server.until(lambda: len(ears.arrivals) == 2)
@@ -27,7 +27,7 @@ async def test_people_may_have_their_own_conversation_in_a_channel(tmp_path, des
 
 
 async def test_pictures_reach_the_model_and_other_files_are_saved(tmp_path, leaks, desk):
-    async with desk.is_busy(tmp_path, picture=20, largest=100) as (server, _, ears):
+    async with desk.at_work(tmp_path, picture=20, largest=100) as (server, _, ears):
         server.say(
             "look",
             files=[
@@ -46,7 +46,7 @@ async def test_pictures_reach_the_model_and_other_files_are_saved(tmp_path, leak
         folder = tmp_path / "files"
         assert {str(path) for path in folder.iterdir()} == {big.path, text.path, voice.files[0].path}
         assert (folder / text.path).read_bytes() == b"text"
-        assert seen.text == "look\n[film.mp4 was not fetched: it is larger than 0 MB.]"
+        assert seen.text == "look\n[film.mp4 was not downloaded: it is larger than 0 MB.]"
         assert voice.files[0].kind == "voice"
 
 
@@ -69,8 +69,8 @@ async def test_files_of_strangers_are_not_downloaded(tmp_path, desk):
 
 async def test_two_instances_use_their_own_addresses(tmp_path, desk):
     async with (
-        desk.is_busy(tmp_path / "one") as (one, first, _),
-        desk.is_busy(tmp_path / "two") as (two, second, _),
+        desk.at_work(tmp_path / "one") as (one, first, _),
+        desk.at_work(tmp_path / "two") as (two, second, _),
     ):
         await first.send(desk.where(one), MessagePart("first"))
         await second.send(desk.where(two), MessagePart("second"))
@@ -101,6 +101,6 @@ async def test_the_read_position_is_saved_periodically(tmp_path, kind):
         keeping = tasks.create_task(seen.save_periodically(0.01))
         for each in (1, 2, 3):
             seen.finish(seen.start(each))
-            while kind(path).mark != each:
+            while kind(path).position != each:
                 await asyncio.sleep(0.01)
         keeping.cancel()

@@ -6,14 +6,14 @@ import sys
 import textwrap
 import time
 
-from alipes.runtime import threads
+from alipes.runtime import tasks
 
 
 def test_what_the_main_coroutine_gives_is_given():
     async def main():
         return await asyncio.to_thread(lambda: 7)
 
-    assert threads.run_event_loop(main()) == 7
+    assert tasks.run_event_loop(main()) == 7
 
 
 def test_threads_that_are_done_are_waited_for():
@@ -22,7 +22,7 @@ def test_threads_that_are_done_are_waited_for():
     async def main():
         asyncio.get_running_loop().run_in_executor(None, lambda: (time.sleep(0.2), done.append(True)))
 
-    threads.run_event_loop(main())
+    tasks.run_event_loop(main())
     assert done == [True]
 
 

@@ -13,8 +13,8 @@ import pytest
 from alipes.kernel.messages import ToolResult
 from alipes.kernel.ports import ToolSpec
 from alipes.runtime.processes.orphans import kill_orphans, open_orphan_guard
-from alipes.tools.code.execute_code import CodeLimits, ExecuteCode, _serve_tools
 from alipes.tools.common import child_environment
+from alipes.tools.execute_code import CodeLimits, ExecuteCode, _serve_tools
 from alipes.tools.shell.output import SpillFolder
 
 LOOK = ToolSpec("look", "look", {"type": "object", "properties": {"at": {}, "long": {}}}, "read")

@@ -1,4 +1,4 @@
-"""The report of the torture suite tells what was tried, what was violated, and what could not be tried."""
+"""The report of the torture suite: what was tried, what failed, and what could not be tried."""
 
 from pathlib import Path
 
@@ -9,10 +9,10 @@ def test_every_file_belongs_to_a_scenario():
     files = sorted(Path(report.__file__).parent.glob("test_*.py"))
     numbers = {report.scenario(f"{file}::test_it") for file in files}
     assert numbers == set(report.SCENARIOS) - {"10", "13"}
-    assert {"10", "13"} <= set(report.MISSING), "what has no test is named as missing"
+    assert {"10", "13"} <= set(report.MISSING), "a scenario without tests is listed as missing"
 
 
-def test_what_was_violated_is_named_as_it_is_rerun():
+def test_a_violation_is_listed_by_its_test_id():
     failed = "tests/torture/test_01_x.py::test_it[7]"
     line = report.Line(tests=2, seeds=96, violations=[failed], worst={"stop": (0.25, "s")})
     seen = "\n".join(report.table({"1": line}))

@@ -156,7 +156,7 @@ async def _end_open_work(home: Path, *, keep: bool) -> RestoreOutcome:
 def _print_notes(options: RestoreOptions, outcome: RestoreOutcome) -> None:
     """What the user should know before the first start."""
     if outcome.turns:
-        print(f"  {format_count(outcome.turns, 'turn')} running at backup time ended; use /retry")
+        print(f"  ended {format_count(outcome.turns, 'turn')} still running at backup time; use /retry")
     if outcome.messages:
         print(
             f"  {format_count(outcome.messages, 'unsent message')} marked failed; see `alipes serve outbox`"

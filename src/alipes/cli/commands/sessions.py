@@ -6,15 +6,16 @@ from pathlib import Path
 
 import msgspec
 
-from alipes.cli import render
+from alipes.cli import help_text, render
 from alipes.cli.common import confirm, print_json, print_table, run_in_store
-from alipes.cli.options import SessionsOptions, parse_sessions
+from alipes.cli.options import OptionParser, SessionsOptions, parse_sessions
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_ago
 from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import Usage
+from alipes.sessions.commands.usage_report import lines, report
 from alipes.store.archive import Archive
 from alipes.store.export import SearchHit, SessionFacts, to_markdown
 
@@ -162,3 +163,22 @@ def _name(facts: SessionFacts) -> str:
     return render.to_one_line(
         place.chat if place.platform == "terminal" else f"{place.platform}:{place.chat}"
     )
+
+
+DEFAULT_DAYS = 30
+MAX_DAYS = 3660
+
+
+def run_usage(argv: list[str]) -> int:
+    parser = OptionParser("alipes usage", help_text.USAGE)
+    parser.add_argument("-d", "--days", default=str(DEFAULT_DAYS))
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    if not args.days.isascii() or not args.days.isdecimal() or not 1 <= int(args.days) <= MAX_DAYS:
+        parser.error(f"--days takes a number of days from 1 to {MAX_DAYS}")
+    usage = run_in_store(load_settings(), lambda store: report(store.archive, int(args.days)))
+    if args.json:
+        print_json(usage)
+    else:
+        print("\n".join(render.sanitize(line) for line in lines(usage)))
+    return 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from alipes.cli import checks, help_text
+from alipes.cli import common, help_text
 from alipes.cli.common import print_json, print_lines
 from alipes.cli.main import COMMANDS, PLANNED_COMMANDS
 from alipes.cli.options import OptionParser
@@ -122,8 +122,8 @@ def _doctor(options: PluginsOptions) -> int:
     elif not found:
         print("No plugins installed.")
     else:
-        checks.print_checks(found)
-        checks.print_verdict(found)
+        common.print_checks(found)
+        common.print_verdict(found)
     return int(any(finding.state == "wrong" for finding in found))
 
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from alipes.cli.checks import CheckResult
+from alipes.cli.common import CheckResult
 from alipes.cli.plugins.describe import KIND_LABELS, missing_modules, scan_plugin
 from alipes.cli.plugins.install_dir import InstalledPlugin, hash_tree, read_installed
 from alipes.cli.plugins.list import PluginEntry, added_by, format_added

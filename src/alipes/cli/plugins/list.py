@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from alipes.cli import render
-from alipes.cli.checks import CheckResult
+from alipes.cli.common import CheckResult
 from alipes.cli.plugins.describe import ADDED_KINDS, list_abilities, scan_plugin
 from alipes.cli.plugins.install_dir import InstalledPlugin, read_installed
 from alipes.config.editor import change

@@ -27,7 +27,7 @@ from alipes.plugins.interruption.attribution import on_behalf_of
 from alipes.plugins.loader import PluginLoader, Plugins, open_plugins
 from alipes.plugins.registry import CliContribution, Contributions
 from alipes.providers.registry import Models, choose_model
-from alipes.runtime import threads
+from alipes.runtime import tasks
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.log_file import open_log
 from alipes.sessions.commands import BY_NAME
@@ -141,7 +141,7 @@ def run(name: str, argv: list[str], ours: tuple[str, ...]) -> int:
     if not has_plugins(settings):
         return _unknown_command(name, ours)
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
-        return threads.run_event_loop(_run(settings, name, argv, ours))
+        return tasks.run_event_loop(_run(settings, name, argv, ours))
 
 
 async def _run(settings: Settings, name: str, argv: list[str], ours: tuple[str, ...]) -> int:

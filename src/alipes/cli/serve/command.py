@@ -24,7 +24,7 @@ from alipes.config.settings import ServeConfig, Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_ago
 from alipes.kernel.outbox import Delivery, DeliveryState
-from alipes.runtime import threads
+from alipes.runtime import tasks
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.log_file import open_log
 from alipes.runtime.systemd import SystemdNotifier
@@ -214,7 +214,7 @@ def _serve(args: argparse.Namespace) -> int:
         if args.replace:
             replace_running_server(settings, environ)
         try:
-            order = threads.run_event_loop(serve(ServeContext(settings, SystemdNotifier(environ))))
+            order = tasks.run_event_loop(serve(ServeContext(settings, SystemdNotifier(environ))))
         except asyncio.CancelledError:  # by a second signal; unfinished turns resume at the next start
             return EXIT_HURRIED
     if order == "restart":

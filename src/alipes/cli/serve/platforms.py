@@ -15,7 +15,7 @@ from alipes.config.paths import make_private
 from alipes.config.platforms import MESSENGERS, CommonPlatformConfig
 from alipes.config.settings import Settings
 from alipes.gateway.gateway import Gateway
-from alipes.gateway.inbound.transcription import Transcribe, command_transcriber, endpoint_transcriber
+from alipes.gateway.inbound.pipeline import Transcribe, command_transcriber, endpoint_transcriber
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.plugin_platforms import PluginPlatform, plugin_platform_names
 from alipes.gateway.policy import GatewayPolicy, PlatformPolicy

@@ -18,7 +18,7 @@ from alipes.config.environment import Variables
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
-from alipes.runtime import threads
+from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
 from alipes.runtime.unhandled import handle_uncaught_errors
 
@@ -38,7 +38,7 @@ def run(argv: list[str], load: Callable[[], RunSession], plain: Callable[[list[s
     settings = with_plugins(build_settings(reading), not options.safe)
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         try:
-            return threads.run_event_loop(_run(settings, options, reading.variables, load))
+            return tasks.run_event_loop(_run(settings, options, reading.variables, load))
         except asyncio.CancelledError:  # by a signal; an unfinished turn resumes at the next start
             return 130
 

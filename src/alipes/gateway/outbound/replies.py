@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from alipes.gateway.live.drafts import escape_markdown
-from alipes.kernel.formatting import format_excerpt
+from alipes.kernel.formatting import escape_markdown, format_excerpt
 from alipes.kernel.outbox import Media, Outbound
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address

@@ -52,7 +52,7 @@ class SlackSocket:
         on_alive: Callable[[], None],
         on_hello: Callable[[], None],
     ) -> None:
-        """`greeted`: called at the hello, before any request; `alive`: at each sign of life."""
+        """`on_hello` is called at the hello, before any request; `on_alive` at each sign of life."""
         self._api, self._on_request, self._beat = api, on_request, beat
         self._on_alive, self._on_hello = on_alive, on_hello
         self._wire: aiohttp.ClientWebSocketResponse | None = None

@@ -9,10 +9,9 @@ from alipes.kernel.models import Secret
 from alipes.kernel.platform import Capabilities, MayFetch, MessagePart, OnMessage, OnStatus
 from alipes.kernel.turns import Address
 from alipes.platforms.telegram.api import CALL_TIMEOUT, TelegramApi, TelegramUser
-from alipes.platforms.telegram.files import TelegramFiles
 from alipes.platforms.telegram.markup import LONGEST, format_markdown
 from alipes.platforms.telegram.parse import NAME, ParseContext
-from alipes.platforms.telegram.receive import TelegramReceiver
+from alipes.platforms.telegram.receive import TelegramFiles, TelegramReceiver
 from alipes.platforms.telegram.send import TelegramSender
 from alipes.platforms.telegram.settings import TelegramSettings
 from alipes.runtime.http.clients import ClientScope

@@ -11,7 +11,7 @@ from alipes.kernel.formatting import did_you_mean, format_columns
 from alipes.plugins import specs
 from alipes.plugins.dispatch import guard
 from alipes.plugins.registry import CommandContribution, Contributions
-from alipes.sessions.commands import agents, conversation, history, status
+from alipes.sessions.commands import conversation, history, status
 from alipes.sessions.commands.context import CommandContext, CommandReply, Quit
 
 CommandAction: TypeAlias = Callable[[CommandContext, str], Awaitable[CommandReply]]
@@ -81,10 +81,10 @@ COMMANDS = (
         "agents",
         "[ID | stop ID]",
         "list subagents, or stop one",
-        agents.agents,
+        conversation.agents,
     ),
-    Command("background", "TEXT", "run this in the background", agents.background),
-    Command("moa", "TEXT", "ask several models and combine their answers", agents.moa),
+    Command("background", "TEXT", "run this in the background", conversation.background),
+    Command("moa", "TEXT", "ask several models and combine their answers", conversation.moa),
     Command("copy", "[N]", "copy the last answer, or the Nth last", history.copy),
     Command("export", "[FILE] [--force]", "export this conversation as Markdown or .json", history.export),
     Command(

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from alipes.kernel.turns import Envelope
-from alipes.runtime.unix_socket_path import short_socket_path
+from alipes.runtime.process_lock import short_socket_path
 from alipes.store.database import codec
 from alipes.store.database.migrations import SCHEMA
 from alipes.store.database.writer import make_unusable_error

@@ -6,7 +6,7 @@ import time
 import pytest
 from pygments.lexers import get_lexer_by_name
 
-from alipes.cli.markdown.code_block import MAX_COLUMNS, MAX_LINES, find_highlighter
+from alipes.cli.markdown.blocks import MAX_COLUMNS, MAX_LINES, find_highlighter
 from alipes.cli.markdown.highlight import MAX_LINE_CPU_S, PygmentsHighlighter, open_highlighter
 from alipes.cli.markdown.stream import MarkdownStream, render_markdown
 from alipes.cli.theme import make_theme

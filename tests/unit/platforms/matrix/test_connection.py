@@ -61,7 +61,7 @@ async def test_a_login_that_cannot_work_says_what_to_change(tmp_path):
     async with open_matrix_harness(tmp_path / "matrix") as world:
         ada = await world.town.person("ada")
         for more, why in (
-            ({"password": Secret("wrong")}, "does not let"),
+            ({"password": Secret("wrong")}, "rejected the login"),
             ({"token": Secret("syt_wrong")}, "does not know the token"),
             ({"token": Secret(ada.token)}, f"belongs to {ada.id}"),
             ({"base_url": f"{world.gate.url}/nowhere"}, "no Matrix homeserver at"),
@@ -80,7 +80,7 @@ async def test_missing_settings_and_a_missing_library_are_reported(tmp_path, mon
             open_matrix(MatrixSettings(**usual, user="alipes", password=Secret("x")), scope)
         with pytest.raises(ConfigError, match="token or a password"):
             open_matrix(MatrixSettings(**usual, user="@alipes:x"), scope)
-        for name in [name for name in sys.modules if name.startswith("alipes.platforms.matrix.settings.")]:
+        for name in [name for name in sys.modules if name.startswith("alipes.platforms.matrix.")]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "nio", None)
         with pytest.raises(ConfigError, match=r"alipes\[matrix\]"):
@@ -93,7 +93,7 @@ async def test_lost_keys_cause_a_new_device(tmp_path):
             first = login(world)
         for path in world.folder.glob("keys.db*"):
             path.unlink()
-        with pytest.raises(DeliveryError, match="as another"):
+        with pytest.raises(DeliveryError, match="as a new device"):
             async with world.listening(RecordingGateway()):
                 pass
         async with world.listening(RecordingGateway()):

@@ -146,14 +146,14 @@ async def test_a_failed_download_does_not_lose_the_text(tmp_path):
 async def test_the_token_is_sent_to_slack_only(tmp_path):
     async with at_work(tmp_path) as (server, _, ears), SlackServer() as other:
         file = server.world.file("a.txt", "text/plain", b"text")
-        seen = server.world.reported_file
+        seen = server.world.file_json
 
         def elsewhere(file):
             return seen(file) | {
                 "url_private_download": f"{other.world.root}/files-pri/T-{file.id}/download/a"
             }
 
-        server.world.reported_file = elsewhere
+        server.world.file_json = elsewhere
         channel, _ = server.place()
         server.web.tell(server.world.post(channel, server.world.person("ada").id, "x", files=[file]))
         await server.until(lambda: ears.arrivals)

@@ -18,9 +18,9 @@ from alipes.compat.hermes.hooks import VALID_HOOKS
 from alipes.compat.hermes.modules import config, memory_provider, session_context, tool_registry, unavailable
 from alipes.compat.hermes.modules.current_app import bind, bridge, is_bound, unbind
 from alipes.compat.hermes.modules.tool_registry import reset_toolsets
-from alipes.compat.hermes.platform import adapter, media_cache, values
-from alipes.compat.hermes.platform.approvals import OPEN_APPROVALS
-from alipes.compat.hermes.platform.media_cache import set_cache_home
+from alipes.compat.hermes.platform import adapter, values
+from alipes.compat.hermes.platform.platform import OPEN_APPROVALS
+from alipes.compat.hermes.platform.values import set_cache_home
 from alipes.compat.hermes.session_keys import SessionSource, build_session_key
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def _pick(module: object, *names: str) -> dict[str, Any]:
 
 _EVENT = _pick(values, "MessageEvent", "MessageType", "ProcessingOutcome")
 _CACHES = _pick(
-    media_cache,
+    values,
     *("cache_image_from_bytes", "cache_audio_from_bytes", "cache_video_from_bytes"),
     *("cache_document_from_bytes", "cleanup_image_cache", "cleanup_document_cache"),
 )

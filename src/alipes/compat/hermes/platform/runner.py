@@ -8,14 +8,13 @@ from typing import Any, Literal
 
 from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.platform.adapter import call_plugin
-from alipes.compat.hermes.platform.approvals import OPEN_APPROVALS
 from alipes.compat.hermes.platform.inbound import (
     INTERNAL,
     TurnNotifier,
     address_from_event,
     message_from_event,
 )
-from alipes.compat.hermes.platform.platform import AdapterSender
+from alipes.compat.hermes.platform.platform import OPEN_APPROVALS, AdapterSender
 from alipes.compat.hermes.platform.values import (
     CURRENT_EVENT,
     RECENT_EVENTS,

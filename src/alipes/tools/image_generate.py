@@ -10,7 +10,7 @@ from typing import TypeAlias
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image, Json, image_type
 from alipes.kernel.ports import ToolContext, ToolSpec
-from alipes.tools.media.vision import LoadImage, prepare_image
+from alipes.tools.vision import LoadImage, prepare_image
 
 ASPECT_RATIOS = ("landscape", "square", "portrait")
 MAX_REFERENCES = 8

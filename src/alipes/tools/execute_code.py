@@ -15,10 +15,10 @@ import msgspec
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.runtime.process_lock import short_socket_path
 from alipes.runtime.processes.child import Child, open_child
 from alipes.runtime.processes.orphans import OrphanGuard, scratch_directory
-from alipes.runtime.unix_socket_path import short_socket_path
-from alipes.tools.code import child as code_child
+from alipes.tools import code_child
 from alipes.tools.shell.background import describe_exit
 from alipes.tools.shell.output import CommandOutput, SpillFolder
 from alipes.tools.shell.terminal import OutputProgress
