@@ -113,7 +113,7 @@ async def test_sigterm_finishes_an_answer_and_leaves_new_messages_to_the_next_st
             await model.asked()
             served.process.send_signal(signal.SIGTERM)
             await served.heard(b"STOPPING=1")
-            assert (await served.get("/ready")).json()["because"]["serve"] == "shutting down"
+            assert (await served.get("/ready")).json()["because"]["serve"] == "alipes is shutting down"
             telegram.chats.say("second", chat=OWNER)
             assert await served.left(by=None) == 0
         assert texts(telegram) == ["A long answer that takes its time."]
@@ -140,7 +140,7 @@ async def test_a_turn_pauses_between_two_steps_and_resumes_at_the_next_start(hom
             assert await served.left() == 0
         assert mark.read_text() == "once\n" and len(model.requests) == 1
         async with open_serve(home):
-            await telegram.shows(OWNER, "go on with")
+            await telegram.shows(OWNER, "Continuing with")
             await telegram.shows(OWNER, "It is done.")
         assert mark.read_text() == "once\n" and len(model.requests) == 2
         assert sum("It is done." in text for text in texts(telegram)) == 1

@@ -153,7 +153,7 @@ async def test_other_uncaught_exceptions_are_shown_and_the_prompt_stays(terminal
     async with terminal.running({"mode": "other"}):
         await terminal.until(lambda: terminal.shown[:1] == ["you>"])
         await terminal.type_until("done")
-        line = "Something failed in the background: {} of a plugin (the log has the details)".format
+        line = "Error in the background: {} of a plugin (see the log)".format
         shown = [line("ValueError: the task"), line("LookupError: the callback"), f"you> {terminal.typed}"]
         await terminal.until(lambda: terminal.shown == shown)
     assert terminal.reported[-1] == [terminal.typed]

@@ -52,7 +52,7 @@ async def _model(context: CommandContext, standing: ActiveSession | None) -> tup
     if standing is not None and standing.model:
         return standing.model, f"chosen for this conversation; /model {DEFAULT} resets it"
     choice = await context.choice()
-    return choice.model, choice.why
+    return choice.model, "a tiny demo model" if choice.toy else choice.why
 
 
 async def _from_when(context: CommandContext) -> str:
