@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from alipes.testing.agent import Clock, Conversation, open_agent
+    from alipes.testing.agent import Conversation, open_agent
+    from alipes.testing.clock import Clock
     from alipes.testing.leaks import LeakCheck, LeakError, no_leaks, take_snapshot
     from alipes.testing.pytest_plugin import DeadlineExceeded, run_test
     from alipes.testing.replies import PendingReply, StopPoint, StopPoints, TurnReply
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from alipes.testing.stop_points import StopAttempt, every_stop
 
 _HOMES = {
+    "clock": ("Clock",),
     "stop_points": (
         "StopAttempt",
         "every_stop",
@@ -44,7 +46,7 @@ _HOMES = {
         "slow_text",
         "stall",
     ),
-    "agent": ("Conversation", "open_agent", "Clock"),
+    "agent": ("Conversation", "open_agent"),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 

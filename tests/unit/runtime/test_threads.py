@@ -29,15 +29,15 @@ def test_threads_that_are_done_are_waited_for():
 def test_a_thread_that_never_returns_is_left_and_what_was_written_is_there():
     program = textwrap.dedent("""
         import asyncio, sys, threading
-        from alipes.runtime import threads
-        threads.JOIN_TIMEOUT_S = 0.1
+        from alipes.runtime import tasks
+        tasks.JOIN_TIMEOUT_S = 0.1
 
         async def main():
             asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
             sys.stdout.write("said")  # not flushed
             return 5
 
-        threads.exit_process(threads.run_event_loop(main()))
+        tasks.exit_process(tasks.run_event_loop(main()))
     """)
     ended = subprocess.run(
         [sys.executable, "-c", program],
@@ -50,7 +50,7 @@ def test_a_thread_that_never_returns_is_left_and_what_was_written_is_there():
 
 
 def test_with_no_thread_left_the_process_ends_as_usual():
-    program = "from alipes.runtime import threads\nimport atexit\natexit.register(print, 'bye')\nthreads.exit_process(3)"
+    program = "from alipes.runtime import tasks\nimport atexit\natexit.register(print, 'bye')\nthreads.exit_process(3)"
     ended = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
@@ -64,7 +64,7 @@ def test_with_no_thread_left_the_process_ends_as_usual():
 def test_a_signal_that_a_thread_was_given_wakes_the_loop():
     program = textwrap.dedent("""
         import asyncio, os, signal, sys, threading
-        from alipes.runtime import threads
+        from alipes.runtime import tasks
 
         def interrupt(main):  # to this thread: the loop's own sleeps in its selector
             signal.pthread_kill(threading.get_ident(), signal.SIGINT)
@@ -75,7 +75,7 @@ def test_a_signal_that_a_thread_was_given_wakes_the_loop():
             await asyncio.Event().wait()
 
         try:
-            threads.run_event_loop(main())
+            tasks.run_event_loop(main())
         except KeyboardInterrupt:
             print("interrupted", flush=True)
     """)
