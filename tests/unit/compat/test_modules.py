@@ -23,6 +23,14 @@ from alipes.testing import call, results
 from tests.unit.compat.agent_harness import open_harness
 from tests.unit.compat.plugin_harness import TURN_HERE, RecordingHost
 
+
+@pytest.fixture(autouse=True)
+def without_our_tools_folder(monkeypatch):
+    """Another test may have imported our own `tools/` folder as a namespace package."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tools"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
 CONTRACT = """
 hermes_constants get_hermes_home
 hermes_cli.config load_config save_config get_env_value save_env_value set_config_value cfg_get

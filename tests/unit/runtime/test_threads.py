@@ -50,7 +50,7 @@ def test_a_thread_that_never_returns_is_left_and_what_was_written_is_there():
 
 
 def test_with_no_thread_left_the_process_ends_as_usual():
-    program = "from alipes.runtime import tasks\nimport atexit\natexit.register(print, 'bye')\nthreads.exit_process(3)"
+    program = "from alipes.runtime import tasks\nimport atexit\natexit.register(print, 'bye')\ntasks.exit_process(3)"
     ended = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
