@@ -107,6 +107,7 @@ class Ngircd:
     async def enter(self, nick: str, *channels: str) -> "Person":
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         made = Person(nick, reader, writer)
+        await made.until(lambda: any(line.command in ("001", "433") for line in made.lines))  # in, or nick taken
         for channel in channels:
             await made.join(channel)
         return made
@@ -150,9 +151,7 @@ class Person:
 
     async def join(self, channel: str) -> None:
         self.write("JOIN", channel)
-        await self.until(
-            lambda: any(line.command == "366" and line.params[1] == channel for line in self.lines)
-        )
+        await self.until(lambda: any(line.command == "366" and line.params[1] == channel for line in self.lines))
 
     def say(self, target: str, text: str) -> None:
         self.sent.append((len(self.lines), target, text))
@@ -171,9 +170,7 @@ class Person:
             self.write("ISON", nick)
             await self.until(lambda before=before: any(line.command == "303" for line in self.lines[before:]))
             if any(
-                fold_name(nick) in fold_name(line.last).split()
-                for line in self.lines[before:]
-                if line.command == "303"
+                fold_name(nick) in fold_name(line.last).split() for line in self.lines[before:] if line.command == "303"
             ):
                 return
             await asyncio.sleep(0.02)
